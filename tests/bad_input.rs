@@ -337,3 +337,65 @@ fn settings_may_come_out_of_a_pipe_that_a_shell_hands_over_and_a_stop_ends_the_w
     shell(&format!("timeout 1 $POLYSIFT plan --dry-run {endless}; test $? = 124")).success();
     Ok(())
 }
+
+/// A clone without Git LFS has pointers in place of large files, and an expired link gives a page.
+#[test]
+fn pointers_and_pages_in_the_place_of_files_are_named_as_what_they_are() -> TestResult {
+    let work = Workspace::new()?;
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n";
+    for (content, told) in
+        [(pointer, "is a Git LFS pointer"), ("\n<!DOCTYPE html>\n<html></html>", "is a web page")]
+    {
+        for name in ["a.jsonl", "a.parquet", "a.jsonl.zst", "q.pt", "q.safetensors", "q.bin"] {
+            work.write(name, content)?;
+        }
+        for command in [
+            "inspect a.jsonl",
+            "inspect a.parquet",
+            "inspect a.jsonl.zst",
+            "inspect q.safetensors",
+            "head import q.pt --out imported --name quality",
+            "run a.jsonl --run out --head q=q.safetensors --model polysift-mini --language fra_Latn",
+        ] {
+            let mut program = crate::util::polysift();
+            program.current_dir(work.dir.path()).args(command.split(' '));
+            program.assert().code(65).stderr(contains(told).and(contains("--max-rejects").not()));
+        }
+        let model = crate::util::root().join("tests/golden/encoder/head32-bf16");
+        for file in ["model.safetensors", "tokenizer.json", "config.json"] {
+            for entry in std::fs::read_dir(&model)? {
+                let entry = entry?;
+                if entry.path().is_file() {
+                    std::fs::copy(entry.path(), work.path("model").join(entry.file_name()))
+                        .or_else(|_| {
+                            std::fs::create_dir_all(work.path("model"))?;
+                            std::fs::copy(entry.path(), work.path("model").join(entry.file_name()))
+                        })?;
+                }
+            }
+            work.write(&format!("model/{file}"), content)?;
+            let mut program = crate::util::polysift();
+            program.current_dir(work.dir.path()).args(["tokenize", "--model", "model"]);
+            program.args(["corpus/fra_Latn/a.jsonl", "--max-tokens", "64"]);
+            program.assert().code(65).stderr(contains(told));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn links_to_nothing_and_files_that_are_not_read_are_told() -> TestResult {
+    let work = Workspace::new()?;
+    for name in ["a.jsonl", "b.jsonl.bz2", "c.csv", "README.md"] {
+        work.write(&format!("data/{name}"), "{\"text\":\"a\"}\n")?;
+    }
+    let told = contains("1 .bz2, 1 .csv").and(contains("README").not());
+    work.command("plan", "out")
+        .args(["data", "--dry-run", "--language", "und"])
+        .assert()
+        .stderr(told);
+    std::os::unix::fs::symlink("/nowhere/x", work.path("data/d.jsonl"))?;
+    let told = contains("data/d.jsonl: is a link to a file that is gone");
+    work.command("embed", "out").args(["data"]).assert().code(66).stderr(told);
+    Ok(())
+}

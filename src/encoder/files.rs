@@ -204,6 +204,10 @@ fn is_one_snapshot((config, weights, tokenizer, said): &Blobs) -> bool {
     paths.chain(&said.modules).all(|path| path.parent() == directory)
 }
 
+/// Vocabularies of tokenizers without a `tokenizer.json`.
+const VOCABULARIES: [&str; 5] =
+    ["sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.txt", "vocab.json"];
+
 /// Where the files of a model that is not bundled are.
 enum ModelSource<'a> {
     Directory(&'a Path),
@@ -227,6 +231,16 @@ impl ModelSource<'_> {
             Self::Directory(directory) => Error::model(
                 directory,
                 match file {
+                    CONFIG if directory.join("0_Transformer").is_dir() => format!(
+                        "has no {CONFIG}: its transformer is in a folder of its own (`0_Transformer`), as \
+                         sentence-transformers wrote before 2020; save the model again with a newer one"
+                    ),
+                    TOKENIZER if VOCABULARIES.iter().any(|name| directory.join(name).is_file()) => {
+                        format!(
+                            "has no {TOKENIZER}, only an older vocabulary; make one with transformers: \
+                         `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)`"
+                        )
+                    }
                     CONFIG | TOKENIZER => format!("has no {file}"),
                     WEIGHTS => format!(
                         "has neither {WEIGHTS} nor {WEIGHTS_INDEX}; a .bin checkpoint must be saved \

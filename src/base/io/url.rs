@@ -5,6 +5,9 @@
 //! and errors have what is left of the URL.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::sync::Mutex;
 
 use crate::error::{Error, Result};
@@ -79,6 +82,14 @@ pub fn with_secrets(open: &str) -> String {
 impl Error {
     /// The error with its causes, in one line, and without the secrets of URLs.
     pub fn report(&self) -> String {
+        if let Self::Decode { path, .. }
+        | Self::Row { path, .. }
+        | Self::Schema { path, .. }
+        | Self::Model { path, .. } = self
+            && let Some(what) = impostor(path)
+        {
+            return redacted(&format!("{}: {what}", path.display()));
+        }
         let first = std::error::Error::source(self);
         let causes = std::iter::successors(first, |error| error.source());
         let report = causes.fold(self.to_string(), |text, cause| {
@@ -87,6 +98,33 @@ impl Error {
             if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
         });
         redacted(&report)
+    }
+}
+
+/// Bytes in which [`impostor`] looks.
+const IMPOSTOR_BYTES: usize = 512;
+
+/// What often lies in the place of a large file: the pointer of a clone without Git LFS, and the page that a server
+/// gave in place of a file.
+fn impostor(path: &Path) -> Option<&'static str> {
+    if !path.is_file() {
+        return None;
+    }
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(IMPOSTOR_BYTES as u64).read_to_end(&mut head).ok()?;
+    let head = head.trim_ascii_start();
+    let is_page =
+        |tag: &[u8]| head.get(..tag.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(tag));
+    if head.starts_with(b"version https://git-lfs.github.com/spec/") {
+        Some(
+            "is a Git LFS pointer in place of the file; `git lfs pull` or `hf download` gets the file",
+        )
+    } else if is_page(b"<!doctype html") || is_page(b"<html") {
+        Some(
+            "is a web page that was saved in place of the file; download it again, logged in where that is needed",
+        )
+    } else {
+        None
     }
 }
 

@@ -316,6 +316,10 @@ impl InputFile {
             let version = Some(remote::stat(&path.to_string_lossy())?);
             return MatchedFile { path, language, version }.described(name);
         }
+        if path.is_symlink() && !path.exists() {
+            let path = path.display().to_string();
+            return Err(Error::Missing { path, reason: "is a link to a file that is gone".into() });
+        }
         let metadata = std::fs::metadata(path).map_err(Error::io(path, "stat"))?;
         if !metadata.is_file() {
             // Opening a pipe would wait for its other end.

@@ -61,6 +61,13 @@ pub fn check_list(path: &Path, columns: Vec<ColumnRequest>) -> Result<()> {
     reader.next_batch(1).map(drop)
 }
 
+/// `line` up to a comment, which begins the line or follows white space.
+fn without_comment(line: &str) -> &str {
+    let begins = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
+    let comment = line.match_indices(COMMENT).map(|(at, _)| at).find(begins);
+    &line[..comment.unwrap_or(line.len())]
+}
+
 /// Calls `each` with every entry of the list `path`: of a table (Parquet, JSON lines, CSV) the values of
 /// `column`, where `only_if` names another column those of rows in which that holds something (not null, empty,
 /// `[]`, `0` or `false`), of any other file, compressed or not, its lines without space at the ends, blank ones and comments
@@ -111,9 +118,8 @@ pub fn for_each_listed(
         }
         stop.check()?;
         let text = if row == 0 { line.trim_start_matches('\u{FEFF}') } else { &line };
-        let entry = text.trim();
+        let entry = without_comment(text).trim();
         if !entry.is_empty()
-            && !entry.starts_with(COMMENT)
             && let Err(reason) = each(entry)
         {
             rejects.add(row, reason, &[]);

@@ -5,7 +5,7 @@
 //! Entries whose names start with `.` or `_` are left out unless the pattern's own component
 //! starts so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use polysift_base::error::{Error, Result};
@@ -64,11 +64,25 @@ pub(super) fn search(
     keys: &KeyPattern,
     takes: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<FoundFile>> {
-    let (ancestors, found) = (Vec::new(), Vec::new());
-    let mut search = DirectorySearch { keys, takes, ancestors, found };
+    let (ancestors, found, skipped) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut search = DirectorySearch { keys, takes, ancestors, found, skipped };
     search.below(directory, "")?;
+    if !search.skipped.is_empty() {
+        let counts = search.skipped.iter().map(|(extension, count)| format!("{count} {extension}"));
+        let counts = counts.collect::<Vec<_>>().join(", ");
+        tracing::warn!(
+            directory = %directory.display(),
+            "files of data in forms that are not read are left out: {counts}"
+        );
+    }
     Ok(search.found)
 }
+
+/// Ends of the names of files that hold data in forms that are not read.
+const UNREAD: [&str; 14] = [
+    ".arrow", ".avro", ".br", ".bz2", ".csv", ".feather", ".lz4", ".orc", ".parq", ".pq", ".tsv",
+    ".warc", ".warc.gz", ".xz",
+];
 
 struct DirectorySearch<'a> {
     keys: &'a KeyPattern,
@@ -76,6 +90,8 @@ struct DirectorySearch<'a> {
     /// Directories on the way down: a symbolic link to one of them ends the descent.
     ancestors: Vec<PathBuf>,
     found: Vec<FoundFile>,
+    /// Number of files that are not taken, by [`UNREAD`].
+    skipped: BTreeMap<&'static str, u64>,
 }
 
 impl DirectorySearch<'_> {
@@ -103,6 +119,11 @@ impl DirectorySearch<'_> {
             {
                 let language = language.map(ToOwned::to_owned);
                 self.found.push(FoundFile { key, language });
+            } else if !(self.takes)(&name)
+                && let Some(extension) = UNREAD.into_iter().find(|end| name.ends_with(end))
+                && self.keys.matched(&key).is_some()
+            {
+                *self.skipped.entry(extension).or_default() += 1;
             }
         }
         self.ancestors.pop();

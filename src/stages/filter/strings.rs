@@ -162,13 +162,17 @@ mod tests {
     fn a_list_is_for_its_language_or_for_all() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let path = |name: &str| dir.path().join(name).display().to_string();
-        std::fs::write(path("all.txt"), "\u{FEFF}a\r\n# b\n\n  c d \n")?;
+        std::fs::write(path("all.txt"), "\u{FEFF}a\r\n# b\n\n  c d \ne # why\nf#g\n")?;
         std::fs::write(path("deu_Latn.csv"), "id,x\n7,y\n,z\n")?;
         let format = ListFormat { column: "id", blocked_if: None, key: |id| Ok(Cow::Borrowed(id)) };
         let lists = ListedStrings::open(&[path("all.txt"), path("{lang}.csv")], format)?;
         let holds =
             |language, text| Ok::<_, Error>(lists.of(language, &Stop::default())?.contains(text));
         assert!(holds("fra_Latn", "a")? && holds("deu_Latn", "c d")? && holds("deu_Latn", "7")?);
+        assert!(
+            holds("fra_Latn", "e")? && holds("fra_Latn", "f#g")?,
+            "a comment follows white space"
+        );
         assert!(!(holds("fra_Latn", "7")? || holds("deu_Latn", "b")? || holds("deu_Latn", "")?));
         assert_eq!(lists.digests()?.len(), 2);
         Ok(())

@@ -73,6 +73,12 @@ impl UrlFilter {
     }
 }
 
+/// Whether `host` is a suffix below which domains are registered.
+fn is_suffix(host: &str) -> bool {
+    let below = format!("a.{host}");
+    registrable_domain(&below, Suffixes::Icann) == Some(&below)
+}
+
 /// The host or its registrable domain, whichever is listed.
 pub(super) fn listed_domain<'a>(
     host: &'a str,
@@ -85,20 +91,22 @@ pub(super) fn listed_domain<'a>(
     registrable_domain(host, suffixes).filter(|domain| listed.contains(domain))
 }
 
-/// A host, or a host with a path, as URLs are parsed. A domain may be written as `*.example.com` or `.example.com`, and a
-/// comment stand behind white space.
+/// A host, or a host with a path, as URLs are parsed. A domain may be written as `*.example.com` or `.example.com`. What
+/// no URL can match is refused: several entries in a line, wildcards in a path, a public suffix.
 pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
-    let is_comment = |(at, _): &(usize, &str)| entry[..*at].ends_with(char::is_whitespace);
-    let comment = entry.match_indices('#').find(is_comment);
-    let entry = comment.map_or(entry, |(at, _)| entry[..at].trim_end());
     let wrong = || format!("`{entry}` is no host and no URL");
     let name = entry.strip_prefix('*').unwrap_or(entry);
     let name = name.strip_prefix('.').unwrap_or(name);
     let rest = name.split_once("://").map_or(name, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     // The parser of URLs takes these, or leaves them out.
-    if authority.contains(|c: char| c.is_whitespace() || "\"'*".contains(c)) {
+    if authority.is_empty()
+        || authority.contains(|c: char| c.is_whitespace() || "\"'*,".contains(c))
+    {
         return Err(wrong());
+    }
+    if rest[authority.len()..].ends_with('*') {
+        return Err(format!("`{entry}` ends in a wildcard; name the beginning of the path alone"));
     }
     let url = match name.parse::<std::net::Ipv6Addr>() {
         Ok(_) => format!("http://[{name}]"),
@@ -108,7 +116,35 @@ pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let location = locate(&url).map_err(|_| wrong())?;
     let host = &location.authority.host;
     match location.path(Matching::Rfc9309) {
+        "/" if is_suffix(host) => Err(format!("`{entry}` is a public suffix, not a domain")),
         "/" => Ok(Cow::Owned(host.to_string())),
         path => Ok(Cow::Owned(format!("{host}{path}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_no_url_matches_are_refused() {
+        for (entry, key) in [
+            ("www.Example.com", "www.example.com"),
+            ("*.example.com", "example.com"),
+            ("e.com/ads/", "e.com/ads/"),
+            ("intranet", "intranet"),
+            ("1.2.3.4", "1.2.3.4"),
+        ] {
+            assert_eq!(url_key(entry).as_deref(), Ok(key), "{entry}");
+        }
+        for (entry, reason) in [
+            ("co.uk", "is a public suffix"),
+            ("com", "is a public suffix"),
+            ("e.com/*", "ends in a wildcard"),
+            ("e.com,adult", "is no host and no URL"),
+            ("/ads/", "is no host and no URL"),
+        ] {
+            assert!(url_key(entry).is_err_and(|told| told.contains(reason)), "{entry}");
+        }
     }
 }
