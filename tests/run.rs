@@ -265,3 +265,48 @@ fn settings_of(path: &std::path::Path) -> Result<Value, Box<dyn std::error::Erro
     let ours = pairs.iter().find(|pair| pair.key == "polysift").ok_or("not ours")?;
     Ok(serde_json::from_str(ours.value.as_deref().unwrap_or_default())?)
 }
+
+/// A file of JSON lines says nothing of types: what its own values are is not what those of all files are.
+#[test]
+fn exported_json_lines_of_a_language_have_one_schema() -> TestResult {
+    let work = Workspace::new()?;
+    let row = |n: &str| format!("{{\"text\":\"a text of some words\",{n}}}\n");
+    work.write("data/fra_Latn/a.jsonl", "")?;
+    work.write("data/fra_Latn/b.jsonl", row("\"id\":\"b\",\"n\":1,\"m\":{\"x\":1},\"l\":[]"))?;
+    work.write(
+        "data/fra_Latn/c.jsonl",
+        row("\"id\":\"c\",\"n\":2.5,\"m\":{\"y\":\"z\"},\"l\":[1]"),
+    )?;
+    work.write("data/deu_Latn/a.jsonl", row("\"id\":\"a\",\"n\":\"word\""))?;
+    let settings = "[input]\nfiles = ['data/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n[heads.r]\nkind = 'random'\n\
+                    [languages._default]\nretention = { r = 1.0 }\n";
+    work.write("run.toml", settings)?;
+    work.command("run", "one").assert().success();
+    let read =
+        |name: &str| read_parquet(&work.path(&format!("one/export/fra_Latn/{name}.parquet")));
+    let (a, b, c) = (read("a")?, read("b")?, read("c")?);
+    assert_eq!((a.num_rows(), b.num_rows(), c.num_rows()), (0, 1, 1));
+    assert_eq!(a.schema().fields(), c.schema().fields());
+    assert_eq!(b.schema().fields(), c.schema().fields());
+    let types = ["n", "m", "l"].map(|name| {
+        c.schema()
+            .field_with_name(name)
+            .map(|field| field.data_type().to_string())
+            .unwrap_or_default()
+    });
+    assert_eq!(types[0], "Float64");
+    assert!(types[1].contains("\"x\": Int64, \"y\": Utf8"), "{}", types[1]);
+    assert!(types[2].contains("Int64"), "{}", types[2]);
+    // Whoever does it.
+    for stage in ["embed", "score", "threshold"] {
+        work.command(stage, "two").assert().success();
+    }
+    for task in ["0", "1"] {
+        let task = ["--task", task, "--num-tasks", "2"];
+        work.command("export", "two").args(task).assert().success();
+    }
+    assert_eq!(digests(&work.path("one/export"))?, digests(&work.path("two/export"))?);
+    work.command("export", "one").args(["--redo", "export"]).assert().success();
+    assert_eq!(digests(&work.path("one/export"))?, digests(&work.path("two/export"))?);
+    Ok(())
+}

@@ -23,6 +23,7 @@ use arrow_array::{
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
+use serde::{Deserialize, Serialize};
 
 use super::json::{Json, JsonValue};
 
@@ -33,7 +34,7 @@ const MAX_STRUCT_FIELDS: usize = 1000;
 const MAX_EXACT_F64: i128 = 1 << 53;
 
 /// What the values of a column have been so far.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) enum JsonShape {
     /// Null only.
     #[default]
@@ -46,7 +47,7 @@ pub(super) enum JsonShape {
 }
 
 /// Kinds of scalars seen in a column.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, any of which may hold")]
 pub(super) struct Scalars {
     bools: bool,
@@ -68,6 +69,17 @@ impl Scalars {
             self.integers = Some((least.min(value), greatest.max(value)));
         } else {
             self.oversized = true;
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.bools |= other.bools;
+        self.strings |= other.strings;
+        self.floats |= other.floats;
+        self.oversized |= other.oversized;
+        if let Some((least, greatest)) = other.integers {
+            let own = self.integers.unwrap_or((least, greatest));
+            self.integers = Some((own.0.min(least), own.1.max(greatest)));
         }
     }
 
@@ -126,6 +138,23 @@ impl JsonShape {
         }
     }
 
+    /// Takes the values into account that are of the shape `other`.
+    pub(super) fn merge(&mut self, other: Self) {
+        match (&mut *self, other) {
+            (_, Self::Unknown) => {}
+            (Self::Unknown, other) => *self = other,
+            (Self::Scalar(seen), Self::Scalar(other)) => seen.merge(other),
+            (Self::List(item), Self::List(other)) => item.merge(*other),
+            (Self::Struct(fields), Self::Struct(others)) => {
+                merge_fields(fields, others);
+                if fields.len() > MAX_STRUCT_FIELDS {
+                    *self = Self::Json;
+                }
+            }
+            _ => *self = Self::Json,
+        }
+    }
+
     /// The Arrow type of the column.
     pub(super) fn data_type(&self) -> DataType {
         match self {
@@ -176,6 +205,19 @@ fn observe_field(fields: &mut Vec<(String, JsonShape)>, place: usize, key: &str,
         fields.len() - 1
     });
     fields[index].1.observe(value);
+}
+
+/// Takes the objects into account whose fields are `others`.
+pub(super) fn merge_fields(
+    fields: &mut Vec<(String, JsonShape)>,
+    others: Vec<(String, JsonShape)>,
+) {
+    for (name, shape) in others {
+        match fields.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => known.merge(shape),
+            None => fields.push((name, shape)),
+        }
+    }
 }
 
 fn item_field(item: &JsonShape) -> Arc<Field> {

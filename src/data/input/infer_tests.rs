@@ -122,3 +122,45 @@ fn a_value_of_another_shape_is_an_error() -> TestResult {
     assert!(shape.array(&[Some(&Json::parse(b"{}")?)]).is_err());
     Ok(())
 }
+
+/// The shape of a column whose rows are `values`.
+fn shape(values: &[&str]) -> Result<JsonShape, String> {
+    let mut shape = JsonShape::default();
+    for value in values {
+        shape.observe(&Json::parse(value.as_bytes())?);
+    }
+    Ok(shape)
+}
+
+#[test]
+fn the_shape_of_two_files_is_that_of_their_values_together() -> TestResult {
+    let values = [
+        "null",
+        "1",
+        "-3",
+        "18446744073709551615",
+        "2.5",
+        "1e400",
+        "true",
+        r#""a""#,
+        "[]",
+        "[1]",
+        r#"[2.5,"b"]"#,
+        "{}",
+        r#"{"a":1}"#,
+        r#"{"b":[1],"a":0.5}"#,
+        r#"{"a":{"c":null}}"#,
+    ];
+    for first in values {
+        for second in values {
+            for third in values {
+                let mut merged = shape(&[first])?;
+                merged.merge(shape(&[second, third])?);
+                assert_eq!(merged, shape(&[first, second, third])?, "{first} {second} {third}");
+                let kept = serde_json::to_vec(&merged)?;
+                assert_eq!(serde_json::from_slice::<JsonShape>(&kept)?, merged);
+            }
+        }
+    }
+    Ok(())
+}

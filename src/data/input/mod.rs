@@ -61,7 +61,7 @@ pub use labelled::{for_each_sample, score_value};
 pub use lists::{ListFile, check_list, for_each_listed, list_files};
 pub use parquet::{FileFacts, RowGroup};
 pub use pattern::{LANG, languages_of};
-pub use rows::{RowBatch, RowReader};
+pub use rows::{JsonColumns, RowBatch, RowReader};
 pub use stream::{DocumentStream, StreamDocument};
 pub use table::{
     TableCounts, TableRow, is_table, named_tables, read_table, table_at, table_columns,

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
+use serde::{Deserialize, Serialize};
 
 use super::columns::{InputColumn, Rejects};
 use super::documents::DocumentRequest;
-use super::infer::{JsonShape, arrow_fields, columns, observe_object};
+use super::infer::{JsonShape, arrow_fields, columns, merge_fields, observe_object};
 use super::json::Json;
 use super::json_lines::{JsonReader, LineChecker};
 use super::lines::{LineReader, TextLine};
@@ -31,6 +32,43 @@ pub struct RowBatch {
     pub rows: Vec<u64>,
     /// All columns; as many rows.
     pub batch: RecordBatch,
+}
+
+/// The columns of files of JSON lines, with the types that hold all of their values.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct JsonColumns(Vec<(String, JsonShape)>);
+
+impl JsonColumns {
+    /// Those of `file`, which is read to its end.
+    ///
+    /// # Errors
+    /// As [`RowReader::open`].
+    pub fn infer(file: &InputFile, config: &InputConfig) -> Result<Self> {
+        let requests = DocumentRequest::new(file, config).requests;
+        let (max_bytes, rejects) = (config.max_document_bytes, Rejects::new(config.max_rejects));
+        let mut columns = Self::default();
+        JsonReader::open(file, requests, max_bytes, rejects)?.for_each(|json| {
+            observe_object(&mut columns.0, json);
+            columns.check(file)
+        })?;
+        Ok(columns)
+    }
+
+    /// Adds the columns of other files, and the values of those that both have.
+    pub fn merge(&mut self, others: Self) {
+        merge_fields(&mut self.0, others.0);
+    }
+
+    /// [`Error::Schema`] for `file` where there are too many columns.
+    pub fn check(&self, file: &InputFile) -> Result<()> {
+        match self.0.get(MAX_COLUMNS) {
+            Some((name, _)) => {
+                let reason = format!("is one too many; {MAX_COLUMNS} columns are allowed");
+                Err(Error::schema(&file.path, name, reason))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Reads all columns of one file in order.
@@ -66,11 +104,23 @@ impl RowReader {
                 return Err(Error::corrupt(&file.path, "CSV is read as a table only"));
             }
             Format::JsonLines(_) => {
-                let rows = JsonRows::open(file, config)?;
-                (rows.schema.clone(), RowSource::Json(Box::new(rows)))
+                return Self::open_json(file, config, JsonColumns::infer(file, config)?);
             }
         };
         Ok(Self { schema, source })
+    }
+
+    /// Opens a `file` of JSON lines that has some of `columns`; the other ones are null.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for too many columns; [`Error::Io`].
+    pub fn open_json(file: &InputFile, config: &InputConfig, columns: JsonColumns) -> Result<Self> {
+        columns.check(file)?;
+        let schema = Arc::new(Schema::new(arrow_fields(&columns.0)));
+        let lines = LineReader::open(file, config.max_document_bytes)?;
+        let checker = LineChecker::new(DocumentRequest::new(file, config).requests);
+        let rows = JsonRows { lines, checker, fields: columns.0, schema: Arc::clone(&schema) };
+        Ok(Self { schema, source: RowSource::Json(Box::new(rows)) })
     }
 
     /// Names and types of all columns, in the order of the file, and what a Parquet file says of
@@ -102,24 +152,6 @@ struct JsonRows {
 }
 
 impl JsonRows {
-    fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
-        let columns = DocumentRequest::new(file, config).requests;
-        let (max_bytes, rejects) = (config.max_document_bytes, Rejects::new(config.max_rejects));
-        let mut fields = Vec::new();
-        JsonReader::open(file, columns.clone(), max_bytes, rejects)?.for_each(|json| {
-            observe_object(&mut fields, json);
-            if fields.len() > MAX_COLUMNS {
-                let last = fields.last().map_or("", |(name, _)| name.as_str());
-                let reason = format!("is one too many; {MAX_COLUMNS} columns are allowed");
-                return Err(Error::schema(&file.path, last, reason));
-            }
-            Ok(())
-        })?;
-        let schema = Arc::new(Schema::new(arrow_fields(&fields)));
-        let lines = LineReader::open(file, max_bytes)?;
-        Ok(Self { lines, checker: LineChecker::new(columns), fields, schema })
-    }
-
     fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         loop {
             let lines = self.read_lines()?;

@@ -242,6 +242,11 @@ impl RunDir {
         if is_url(&file.path) { file.path.clone().into() } else { self.path(&file.path) }
     }
 
+    /// A file of the state of `stage`, of the kind `kind`, for `key`; it goes when the stage is done again.
+    pub fn state_file(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {
+        self.marker(stage, kind, key)
+    }
+
     fn marker(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {
         self.path("state").join(stage.name()).join(kind).join(format!("{key}.json"))
     }

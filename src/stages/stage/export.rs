@@ -4,6 +4,7 @@
 //! exported rows, or with `export.keep_removed` the one of its reason.
 
 mod card;
+mod json_columns;
 mod pii;
 mod provenance;
 mod spec;
@@ -28,6 +29,7 @@ use super::verdicts::{CUT, REMOVE, REPORTS, check_filtered, filter_settings, ver
 use crate::stage::work::StageWork;
 pub use card::card_facts;
 use card::write_card;
+use json_columns::LanguageColumns;
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use polysift_base::error::{Error, Result};
 use polysift_config::{CASCADE, FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate, RunConfig};
@@ -58,6 +60,7 @@ struct ExportJob<'a> {
     selections: BTreeMap<String, Selection>,
     cascade: Cascade,
     provenance: ExportProvenance,
+    columns: LanguageColumns,
 }
 
 /// Whether the columns of the input leave room for the new ones, as far as footers show.
@@ -114,6 +117,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
         selections,
         cascade: Cascade::of(context, &embedded.plan)?,
         provenance: ExportProvenance::of(context)?,
+        columns: LanguageColumns::of(context, &embedded.plan)?,
     };
     let rows = |place: usize| Some(embedded.summaries[place].rows);
     work.for_all(context, "documents", rows, |place| {
@@ -257,7 +261,7 @@ impl<'a> ShardExport<'a> {
     /// Exports `shard`, the one at `place` of the plan.
     fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
         let context = job.context;
-        let mut reader = RowReader::open(&shard.input()?, &context.config.input)?;
+        let mut reader = job.columns.open(shard, &shard.input()?, context)?;
         let embedded = context.run.done(Stage::Embed, &shard.name)?;
         let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
         let redactor = pii.transpose()?.flatten();
