@@ -41,7 +41,13 @@ impl Hub {
 
     /// Serves each folder as the repository of that name, `datasets/` before that of a dataset.
     pub(crate) fn serve(folders: Vec<(String, PathBuf)>, refused: u16) -> Result<Self> {
-        Self::redirecting(folders, refused, None)
+        Self::redirecting(folders, refused, None, None)
+    }
+
+    /// The same, where the first request of every URL is answered with the status `busy`.
+    fn busy(model: &str, busy: u16) -> Result<Self> {
+        let directory = root().join("tests/golden/encoder").join(model);
+        Self::redirecting(vec![(ID.into(), directory)], 404, None, Some(busy))
     }
 
     /// The same, where files are at another server: there, and by what SHA-256 the hub names them.
@@ -49,15 +55,25 @@ impl Hub {
         folders: Vec<(String, PathBuf)>,
         refused: u16,
         elsewhere: Option<Elsewhere>,
+        busy: Option<u16>,
     ) -> Result<Self> {
         let server = Arc::new(Server::http("127.0.0.1:0").map_err(|e| anyhow!(e))?);
-        let seen = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::new(Mutex::new(Vec::<Seen>::new()));
         let (listener, log) = (Arc::clone(&server), Arc::clone(&seen));
         let thread = std::thread::spawn(move || {
             for request in listener.incoming_requests() {
                 let token = value(&request, "Authorization");
                 let (url, range) = (request.url().to_owned(), value(&request, "Range"));
-                log.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { url, token, range });
+                let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_first = !log.iter().any(|seen| seen.url == url);
+                log.push(Seen { url, token, range });
+                drop(log);
+                if let (Some(busy), true) = (busy, is_first) {
+                    let after = Header::from_bytes("Retry-After", "1");
+                    let response = after.map(|after| Response::empty(busy).with_header(after));
+                    let _ = response.map(|response| request.respond(response));
+                    continue;
+                }
                 // A client that hung up is seen at its own end.
                 let _ = answer(request, &folders, refused, elsewhere.as_ref());
             }
@@ -275,7 +291,7 @@ fn files_are_fetched_where_the_hub_redirects_to_without_the_token_and_verified()
     let folder = root().join("tests/golden/encoder/head16-prefixed");
     let hub_of = |digest: fn(&[u8]) -> String| {
         let elsewhere = Some((store.endpoint(), digest));
-        Hub::redirecting(vec![(ID.into(), folder.clone())], 404, elsewhere)
+        Hub::redirecting(vec![(ID.into(), folder.clone())], 404, elsewhere, None)
     };
     let cache = tempfile::tempdir()?;
     let hub = hub_of(sha256)?;
@@ -320,7 +336,7 @@ fn a_refusal_says_what_can_be_done() -> Result<()> {
         (401, "HF_TOKEN"),
         (403, "accept the model's terms"),
         (404, "has no `config.json` at revision `main` (404)"),
-        (500, "answers 500"),
+        (501, "answers 501"),
     ] {
         let cache = tempfile::tempdir()?;
         let hub = Hub::start("head16-prefixed", status)?;
@@ -344,5 +360,33 @@ fn without_a_network_the_message_says_how_to_work_offline() -> Result<()> {
     let offline = settings(cache.path(), "http://127.0.0.1:9".into(), true);
     let message = refusal(&model(ID, None), &offline)?;
     assert!(message.contains("is not in the cache"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn a_hub_that_is_busy_is_asked_again() -> Result<()> {
+    for busy in [429, 503] {
+        let cache = tempfile::tempdir()?;
+        let hub = Hub::busy("head16-prefixed", busy)?;
+        let began = std::time::Instant::now();
+        resolve(&model(ID, None), &settings(cache.path(), hub.endpoint(), false))?;
+        let files = hub.seen().len() / 2;
+        assert!(files > 2, "every file is asked for twice");
+        assert!(began.elapsed().as_secs() >= files as u64 / 2, "after the time that the hub names");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_model_in_the_cache_loads_where_the_hub_is_out_of_reach() -> Result<()> {
+    let cache = tempfile::tempdir()?;
+    let hub = Hub::start("head16-prefixed", 404)?;
+    let first = resolve(&model(ID, None), &settings(cache.path(), hub.endpoint(), false))?;
+    drop(hub);
+    // As other tools leave it: they do not note which files there are none of.
+    let notes = cache.path().join("models--someone--a-model/.no_exist");
+    std::fs::remove_dir_all(notes)?;
+    let nobody = settings(cache.path(), "http://127.0.0.1:9".into(), false);
+    assert_eq!(resolve(&model(ID, None), &nobody)?.digest, first.digest);
     Ok(())
 }

@@ -43,7 +43,7 @@ impl std::fmt::Debug for HubSettings {
 impl HubSettings {
     /// Settings from environment variables as huggingface_hub reads them: `HF_HUB_CACHE`, else
     /// `hub` in `HF_HOME`, else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache`;
-    /// `HF_TOKEN`, else the file `token` in `HF_HOME`; `HF_ENDPOINT`; `HF_HUB_OFFLINE`.
+    /// `HF_TOKEN`, else the file `token` in `HF_HOME`; `HF_ENDPOINT`; `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE`.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
         let home = get("HF_HOME").map_or_else(
@@ -64,18 +64,21 @@ impl HubSettings {
             cache: get("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from),
             token: token.filter(|t| !t.is_empty()),
             endpoint: endpoint.trim_end_matches('/').to_owned(),
-            offline: get("HF_HUB_OFFLINE").is_some_and(|v| on.contains(&v.to_uppercase().as_str())),
+            offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().any(|name| {
+                get(name).is_some_and(|value| on.contains(&value.to_uppercase().as_str()))
+            }),
         }
     }
 }
 
-/// Whether `name` is that of a repository of the hub: two parts of ASCII letters, digits and `-_.`
+/// Whether `name` is that of a repository of the hub: one part or two of ASCII letters, digits and `-_.`; the first
+/// models have no owner.
 pub fn is_repository_id(name: &str) -> bool {
     let is_part = |part: &str| {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         !part.is_empty() && part != "." && part != ".." && part.chars().all(is_allowed)
     };
-    name.split('/').count() == 2 && name.split('/').all(is_part)
+    name.split('/').count() <= 2 && name.split('/').all(is_part)
 }
 
 #[cfg(test)]
@@ -118,6 +121,17 @@ mod tests {
         let set = settings(&[("HF_ENDPOINT", "http://a:1/"), ("HF_HUB_OFFLINE", "true")]);
         assert_eq!((set.endpoint.as_str(), set.offline), ("http://a:1", true));
         assert!(!settings(&[("HF_HUB_OFFLINE", "0")]).offline);
+        assert!(settings(&[("TRANSFORMERS_OFFLINE", "1")]).offline);
+    }
+
+    #[test]
+    fn repositories_have_an_owner_or_none() {
+        for id in ["xlm-roberta-base", "FacebookAI/xlm-roberta-base", "a/b.c_d"] {
+            assert!(is_repository_id(id), "{id}");
+        }
+        for other in ["", "..", "a/..", "a/b/c", "a b", "/a", "a/"] {
+            assert!(!is_repository_id(other), "{other}");
+        }
     }
 
     #[test]

@@ -334,7 +334,7 @@ fn tokenizer_path(name: &str, base: &Path, hub: &HubSettings) -> Result<PathBuf>
         return path.is_file().then_some(path).ok_or_else(missing);
     }
     let (id, revision) = name.split_once('@').map_or((name, None), |(id, rev)| (id, Some(rev)));
-    if !is_repository_id(id) {
+    if !is_repository_id(id) || local.exists() {
         let reason = format!(
             "`{name}` is neither a file or a directory, nor an id of the hub such as \
              `mistralai/Mistral-Nemo-Base-2407`"

@@ -224,11 +224,22 @@ impl Retries {
 
     /// Whether to try again after `error`; waits first.
     pub(super) async fn allows(&mut self, error: &object_store::Error) -> bool {
-        if is_final(error) || self.tries == RETRIES || self.since.elapsed() > retry_time() {
+        self.allows_after(error, Duration::ZERO).await
+    }
+
+    /// Whether to try again after `error`; waits first, for as long as a server `asked` at least.
+    pub(super) async fn allows_after(
+        &mut self,
+        error: &object_store::Error,
+        asked: Duration,
+    ) -> bool {
+        let wait = self.wait.max(asked);
+        let is_late = self.since.elapsed() + asked > retry_time();
+        if is_final(error) || self.tries == RETRIES || is_late {
             return false;
         }
-        tracing::debug!(reason = message(error), "trying again");
-        tokio::time::sleep(self.wait).await;
+        tracing::info!(reason = message(error), secs = wait.as_secs_f32(), "trying again");
+        tokio::time::sleep(wait).await;
         self.tries += 1;
         self.wait = (self.wait * 2).min(Duration::from_secs(10));
         true

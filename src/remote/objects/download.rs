@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody, HttpResponse};
@@ -11,7 +12,7 @@ use object_store::{ClientOptions, HeaderValue, Result};
 use ring::digest::{Context, SHA256};
 
 use super::client::{Retries, hub_connector};
-use super::explain::{ANSWER, store_error};
+use super::explain::{ANSWER, status, store_error};
 use super::wire::{COMMIT, LINKED_ETAG};
 use polysift_base::error::{self, Source};
 use polysift_base::hub::HubSettings;
@@ -28,25 +29,53 @@ pub(super) fn hub_client(settings: &HubSettings) -> error::Result<HttpClient> {
     client.map_err(|error| store_error(&settings.endpoint, &error.to_string()))
 }
 
-/// What `url` answers, of these bytes where a range is given; an error if that is no success.
+/// Times that a server is asked which does not answer at all.
+const CONNECTIONS: usize = 4;
+
+/// What `url` answers, of these bytes where a range is given; an error if that is no success. Asked again where the
+/// server is busy, after the time that it names, and a few times where nobody answers.
 pub(super) async fn ask(
     client: &HttpClient,
     url: &str,
     range: Option<&str>,
 ) -> Result<HttpResponse> {
-    let mut request = HttpRequest::new(HttpRequestBody::empty());
-    *request.uri_mut() = url.parse().map_err(|_| failed("is no URL"))?;
-    if let Some(range) = range {
-        let range = HeaderValue::from_str(&format!("bytes={range}")).map_err(failed)?;
-        request.headers_mut().insert("range", range);
+    let mut retries = Retries::new();
+    for tries in 1.. {
+        let (error, after) = match ask_once(client, url, range).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        let is_silent = status(&error).is_none() && tries == CONNECTIONS;
+        if is_silent || !retries.allows_after(&error, after).await {
+            return Err(error);
+        }
     }
-    let answer = client.execute(request).await.map_err(failed)?;
+    Err(failed("was not asked"))
+}
+
+/// What `url` answers to one request; else the error, with the time after which it may be asked again.
+async fn ask_once(
+    client: &HttpClient,
+    url: &str,
+    range: Option<&str>,
+) -> Result<HttpResponse, (object_store::Error, Duration)> {
+    let at_once = |error| (error, Duration::ZERO);
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.uri_mut() = url.parse().map_err(|_| at_once(failed("is no URL")))?;
+    if let Some(range) = range {
+        let range = HeaderValue::from_str(&format!("bytes={range}"));
+        request.headers_mut().insert("range", range.map_err(|error| at_once(failed(error)))?);
+    }
+    let answer = client.execute(request).await.map_err(|error| at_once(failed(error)))?;
     let status = answer.status();
     if status.is_success() {
         return Ok(answer);
     }
-    let body = answer.into_body().bytes().await.map_err(failed)?;
-    Err(failed(format!("{ANSWER}{status}: {}", String::from_utf8_lossy(&body))))
+    let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
+    let after = after.and_then(|secs| secs.trim().parse().ok()).map(Duration::from_secs);
+    let body = answer.into_body().bytes().await.unwrap_or_default();
+    let error = failed(format!("{ANSWER}{status}: {}", String::from_utf8_lossy(&body)));
+    Err((error, after.unwrap_or_default()))
 }
 
 /// What the hub says of a file.
@@ -55,13 +84,13 @@ struct Described {
     etag: String,
     /// Whether it is the SHA-256 of the content: of large files, which the hub keeps elsewhere.
     is_sha256: bool,
-    /// That the revision stands for.
+    /// That the revision stands for, or the revision.
     commit: String,
     bytes: u64,
 }
 
 impl Described {
-    fn of(answer: &HttpResponse) -> Result<Self> {
+    fn of(answer: &HttpResponse, revision: &str) -> Result<Self> {
         let header = |name: &str| answer.headers().get(name)?.to_str().ok();
         let named = |names: &[&str]| {
             let value = names.iter().find_map(|name| header(name));
@@ -78,7 +107,8 @@ impl Described {
         Ok(Self {
             etag: named(&[LINKED_ETAG, "etag"])?,
             is_sha256: header(LINKED_ETAG).is_some(),
-            commit: named(&[COMMIT])?,
+            // A mirror may not say it.
+            commit: named(&[COMMIT]).unwrap_or_else(|_| revision.to_owned()),
             bytes: bytes.ok_or_else(|| failed("the hub does not answer requests for ranges"))?,
         })
     }
@@ -91,8 +121,9 @@ pub(super) async fn download(
     url: &str,
     folder: &Path,
     file: &str,
+    revision: &str,
 ) -> Result<(PathBuf, String)> {
-    let described = Described::of(&ask(client, url, Some("0-0")).await?)?;
+    let described = Described::of(&ask(client, url, Some("0-0")).await?, revision)?;
     let blobs = folder.join("blobs");
     let blob = blobs.join(&described.etag);
     std::fs::create_dir_all(&blobs).map_err(failed)?;
@@ -137,7 +168,8 @@ async fn complete(
         written = 0;
     }
     if written < described.bytes {
-        let answer = ask(client, url, Some(&format!("{written}-"))).await?;
+        let asked = ask_once(client, url, Some(&format!("{written}-"))).await;
+        let answer = asked.map_err(|(error, _)| error)?;
         let range = answer.headers().get("content-range").and_then(|range| range.to_str().ok());
         if range.is_none_or(|range| !range.starts_with(&format!("bytes {written}-"))) {
             return Err(failed("another range was answered than was asked for"));

@@ -70,9 +70,8 @@ pub(super) fn is_final(error: &object_store::Error) -> bool {
     if !matches!(error, object_store::Error::Generic { .. }) {
         return true;
     }
-    // Too slow (408) and too many (429) pass.
-    Answer::of(error)
-        .is_some_and(|a| (400..500).contains(&a.status) && ![408, 429].contains(&a.status))
+    // Too slow, too many, and servers that are busy or restarted.
+    Answer::of(error).is_some_and(|a| ![408, 429, 500, 502, 503, 504].contains(&a.status))
 }
 
 /// What `error` says, without the request.

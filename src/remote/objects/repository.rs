@@ -1,6 +1,7 @@
 //! Files from the Hugging Face hub and its cache, which other tools share.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use hf_hub::RepoType;
 use hf_hub::{Cache, Repo};
@@ -25,6 +26,8 @@ pub struct Repository<'a> {
     revision: &'a str,
     settings: &'a HubSettings,
     cache: Cache,
+    /// Whether the hub did not answer while the cache has a snapshot.
+    is_unreachable: AtomicBool,
 }
 
 /// What the hub says of a revision.
@@ -57,7 +60,7 @@ impl<'a> Repository<'a> {
             return Err(Error::config("encoder.revision", reason));
         }
         let cache = Cache::new(settings.cache.clone());
-        Ok(Self { kind, id, revision, settings, cache })
+        Ok(Self { kind, id, revision, settings, cache, is_unreachable: AtomicBool::new(false) })
     }
 
     /// Path of `file` in the cache, downloaded if it is not there; `None` if the repository does
@@ -68,6 +71,9 @@ impl<'a> Repository<'a> {
         }
         if let Some(path) = self.cached(file) {
             return Ok(Some(path));
+        }
+        if self.is_unreachable.load(Ordering::Relaxed) {
+            return Ok(None);
         }
         let is_absent = self.absent(file).is_some_and(|note| note.exists());
         if self.settings.offline || is_absent {
@@ -86,6 +92,17 @@ impl<'a> Repository<'a> {
                 }
                 Ok(None)
             }
+            Err(error) if status(&error).is_none() && self.cached("").is_some() => {
+                let reason = message(&error);
+                tracing::warn!(
+                    repo = self.id,
+                    file,
+                    reason,
+                    "the hub cannot be reached; the cache is taken as it is"
+                );
+                self.is_unreachable.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
             Err(error) => Err(self.explain(&error)),
         }
     }
@@ -98,7 +115,7 @@ impl<'a> Repository<'a> {
         file: &str,
     ) -> object_store::Result<PathBuf> {
         let folder = self.cache.path().join(self.repo().folder_name());
-        let (path, commit) = download(client, url, &folder, file).await?;
+        let (path, commit) = download(client, url, &folder, file, self.revision).await?;
         self.cache.repo(self.repo()).create_ref(&commit).map_err(failed)?;
         Ok(path)
     }
@@ -112,7 +129,7 @@ impl<'a> Repository<'a> {
 
     /// The error for a required `file` that [`Repository::get`] did not find.
     pub fn missing(&self, file: &str) -> Error {
-        self.error(if self.settings.offline {
+        self.error(if self.settings.offline || self.is_unreachable.load(Ordering::Relaxed) {
             self.not_cached(&format!("`{file}`"))
         } else {
             let published = match self.kind {
