@@ -1,5 +1,6 @@
 //! Finds the files of a model: inside the binary, in a directory, or on the hub.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -131,7 +132,8 @@ const LETTERS: &str = "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
     let (json, weights, tokenizer, said) = read(config, hub)?;
     let weight_bytes = weights.iter().map(|blob| blob.bytes().len() as u64).sum();
-    let parsed = families::parse(json.bytes(), &json.path, weight_bytes);
+    let text = python_json(json.bytes());
+    let parsed = families::parse(&text, &json.path, weight_bytes);
     // Sizes may be too large because the weights are cut off.
     let architecture = parsed.map_err(|error| headers(&weights).err().unwrap_or(error))?;
     let mut hasher = blake3::Hasher::new();
@@ -140,7 +142,7 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
         hasher.update(blob.bytes());
     }
     let digest = hasher.finalize().to_hex().to_string();
-    let classifier = Classifier::parse(json.bytes());
+    let classifier = Classifier::parse(&text);
     let classifier = classifier.map_err(|reason| Error::model(&json.path, reason))?;
     let lower_case = said.lower_case.clone();
     let of_head = classifier.as_ref().map(|classifier| (classifier.pooling, json.path.clone()));
@@ -163,6 +165,27 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
         tokenizer,
         lower_case,
     })
+}
+
+/// JSON as Python writes and reads it, with a byte order mark and numbers that are not finite, which become null.
+fn python_json(bytes: &[u8]) -> Cow<'_, [u8]> {
+    const NUMBERS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+    let mut strict = Vec::with_capacity(bytes.len());
+    let (mut at, mut in_string) = (0, false);
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        if let Some(number) = NUMBERS.iter().find(|number| !in_string && rest.starts_with(number)) {
+            strict.extend(b"null");
+            at += number.len();
+            continue;
+        }
+        let length = if in_string && rest[0] == b'\\' { rest.len().min(2) } else { 1 };
+        in_string ^= rest[0] == b'"';
+        strict.extend(&rest[..length]);
+        at += length;
+    }
+    if strict == bytes { Cow::Borrowed(bytes) } else { Cow::Owned(strict) }
 }
 
 /// Configuration, weights and tokenizer of a model, and what sentence-transformers says of it.

@@ -179,16 +179,26 @@ pub(super) struct Weights<'a> {
     architecture: &'a Architecture,
     /// Of each blob.
     files: Vec<SafeTensors<'a>>,
-    prefix: &'static str,
+    /// Before the names of the architecture, with what a wrapper put before it.
+    prefix: String,
 }
+
+/// What `DataParallel`, `torch.compile` and both put before every name.
+const WRAPPERS: [&str; 5] = ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."];
+/// Names of a norm's weight and bias, and the ones that BERT's first checkpoints have.
+const OLD_NAMES: [(&str, &str); 2] =
+    [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
 
 impl<'a> Weights<'a> {
     /// Reads the headers of all files.
     pub(crate) fn open(blobs: &'a Arc<[Blob]>, architecture: &'a Architecture) -> Result<Self> {
         let files = headers(blobs)?;
-        let mut this = Self { blobs, architecture, files, prefix: "" };
+        let mut this = Self { blobs, architecture, files, prefix: String::new() };
         let first = format!("{}.weight", architecture.names.words);
-        let mut prefixes = architecture.names.prefixes.iter();
+        let prefixes = &architecture.names.prefixes;
+        let mut prefixes = WRAPPERS
+            .iter()
+            .flat_map(|outer| prefixes.iter().map(move |own| [*outer, *own].concat()));
         let known = prefixes.find(|prefix| {
             let packed = this.find(&format!("{prefix}{first}_packed"));
             packed.or_else(|| this.find(&format!("{prefix}{first}"))).is_some()
@@ -344,8 +354,15 @@ impl<'a> Weights<'a> {
 
     /// The number of a blob, and its tensor of that name.
     fn find(&self, full_name: &str) -> Option<(usize, TensorView<'a>)> {
-        let tensors = self.files.iter().map(|file| file.tensor(full_name));
-        tensors.enumerate().find_map(|(blob, tensor)| Some((blob, tensor.ok()?)))
+        let find = |name: &str| {
+            let tensors = self.files.iter().map(|file| file.tensor(name));
+            tensors.enumerate().find_map(|(blob, tensor)| Some((blob, tensor.ok()?)))
+        };
+        find(full_name).or_else(|| {
+            let old =
+                |(now, old): &(&str, &str)| Some([full_name.strip_suffix(now)?, old].concat());
+            find(&OLD_NAMES.iter().find_map(old)?)
+        })
     }
 
     fn missing(&self, name: &str) -> Error {

@@ -274,3 +274,37 @@ fn the_digest_sees_every_file() -> Result<()> {
     assert_eq!(digests.len(), 4);
     Ok(())
 }
+
+/// Names of tensors as BERT's first checkpoints, `DataParallel` and `torch.compile` have them, and a configuration as
+/// Python's `json` writes it.
+#[test]
+fn checkpoints_with_other_names_of_tensors_are_the_same_model() -> Result<()> {
+    let text = "one text";
+    let of = |directory: &Path| -> Result<Vec<f32>> {
+        let model = load(&config(directory, Pooling::Mean), &offline())?;
+        embed(model.encoder.as_ref(), &model.tokenizer.tokenize(text)?.chunks, 512)
+    };
+    let expected = of(&golden("head16-prefixed"))?;
+    for prefix in ["", "module.", "_orig_mod.", "module._orig_mod."] {
+        let directory = copy("head16-prefixed")?;
+        let path = directory.path().join("model.safetensors");
+        let bytes = std::fs::read(&path)?;
+        let tensors = SafeTensors::deserialize(&bytes)?;
+        let mut renamed = 0;
+        let named = tensors.tensors().into_iter().map(|(name, view)| {
+            let old = name.replace("LayerNorm.weight", "LayerNorm.gamma");
+            let old = old.replace("LayerNorm.bias", "LayerNorm.beta");
+            renamed += usize::from(old != name);
+            (format!("{prefix}{old}"), view)
+        });
+        let named: BTreeMap<String, TensorView<'_>> = named.collect();
+        std::fs::write(&path, safetensors::serialize(&named, None)?)?;
+        assert!(renamed > 0, "the model has no such names");
+        let path = directory.path().join("config.json");
+        let json = std::fs::read_to_string(&path)?;
+        let odd = "{\"initializer_range\": Infinity, \"summary\": \"a \\\"NaN\\\"\",";
+        std::fs::write(&path, format!("\u{feff}{}", json.replacen('{', odd, 1)))?;
+        assert_eq!(of(directory.path())?, expected, "{prefix}");
+    }
+    Ok(())
+}
