@@ -1,11 +1,18 @@
 //! The whole job through the program.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float32Type, Float64Type, Int64Type};
 use parquet::arrow::parquet_to_arrow_schema;
+use parquet::basic::LogicalType;
+use parquet::data_type::{
+    ByteArray, ByteArrayType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
+};
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
@@ -308,5 +315,53 @@ fn exported_json_lines_of_a_language_have_one_schema() -> TestResult {
     assert_eq!(digests(&work.path("one/export"))?, digests(&work.path("two/export"))?);
     work.command("export", "one").args(["--redo", "export"]).assert().success();
     assert_eq!(digests(&work.path("one/export"))?, digests(&work.path("two/export"))?);
+    Ok(())
+}
+
+/// Files without a schema of Arrow, as DuckDB writes them.
+#[test]
+fn columns_of_uuids_and_json_keep_their_types_and_decimals_are_scores() -> TestResult {
+    let work = Workspace::new()?;
+    let message =
+        "message m { required binary text (UTF8); required fixed_len_byte_array(16) u (UUID);
+                   required binary j (JSON); required int32 s (DECIMAL(5,2)); }";
+    let schema = Arc::new(parse_message_type(message)?);
+    let file = std::fs::File::create(work.path("a.parquet"))?;
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default())?;
+    let mut group = writer.next_row_group()?;
+    let texts = ["one text", "another text"].map(ByteArray::from);
+    let uuids = [7u8, 8].map(|byte| FixedLenByteArray::from(vec![byte; 16]));
+    let mut at = 0;
+    while let Some(mut column) = group.next_column()? {
+        match at {
+            0 => column.typed::<ByteArrayType>().write_batch(&texts, None, None)?,
+            1 => column.typed::<FixedLenByteArrayType>().write_batch(&uuids, None, None)?,
+            2 => column.typed::<ByteArrayType>().write_batch(
+                &["{}", "[1]"].map(ByteArray::from),
+                None,
+                None,
+            )?,
+            _ => column.typed::<Int32Type>().write_batch(&[125, 250], None, None)?,
+        };
+        column.close()?;
+        at += 1;
+    }
+    group.close()?;
+    writer.close()?;
+    let settings = "[input]\nfiles = ['a.parquet']\nlanguage = 'eng_Latn'\n[encoder]\nmodel = 'none'\n\
+                    [heads.q]\nkind = 'column'\nscore = 's'\n[languages._default]\nretention = { q = 0.5 }\n";
+    work.write("run.toml", settings)?;
+    work.command("run", "out").assert().success();
+    let path = work.path("out/export/a.parquet");
+    let reader = SerializedFileReader::new(std::fs::File::open(&path)?)?;
+    let schema = reader.metadata().file_metadata().schema_descr_ptr();
+    let types: Vec<_> =
+        (0..4).map(|column| schema.column(column).logical_type_ref().cloned()).collect();
+    assert_eq!(types[1..3], [Some(LogicalType::Uuid), Some(LogicalType::Json)]);
+    assert!(matches!(types[3], Some(LogicalType::Decimal { .. })), "{types:?}");
+    let rows = read_parquet(&path)?;
+    assert_eq!(rows.num_rows(), 1);
+    let score = rows.column_by_name("q_score").ok_or("no score")?;
+    assert_eq!(score.as_primitive::<Float64Type>().value(0), 2.5);
     Ok(())
 }

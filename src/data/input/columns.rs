@@ -211,7 +211,7 @@ impl ColumnKind {
             (_, other) if other.is_integer() => true,
             (Self::Id, _) => false,
             (_, DataType::Boolean | DataType::Timestamp(..) | DataType::Date32) => true,
-            (_, other) => other.is_floating(),
+            (_, other) => other.is_floating() || other.is_decimal(),
         }
     }
 }
