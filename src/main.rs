@@ -12,6 +12,19 @@ use polysift::progress::Stop;
 const RAYON_THREADS: &str = "RAYON_NUM_THREADS";
 
 fn main() -> ExitCode {
+    // A variable that is set to nothing is not set.
+    for name in [
+        "POLYSIFT_DEVICE",
+        "POLYSIFT_NUM_TASKS",
+        "POLYSIFT_RUN",
+        "POLYSIFT_TASK",
+        "POLYSIFT_THREADS",
+    ] {
+        if std::env::var_os(name).is_some_and(|value| value.is_empty()) {
+            // SAFETY: no other thread runs yet.
+            unsafe { std::env::remove_var(name) };
+        }
+    }
     // candle reads /proc/cpuinfo before every product, unless the variable says how many threads there are.
     if std::env::var_os(RAYON_THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);

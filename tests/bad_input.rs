@@ -399,3 +399,23 @@ fn links_to_nothing_and_files_that_are_not_read_are_told() -> TestResult {
     work.command("embed", "out").args(["data"]).assert().code(66).stderr(told);
     Ok(())
 }
+
+#[test]
+fn names_that_results_cannot_be_named_after_are_refused_before_the_work() -> TestResult {
+    let work = Workspace::new()?;
+    let settings =
+        "[input]\nfiles = ['data/*.jsonl']\nlanguage = 'und'\n[encoder]\nmodel = 'none'\n";
+    work.write("run.toml", settings)?;
+    let text = "{\"text\":\"a\"}\n";
+    work.write(&format!("data/{}.jsonl", "x".repeat(220)), text)?;
+    // A variable that is set to nothing is not set.
+    work.command("run", "out")
+        .env("POLYSIFT_THREADS", "")
+        .env("POLYSIFT_TASK", "")
+        .assert()
+        .success();
+    work.write(&format!("data/{}.jsonl", "y".repeat(221)), text)?;
+    let told = contains("has a name of more than 220 bytes");
+    work.command("run", "other").assert().code(2).stderr(told);
+    Ok(())
+}

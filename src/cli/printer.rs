@@ -1,26 +1,48 @@
 //! Results to stdout, errors to stderr.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use serde::Serialize;
 
 use polysift::Error;
 
+/// `text` for a terminal, which control characters of a document or a file name would command, and marks of direction
+/// disguise: with these as escapes, which JSON reads too. Ends of lines and tabs stay.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let is_harmful = |c: char| {
+        c.is_control() && c != '\n' && c != '\t'
+            || matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut harmless = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmful(c) {
+            harmless.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            harmless.push(c);
+        }
+    }
+    Cow::Owned(harmless)
+}
+
 /// Prints an error as the last line of the program.
 pub(crate) fn error(message: &str) {
     // There is no place for an error when stderr is closed.
-    let _ = writeln!(std::io::stderr().lock(), "error: {message}");
+    let _ = writeln!(std::io::stderr().lock(), "error: {}", harmless(message));
 }
 
 /// Prints what is wrong with a part of the input, while the rest of it goes on.
 pub(crate) fn complaint(message: &str) {
     // As in `error`.
-    let _ = writeln!(std::io::stderr().lock(), "{message}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", harmless(message));
 }
 
 /// Prints a line of results.
 pub(crate) fn line(text: &str) {
-    bytes(format!("{text}\n").as_bytes());
+    bytes(format!("{}\n", harmless(text)).as_bytes());
 }
 
 /// Writes to stdout. Ends the program when nobody reads it: quietly where the reader had enough
@@ -71,5 +93,26 @@ pub(crate) fn table(rows: &[Vec<String>]) {
             if i == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         line(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_a_terminal_is_printed_as_an_escape() {
+        assert_eq!(harmless("a\tb\nc ü 中"), "a\tb\nc ü 中");
+        assert_eq!(
+            harmless("\u{1b}]0;x\u{7}\u{9b}2J\u{7f}\r"),
+            "\\u001b]0;x\\u0007\\u009b2J\\u007f\\u000d"
+        );
+        assert_eq!(harmless("a\u{202e}b\u{2066}"), "a\\u202eb\\u2066");
+        // JSON stays what it is.
+        let text = serde_json::json!("\u{9b}\u{202e}").to_string();
+        assert_eq!(
+            serde_json::from_str::<String>(&harmless(&text)).ok().as_deref(),
+            Some("\u{9b}\u{202e}")
+        );
     }
 }

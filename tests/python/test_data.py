@@ -85,6 +85,10 @@ def test_no_texts_are_no_rows(run: Path) -> None:
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(polysift.PermanentError, match="no-such-model"):
         data.embed(["text"], model=tmp_path / "no-such-model", settings=SETTINGS)
+    with pytest.raises(TypeError, match="give a list of texts"):
+        data.embed("one text", settings=SETTINGS)
+    with pytest.raises(TypeError, match="give a list of texts"):
+        data.score("one text", {"q": tmp_path / "q.safetensors"})
     with pytest.raises(UnicodeEncodeError):
         data.embed(["\ud800"], settings=SETTINGS)
     with pytest.raises(FileNotFoundError, match="has not run"):

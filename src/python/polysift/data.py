@@ -55,12 +55,19 @@ def embed(  # noqa: PLR0913 (every one is a choice of the caller)
 
     """
     options = {"env": env, "log_file": log_file, "binary": binary}
-    column = pa.array(texts, pa.string())
+    column = _column(texts)
     with _embedded(column, "und", model, settings=settings, args=[], options=options) as run:
         blocks = [_first_chunks(batch.column("embeddings")) for batch in embeddings(run)]
     width = max((block.shape[1] for block in blocks), default=0)
     empty = np.zeros((0, width), np.float32)
     return np.concatenate([empty, *(_as_wide(block, width) for block in blocks)])
+
+
+def _column(texts: Iterable[str | None]) -> pa.StringArray:
+    """The texts as a column; a text alone would be one for each of its characters."""
+    if isinstance(texts, (str, bytes)):
+        raise TypeError("texts is one text; give a list of texts: [text]")
+    return pa.array(texts, pa.string())
 
 
 def score(  # noqa: PLR0913 (every one is a choice of the caller)
@@ -96,7 +103,7 @@ def score(  # noqa: PLR0913 (every one is a choice of the caller)
     """
     args = [f"--head={name}={os.fspath(path)}" for name, path in heads.items()]
     options = {"env": env, "log_file": log_file, "binary": binary}
-    column = pa.array(texts, pa.string())
+    column = _column(texts)
     scored: dict[str, list[pa.RecordBatch]] = {name: [] for name in heads}
     if len(column):  # no texts have no language, and a head may have no file for none
         with _embedded(column, language, model, settings=settings, args=args, options=options) as run:

@@ -15,6 +15,9 @@ use polysift_base::io::{is_url, write_atomic, write_new};
 use polysift_base::progress::Stop;
 use polysift_data::input::{FileFacts, InputFile};
 
+/// Longest part of a shard's name: file systems take 255 bytes, and names of results and of temporary files are longer.
+const MAX_NAME_BYTES: usize = 220;
+
 /// Empty file of a run whose shards several tasks share.
 const TASKS: &str = "state/tasks";
 
@@ -72,6 +75,15 @@ impl Plan {
         let shards = pool.install(|| files.par_iter().map(of_file).collect::<Result<Vec<_>>>())?;
         let mut shards: Vec<Shard> = shards.into_iter().flatten().collect();
         shards.sort_by(|a, b| a.name.cmp(&b.name));
+        let is_long =
+            |shard: &&Shard| shard.name.split('/').any(|part| part.len() > MAX_NAME_BYTES);
+        if let Some(shard) = shards.iter().find(is_long) {
+            let reason = format!(
+                "{} has a name of more than {MAX_NAME_BYTES} bytes; files of results are named after it, with more behind",
+                shard.file.display()
+            );
+            return Err(Error::config("input.files", reason));
+        }
         match shards.windows(2).find(|pair| pair[0].name == pair[1].name) {
             None => Ok(Self { shards, settings }),
             Some(pair) => {
