@@ -1,6 +1,7 @@
 //! Results to stdout, errors to stderr.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::Write;
 
 use serde::Serialize;
@@ -20,7 +21,8 @@ fn harmless(text: &str) -> Cow<'_, str> {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
         if is_harmful(c) {
-            harmless.push_str(&format!("\\u{:04x}", u32::from(c)));
+            // Writing into a string cannot fail.
+            let _ = write!(harmless, "\\u{:04x}", u32::from(c));
         } else {
             harmless.push(c);
         }
