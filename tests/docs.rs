@@ -7,8 +7,8 @@
 //!   shell syntax, its flags and the targets of its `make` are checked;
 //! - `toml`: is checked as settings, those of a mixture where it has a `[[source]]`; with `file=NAME` it
 //!   is written before the blocks after it run;
-//! - `text output`: lines that the `sh` block before it prints. A word with a decimal point stands
-//!   for any such word, and `...` for anything.
+//! - `text output`: lines that the `sh` block before it prints. A figure of three decimals or more stands for those
+//!   within 0.01, one of fewer, such as a time, for any such figure, and `...` for anything.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -238,6 +238,16 @@ fn is_figure(word: &str) -> bool {
     word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || ".:,".contains(c))
 }
 
+/// Whether the figures `word` and `pattern` say the same: those of three decimals and more differ between processors by
+/// what rounding does.
+fn are_alike(word: &str, pattern: &str) -> bool {
+    let decimals = pattern.rsplit('.').next().map_or(0, str::len);
+    match (word.parse::<f64>(), pattern.parse::<f64>()) {
+        (Ok(word), Ok(pattern)) if decimals > 2 => (word - pattern).abs() <= 0.01,
+        _ => true,
+    }
+}
+
 /// Whether `line` has the words that are `expected`, see the head of this file.
 fn has_words(line: &[&str], expected: &[&str]) -> bool {
     match (line, expected) {
@@ -245,7 +255,7 @@ fn has_words(line: &[&str], expected: &[&str]) -> bool {
         (_, ["...", rest @ ..]) => (0..=line.len()).any(|skip| has_words(&line[skip..], rest)),
         ([word, line @ ..], [pattern, expected @ ..]) => {
             let alike = word == pattern
-                || is_figure(word) && is_figure(pattern)
+                || is_figure(word) && is_figure(pattern) && are_alike(word, pattern)
                 || pattern.strip_prefix("...").is_some_and(|end| word.ends_with(end))
                 || pattern.strip_suffix("...:").is_some_and(|start| word.starts_with(start));
             alike && has_words(line, expected)
