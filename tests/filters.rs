@@ -802,3 +802,27 @@ fn the_filter_stage_needs_the_embed_stage_and_is_needed_by_the_thresholds() -> T
     }
     Ok(())
 }
+
+/// A request for removal that names no document shows.
+#[test]
+fn listed_ids_of_no_document_are_counted() -> TestResult {
+    let work = Workspace::new()?;
+    work.write_lines(
+        "data/a.jsonl",
+        ["a", "b", "c"].map(|id| json!({"id": id, "text": "text"})).into_iter(),
+    )?;
+    work.write("ids.txt", "a\nb # asked for on Monday\n'c'\nd\n")?;
+    for (mode, kept) in [("exclude", 1), ("include", 2)] {
+        let settings = format!(
+            "[input]\nfiles = ['data/*.jsonl']\nlanguage = 'und'\n[encoder]\nmodel = 'none'\n[filters.f]\nkind = 'ids'\n\
+             lists = ['ids.txt']\nmode = '{mode}'\n"
+        );
+        work.write("run.toml", settings)?;
+        let told = contains("of 4 listed ids at least 2 are those of no document");
+        work.command("run", mode).assert().success().stderr(told);
+        let report = work.json(&format!("{mode}/filters/f.json"))?;
+        assert_eq!(report["ids"], json!({"listed": 4, "unmatched_at_least": 2}));
+        assert_eq!(read_parquet(&work.path(&format!("{mode}/export/a.parquet")))?.num_rows(), kept);
+    }
+    Ok(())
+}

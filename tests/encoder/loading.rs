@@ -243,7 +243,7 @@ fn a_shard_outside_the_directory_is_refused() -> Result<()> {
 fn a_name_that_is_no_model_and_a_length_that_is_too_long_are_settings_errors() -> Result<()> {
     for (model, max_tokens, expected) in [
         ("no/such/model", 100, "encoder.model: `no/such/model` is neither"),
-        ("../x", 100, "encoder.model: `../x` is neither"),
+        ("../no-such-model", 100, "encoder.model: `../no-such-model` is neither"),
         (&golden("head20-sharded").display().to_string(), 130, "takes at most 129"),
     ] {
         let config = EncoderConfig { model: model.into(), max_tokens, ..EncoderConfig::default() };

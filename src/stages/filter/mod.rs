@@ -117,6 +117,17 @@ impl Filter {
         }
     }
 
+    /// Number of the ids in the lists of a filter of ids; `None` of others.
+    ///
+    /// # Errors
+    /// Those of reading the lists.
+    pub(crate) fn num_listed_ids(&self, stop: &Stop) -> Result<Option<u64>> {
+        match &self.0 {
+            FilterRule::Ids(filter) => filter.lists.count(stop).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// What of benchmarks stands in a corpus of which these are the n-grams that were hit, with the number of their
     /// documents; `None` where the filter has no index.
     pub(crate) fn leaks(&self, ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {

@@ -1,7 +1,7 @@
 //! Sets of strings that are only asked whether they hold one: the ids or host names of lists.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -97,6 +97,16 @@ impl ListedStrings {
         let is_listed = |list: &ListFile| list.language.as_deref() == Some(language);
         let own = self.files.iter().any(is_listed).then(|| self.load(Some(language), stop));
         Ok(LanguageStrings { of_all, own: own.transpose()? })
+    }
+
+    /// Number of the strings in all lists, those of several languages once for each.
+    pub(super) fn count(&self, stop: &Stop) -> Result<u64> {
+        let languages: BTreeSet<Option<&str>> =
+            self.files.iter().map(|list| list.language.as_deref()).collect();
+        let counts = languages
+            .into_iter()
+            .map(|language| Ok(self.load(language, stop)?.hashes.len() as u64));
+        counts.sum()
     }
 
     fn load(&self, language: Option<&str>, stop: &Stop) -> Result<Arc<StringSet>> {

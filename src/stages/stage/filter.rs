@@ -19,7 +19,7 @@ use crate::stage::work::StageWork;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterAction, FilterConfig, RunConfig};
+use polysift_config::{FilterAction, FilterConfig, ListMode, RunConfig};
 use polysift_data::input::{
     ColumnKind, ColumnValues, DocumentBatch, DocumentBuilder, DocumentInfo, InputFile,
 };
@@ -407,6 +407,20 @@ impl OpenFilters<'_> {
             let leaks = filter.leaks(&total.ngrams);
             total.keep_for_report();
             let mut report = json!({"settings": config, "total": total, "languages": languages});
+            if let Some(listed) = filter.num_listed_ids(context.stop)? {
+                let found = match config.mode {
+                    ListMode::Exclude => total.found.documents,
+                    ListMode::Include => total.seen.documents - total.found.documents,
+                };
+                let unmatched = listed.saturating_sub(found);
+                report["ids"] = json!({"listed": listed, "unmatched_at_least": unmatched});
+                if unmatched > 0 {
+                    tracing::warn!(
+                        filter = name,
+                        "of {listed} listed ids at least {unmatched} are those of no document"
+                    );
+                }
+            }
             if let Some(leaks) = leaks {
                 report["leaks"] = json!(leaks);
                 let item = |(task, id, share): &(String, String, f64)| {
