@@ -75,6 +75,9 @@ def word_share(entries, text):
     text = fold(text)
     places = units(text)
     insides = {i for start, end in places for i in range(start + 1, end)}
+    # A word in Katakana counts by its characters, but no entry ends within it.
+    for run in KATAKANA.finditer(text):
+        insides |= set(range(run.start() + 1, run.end()))
     covered = set()
     for entry in map(fold, entries):
         at = text.find(entry)

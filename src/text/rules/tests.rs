@@ -300,8 +300,7 @@ fn golden_words() -> TestResult {
 
 #[test]
 fn entries_stand_between_the_borders_of_words() -> TestResult {
-    let list =
-        "\u{feff}ass\n\n# ass hole\nass\u{a0}hole\nStraße\r\n  a2m \n🖕\n变态\nでぶ\ns&m\nควย\n";
+    let list = "\u{feff}ass\n\n# ass hole\nass\u{a0}hole\nStraße\r\n  a2m \n🖕\n变态\nでぶ\ns&m\nควย\nアス\n";
     let list = WordList::parse(list)?;
     for (text, hits, words, first) in [
         ("", 0, 0, None),
@@ -314,6 +313,7 @@ fn entries_stand_between_the_borders_of_words() -> TestResult {
         ("you 🖕🖕", 2, 3, Some("🖕")),
         ("这个变态很坏", 2, 6, Some("变态")),
         ("でぶ、カタカナ", 2, 6, Some("でぶ")),
+        ("アスのアスファルトとマース", 2, 13, Some("アス")),
         ("คนควย", 3, 5, Some("ควย")),
         ("ass\u{301} a\u{301}ss", 0, 2, None),
     ] {

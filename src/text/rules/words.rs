@@ -10,7 +10,7 @@ use super::units::Units;
 /// Words and phrases to look for.
 ///
 /// An entry is found where it stands between the borders of words (UAX #29); in scripts without
-/// spaces (Han, Kana, Thai, …) every character has borders. Texts and entries are compared by NFKC
+/// spaces (Han, Hiragana, Thai, …) every character has borders. Texts and entries are compared by NFKC
 /// without case, with runs of white space as one space.
 #[derive(Debug)]
 pub struct WordList {
@@ -63,7 +63,7 @@ impl WordList {
         // Ends ascend, so what overlaps is at the end.
         let mut found: Vec<Range<usize>> = Vec::new();
         for hit in self.finder.find_overlapping_iter(&folded) {
-            if !is_whole(&hit, &units) {
+            if !is_whole(&hit, &folded, &units) {
                 continue;
             }
             units.add(hit.range());
@@ -82,16 +82,23 @@ impl WordList {
         let folded = fold(text);
         let units = Units::of(&folded);
         let mut hits = self.finder.find_overlapping_iter(&folded);
-        let first = hits.find(|hit| is_whole(hit, &units))?;
+        let first = hits.find(|hit| is_whole(hit, &folded, &units))?;
         let others = hits.take_while(|hit| hit.end() == first.end());
-        let longest =
-            others.filter(|hit| is_whole(hit, &units)).map(|hit| (hit.start(), hit.pattern()));
+        let longest = others
+            .filter(|hit| is_whole(hit, &folded, &units))
+            .map(|hit| (hit.start(), hit.pattern()));
         let (_, entry) = longest.fold((first.start(), first.pattern()), Ord::min);
         Some(&self.entries[entry])
     }
 }
 
-/// Whether a hit does not cut a word.
-fn is_whole(hit: &Match, units: &Units) -> bool {
-    units.is_border(hit.start()) && units.is_border(hit.end())
+/// Whether a hit in `text` does not cut a word.
+fn is_whole(hit: &Match, text: &str, units: &Units) -> bool {
+    [hit.start(), hit.end()].into_iter().all(|at| units.is_border(at) && !is_in_katakana(text, at))
+}
+
+/// Whether `at` is within a word in Katakana, which writes words of other languages.
+fn is_in_katakana(text: &str, at: usize) -> bool {
+    let is_katakana = |c| matches!(c, 'ァ'..='ヺ' | 'ー'..='ヿ' | '\u{31F0}'..='\u{31FF}');
+    text[..at].ends_with(is_katakana) && text[at..].starts_with(is_katakana)
 }
