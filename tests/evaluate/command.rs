@@ -396,7 +396,7 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() -> TestResult {
         (&[QUALITY, HELD[0], HELD[1], "--label-column", "class"], 65, "column `class`"),
         (&[QUALITY, HELD[0], HELD[1], "--source-column", "origin"], 2, "no text has a `origin`"),
         (&[QUALITY, HELD[0], HELD[1], "--threshold", "tox=0.5"], 2, "the heads are quality"),
-        (&["--run", "out", "--head", "tox", HELD[0], HELD[1]], 2, "the heads are quality"),
+        (&["--run", "out", "--head", "tox", HELD[0], HELD[1]], 2, "there is no head `tox`"),
         (&[QUALITY, HELD[0], HELD[1], "--threshold", "high"], 2, "`high` is not a number"),
         (&[QUALITY, HELD[0], HELD[1], "--retention", "1.5"], 2, "not a rate"),
         (&[&wide, HELD[0], HELD[1]], 65, "scores embeddings of 768"),
