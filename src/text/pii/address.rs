@@ -23,6 +23,9 @@ const DOMAIN: Grammar = Grammar {
 /// begins in URLs and code.
 const SPECIALS: &str = "!#$%'*+^_~-";
 
+/// Labels of the longest public suffix, and one to spare.
+const SUFFIX_LABELS: usize = 6;
+
 /// Kind of a character of a local part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -104,12 +107,15 @@ fn known_domain(text: &str) -> Option<usize> {
     if text.starts_with('[') {
         return Some(text.len()); // an IP address
     }
+    let first_dot = text.find('.')?;
     let is_known = |end: &usize| {
-        let domain = text[..*end].to_lowercase();
+        // No more than the suffix may have: a text can be one domain of any number of labels.
+        let labels = text[..*end].rmatch_indices('.').nth(SUFFIX_LABELS);
+        let domain = text[labels.map_or(0, |(dot, _)| dot + 1)..*end].to_lowercase();
         psl::suffix(domain.as_bytes()).is_some_and(|suffix| suffix.is_known())
     };
     let ends = std::iter::once(text.len()).chain(text.rmatch_indices('.').map(|(at, _)| at));
-    let end = ends.filter(|end| text[..*end].contains('.')).find(is_known)?;
+    let end = ends.take_while(|end| *end > first_dot).find(is_known)?;
     // `icon@2x.ai`: an image for screens of double density, not a domain.
     let mut name = text[..end].bytes();
     let is_density = name.next().is_some_and(|byte| byte.is_ascii_digit())
@@ -151,6 +157,15 @@ mod tests {
             let found = first_address(text).map(|range| &text[range]);
             assert_eq!(found, expected, "{text}");
         }
+    }
+
+    /// With all labels looked at for each of them this takes hours.
+    #[test]
+    fn a_domain_of_very_many_labels_takes_no_longer_than_its_text() {
+        let labels = "x.".repeat(1 << 18);
+        assert_eq!(first_address(&format!("a@{labels}y")), None);
+        let text = format!("a@{labels}com.y");
+        assert_eq!(first_address(&text), Some(0..text.len() - 2));
     }
 
     #[test]
