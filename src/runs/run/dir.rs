@@ -170,7 +170,7 @@ impl RunDir {
         check_entries(&self.path("state"))?;
         // Deeper ones are checked as they are used; leases are links.
         let stages = Stage::ALL.map(Stage::name).into_iter();
-        for folder in stages.chain(["workers"]) {
+        for folder in stages.chain(["progress", "workers"]) {
             check_entries(&self.path("state").join(folder))?;
         }
         match self.read_json(&self.path(FORMAT_FILE))? {

@@ -1,8 +1,7 @@
 //! The processes that work in a run directory, which of them are alive, and the leases that they hold.
 //!
-//! Every process keeps a file `state/workers/<id>`: one line that says who it is, then one line per heartbeat, which
-//! says how far it is or is empty.
-//! A process that ends removes it, one that is killed leaves it. Another process is dead
+//! Every process keeps a file `state/workers/<id>`: one line that says who it is, then one byte per heartbeat.
+//! With it goes `state/progress/<id>`, which says how far it is. A process that ends removes both, one that is killed leaves them. Another process is dead
 //! - at once where its file is gone, where it ran on this machine and ended, or where this is the Slurm job that
 //!   it was before it was requeued;
 //! - else once its file has not grown for [`Identity::ttl_secs`] while this process observed it, also if it is a
@@ -176,11 +175,12 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    fn start(path: PathBuf, ttl: Duration, note: ProgressNote) -> Self {
+    /// Of the process of `file`; its `note` is kept in `note_file`.
+    fn start(file: PathBuf, ttl: Duration, note_file: PathBuf, note: ProgressNote) -> Self {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(ttl / BEATS) == Err(RecvTimeoutError::Timeout) {
-                if let Err(error) = beat(&path, &note) {
+                if let Err(error) = beat(&file).and_then(|()| keep_note(&note_file, &note)) {
                     tracing::warn!(error = %error.report(), "the heartbeat cannot be written");
                 }
             }
@@ -189,20 +189,17 @@ impl Heartbeat {
     }
 }
 
-fn beat(path: &Path, note: &ProgressNote) -> Result<()> {
-    let line = format!("{}\n", lock(note));
-    append(path, line.as_bytes())
+fn beat(path: &Path) -> Result<()> {
+    append(path, b".")
 }
 
-/// What a process says of its progress with its heartbeats: JSON without line ends, or nothing.
+/// The progress of a process as JSON, for `status` of other processes; empty where it says nothing.
 pub type ProgressNote = Arc<Mutex<String>>;
 
-/// The note of the last heartbeat in the file of a process, if that has one.
-fn last_note(content: &[u8]) -> Option<serde_json::Value> {
-    // The last line may be on its way.
-    let lines = content.strip_suffix(b"\n").unwrap_or_default();
-    let (at, last) = lines.split(|byte| *byte == b'\n').enumerate().last()?;
-    if at == 0 { None } else { serde_json::from_slice(last).ok() }
+/// Writes `note` as the file `path`, which is removed where the note is empty.
+fn keep_note(path: &Path, note: &ProgressNote) -> Result<()> {
+    let note = lock(note).clone();
+    if note.is_empty() { unlink(path) } else { write_atomic(path, note.as_bytes()).map(drop) }
 }
 
 /// What was observed of another process.
@@ -249,8 +246,9 @@ impl Worker {
             stop.check()?;
             std::thread::sleep(POLL);
         }
-        let (path, note) = (worker.file(&worker.id), Arc::clone(&worker.note));
-        worker.heartbeat = Some(Heartbeat::start(path, worker.identity.ttl(), note));
+        let (file, note_file) = (worker.file(&worker.id), worker.note_file(&worker.id));
+        let (ttl, note) = (worker.identity.ttl(), worker.note());
+        worker.heartbeat = Some(Heartbeat::start(file, ttl, note_file, note));
         Ok(worker)
     }
 
@@ -261,7 +259,7 @@ impl Worker {
         Self { run: run.clone(), id, identity, observations, heartbeat: None, note: Arc::default() }
     }
 
-    /// What the heartbeats say of the progress of this process; whoever knows it writes it there.
+    /// The note that the heartbeats keep, for whoever knows the progress of this process.
     pub fn note(&self) -> ProgressNote {
         Arc::clone(&self.note)
     }
@@ -293,7 +291,7 @@ impl Worker {
             let liveness: Vec<Liveness> = others.iter().map(|id| self.liveness(id)).collect();
             if liveness.iter().all(|liveness| *liveness == Liveness::Dead) {
                 for id in others {
-                    unlink(&self.file(&id))?;
+                    self.forget(&id)?;
                 }
                 return Ok(());
             }
@@ -397,7 +395,8 @@ impl Worker {
             let liveness = self.liveness(&id);
             let Identity { host, pid, .. } = self.identity_of(&id)?;
             let is_alive = liveness == Liveness::Alive;
-            let progress = read(&self.file(&id)).ok().and_then(|content| last_note(&content));
+            let note = read(&self.note_file(&id)).ok();
+            let progress = note.and_then(|note| serde_json::from_slice(&note).ok());
             (liveness != Liveness::Dead).then_some(LiveWorker { host, pid, is_alive, progress })
         });
         Ok(known.collect())
@@ -487,6 +486,10 @@ impl Worker {
         self.run.path("state/workers").join(id)
     }
 
+    fn note_file(&self, id: &str) -> PathBuf {
+        self.run.path("state/progress").join(id)
+    }
+
     fn register(&self) -> Result<()> {
         let path = self.file(&self.id);
         let mut line =
@@ -502,7 +505,13 @@ impl Worker {
     }
 
     fn deregister(&self) {
-        let _ = unlink(&self.file(&self.id)); // one that stays does not grow
+        let _ = self.forget(&self.id); // a file that stays does not grow
+    }
+
+    /// Removes the files of the process `id`.
+    fn forget(&self, id: &str) -> Result<()> {
+        unlink(&self.file(id))?;
+        unlink(&self.note_file(id))
     }
 
     /// Ids of all other registered processes.
@@ -533,7 +542,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(Heartbeat { stop, thread }) = self.heartbeat.take() {
             drop(stop);
-            let _ = thread.join(); // it only writes a line
+            let _ = thread.join(); // it only writes a few bytes
             self.deregister();
         }
     }
@@ -682,10 +691,11 @@ mod tests {
         let path = stranger(&run, "far", 1)?;
         let worker = Worker::join(&run, &Stop::default())?;
         assert_eq!(worker.liveness("far"), Liveness::Unknown);
-        beat(&path, &note(r#"{"share":0.5}"#))?;
+        beat(&path)?;
         assert_eq!(worker.liveness("far"), Liveness::Alive);
+        keep_note(&worker.note_file("far"), &note(r#"{"share":0.5}"#))?;
         assert_eq!(worker.live()?[0].progress, Some(serde_json::json!({"share": 0.5})));
-        beat(&path, &note(""))?;
+        keep_note(&worker.note_file("far"), &note(""))?;
         assert_eq!(worker.live()?[0].progress, None, "it says nothing any more");
         let began = Instant::now();
         while worker.liveness("far") == Liveness::Alive {
@@ -712,7 +722,7 @@ mod tests {
         // One who sees it for the first time cannot know, and watches it.
         let late = Worker::join(&run, &Stop::default())?;
         assert_eq!(late.liveness("stopped"), Liveness::Unknown);
-        beat(&path, &note(""))?;
+        beat(&path)?;
         assert_eq!(late.liveness("stopped"), Liveness::Alive);
         Ok(())
     }
