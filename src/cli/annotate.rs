@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use polysift::config::RunConfig;
 use polysift::evaluate::{Annotation, Annotator, heads_of};
 use polysift::input::{DocumentStream, Reject, StreamDocument};
+use polysift::io::without_byte_order_mark;
 use polysift::progress::Stop;
 use polysift::run::RunDir;
 use polysift::{Error, Result};
@@ -112,8 +113,6 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     Blocks { documents, stop }.annotate(&annotator, &args.key)
 }
 
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
-
 /// Starts to read the input, in a thread that ends with it or with the program.
 fn read(
     args: &AnnotateArgs,
@@ -123,8 +122,7 @@ fn read(
 ) -> Result<Receiver<Sent>> {
     let begin = || {
         let mut input = BufReader::new(std::io::stdin());
-        let head = input.fill_buf()?;
-        let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head).trim_ascii_start();
+        let head = without_byte_order_mark(input.fill_buf()?).trim_ascii_start();
         let is_array =
             head.strip_prefix(b"[").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"{"));
         let is_json = head.starts_with(b"{");

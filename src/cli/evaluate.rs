@@ -288,9 +288,7 @@ fn chosen_heads(
     has_run: bool,
 ) -> Result<BTreeMap<String, HeadConfig>> {
     if let Some(name) = args.head.iter().find(|name| !config.heads.contains_key(*name)) {
-        let known: Vec<&str> = config.heads.keys().map(String::as_str).collect();
-        let reason = format!("there is no head `{name}`; the heads are {}", known.join(", "));
-        return Err(Error::config("--head", reason));
+        return Err(no_such_head("--head", name, &config.heads));
     }
     let is_typed = |name: &String| typed.is_empty() || typed.iter().any(|(typed, _)| typed == name);
     let is_chosen =
@@ -360,12 +358,13 @@ fn of_head<'a>(
     match text.split_once('=') {
         None => Ok((None, text)),
         Some((name, value)) if heads.contains_key(name) => Ok((Some(name.to_owned()), value)),
-        Some((name, _)) => {
-            let known: Vec<&str> = heads.keys().map(String::as_str).collect();
-            let known = known.join(", ");
-            Err(Error::config(flag, format!("there is no head `{name}`; the heads are {known}")))
-        }
+        Some((name, _)) => Err(no_such_head(flag, name, heads)),
     }
+}
+
+fn no_such_head(flag: &str, name: &str, heads: &BTreeMap<String, HeadConfig>) -> Error {
+    let known: Vec<&str> = heads.keys().map(String::as_str).collect();
+    Error::config(flag, format!("there is no head `{name}`; the heads are {}", known.join(", ")))
 }
 
 /// A column of sources that was asked for by name has to be there.

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use polysift::cluster::array_expression;
 use polysift::config::RunConfig;
@@ -312,14 +312,15 @@ impl CommandContext<'_> {
         let Resolved { config, run_dir } = resolve(args)?;
         let root = run_dir.ok_or_else(no_run_directory)?;
         let redo = redo(args, stages)?;
-        let task = args.task.resolve(RunDir::open(&root).ok().as_ref())?;
+        let opened = RunDir::open(&root).ok();
+        let task = args.task.resolve(opened.as_ref())?;
         let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
         // Before a directory is made, and hours go by, for nothing.
         if embeds {
             check_input(&config, &root)?;
         }
         let is_kept = |run: &RunDir| run.has_plan() && redo != Some(Stage::Embed);
-        let planned = RunDir::open(&root).ok().filter(is_kept);
+        let planned = opened.filter(is_kept);
         let plan = match &planned {
             // One of many tasks does not look for files; hundreds of them would.
             Some(run) => Some(stage::plan::frozen(run, &config, embeds && task.is_none())?),
@@ -395,7 +396,7 @@ impl CommandContext<'_> {
         // What is trained again needs its samples again.
         let root = run_dir.as_deref().filter(|_| args.redo.is_none());
         let run = root.and_then(|root| RunDir::open(root).ok());
-        stage::inputs::check_inputs(&config, &plan, run.as_ref(), &hub, self.stop)?;
+        let heads = stage::inputs::check_inputs(&config, &plan, run.as_ref(), &hub, self.stop)?;
         if !dry_run {
             let run = RunDir::create(&run_dir.clone().ok_or_else(no_run_directory)?)?;
             let worker = Worker::join(&run, self.stop)?;
@@ -424,7 +425,8 @@ impl CommandContext<'_> {
             });
             return Ok(());
         }
-        let estimate = stage::estimate::estimate(&config, &plan, &hub, self.stop, self.display)?;
+        let estimate =
+            stage::estimate::estimate(&config, &plan, heads, &hub, self.stop, self.display)?;
         printer::show(json, &estimate, |estimate| {
             summary::print_estimate(estimate, &config, run_dir.as_deref());
         });
@@ -515,6 +517,7 @@ impl CommandContext<'_> {
             self.stop.check()?;
             if path.is_dir() && !json {
                 self.with_run(path, summary::print_run)?;
+                total.add(&Value::Null); // a run has no rows of its own
                 continue;
             }
             let description = if path.is_dir() {

@@ -57,7 +57,7 @@ impl StageProgress {
         Some((1.0 - share) * self.secs() / share)
     }
 
-    /// What a bar and a line say: the counts, the share and the speeds.
+    /// The counts, the share and the speeds as text, for bars and log lines.
     fn counts(&self) -> String {
         let (unit, done, secs) = (self.unit, self.done, self.secs());
         let total = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
@@ -76,7 +76,7 @@ impl StageProgress {
         counts
     }
 
-    /// What the bar says.
+    /// The counts and the time left, as text for the bar.
     fn message(&self) -> String {
         let left = self.eta_secs().map(|secs| format!(", {} left", time_for_people(secs)));
         format!("{}{}", self.counts(), left.unwrap_or_default())
@@ -152,7 +152,7 @@ pub(crate) struct Display {
     form: Form,
     state: Mutex<StageProgress>,
     taken: Mutex<Vec<Usage>>,
-    /// What other processes are told.
+    /// The note of the worker, which `status` of other processes reads.
     note: Mutex<Option<ProgressNote>>,
 }
 

@@ -49,7 +49,7 @@ impl TaskArgs {
     }
 }
 
-/// What `--task` names.
+/// The value of `--task`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TaskChoice {
     /// The scheduler's index.

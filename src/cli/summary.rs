@@ -79,11 +79,7 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     if refines && status.refinement.is_none() {
         line("nothing to refine: the embeddings are in f32");
     }
-    let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    if let Some(precision) = frozen["encoder"]["precision"].as_str() {
-        line(&format!("embeddings were computed in {precision}"));
-    }
-    line(&format!("run directory: {}", context.run.root().display()));
+    print_place(context)?;
     if stages.contains(&Stage::Export) {
         let place = match &context.config.export.to {
             Some(url) => format!("{}/export", url.trim_end_matches('/')),
@@ -94,15 +90,19 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     Ok(())
 }
 
-/// A run: its encoder, its thresholds, and how far it is.
-pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
-    line(&format!("run directory: {}", context.run.root().display()));
+/// The precision of the embeddings, if there are any, and the run directory.
+fn print_place(context: Context<'_>) -> Result<()> {
     let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    if let (Some(model), Some(precision)) =
-        (frozen["encoder"]["model"].as_str(), frozen["encoder"]["precision"].as_str())
-    {
-        line(&format!("embeddings: {model}, computed in {precision}"));
+    if let Some(precision) = frozen["encoder"]["precision"].as_str() {
+        line(&format!("embeddings were computed in {precision}"));
     }
+    line(&format!("run directory: {}", context.run.root().display()));
+    Ok(())
+}
+
+/// Describes a run: its thresholds, and how far it is.
+pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
+    print_place(context)?;
     line("");
     print_thresholds(context)?;
     print_status(&status(context)?);
@@ -292,7 +292,7 @@ fn grouped(number: u64) -> String {
     rest.fold(digits[..first].to_owned(), |text, group| text + "," + &group)
 }
 
-/// What an export did with the documents: `80 kept; removed: 151 by quality, 6 without text`.
+/// The documents that an export kept and removed, with the reasons: `80 kept; removed: 151 by quality, 6 without text`.
 fn export_counts(counts: &BTreeMap<String, u64>) -> String {
     let kept = counts.get(KEPT).map(|count| format!("{} kept", grouped(*count)));
     let reasons = counts.iter().filter(|(name, count)| *name != KEPT && **count > 0);
@@ -409,7 +409,8 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
         let how = match (&head.path, &head.score) {
             (Some(path), _) => format!("from {path}"),
             (None, Some(column)) => format!("from the column `{column}`"),
-            (None, None) if trained.is_empty() => "drawn by the id".to_owned(),
+            (None, None) if head.train.is_empty() => "drawn by the id".to_owned(),
+            (None, None) if trained.is_empty() => "nothing is left to train".to_owned(),
             (None, None) => {
                 format!("trained on {} samples for {}", grouped(samples), languages.join(", "))
             }

@@ -17,6 +17,7 @@ use super::settings::{ResolvedEncoder, ResolvedSetting};
 use super::weights::{Blob, headers};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
+use polysift_base::io::without_byte_order_mark;
 use polysift_config::{DEFAULT_MODEL, EncoderConfig};
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
@@ -170,7 +171,7 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
 /// JSON as Python writes and reads it, with a byte order mark and numbers that are not finite, which become null.
 fn python_json(bytes: &[u8]) -> Cow<'_, [u8]> {
     const NUMBERS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+    let bytes = without_byte_order_mark(bytes);
     let mut strict = Vec::with_capacity(bytes.len());
     let (mut at, mut in_string) = (0, false);
     while at < bytes.len() {

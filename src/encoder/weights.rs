@@ -183,7 +183,7 @@ pub(super) struct Weights<'a> {
     prefix: String,
 }
 
-/// What `DataParallel`, `torch.compile` and both put before every name.
+/// Prefixes that `DataParallel` and `torch.compile` put before every name.
 const WRAPPERS: [&str; 5] = ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."];
 /// Names of a norm's weight and bias, and the ones that BERT's first checkpoints have.
 const OLD_NAMES: [(&str, &str); 2] =

@@ -11,7 +11,9 @@
 mod atomic;
 mod confined;
 mod failure;
+mod impostor;
 mod json;
+mod text;
 mod url;
 
 pub use atomic::boundary;
@@ -23,6 +25,7 @@ pub use confined::{
 pub use confined::{create_folder, if_there, read, read_once, read_text};
 pub use failure::FirstError;
 pub use json::{read_json, write_json};
+pub use text::without_byte_order_mark;
 pub use url::{file_name, redacted, without_query};
 pub use url::{is_url, without_secrets};
 pub use url::{is_web, with_secrets};

@@ -5,11 +5,9 @@
 //! and errors have what is left of the URL.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 use std::sync::Mutex;
 
+use super::impostor::impostor;
 use crate::error::{Error, Result};
 use crate::panics::lock;
 
@@ -98,33 +96,6 @@ impl Error {
             if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
         });
         redacted(&report)
-    }
-}
-
-/// Bytes in which [`impostor`] looks.
-const IMPOSTOR_BYTES: usize = 512;
-
-/// What often lies in the place of a large file: the pointer of a clone without Git LFS, and the page that a server
-/// gave in place of a file.
-fn impostor(path: &Path) -> Option<&'static str> {
-    if !path.is_file() {
-        return None;
-    }
-    let mut head = Vec::new();
-    File::open(path).ok()?.take(IMPOSTOR_BYTES as u64).read_to_end(&mut head).ok()?;
-    let head = head.trim_ascii_start();
-    let is_page =
-        |tag: &[u8]| head.get(..tag.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(tag));
-    if head.starts_with(b"version https://git-lfs.github.com/spec/") {
-        Some(
-            "is a Git LFS pointer in place of the file; `git lfs pull` or `hf download` gets the file",
-        )
-    } else if is_page(b"<!doctype html") || is_page(b"<html") {
-        Some(
-            "is a web page that was saved in place of the file; download it again, logged in where that is needed",
-        )
-    } else {
-        None
     }
 }
 

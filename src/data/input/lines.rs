@@ -12,7 +12,7 @@ use flate2::bufread::GzDecoder;
 
 use super::{Compression, InputFile};
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{FirstError, open};
+use polysift_base::io::{FirstError, open, without_byte_order_mark};
 use polysift_remote::RemoteFile;
 
 /// Bytes that are kept of a line beyond the limit.
@@ -180,9 +180,8 @@ impl LineReader {
                 if let Some(reason) = utf16(&line.bytes) {
                     return Err(Error::decode(&self.path, self.format, reason));
                 }
-                if line.bytes.starts_with(b"\xEF\xBB\xBF") {
-                    line.bytes.drain(..3);
-                }
+                let mark = line.bytes.len() - without_byte_order_mark(&line.bytes).len();
+                line.bytes.drain(..mark);
             }
             while line.bytes.last().is_some_and(|end| matches!(end, b'\n' | b'\r')) {
                 line.bytes.pop();

@@ -39,7 +39,7 @@ pub struct RowBatch {
 pub struct JsonColumns(Vec<(String, JsonShape)>);
 
 impl JsonColumns {
-    /// Those of `file`, which is read to its end.
+    /// Infers the columns of `file`, which is read to its end.
     ///
     /// # Errors
     /// As [`RowReader::open`].

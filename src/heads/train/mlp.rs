@@ -159,8 +159,6 @@ struct Trainer<'a> {
     grades: (f64, f64),
     /// Mean weight of the training split.
     mean_weight: f64,
-    /// Steps done.
-    steps: usize,
     network: Network,
     shuffling: ChaCha8Rng,
     dropout: ChaCha8Rng,
@@ -200,7 +198,6 @@ impl<'a> Trainer<'a> {
             standardisation,
             grades,
             mean_weight: samples.total_weight(rows) / rows.len().max(1) as f64,
-            steps: 0,
             network,
             shuffling: request.stream("shuffling"),
             dropout: request.stream("dropout"),
@@ -233,11 +230,12 @@ impl<'a> Trainer<'a> {
         });
         let width = activations.outputs.len() / rows.len();
         let gradient = self.loss.gradient(activations.outputs.chunks_exact(width), targets);
-        let factor = self.schedule.map_or(1.0, |schedule| loss::factor(schedule, self.steps));
+        let factor = self
+            .schedule
+            .map_or(1.0, |schedule| loss::factor(schedule, self.network.steps as usize));
         let learning_rate = self.settings.learning_rate.unwrap_or_default() * factor;
         let weight_decay = self.settings.weight_decay.unwrap_or_default();
         self.network.step(activations, gradient, learning_rate, weight_decay)?;
-        self.steps += 1;
         Ok(())
     }
 

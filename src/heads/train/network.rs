@@ -11,7 +11,7 @@ use rand::rngs::ChaCha8Rng;
 pub(super) struct Network {
     pub(super) layers: Vec<NetworkLayer>,
     /// Steps of AdamW so far.
-    steps: i32,
+    pub(super) steps: i32,
 }
 
 /// A linear layer: y = x Wᵀ + b.

@@ -39,8 +39,9 @@ pub(super) async fn ask(
     url: &str,
     range: Option<&str>,
 ) -> Result<HttpResponse> {
-    let mut retries = Retries::new();
-    for tries in 1.. {
+    let (mut retries, mut tries) = (Retries::new(), 0);
+    loop {
+        tries += 1;
         let (error, after) = match ask_once(client, url, range).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
@@ -50,7 +51,6 @@ pub(super) async fn ask(
             return Err(error);
         }
     }
-    Err(failed("was not asked"))
 }
 
 /// What `url` answers to one request; else the error, with the time after which it may be asked again.

@@ -242,9 +242,9 @@ impl RunDir {
         if is_url(&file.path) { file.path.clone().into() } else { self.path(&file.path) }
     }
 
-    /// A file of the state of `stage`, of the kind `kind`, for `key`; it goes when the stage is done again.
-    pub fn state_file(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {
-        self.marker(stage, kind, key)
+    /// The columns of `shard`, of JSON lines, as the export found them; it goes when the export is done again.
+    pub fn json_columns_file(&self, shard: &Shard) -> PathBuf {
+        self.marker(Stage::Export, "columns", &shard.name)
     }
 
     fn marker(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {
@@ -297,12 +297,10 @@ impl RunDir {
         Ok(None) // of a part that was done since, or damaged: it is encoded again
     }
 
-    /// Number of the documents that [`RunDir::saved_part`] has.
+    /// Number of the documents that [`RunDir::saved_part`] has, by its marker.
     pub fn num_saved(&self, shard: &Shard, index: usize) -> Result<u64> {
         let file = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?;
-        let is_there =
-            |file: &PartFile| stamp(&self.path(&file.path)).is_ok_and(|s| s == file.stamp);
-        Ok(file.filter(is_there).map_or(0, |file| file.rows))
+        Ok(file.filter(|file| self.is_present(file)).map_or(0, |file| file.rows))
     }
 
     /// The markers of the parts of `shard` that are done and there, from the first without a gap.

@@ -6,8 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::model::GPU_FLOPS_PER_SEC;
-use super::plan::planned_languages;
-use super::train::{PlannedHead, planned_heads};
+use super::train::PlannedHead;
 use polysift_base::error::Result;
 use polysift_base::progress::{Progress, Stop};
 use polysift_config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
@@ -91,25 +90,28 @@ struct Sample {
     whole: (u64, u64),
 }
 
-/// Measures what `plan` would cost.
+/// Measures what `plan` would cost, with the `training` of heads.
 pub fn estimate(
     config: &RunConfig,
     plan: &Plan,
+    training: Vec<PlannedHead>,
     hub: &HubSettings,
     stop: &Stop,
     progress: &dyn Progress,
 ) -> Result<Estimate> {
     progress.begin("estimate", None, "texts");
-    let model = encoder::load(&config.encoder, hub)?;
-    let sample = sample(config, plan, &model, stop)?;
-    let training = planned_heads(config, planned_languages(config, plan).as_ref(), stop)?;
-    let speed_measured = model.placement.gpus.is_empty();
-    let tokens_per_sec = if speed_measured {
-        measure(config, &model, &sample, stop, progress)?
-    } else {
-        speed_of_gpus(model.encoder.info(), sample.mean_length(), model.placement.gpus.len())
+    let measured = || {
+        let model = encoder::load(&config.encoder, hub)?;
+        let sample = sample(config, plan, &model, stop)?;
+        let tokens_per_sec = match model.placement.gpus.len() {
+            0 => measure(config, &model, &sample, stop, progress)?,
+            gpus => speed_of_gpus(model.encoder.info(), sample.mean_length(), gpus),
+        };
+        Ok((model, sample, tokens_per_sec))
     };
+    let measured: Result<(Model, Sample, f64)> = measured();
     progress.end();
+    let (model, sample, tokens_per_sec) = measured?;
     let (rows, rows_counted) = match plan.num_rows() {
         Some(rows) => (rows, true),
         None => (sample.scaled_rows(plan), false),
@@ -145,7 +147,7 @@ pub fn estimate(
         tokens_per_document: per_document,
         tokens,
         tokens_per_sec,
-        speed_measured,
+        speed_measured: model.placement.gpus.is_empty(),
         device: model.placement.to_string(),
         precision: model.placement.precision.name(),
         encode_secs: tokens / tokens_per_sec.max(1e-9),

@@ -7,7 +7,7 @@ use super::context::ALL_LANGUAGES;
 use super::filter::check_filters;
 use super::heads::{for_each_head, scores_embeddings, warn_of_unserved};
 use super::plan::planned_languages;
-use super::train::check_samples;
+use super::train::{PlannedHead, check_samples};
 use polysift_base::error::{Error, Result};
 use polysift_base::language::iso_639_3;
 use polysift_base::progress::Stop;
@@ -28,8 +28,8 @@ const FIRST_FILES: usize = 16;
 const FIRST_ROWS: usize = 16;
 
 /// Checks what the stages after the plan are going to read: that heads can be loaded and fit the encoder, and
-/// the others can be trained on their samples, but for those that were trained in `run`. Says so if the store
-/// of the export does not answer.
+/// the others can be trained on their samples, but for those that were trained in `run`, and gives these. Says so if the
+/// store of the export does not answer.
 ///
 /// # Errors
 /// Those of the stage that would find it out.
@@ -39,7 +39,7 @@ pub fn check_inputs(
     run: Option<&RunDir>,
     hub: &HubSettings,
     stop: &Stop,
-) -> Result<()> {
+) -> Result<Vec<PlannedHead>> {
     for language in config.languages.keys() {
         plan_thresholds(&config.thresholds(language), &[], &config.selection.order)?;
     }
@@ -47,11 +47,11 @@ pub fn check_inputs(
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
     check_filters(&config.filters)?;
     check_columns(config, plan)?;
-    check_samples(config, languages.as_ref(), run, stop)?;
+    let planned = check_samples(config, languages.as_ref(), run, stop)?;
     if let Some(to) = &config.export.to {
         super::export::warn_of_place(to);
     }
-    Ok(())
+    Ok(planned)
 }
 
 /// Loads the heads that come from files, one after another.

@@ -236,7 +236,7 @@ fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
 }
 
 /// Reads the samples of every head that is to be trained for `languages` (`None`: of all) and is not
-/// in `run`, and checks that it can be trained on them; keeps none of them.
+/// in `run`, and checks that it can be trained on them; keeps none of them. Gives these heads.
 ///
 /// # Errors
 /// [`Error::Missing`] for a head without samples for any language; those of reading;
@@ -246,7 +246,7 @@ pub(crate) fn check_samples(
     languages: Option<&BTreeSet<String>>,
     run: Option<&RunDir>,
     stop: &Stop,
-) -> Result<()> {
+) -> Result<Vec<PlannedHead>> {
     let jobs = jobs(config, languages)?;
     let mut without = to_train(config).filter(|(name, _)| jobs.iter().all(|job| job.name != *name));
     let without = without.find(|(_, head)| head.fallback.is_none());
@@ -254,20 +254,25 @@ pub(crate) fn check_samples(
         let reason = format!("the head `{name}` has samples for none of {}", in_words(languages));
         return Err(Error::Missing { path: head.train.join(", "), reason });
     }
-    let check = |job: &TrainingJob<'_>| {
+    let check = |job: &TrainingJob<'_>| -> Result<Option<PlannedHead>> {
         if run.map_or(Ok(false), |run| run.is_done(Stage::Train, &job.key()))? {
-            return Ok(());
+            return Ok(None);
         }
         let columns = SampleColumns::of_head(job.head);
-        let mut labels = Vec::new();
+        let (mut labels, mut text_bytes) = (Vec::new(), 0);
         for_each_sample(&job.files, &config.input, &columns, &mut |sample| {
             labels.push((sample.label, sample.split));
+            text_bytes += sample.text.len() as u64;
             stop.check()
         })?;
-        job.check(&labels)
+        job.check(&labels)?;
+        let (head, language) = (job.name.to_owned(), job.language());
+        let (samples, is_encoded) = (labels.len() as u64, !job.is_text());
+        Ok(Some(PlannedHead { head, language, samples, text_bytes, is_encoded }))
     };
     // Of several errors the first in the order of the heads.
-    jobs.par_iter().map(check).collect::<Vec<_>>().into_iter().collect()
+    let planned = jobs.par_iter().map(check).collect::<Vec<_>>().into_iter();
+    planned.filter_map(Result::transpose).collect()
 }
 
 /// A head that would be trained, and its samples.
@@ -283,26 +288,6 @@ pub struct PlannedHead {
     pub text_bytes: u64,
     /// Whether they would be encoded.
     pub is_encoded: bool,
-}
-
-/// The heads that would be trained for `languages` (`None`: for all that there are samples of).
-pub(super) fn planned_heads(
-    config: &RunConfig,
-    languages: Option<&BTreeSet<String>>,
-    stop: &Stop,
-) -> Result<Vec<PlannedHead>> {
-    let planned = |job: &TrainingJob<'_>| {
-        let (head, language) = (job.name.to_owned(), job.language());
-        let (mut samples, mut text_bytes) = (0, 0);
-        let columns = SampleColumns::of_head(job.head);
-        for_each_sample(&job.files, &config.input, &columns, &mut |sample| {
-            samples += 1;
-            text_bytes += sample.text.len() as u64;
-            stop.check()
-        })?;
-        Ok(PlannedHead { head, language, samples, text_bytes, is_encoded: !job.is_text() })
-    };
-    jobs(config, languages)?.par_iter().map(planned).collect()
 }
 
 /// The files of the encoder whose tokenizer lexical heads take, if there are any such heads: the run's, or the bundled one

@@ -9,14 +9,14 @@ use crate::stage::context::Context;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::read_json;
 use polysift_data::input::{InputFile, JsonColumns, RowReader};
-use polysift_runs::run::{Plan, Shard, Stage};
+use polysift_runs::run::{Plan, Shard};
 
 /// The columns of all files of JSON lines by the language of their paths, where there are several.
 #[derive(Default)]
 pub(super) struct LanguageColumns(BTreeMap<Option<String>, JsonColumns>);
 
 impl LanguageColumns {
-    /// Those of `plan`.
+    /// Infers the columns of `plan`, together with the other processes of the stage.
     ///
     /// # Errors
     /// Those of reading the files, but for bad data, which the export of the file reports; those of writing.
@@ -35,7 +35,7 @@ impl LanguageColumns {
             return Ok(Self::default());
         }
         let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
-        let path = |shard: &Shard| run.state_file(Stage::Export, "columns", &shard.name);
+        let path = |shard: &Shard| run.json_columns_file(shard);
         let is_done = |place: usize| Ok(path(shards[place]).is_file());
         let infer = |place: usize| {
             let shard = shards[place];

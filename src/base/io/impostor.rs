@@ -1,0 +1,31 @@
+//! Files that stand for another one: pointers of a clone without Git LFS, and pages that a server sent in place of a file.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes in which [`impostor`] looks.
+const IMPOSTOR_BYTES: usize = 512;
+
+/// Says of the file `path` that it is a Git LFS pointer or a saved web page, and what to do; `None` for other files.
+pub(super) fn impostor(path: &Path) -> Option<&'static str> {
+    if !path.is_file() {
+        return None;
+    }
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(IMPOSTOR_BYTES as u64).read_to_end(&mut head).ok()?;
+    let head = head.trim_ascii_start();
+    let is_page =
+        |tag: &[u8]| head.get(..tag.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(tag));
+    if head.starts_with(b"version https://git-lfs.github.com/spec/") {
+        Some(
+            "is a Git LFS pointer in place of the file; `git lfs pull` or `hf download` gets the file",
+        )
+    } else if is_page(b"<!doctype html") || is_page(b"<html") {
+        Some(
+            "is a web page that was saved in place of the file; download it again, logged in where that is needed",
+        )
+    } else {
+        None
+    }
+}
