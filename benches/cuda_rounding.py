@@ -4,7 +4,6 @@ The forward pass of `src/encoder/cuda` in PyTorch f32, with every value rounded 
 writes bf16 or e4m3 (sums stay in f32, as on the GPU; only their order differs). The forms:
 
     erf    bf16; the product's epilogue applies erf-GELU, or adds the residual, to the f32 sum
-    tanh   the same with the tanh form of GELU
     fp8    e4m3 inputs and weights of the four products, a scale per token and per output; layer norm
            quantises its rows in f32, and FFN1 what comes after GELU, by the bound of its rows; attention
            is bf16
@@ -87,7 +86,7 @@ def kinds(form, layers):
     """The kind of each product of each layer."""
     name, _, span = form.partition("@")
     name, _, products = name.partition(":")
-    if name not in ("f32", "erf", "tanh", "fp8"):
+    if name not in ("f32", "erf", "fp8"):
         raise SystemExit(f"no form named {form}")
     first, last = (int(end) if end else None for end in (span or ":").split(":"))
     fp8 = set(range(layers)[first:last])
@@ -110,7 +109,6 @@ class Rounded:
 
     def __init__(self, model, form):
         self.model, self.config = model, model.config
-        self.gelu = "tanh" if form == "tanh" else "none"
         self.round = (lambda x: x) if form == "f32" else bf16
         self.products = []
         of_layers = kinds(form, self.config.num_hidden_layers)
@@ -147,7 +145,7 @@ class Rounded:
             context = self.attention(r(maps["qkv"](hidden)), mask)
             attended = r(maps["out"](context) + r(hidden))
             hidden = norm(layer.attention.output.LayerNorm, attended)
-            inner = torch.nn.functional.gelu(maps["ffn1"](hidden), approximate=self.gelu)
+            inner = torch.nn.functional.gelu(maps["ffn1"](hidden))
             bound = maps["ffn1"].bound(hidden) if maps["ffn1"].is_fp8 else None
             hidden = norm(layer.output.LayerNorm, r(maps["ffn2"](inner, bound) + r(hidden)))
         mask = mask[..., None].float()
@@ -268,7 +266,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("files", nargs="*")
     parser.add_argument("--documents", type=int, default=20_000)
-    parser.add_argument("--forms", nargs="+", default=["erf", "tanh", "fp8"])
+    parser.add_argument("--forms", nargs="+", default=["erf", "fp8"])
     parser.add_argument("--base", action="store_true")
     parser.add_argument("--spread", type=float, default=0.05, help="of the weights of --base")
     parser.add_argument("--seed", type=int, default=0)

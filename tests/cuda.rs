@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use polysift::Error;
 use polysift::batch::PackedBatch;
-use polysift::config::{DeviceChoice, EncoderConfig, EncoderPrecision, Gelu, Pooling};
+use polysift::config::{DeviceChoice, EncoderConfig, EncoderPrecision, Pooling};
 use polysift::encoder::{CudaEncoder, Encoder, HubSettings, load, open_gpus, resolve};
 use polysift::progress::Stop;
 use polysift_kernels::cuda::{CudaError, DeviceInfo, devices};
@@ -62,24 +62,18 @@ fn offline() -> HubSettings {
     HubSettings { cache, token: None, endpoint: String::new(), offline: true }
 }
 
-fn open(
-    model: &str,
-    pooling: Pooling,
-    gelu: Gelu,
-    ordinals: &[usize],
-) -> Result<CudaEncoder, Error> {
-    open_in(model, pooling, gelu, EncoderPrecision::Bf16, ordinals)
+fn open(model: &str, pooling: Pooling, ordinals: &[usize]) -> Result<CudaEncoder, Error> {
+    open_in(model, pooling, EncoderPrecision::Bf16, ordinals)
 }
 
 fn open_in(
     model: &str,
     pooling: Pooling,
-    gelu: Gelu,
     precision: EncoderPrecision,
     ordinals: &[usize],
 ) -> Result<CudaEncoder, Error> {
     let batch_tokens = Some(1_056);
-    let settings = EncoderConfig { gelu, precision, batch_tokens, ..config(model, pooling) };
+    let settings = EncoderConfig { precision, batch_tokens, ..config(model, pooling) };
     CudaEncoder::load(&resolve(&settings, &offline())?, &settings, &open_gpus(ordinals)?)
 }
 
@@ -318,7 +312,7 @@ fn a_gpu_computes_gte_and_modernbert() -> Result<()> {
         for pooling in [Pooling::Mean, Pooling::Cls, Pooling::Last] {
             let config = EncoderConfig { max_tokens: 300, ..config(&model, pooling) };
             let cpu = load(&config, &offline())?.encoder;
-            let gpu = open(&model, pooling, Gelu::Erf, &[0])?;
+            let gpu = open(&model, pooling, &[0])?;
             let mut chunks = chunks(20, 300, 120);
             for length in [8, 9, 10, 16, 17, 18, 136, 137, 191, 192, 193, 256, 257] {
                 chunks.push((0..length).map(|i| (i * 37 % 113) as u32 + 3).collect());
@@ -329,8 +323,6 @@ fn a_gpu_computes_gte_and_modernbert() -> Result<()> {
                     .with_context(|| format!("{name}, {pooling:?}"))?;
             eprintln!("{name}, {pooling:?}: worst, mean, cosine {figures:?}");
         }
-        let refused = open(&model, Pooling::Mean, Gelu::Tanh, &[0]).err().context("accepted")?;
-        ensure!(matches!(refused, Error::Config { .. }), "{refused}");
     }
     Ok(())
 }
@@ -351,7 +343,7 @@ fn a_gpu_computes_the_embeddings_of_the_cpu() -> Result<()> {
         for pooling in [Pooling::Mean, Pooling::Cls, Pooling::Last] {
             let cpu = load(&config(&model, pooling), &offline())?.encoder;
             ensure!(cpu.info().device == "cpu");
-            let gpu = open(&model, pooling, Gelu::Erf, &[0])?;
+            let gpu = open(&model, pooling, &[0])?;
             let chunks = if model == MINI { whole_chunks } else { chunks };
             let chunks = chunks(count, longest, cpu.info().vocab_size);
             let expected = embed(cpu.as_ref(), &chunks)?;
@@ -372,7 +364,7 @@ fn a_gpu_computes_in_fp8_what_rounding_to_it_allows() -> Result<()> {
     let modern = modern_bert([128, 2, 96, 4], 8)?;
     let modern = modern.path().display().to_string();
     for (model, longest, count) in [(widths, 130, 60), (modern, 300, 24), (MINI.into(), 512, 12)] {
-        let opened = open_in(&model, Pooling::Mean, Gelu::Erf, EncoderPrecision::Fp8, &[0]);
+        let opened = open_in(&model, Pooling::Mean, EncoderPrecision::Fp8, &[0]);
         if gpus[0].compute_capability != (9, 0) {
             ensure!(matches!(opened, Err(Error::Device(CudaError::Unsupported { .. }))));
             return Ok(());
@@ -398,34 +390,14 @@ fn the_company_of_a_batch_changes_an_embedding_by_rounding_at_most() -> Result<(
     if gpus()?.is_none() {
         return Ok(());
     }
-    let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
+    let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, &[0])?;
     let (width, chunks) = (gpu.info().embedding_size, chunks(30, 100, 120));
     let company = embed(&gpu, &chunks)?;
     let alone: Result<Vec<_>, _> = chunks.iter().map(|chunk| encode(&gpu, &[chunk])).collect();
     let (worst, mean, _) = check(&alone?.concat(), &company, width, Pooling::Mean)?;
     eprintln!("alone against in company: relative L2 {worst:e} at most, {mean:e} in the mean");
-    // In the same company twice: bit by bit the same, once the algorithms are searched.
-    for _ in 0..2 {
-        embed(&gpu, &chunks)?;
-    }
+    // In the same company twice: bit by bit the same.
     ensure!(embed(&gpu, &chunks)? == embed(&gpu, &chunks)?);
-    Ok(())
-}
-
-#[test]
-fn the_tanh_form_of_gelu_is_near_the_exact_one_and_not_the_same() -> Result<()> {
-    if gpus()?.is_none() {
-        return Ok(());
-    }
-    let model = golden("head64-f16").display().to_string();
-    let chunks = chunks(10, 100, 120);
-    let embedded = [Gelu::Erf, Gelu::Tanh].map(|gelu| -> Result<Vec<f32>> {
-        Ok(embed(&open(&model, Pooling::Mean, gelu, &[0])?, &chunks)?)
-    });
-    let [exact, tanh] = embedded;
-    let (exact, tanh) = (exact?, tanh?);
-    check(&tanh, &exact, 128, Pooling::Mean)?;
-    ensure!(tanh != exact);
     Ok(())
 }
 
@@ -434,7 +406,7 @@ fn the_information_is_that_of_the_model_and_the_gpu() -> Result<()> {
     let Some(gpus) = gpus()? else { return Ok(()) };
     let model = golden("head32-bf16").display().to_string();
     let cpu = load(&config(&model, Pooling::Mean), &offline())?.encoder;
-    let gpu = open(&model, Pooling::Mean, Gelu::Erf, &[0])?;
+    let gpu = open(&model, Pooling::Mean, &[0])?;
     let device = format!("cuda:0 ({})", gpus[0].name);
     let expected = polysift::encoder::EncoderInfo { device, ..cpu.info().clone() };
     assert_eq!(gpu.info(), &expected);
@@ -448,7 +420,7 @@ fn batches_are_checked_as_on_the_cpu_and_for_the_memory_of_the_gpu() -> Result<(
     if gpus()?.is_none() {
         return Ok(());
     }
-    let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
+    let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, &[0])?;
     let refuse = |chunks: &[&[u32]], expected: &str| -> Result<()> {
         let error = encode(&gpu, chunks).err().context("accepted")?;
         ensure!(matches!(error, Error::Shape { .. }), "{error:?}");
@@ -475,7 +447,7 @@ fn models_without_kernels_are_refused_with_the_limit() -> Result<()> {
         [("head20-sharded", "heads of 20 values; [32, 64]"), ("head16-prefixed", "heads of 16")]
     {
         let model = golden(name).display().to_string();
-        let error = open(&model, Pooling::Mean, Gelu::Erf, &[0]).err().context("accepted")?;
+        let error = open(&model, Pooling::Mean, &[0]).err().context("accepted")?;
         assert_eq!(error.exit_code(), 69);
         let Error::Device(cause) = error else { bail!("{error:?}") };
         ensure!(cause.to_string().contains(expected), "{cause}");
@@ -500,7 +472,7 @@ fn embed_on_the_gpus() -> Result<()> {
     let gpus = std::env::var("GPUS")?;
     let ordinals = gpus.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
     let model = golden("head32-bf16").display().to_string();
-    let result = open(&model, Pooling::Mean, Gelu::Erf, &ordinals).and_then(|encoder| {
+    let result = open(&model, Pooling::Mean, &ordinals).and_then(|encoder| {
         let chunks = chunks(200, 200, 120);
         let rows = embed(&encoder, &chunks);
         println!("GPU device: {}", encoder.info().device);
@@ -523,23 +495,15 @@ fn several_gpus_compute_what_one_does_and_the_failure_of_a_gpu_costs_no_result()
     if !gpus[0].name.starts_with("Simulated") {
         return Ok(());
     }
-    let directory = tempfile::tempdir()?;
-    let cache = directory.path().display().to_string();
-    // The algorithms of the simulator differ in the order of their sums, and are kept after the
-    // first process: all that follow compute the same bits.
     let run = |gpus: &str, settings: &[(&str, &str)]| {
-        let common = [("POLYSIFT_SIM_DEVICES", "3"), ("XDG_CACHE_HOME", &cache)];
-        embedded_with(gpus, &[&common, settings].concat())
+        embedded_with(gpus, &[&[("POLYSIFT_SIM_DEVICES", "3")], settings].concat())
     };
-    run("0", &[])?;
-    let kept = || std::fs::read_dir(directory.path().join("polysift/matmul"));
-    ensure!(kept()?.count() == 1, "the algorithms are kept");
     let one = run("0", &[])?;
     ensure!(one.len() == 2 && one[0] == format!("device: cuda:0 ({})", gpus[0].name), "{one:?}");
     let several = run("0,2", &[])?;
     ensure!(several[0].starts_with("device: cuda:0,2 ("), "{several:?}");
     ensure!(several[1] == one[1], "one GPU and two: {one:?} {several:?}");
-    for fail in ["0:25", "2:1", "2:40"] {
+    for fail in ["0:25", "2:9", "2:40"] {
         let failing = run("0,2", &[("POLYSIFT_SIM_FAIL", fail)])?;
         ensure!(failing.get(1) == one.get(1), "{fail}: {failing:?}");
     }
@@ -549,55 +513,9 @@ fn several_gpus_compute_what_one_does_and_the_failure_of_a_gpu_costs_no_result()
         ensure!(message.starts_with("error: cuda:0: "), "{lost:?}");
         ensure!(message.contains("CUDA_ERROR_LAUNCH_FAILED"), "{lost:?}");
     }
-    let full = run("0", &[("POLYSIFT_SIM_MEMORY_BYTES", "40000000")])?;
+    let full = run("0", &[("POLYSIFT_SIM_MEMORY_BYTES", "2000000")])?;
     ensure!(full.concat().contains("cuda:0: out of memory, "), "{full:?}");
     let none = run("0,7", &[])?;
     ensure!(none.concat().contains("there is no GPU cuda:7; 3 found"), "{none:?}");
-    for file in kept()? {
-        std::fs::write(file?.path(), "{}")?;
-    }
-    let again = run("0", &[])?;
-    ensure!(again.last().is_some_and(|line| line.starts_with("embeddings: ")), "{again:?}");
-    Ok(())
-}
-
-#[test]
-#[ignore = "run by the test below, in a process of its own"]
-#[expect(clippy::print_stdout, reason = "for the parent process")]
-fn encode_one_batch_several_times() -> Result<()> {
-    let batches: usize = std::env::var("BATCHES")?.parse()?;
-    let gpu = open(&golden("head32-bf16").display().to_string(), Pooling::Mean, Gelu::Erf, &[0])?;
-    let chunks = chunks(12, 200, 120);
-    let mut chunks: Vec<&[u32]> = chunks.iter().map(Vec::as_slice).collect();
-    if std::env::var("SIZE")? == "small" {
-        chunks.truncate(5);
-    }
-    let first = encode(&gpu, &chunks)?;
-    for _ in 1..batches {
-        // Another algorithm adds in another order.
-        check(&encode(&gpu, &chunks)?, &first, gpu.info().embedding_size, Pooling::Mean)?;
-    }
-    println!("GPU encoded {batches}");
-    Ok(())
-}
-
-#[test]
-fn algorithms_are_searched_with_the_third_full_batch() -> Result<()> {
-    if gpus()?.is_none() {
-        return Ok(());
-    }
-    for (size, batches, is_searched) in
-        [("full", 2, false), ("full", 3, true), ("full", 7, true), ("small", 7, false)]
-    {
-        let directory = tempfile::tempdir()?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--exact", "cuda::encode_one_batch_several_times", "--ignored"]);
-        command.arg("--nocapture").env("BATCHES", batches.to_string()).env("SIZE", size);
-        let output = command.env("XDG_CACHE_HOME", directory.path()).output()?;
-        let said = String::from_utf8(output.stdout)?;
-        ensure!(said.contains(&format!("GPU encoded {batches}")), "{said}");
-        let is_kept = directory.path().join("polysift/matmul").exists();
-        ensure!(is_kept == is_searched, "{batches} {size} batches");
-    }
     Ok(())
 }

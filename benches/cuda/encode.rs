@@ -31,9 +31,6 @@ pub(crate) struct Options {
 /// What the encoder computes, where it is not the default.
 #[derive(Debug, Args)]
 pub(crate) struct Form {
-    /// As `polysift --gelu`
-    #[arg(long)]
-    gelu: Option<String>,
     /// As `polysift --precision`
     #[arg(long)]
     precision: Option<String>,
@@ -42,8 +39,7 @@ pub(crate) struct Form {
 impl Form {
     /// The settings that are given, by name.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let both = [("gelu", &self.gelu), ("precision", &self.precision)];
-        both.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        self.precision.as_deref().map(|precision| ("precision", precision)).into_iter()
     }
 
     /// With the settings that are given.

@@ -9,10 +9,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
-    AttentionKernel, Buffer, Device, Embedding, LeftOperand, Limits, Linear, Matmul,
-    MatmulEpilogue, MatmulKernel, MatmulPrecision, MatmulResult, MatmulShape, Norm, Operands,
-    PooledTokens, Quantised, Staged, Stream, WORKSPACE_BYTES, attention, embed_layer_norm, gelu,
-    layer_norm, max_sequences, pool, quantise_rows,
+    Buffer, Device, Embedding, LeftOperand, Limits, Linear, MatmulEpilogue, MatmulPrecision,
+    MatmulResult, MatmulShape, MatrixInstructions, Norm, Operands, PooledTokens, Quantised, Staged,
+    Stream, attention, embed_layer_norm, layer_norm, matmul, max_sequences, pool, quantise_rows,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -46,8 +45,8 @@ pub(crate) struct Options {
 #[derive(Debug, Serialize)]
 struct Timing {
     batch_tokens: usize,
-    kernel: &'static str,
-    /// What computes it, where there is a choice; what the search found to be the fastest comes first.
+    kernel: String,
+    /// The instructions that compute it, where there is a choice.
     #[serde(skip_serializing_if = "String::is_empty")]
     by: String,
     /// How often it runs in a forward pass.
@@ -88,19 +87,26 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
     let mut timings = Vec::new();
     for &tokens in &options.batch_tokens {
         for mut timing in bench.forward(&sizes, tokens)? {
-            timing.expected = Expected::of(&sizes, tokens, timing.kernel);
+            timing.expected = Expected::of(&sizes, tokens, &timing.kernel);
             line(&timing.describe())?;
             timings.push(timing);
         }
         let info = device.info();
         let result = json!({
-            "device": info.name, "driver": device.driver_version(),
-            "cublaslt": device.library_version(), "matrix": n, "matrix_tflops": matrix_tflops,
+            "device": info.name, "driver": device.driver_version(), "matrix": n, "matrix_tflops": matrix_tflops,
             "kernels": timings,
         });
         write_json(&common.out, &result)?;
     }
     Ok(())
+}
+
+/// What the tables call the kernels with these instructions.
+fn name(by: MatrixInstructions) -> &'static str {
+    match by {
+        MatrixInstructions::Warp => "warp",
+        MatrixInstructions::Warpgroup => "group",
+    }
 }
 
 /// N of `cuda:N`; 0 for `cuda`.
@@ -114,13 +120,13 @@ fn ordinal(device: &str) -> Result<usize> {
 impl Timing {
     fn new(
         batch_tokens: usize,
-        (kernel, times): (&'static str, usize),
+        (kernel, times): (&str, usize),
         seconds: f64,
         operations: Option<f64>,
     ) -> Self {
         Self {
             batch_tokens,
-            kernel,
+            kernel: kernel.to_owned(),
             by: String::new(),
             times,
             microseconds: seconds * 1e6,
@@ -136,7 +142,7 @@ impl Timing {
             Some(Expected { shape, microseconds }) => {
                 (format!("{} {shape}", self.kernel), format!("{microseconds} us expected,"))
             }
-            None => (self.kernel.to_owned(), String::new()),
+            None => (self.kernel.clone(), String::new()),
         };
         format!(
             "{:>6} {name:<28} {:<10} {expected:>22} {:>9.1} us measured {:>7.2} ns/token{rate}",
@@ -201,8 +207,7 @@ impl Bench {
         Ok(median(&seconds))
     }
 
-    /// Time of a matrix product by cublasLt's fastest algorithm and by each of our own kernels, with
-    /// what computes it, and its operations.
+    /// Time of a matrix product by each kernel, with what computes it, and its operations.
     fn matmul(&self, shape: MatmulShape) -> Result<(Vec<(String, f64)>, f64)> {
         let stream = &self.stream;
         let MatmulShape { tokens, outputs, inputs, .. } = shape;
@@ -222,30 +227,28 @@ impl Bench {
         } else {
             Y::Bf16(self.random(tokens * outputs)?)
         };
-        let mut workspace = stream.device().alloc(WORKSPACE_BYTES, "the benchmark")?;
-        let matmul = Matmul::new(stream.device(), shape)?;
         let x = quantised.as_ref().map_or(LeftOperand::Bf16(&x), LeftOperand::Fp8);
         let residual = Some(&residual);
-        let operands = Operands { x, residual, y: y.result(), workspace: &mut workspace };
-        let trials = matmul.search(stream, &linear, operands)?;
-        let (mut seconds, mut has_library) = (Vec::new(), false);
-        for trial in &trials {
-            let kernel = trial.candidate.kernel();
-            let name = match kernel {
-                MatmulKernel::Warp => "own, warp",
-                MatmulKernel::Warpgroup => "own, group",
-                MatmulKernel::Library(_) if has_library => continue,
-                MatmulKernel::Library(_) => "cublasLt",
-            };
-            has_library |= name == "cublasLt";
-            let wrong = if trial.is_wrong() { ", WRONG" } else { "" };
+        let mut seconds = Vec::new();
+        for by in self.instructions() {
+            if by == MatrixInstructions::Warp && shape.precision == MatmulPrecision::Fp8 {
+                continue;
+            }
             let time = self.time(|stream| {
-                let operands = Operands { x, residual, y: y.result(), workspace: &mut workspace };
-                matmul.run(stream, &trial.candidate, &linear, operands)
+                let operands = Operands { x, residual, y: y.result() };
+                matmul(stream, shape, &linear, &operands, by)
             })?;
-            seconds.push((format!("{name}{wrong}"), time));
+            seconds.push((name(by).to_owned(), time));
         }
         Ok((seconds, 2.0 * (tokens * outputs) as f64 * inputs as f64))
+    }
+
+    /// The instructions that the GPU has kernels for.
+    fn instructions(&self) -> Vec<MatrixInstructions> {
+        let fastest = MatrixInstructions::fastest(self.stream.device());
+        let mut all = vec![fastest, MatrixInstructions::Warp];
+        all.dedup();
+        all
     }
 
     /// Every operation of a forward pass over `tokens` tokens in sequences of 512.
@@ -258,8 +261,7 @@ impl Bench {
         for (name, outputs, inputs, epilogue, precision) in [
             ("qkv", 3 * h, h, MatmulEpilogue::Bias, bf16),
             ("attention output", h, h, MatmulEpilogue::Residual, bf16),
-            ("ffn1 + gelu (erf)", f, h, MatmulEpilogue::Gelu, bf16),
-            ("ffn1 + gelu (tanh)", f, h, MatmulEpilogue::GeluTanh, bf16),
+            ("ffn1 + gelu", f, h, MatmulEpilogue::Gelu, bf16),
             ("ffn2", h, f, MatmulEpilogue::Residual, bf16),
             ("qkv, fp8", 3 * h, h, MatmulEpilogue::Bias, fp8),
             ("attention output, fp8", h, h, MatmulEpilogue::Residual, fp8),
@@ -281,20 +283,17 @@ impl Bench {
         let shape = (sizes.num_attention_heads, h / sizes.num_attention_heads);
         let lengths = lengths(tokens).map(|length| length as f64);
         let operations = lengths.map(|length| 4.0 * length * length * h as f64).sum();
-        for (name, kernel) in [
-            ("attention, warp", AttentionKernel::Warp),
-            ("attention, group", AttentionKernel::Warpgroup),
-        ] {
-            if kernel.is_on(stream.device(), shape.1) {
-                let seconds =
-                    self.time(|s| attention(s, &staged, &qkv, &mut context, shape, None, kernel))?;
-                timings.push(Timing::new(tokens, (name, layers), seconds, Some(operations)));
+        for by in self.instructions() {
+            if by == MatrixInstructions::Warpgroup && shape.1 != 64 {
+                continue;
             }
+            let name = format!("attention, {}", name(by));
+            let seconds =
+                self.time(|s| attention(s, &staged, &qkv, &mut context, shape, None, by))?;
+            timings.push(Timing::new(tokens, (&name, layers), seconds, Some(operations)));
         }
 
-        let mut inner = self.random(tokens * f)?;
-        let seconds = self.time(|s| gelu(s, &mut inner, tokens * f))?;
-        timings.push(Timing::new(tokens, ("gelu (erf)", layers), seconds, None));
+        let inner = self.random(tokens * f)?;
 
         let norm = Norm::new(stream, &vec![1.0; h], &vec![0.1; h], 1e-5)?;
         let (x, mut hidden) = (self.random(tokens * h)?, self.random(tokens * h)?);

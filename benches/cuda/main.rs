@@ -37,7 +37,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use polysift_kernels::cuda::{self, Device};
+use polysift_kernels::cuda;
 
 use self::measure::line;
 
@@ -69,7 +69,7 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the GPUs and what cublasLt the first one computes with; fails if there is no GPU
+    /// List the GPUs; fails if there is no GPU
     Devices,
     /// Make a model of random weights and token ids
     Prepare(prepare::Options),
@@ -160,16 +160,5 @@ fn devices() -> Result<()> {
     for device in devices {
         line(&format!("cuda:{} {}", device.ordinal, device.name))?;
     }
-    match Device::open(0)?.library_version() {
-        Some(version) => line(&format!("cublasLt {version} {}", loaded("cublasLt")?)),
-        None => line("no cublasLt: matrix products are computed by our own kernels"),
-    }
-}
-
-/// Path of the library with `name` in its own that this process has loaded.
-fn loaded(name: &str) -> Result<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
-    let mut paths = maps.lines().filter_map(|map| Some(&map[map.find('/')?..]));
-    let path = paths.find(|path| path.rsplit('/').next().is_some_and(|file| file.contains(name)));
-    Ok(path.unwrap_or("linked").to_owned())
+    Ok(())
 }

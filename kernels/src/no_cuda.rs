@@ -14,10 +14,6 @@ pub use info::DeviceInfo;
 #[derive(Debug, Clone)]
 pub enum Device {}
 
-/// A head on a GPU; there is none.
-#[derive(Debug)]
-pub enum RowScorer {}
-
 /// No GPUs.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     Err(CudaError::NotBuilt)
@@ -36,23 +32,6 @@ impl Device {
 
     /// Memory that nobody uses now.
     pub fn free_bytes(&self) -> Result<u64> {
-        match *self {}
-    }
-}
-
-impl RowScorer {
-    /// Takes no layers to a GPU.
-    pub fn mlp(device: &Device, _layers: &[(&[f32], &[f32])]) -> Result<Self> {
-        match *device {}
-    }
-
-    /// Takes no references to a GPU.
-    pub fn cosine(device: &Device, _references: &[f32], _width: usize) -> Result<Self> {
-        match *device {}
-    }
-
-    /// Outputs of rows.
-    pub fn outputs(&mut self, _rows: &[f32]) -> Result<Vec<f64>> {
         match *self {}
     }
 }

@@ -14,5 +14,3 @@ mod quantise;
 mod rows;
 #[path = "cuda/runtime.rs"]
 mod runtime;
-#[path = "cuda/score.rs"]
-mod score;

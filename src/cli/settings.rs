@@ -9,8 +9,8 @@ use toml::{Table, Value};
 
 use polysift::cluster::Task;
 use polysift::config::{
-    Chunks, DEFAULT_MODEL, DeviceChoice, EmbeddingDtype, EncoderPrecision, FirstPass, Gelu, Layout,
-    Mode, NO_MODEL, Pooling, Rate, RunConfig, Weight,
+    Chunks, DEFAULT_MODEL, DeviceChoice, EmbeddingDtype, EncoderPrecision, FirstPass, Layout, Mode,
+    NO_MODEL, Pooling, Rate, RunConfig, Weight,
 };
 use polysift::encoder::HubSettings;
 use polysift::io::{is_url, read_text, without_secrets};
@@ -106,9 +106,6 @@ pub(crate) struct EncoderArgs {
     /// In what it computes [encoder.precision]
     #[arg(long, help_heading = "Encoder")]
     pub(crate) precision: Option<EncoderPrecision>,
-    /// Form of the GELU [encoder.gelu]
-    #[arg(long, help_heading = "Encoder")]
-    pub(crate) gelu: Option<Gelu>,
     /// Most tokens in a packed batch [encoder.batch_tokens]
     #[arg(long, value_name = "TOKENS", help_heading = "Encoder")]
     pub(crate) batch_tokens: Option<usize>,

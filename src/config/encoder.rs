@@ -115,15 +115,13 @@ impl fmt::Display for EncoderPrecision {
     }
 }
 
-/// Form of the GELU between the two layers of a feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
+/// The form of GELU that every run computes with; earlier versions also had `tanh`, on GPUs.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gelu {
-    /// The exact one, with the error function.
     #[default]
     Erf,
-    /// The approximation with tanh, inside the matrix product; on GPUs only.
-    Tanh,
 }
 
 /// `[encoder]`.
@@ -162,7 +160,8 @@ pub struct EncoderConfig {
     /// In what it computes; a run that is resumed keeps the type that it was begun with where this is
     /// `auto`.
     pub precision: EncoderPrecision,
-    /// Form of the GELU.
+    /// Kept so that the settings of all versions read alike.
+    #[doc(hidden)]
     pub gelu: Gelu,
     /// Most tokens in one packed batch; the encoder's own choice when unset. Changes no result on
     /// the CPU, and on a GPU none by more than the rounding of bf16.
@@ -185,7 +184,7 @@ impl Default for EncoderConfig {
             prompt_name: None,
             device: DeviceChoice::default(),
             precision: EncoderPrecision::default(),
-            gelu: Gelu::default(),
+            gelu: Gelu::Erf,
             batch_tokens: None,
         }
     }
@@ -199,9 +198,7 @@ impl EncoderConfig {
 
     /// Whether only a GPU computes what is asked for.
     pub fn needs_gpu(&self) -> bool {
-        matches!(self.device, DeviceChoice::Cuda(_))
-            || self.gelu == Gelu::Tanh
-            || self.precision == EncoderPrecision::Fp8
+        matches!(self.device, DeviceChoice::Cuda(_)) || self.precision == EncoderPrecision::Fp8
     }
 
     /// Takes `precision`, in which a run was begun, where the settings leave it open and the device
@@ -213,26 +210,19 @@ impl EncoderConfig {
         }
     }
 
-    /// Checks that device, type and GELU go together.
+    /// Checks that device and type go together.
     pub(super) fn check_device(&self) -> Result<()> {
         if !(self.needs_cpu() && self.needs_gpu()) {
             return Ok(());
         }
-        let (name, reason) = match self.device {
-            DeviceChoice::Cuda(_) => (
-                "encoder.precision",
-                format!(
-                    "is {}; GPUs compute in bf16 or fp8 (auto, bf16, fp8 are allowed)",
-                    self.precision
-                ),
+        let reason = match self.device {
+            DeviceChoice::Cuda(_) => format!(
+                "is {}; GPUs compute in bf16 or fp8 (auto, bf16, fp8 are allowed)",
+                self.precision
             ),
-            _ if self.precision == EncoderPrecision::Fp8 => (
-                "encoder.precision",
-                "is fp8, which is only for GPUs of compute capability 9.0".into(),
-            ),
-            _ => ("encoder.gelu", "is tanh, which is only for GPUs; the CPU computes erf".into()),
+            _ => "is fp8, which is only for GPUs of compute capability 9.0".into(),
         };
-        Err(Error::config(name, reason))
+        Err(Error::config("encoder.precision", reason))
     }
 }
 

@@ -357,9 +357,6 @@ impl RunConfig {
                 "needs an encoder; the input brings its own embeddings"
             }
             Self { encoder, .. } if encoder.model == NO_MODEL => "needs an encoder; there is none",
-            Self { encoder, .. } if encoder.gelu == Gelu::Tanh => {
-                "does not go with the GELU `tanh`; f32 computes `erf`"
-            }
             _ => return Ok(()),
         };
         Err(Error::config("selection.refine", reason))
@@ -434,12 +431,10 @@ mod tests {
     }
 
     #[test]
-    fn device_precision_and_gelu_have_to_go_together() {
+    fn device_and_precision_have_to_go_together() {
         for (settings, wrong) in [
             ("device='cuda'\nprecision='f32'", "encoder.precision: is f32"),
             ("device='cuda:1'\nprecision='int8'", "encoder.precision: is int8"),
-            ("device='cpu'\ngelu='tanh'", "encoder.gelu: is tanh"),
-            ("precision='f16'\ngelu='tanh'", "encoder.gelu: is tanh"),
             ("device='cpu'\nprecision='fp8'", "encoder.precision: is fp8, which is only for GPUs"),
         ] {
             let error = RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml");
@@ -449,11 +444,10 @@ mod tests {
         for settings in [
             "device='cpu'\nprecision='bf16'",
             "device='cpu'\nprecision='int8'",
-            "device='cuda:0,2'\nprecision='bf16'\ngelu='tanh'",
+            "device='cuda:0,2'\nprecision='bf16'",
             "device='auto'\nprecision='f16'",
             "precision='bf16'",
             "device='cuda'\nprecision='fp8'",
-            "precision='fp8'\ngelu='tanh'",
         ] {
             assert!(RunConfig::from_toml(&format!("[encoder]\n{settings}"), "run.toml").is_ok());
         }
@@ -510,7 +504,6 @@ mod tests {
             ("[selection]\nrefine=true\nmode='published'", "`published`"),
             ("[selection]\nrefine=true\n[input]\nembeddings='e'", "its own embeddings"),
             ("[selection]\nrefine=true\n[encoder]\nmodel='none'", "there is none"),
-            ("[selection]\nrefine=true\n[encoder]\ngelu='tanh'", "`tanh`"),
         ] {
             let error = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
             let named = |text: String| text.starts_with("selection.refine") && text.contains(wrong);

@@ -114,16 +114,6 @@ fn good_ones<T>(
     Ok(good)
 }
 
-/// The GPUs on which heads score: those that `choice` names. None for `auto`: scoring waits for
-/// the disk on either device, and so its results do not depend on the machine.
-///
-/// # Errors
-/// [`Error::Device`] if one of them cannot be used.
-pub fn scoring_gpus(choice: &DeviceChoice) -> Result<Vec<Device>> {
-    let DeviceChoice::Cuda(named) = choice else { return Ok(Vec::new()) };
-    Ok(open_gpus(named)?)
-}
-
 /// An encoder with the place where it computes.
 type Placed = (Box<dyn Encoder>, Placement);
 

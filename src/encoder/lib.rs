@@ -42,7 +42,6 @@ mod weights;
 pub use classifier::Classifier;
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEncoder;
-pub use device::scoring_gpus;
 pub use device::{Gpu, Placement, gpus, open_gpus, usable};
 pub use encode::{Encoder, EncoderInfo, batch_tokens, embed_chunks};
 pub use files::{ModelFiles, resolve};

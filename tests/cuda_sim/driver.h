@@ -171,11 +171,3 @@ bool is_pinned(const void *pointer, std::size_t bytes);
     const sim::Result sim_result = (expression);       \
     if (sim_result != sim::SUCCESS) return sim_result; \
   } while (false)
-
-// What the fake libcublasLt.so.13 asks of the fake driver, which it is linked with.
-extern "C" {
-// As `submit`, on the stream of a handle and its device.
-int polysift_sim_submit(void *stream, void *operation /* sim::Operation */);
-// Whether the bytes lie in one allocation of the device of that stream.
-bool polysift_sim_owns(void *stream, const void *pointer, std::size_t bytes);
-}

@@ -185,7 +185,6 @@ DEVICE void store_16(void *global, const uint4 &words, bool valid) {
   if (valid) *static_cast<uint4 *>(global) = words;
 }
 
-DEVICE float reciprocal_approximate(float x) { return 1.0f / x; }
 
 DEVICE void copy_async_16(void *shared, const void *global, bool valid) {
   sim::copy_async(shared, global, valid);

@@ -318,35 +318,3 @@ SIM_API cuGraphExecDestroy(void *exec) {
   delete static_cast<GraphHandle>(exec);
   return SUCCESS;
 }
-
-// ---- for libcublasLt -------------------------------------------------------------------------
-
-namespace {
-
-// The device of a stream handle: the current one, or whichever has that stream.
-Device *device_of(void *handle) {
-  if (!handle) return current_device();
-  for (int i = 0; i < settings().devices; ++i) {
-    Device *device = device_at(i);
-    const std::lock_guard<std::recursive_mutex> lock(device->mutex);
-    if (stream_of(*device, handle)) return device;
-  }
-  return nullptr;
-}
-
-}  // namespace
-
-extern "C" __attribute__((visibility("default"))) int polysift_sim_submit(void *handle,
-                                                                          void *operation) {
-  const Call call(device_of(handle));
-  std::shared_ptr<Stream> stream;
-  SIM_TRY(find(call, handle, stream));
-  return submit(*stream, *static_cast<Operation *>(operation));
-}
-
-extern "C" __attribute__((visibility("default"))) bool polysift_sim_owns(void *handle,
-                                                                         const void *pointer,
-                                                                         std::size_t bytes) {
-  const Call call(device_of(handle));
-  return call.error() == SUCCESS && call->owns(reinterpret_cast<std::uintptr_t>(pointer), bytes);
-}

@@ -1,7 +1,6 @@
 // Every kernel in one translation unit: one image to load.
 #include "attention.cu"
 #include "attention_hopper.cu"
-#include "gelu.cu"
 #include "glu.cu"
 #include "layer_norm.cu"
 #include "matmul.cu"
@@ -9,4 +8,3 @@
 #include "pool.cu"
 #include "quantise.cu"
 #include "rotate.cu"
-#include "score.cu"

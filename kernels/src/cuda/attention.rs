@@ -4,40 +4,30 @@ use half::bf16;
 
 use super::device::Device;
 use super::error::{CudaError, Result, check_len};
+use super::instructions::{MatrixInstructions, randomize};
 use super::memory::Buffer;
 use super::module::Function;
-use super::search::{Trial, randomize, trials};
 use super::staged::{Limits, Staged};
 use super::stream::{Argument, Grid, Stream};
 
 /// Sizes of a head that there is a kernel for.
 pub const HEAD_SIZES: [usize; 2] = [32, 64];
 
-/// Which kernel computes attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttentionKernel {
-    /// With the matrix instructions of a warp: on every GPU, for all of [`HEAD_SIZES`].
-    Warp,
-    /// With those of a warpgroup: on GPUs of compute capability 9.0, for a head size of 64.
-    Warpgroup,
-}
-
-impl AttentionKernel {
-    /// Its entry points without and with a window, and the threads of a block, if `device` has it for heads
-    /// of `head_size`.
-    fn functions(self, device: &Device, head_size: usize) -> Option<([Function; 2], u32)> {
-        let kernels = device.kernels();
-        let which = HEAD_SIZES.iter().position(|&size| size == head_size)?;
-        match self {
-            Self::Warp => Some((kernels.attention[which], 128)),
-            Self::Warpgroup if head_size == 64 => Some((kernels.hopper().ok()?.attention_64, 256)),
-            Self::Warpgroup => None,
+/// Returns the entry points without and with a window, and the threads of a block, if `device` has a
+/// kernel with `instructions` for heads of `head_size`.
+fn functions(
+    device: &Device,
+    instructions: MatrixInstructions,
+    head_size: usize,
+) -> Option<([Function; 2], u32)> {
+    let kernels = device.kernels();
+    let which = HEAD_SIZES.iter().position(|&size| size == head_size)?;
+    match instructions {
+        MatrixInstructions::Warp => Some((kernels.attention[which], 128)),
+        MatrixInstructions::Warpgroup if head_size == 64 => {
+            Some((kernels.hopper().ok()?.attention_64, 256))
         }
-    }
-
-    /// Whether `device` has it for heads of `head_size` values.
-    pub fn is_on(self, device: &Device, head_size: usize) -> bool {
-        self.functions(device, head_size).is_some()
+        MatrixInstructions::Warpgroup => None,
     }
 }
 
@@ -57,7 +47,7 @@ const TILES: usize = 4;
 /// places before and after it. Rows that belong to no sequence are left as they are.
 ///
 /// # Errors
-/// [`CudaError::Unsupported`] if the GPU does not have `kernel` for heads of D values;
+/// [`CudaError::Unsupported`] if the GPU has no kernel with `instructions` for heads of D values;
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn attention(
     stream: &Stream,
@@ -66,11 +56,11 @@ pub fn attention(
     context: &mut Buffer<bf16>,
     (heads, head_size): (usize, usize),
     window: Option<usize>,
-    kernel: AttentionKernel,
+    instructions: MatrixInstructions,
 ) -> Result<()> {
     const OP: &str = "attention";
     let device = stream.device();
-    let Some(([all, windowed], threads)) = kernel.functions(device, head_size) else {
+    let Some(([all, windowed], threads)) = functions(device, instructions, head_size) else {
         return Err(CudaError::unsupported(format!(
             "a head size of {head_size}; {HEAD_SIZES:?} are"
         )));
@@ -103,42 +93,37 @@ fn blocks(max_tiles: usize, heads: usize, multiprocessors: usize) -> Result<u32>
     }
 }
 
-impl AttentionKernel {
-    /// The kernels that the GPU has for `heads` heads of `head_size` values, the fastest first and
-    /// wrong ones last, tried with the `window` on sequences of up to `max_tokens` tokens. Overwrites `qkv`
-    /// `[T, 3 * heads * D]` and `context` `[T, heads * D]`. Nothing else should run on the GPU meanwhile.
-    ///
-    /// # Errors
-    /// As [`attention`] and [`Device::alloc`](super::Device::alloc).
-    pub fn search(
-        stream: &Stream,
-        qkv: &mut Buffer<bf16>,
-        context: &mut Buffer<bf16>,
-        (heads, head_size): (usize, usize),
-        window: Option<usize>,
-        (limits, max_tokens): (Limits, usize),
-    ) -> Result<Vec<Trial<Self>>> {
-        let kernels = [Self::Warp, Self::Warpgroup].into_iter();
-        let kernels: Vec<_> =
-            kernels.filter(|kernel| kernel.is_on(stream.device(), head_size)).collect();
-        if let [candidate] = kernels[..] {
-            return Ok(vec![Trial { candidate, seconds: 0.0, distance: 0.0 }]);
-        }
-        let tokens = context.len() / (heads * head_size).max(1);
-        let multiprocessors = stream.device().info().multiprocessors as usize;
-        let sequences = (ITEMS * multiprocessors).div_ceil(TILES * heads.max(1));
-        let cu_seqlens = trial_batch(tokens, max_tokens, sequences);
-        let num_tokens = cu_seqlens[cu_seqlens.len() - 1] as usize;
-        let mut staged = Staged::new(stream, tokens, limits)?;
-        // Attention sees no token ids; one that is not skipped gives every token a position.
-        let any_id = u32::from(limits.skipped_id == Some(0));
-        staged.put(stream, &vec![any_id; num_tokens], &cu_seqlens)?;
-        let values = num_tokens * heads * head_size;
-        randomize(stream, qkv, 3 * values)?;
-        trials(stream, kernels, context, values, |&kernel, context| {
-            attention(stream, &staged, qkv, context, (heads, head_size), window, kernel)
-        })
+/// Returns the instructions that attention of `heads` heads of `head_size` values is computed with: those
+/// of a warpgroup where the GPU has them and they give right results with the `window` on sequences of up
+/// to `max_tokens` tokens. Overwrites `qkv` `[T, 3 * heads * D]` and `context` `[T, heads * D]`.
+///
+/// # Errors
+/// As [`attention`] and [`Device::alloc`](super::Device::alloc).
+pub fn choose_attention(
+    stream: &Stream,
+    qkv: &mut Buffer<bf16>,
+    context: &mut Buffer<bf16>,
+    (heads, head_size): (usize, usize),
+    window: Option<usize>,
+    (limits, max_tokens): (Limits, usize),
+) -> Result<MatrixInstructions> {
+    if functions(stream.device(), MatrixInstructions::Warpgroup, head_size).is_none() {
+        return Ok(MatrixInstructions::Warp);
     }
+    let tokens = context.len() / (heads * head_size).max(1);
+    let multiprocessors = stream.device().info().multiprocessors as usize;
+    let sequences = (ITEMS * multiprocessors).div_ceil(TILES * heads.max(1));
+    let cu_seqlens = trial_batch(tokens, max_tokens, sequences);
+    let num_tokens = cu_seqlens[cu_seqlens.len() - 1] as usize;
+    let mut staged = Staged::new(stream, tokens, limits)?;
+    // Attention sees no token ids; one that is not skipped gives every token a position.
+    let any_id = u32::from(limits.skipped_id == Some(0));
+    staged.put(stream, &vec![any_id; num_tokens], &cu_seqlens)?;
+    let values = num_tokens * heads * head_size;
+    randomize(stream, qkv, 3 * values)?;
+    MatrixInstructions::agreeing(stream, "attention", context, values, |instructions, context| {
+        attention(stream, &staged, qkv, context, (heads, head_size), window, instructions)
+    })
 }
 
 /// Starts of at most `sequences` sequences in at most `tokens` tokens, of four lengths each of which

@@ -88,13 +88,6 @@ DEVICE void store_16(void *global, const uint4 &words, bool valid) {
       : "memory");
 }
 
-// 1 / x within 1 ulp.
-DEVICE float reciprocal_approximate(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Copies 16 bytes from global to shared memory in the background, or zeros if not `valid`
 // (`global` is then not read). Both addresses are multiples of 16.
 DEVICE void copy_async_16(void *shared, const void *global, bool valid) {

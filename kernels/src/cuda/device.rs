@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use cudarc::cublaslt::result as lt;
-use cudarc::cublaslt::sys as lt_sys;
 use cudarc::driver::CudaContext;
 
 use super::driver;
@@ -24,22 +22,8 @@ struct Inner {
     driver_version: u32,
     context: Arc<CudaContext>,
     kernels: Kernels,
-    /// cublasLt, where it is there.
-    library: Option<Library>,
     recordings: &'static Recordings,
 }
-
-/// A handle of cublasLt.
-#[derive(Clone, Copy)]
-struct Library {
-    handle: lt_sys::cublasLtHandle_t,
-    version: usize,
-}
-
-// SAFETY: it may be used from several threads at once (its documentation, "thread safety").
-unsafe impl Send for Library {}
-// SAFETY: as above.
-unsafe impl Sync for Library {}
 
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,10 +56,7 @@ impl Device {
         let kernels = loaded.map_err(CudaError::driver(ordinal, "loading the kernels"))?;
         let driver_version = driver::version()?;
         let recordings = Recordings::on_device(ordinal);
-        // From here on dropping it unloads the kernels.
-        let mut inner = Inner { info, driver_version, context, kernels, library: None, recordings };
-        inner.library = open_library(ordinal)?;
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Arc::new(Inner { info, driver_version, context, kernels, recordings })))
     }
 
     /// What the GPU is.
@@ -91,11 +72,6 @@ impl Device {
     /// Version of CUDA that the driver supports: 13010 for 13.1.
     pub fn driver_version(&self) -> u32 {
         self.0.driver_version
-    }
-
-    /// Version of cublasLt: 130001 for 13.0.1; `None` where it is not found.
-    pub fn library_version(&self) -> Option<usize> {
-        self.0.library.map(|library| library.version)
     }
 
     /// Memory that nobody uses now.
@@ -125,10 +101,6 @@ impl Device {
         &self.0.kernels
     }
 
-    pub(super) fn library(&self) -> Option<lt_sys::cublasLtHandle_t> {
-        self.0.library.map(|library| library.handle)
-    }
-
     /// A closure for `map_err` of the driver's calls.
     pub(super) fn failed(
         &self,
@@ -138,35 +110,12 @@ impl Device {
     }
 }
 
-/// Starts cublasLt, where it is there, on the GPU that is bound to the thread.
-fn open_library(ordinal: usize) -> Result<Option<Library>> {
-    // A program that is linked with cublasLt does not start without it.
-    // SAFETY: loading cublasLt runs its initialisers, which are the system's own.
-    #[cfg(not(feature = "cuda-linked"))]
-    if !unsafe { lt_sys::is_culib_present() } {
-        return Ok(None);
-    }
-    let handle = lt::create_handle().map_err(|error| CudaError::Driver {
-        ordinal,
-        action: "starting cublasLt",
-        message: error.to_string(),
-    })?;
-    // SAFETY: cublasLt is there, and the function takes nothing.
-    Ok(Some(Library { handle, version: unsafe { lt_sys::cublasLtGetVersion() } }))
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
-        let (library, kernels) = (self.library, self.kernels.clone());
-        // To destroy the handle is to wait for the GPU, too.
+        let kernels = self.kernels.clone();
         self.recordings.when_idle(&self.context, move || {
-            // SAFETY: nothing runs on the GPU, and nobody else has this handle and these kernels.
-            unsafe {
-                if let Some(Library { handle, .. }) = library {
-                    let _ = lt::destroy_handle(handle);
-                }
-                let _ = kernels.unload();
-            }
+            // SAFETY: nothing runs on the GPU, and nobody else has these kernels.
+            let _ = unsafe { kernels.unload() };
         });
     }
 }

@@ -72,14 +72,14 @@ pub enum CudaError {
         /// What does not fit.
         reason: String,
     },
-    /// A call of the driver or of cublasLt failed.
+    /// A call of the driver failed.
     #[error("cuda:{ordinal}: {action} failed: {message}")]
     Driver {
         /// Number of the GPU.
         ordinal: usize,
         /// What was being done.
         action: &'static str,
-        /// The library's name of the failure.
+        /// The driver's name of the failure.
         message: String,
     },
 }

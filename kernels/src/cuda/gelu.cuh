@@ -14,13 +14,3 @@ DEVICE float gelu_of(float x) {
   const float below = exp2_approximate(fmaf(exponent, t, -1.0f));
   return x * (x < 0.0f ? below : 1.0f - below);
 }
-
-// The tanh form: x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
-DEVICE float gelu_tanh_of(float x) {
-  constexpr float SCALE = -2.302208198f;  // -2 sqrt(2 / pi) log2(e)
-  return x * reciprocal_approximate(1.0f + exp2_approximate(SCALE * fmaf(0.044715f * x * x, x, x)));
-}
-
-DEVICE unsigned gelu_of_pair(unsigned word) {
-  return pack_bf16(gelu_of(first_of(word)), gelu_of(second_of(word)));
-}

@@ -99,8 +99,6 @@ pub enum MatmulEpilogue {
     Bias,
     /// The bias is added, then GELU by erf.
     Gelu,
-    /// The bias is added, then GELU in its tanh form.
-    GeluTanh,
     /// The bias is added, and [`Operands::residual`].
     Residual,
 }
@@ -114,7 +112,7 @@ pub enum MatmulPrecision {
     Fp8,
 }
 
-/// Sizes and kind of a product: two of the same shape may use each other's algorithms.
+/// Sizes and kind of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatmulShape {
     /// Rows T.
@@ -133,8 +131,7 @@ impl MatmulShape {
     /// Whether the result is e4m3, each row with a scale that no value of it reaches 448 times: the scale
     /// is known before the values are.
     pub fn writes_fp8(&self) -> bool {
-        let is_gelu = matches!(self.epilogue, MatmulEpilogue::Gelu | MatmulEpilogue::GeluTanh);
-        self.precision == MatmulPrecision::Fp8 && is_gelu
+        self.precision == MatmulPrecision::Fp8 && self.epilogue == MatmulEpilogue::Gelu
     }
 
     /// The error of operands or a kernel of another precision.
@@ -170,6 +167,4 @@ pub struct Operands<'a> {
     pub residual: Option<&'a Buffer<bf16>>,
     /// Result.
     pub y: MatmulResult<'a>,
-    /// Memory for the algorithm: [`Algorithm::workspace_bytes`](super::Algorithm::workspace_bytes).
-    pub workspace: &'a mut Buffer<u8>,
 }

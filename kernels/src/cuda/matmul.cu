@@ -111,5 +111,4 @@ DEVICE void matmul(const bf16 *x, const bf16 *w, const bf16 *bias, const bf16 *r
   }
 MATMUL_KERNEL(matmul_bias, BIAS)
 MATMUL_KERNEL(matmul_gelu, GELU)
-MATMUL_KERNEL(matmul_gelu_tanh, GELU_TANH)
 MATMUL_KERNEL(matmul_residual, RESIDUAL)

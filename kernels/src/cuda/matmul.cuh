@@ -4,10 +4,9 @@
 #include "gelu.cuh"
 
 enum Epilogue {
-  BIAS,       // + bias
-  GELU,       // GELU(+ bias), by erf
-  GELU_TANH,  // the same in its tanh form
-  RESIDUAL,   // + bias + residual
+  BIAS,      // + bias
+  GELU,      // GELU(+ bias), by erf
+  RESIDUAL,  // + bias + residual
 };
 
 // What becomes of two values of neighbouring columns. `residual`: that of the same place.
@@ -15,6 +14,5 @@ template <int EPILOGUE>
 DEVICE void finish_pair(float &first, float &second, unsigned bias, unsigned residual) {
   first += first_of(bias), second += second_of(bias);
   if constexpr (EPILOGUE == GELU) first = gelu_of(first), second = gelu_of(second);
-  if constexpr (EPILOGUE == GELU_TANH) first = gelu_tanh_of(first), second = gelu_tanh_of(second);
   if constexpr (EPILOGUE == RESIDUAL) first += first_of(residual), second += second_of(residual);
 }

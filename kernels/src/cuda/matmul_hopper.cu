@@ -113,7 +113,7 @@ DEVICE void copy_columns(MatmulMemory &memory, int group, const bf16 *bias, cons
 }
 
 template <class T, int EPILOGUE>
-constexpr bool WRITES_E4M3 = sizeof(T) == 1 && (EPILOGUE == GELU || EPILOGUE == GELU_TANH);
+constexpr bool WRITES_E4M3 = sizeof(T) == 1 && EPILOGUE == GELU;
 
 // Row `i` of the four of a tile that a thread has sums of.
 DEVICE int matmul_row(int i) {
@@ -282,10 +282,8 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
   }
 MATMUL_HOPPER_KERNEL(matmul_hopper_bias, bf16, BIAS)
 MATMUL_HOPPER_KERNEL(matmul_hopper_gelu, bf16, GELU)
-MATMUL_HOPPER_KERNEL(matmul_hopper_gelu_tanh, bf16, GELU_TANH)
 MATMUL_HOPPER_KERNEL(matmul_hopper_residual, bf16, RESIDUAL)
 MATMUL_HOPPER_KERNEL(matmul_fp8_bias, e4m3, BIAS)
 MATMUL_HOPPER_KERNEL(matmul_fp8_gelu, e4m3, GELU)
-MATMUL_HOPPER_KERNEL(matmul_fp8_gelu_tanh, e4m3, GELU_TANH)
 MATMUL_HOPPER_KERNEL(matmul_fp8_residual, e4m3, RESIDUAL)
 #endif

@@ -3,16 +3,13 @@
 //! ```text
 //!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        what an operation works on
 //!                          │
-//!                          ├─▶ embed_layer_norm, Matmul, rotate, attention, glu, layer_norm, pool
-//!                          ├─▶ Graph: several of them, recorded once and launched at once
-//!                          └─▶ RowScorer: heads over rows of embeddings
+//!                          ├─▶ embed_layer_norm, matmul, rotate, attention, glu, layer_norm, pool
+//!                          └─▶ Graph: several of them, recorded once and launched together
 //! ```
 //!
 //! libcuda is opened when [`devices`] or [`Device::open`] is first called; without it every function
-//! here returns an error and the rest of the crate works. libcublasLt is used where it is found:
-//! matrix products are our own or its, whichever are faster on the GPU. The kernels come
-//! compiled inside the binary (`kernels/prebuilt`); the source of each lies beside the module that
-//! launches it.
+//! here returns an error and the rest of the crate works. The kernels come compiled inside the binary
+//! (`kernels/prebuilt`); the source of each lies beside the module that launches it.
 //!
 //! Invariants:
 //! - Every operation checks its sizes against its buffers before it is launched, and what kernels
@@ -32,10 +29,10 @@ mod attention;
 mod device;
 mod driver;
 mod error;
-mod gelu;
+mod glu;
 mod info;
+mod instructions;
 mod layer_norm;
-mod library;
 mod linear;
 mod matmul;
 mod memory;
@@ -44,31 +41,25 @@ mod pool;
 mod quantise;
 mod recordings;
 mod rotate;
-mod row_scorer;
-mod score;
-mod search;
 mod staged;
 mod stream;
 mod tensor_map;
 
-pub use attention::{AttentionKernel, HEAD_SIZES, attention};
+pub use attention::{HEAD_SIZES, attention, choose_attention};
 pub use device::Device;
 pub use driver::devices;
 pub use error::{CudaError, Result};
-pub use gelu::{gelu, glu};
+pub use glu::glu;
 pub use info::DeviceInfo;
+pub use instructions::{MatrixInstructions, randomize};
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_norm, embed_layer_norm, layer_norm};
-pub use library::WORKSPACE_BYTES;
 pub use linear::{
     LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult, MatmulShape, Operands,
 };
-pub use matmul::{Algorithm, Matmul, MatmulKernel};
+pub use matmul::matmul;
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::{PooledTokens, pool};
 pub use quantise::{Quantised, quantise_rows};
 pub use rotate::rotate;
-pub use row_scorer::RowScorer;
-pub use score::{linear_f64, linear_relu, max_similarity, prepare_rows};
-pub use search::{Trial, randomize};
 pub use staged::{BUCKETS, Limits, Staged, bucket_for, max_sequences};
 pub use stream::{Graph, Stream};

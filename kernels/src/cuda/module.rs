@@ -41,15 +41,9 @@ pub(super) struct Kernels {
     pub(super) attention: [[Function; 2]; 2],
     pub(super) rotate: Function,
     /// For the variants of [`super::MatmulEpilogue`].
-    pub(super) matmul: [Function; 4],
-    pub(super) gelu: Function,
+    pub(super) matmul: [Function; 3],
     pub(super) glu: Function,
     pub(super) pool: Function,
-    pub(super) prepare_rows: Function,
-    pub(super) linear_relu: Function,
-    pub(super) linear_f64: Function,
-    pub(super) max_similarity: Function,
-    pub(super) max_of_parts: Function,
     hopper: Option<HopperKernels>,
 }
 
@@ -59,9 +53,9 @@ pub(super) struct HopperKernels {
     /// For a head size of 64, without a window and with one.
     pub(super) attention_64: [Function; 2],
     /// For the variants of [`super::MatmulEpilogue`].
-    pub(super) matmul: [Function; 4],
+    pub(super) matmul: [Function; 3],
     /// As `matmul`.
-    pub(super) matmul_fp8: [Function; 4],
+    pub(super) matmul_fp8: [Function; 3],
     /// For the widths of [`NORM_WIDTHS`].
     pub(super) embed_layer_norm_fp8: [Function; 4],
     /// As `embed_layer_norm_fp8`.
@@ -93,14 +87,8 @@ impl Kernels {
             ],
             rotate: module.find("rotate", 0)?,
             matmul: module.for_epilogues("matmul", 0)?,
-            gelu: module.find("gelu", 0)?,
             glu: module.find("glu", 0)?,
             pool: module.find("pool", 0)?,
-            prepare_rows: module.find("prepare_rows", 0)?,
-            linear_relu: module.find("linear_relu", 0)?,
-            linear_f64: module.find("linear_f64", 0)?,
-            max_similarity: module.find("max_similarity", 0)?,
-            max_of_parts: module.find("max_of_parts", 0)?,
             hopper: if is_hopper { Some(HopperKernels::find(module)?) } else { None },
         })
     }
@@ -188,11 +176,10 @@ impl Module {
         Ok([a?, b?, c?, d?])
     }
 
-    fn for_epilogues(self, name: &str, shared_bytes: u32) -> Result<[Function; 4], DriverError> {
-        let epilogues = ["bias", "gelu", "gelu_tanh", "residual"];
-        let [a, b, c, d] =
-            epilogues.map(|epilogue| self.find(&format!("{name}_{epilogue}"), shared_bytes));
-        Ok([a?, b?, c?, d?])
+    fn for_epilogues(self, name: &str, shared_bytes: u32) -> Result<[Function; 3], DriverError> {
+        let [a, b, c] = ["bias", "gelu", "residual"]
+            .map(|epilogue| self.find(&format!("{name}_{epilogue}"), shared_bytes));
+        Ok([a?, b?, c?])
     }
 }
 

@@ -287,10 +287,6 @@ impl Stream {
         }
     }
 
-    pub(super) fn raw(&self) -> sys::CUstream {
-        self.queue.cu_stream()
-    }
-
     /// Binds the GPU to the thread, for what cannot be recorded.
     fn ready(&self, action: &'static str) -> Result<()> {
         if self.recorded.borrow().is_some() {

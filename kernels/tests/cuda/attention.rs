@@ -1,16 +1,20 @@
 //! Attention against softmax(q kᵀ / √D) v in f64.
 
 use half::bf16;
-use polysift_kernels::cuda::{AttentionKernel, Limits, Stream, attention};
+use polysift_kernels::cuda::{Limits, MatrixInstructions, Stream, attention, choose_attention};
 
 use crate::common::{
     BF16, F32, LIMITS, Random, TestResult, check, download, is_simulated, poisoned, staged, starts,
     stream, wide,
 };
 
-/// What the kernels are for: a kernel and a head size.
-const KERNELS: [(AttentionKernel, usize); 3] =
-    [(AttentionKernel::Warp, 32), (AttentionKernel::Warp, 64), (AttentionKernel::Warpgroup, 64)];
+/// The kernels that the GPU of `stream` has: instructions and head size.
+fn kernels(stream: &Stream) -> Vec<(MatrixInstructions, usize)> {
+    let warp = MatrixInstructions::Warp;
+    let mut all = vec![(warp, 32), (warp, 64), (MatrixInstructions::fastest(stream.device()), 64)];
+    all.dedup();
+    all
+}
 
 /// Lengths around every boundary of 8 keys, 64 keys and 128 queries.
 const EDGES: [usize; 24] = [
@@ -21,7 +25,7 @@ const EDGES: [usize; 24] = [
 /// Runs `kernel` on `qkv` `[N, 3 * heads * D]`: `[T, heads * D]`, T >= N.
 fn run(
     stream: &Stream,
-    (kernel, head_size): (AttentionKernel, usize),
+    (kernel, head_size): (MatrixInstructions, usize),
     heads: usize,
     lengths: &[usize],
     window: Option<usize>,
@@ -87,10 +91,7 @@ fn check_window(
     window: Option<usize>,
     scale: f32,
 ) -> TestResult {
-    for (kernel, head_size) in KERNELS {
-        if !kernel.is_on(stream.device(), head_size) {
-            continue;
-        }
+    for (kernel, head_size) in kernels(stream) {
         let width = heads * head_size;
         let tokens: usize = lengths.iter().sum();
         let qkv = Random(3).bf16_values(tokens * 3 * width, scale);
@@ -170,10 +171,7 @@ fn a_query_meets_the_keys_of_its_window() -> TestResult {
 fn a_window_that_holds_all_keys_gives_the_bits_of_none() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let lengths = [3, 64, 200, 129];
-    for (kernel, head_size) in KERNELS {
-        if !kernel.is_on(stream.device(), head_size) {
-            continue;
-        }
+    for (kernel, head_size) in kernels(&stream) {
         let qkv = Random(8).bf16_values(396 * 3 * head_size, 1.0);
         let of = |window| run(&stream, (kernel, head_size), 1, &lengths, window, &qkv);
         let bits = |x: Vec<bf16>| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -189,10 +187,7 @@ fn a_window_that_holds_all_keys_gives_the_bits_of_none() -> TestResult {
 fn a_sequence_without_numbers_does_not_touch_its_neighbours() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let lengths = [70, 65, 130];
-    for (kernel, head_size) in KERNELS {
-        if !kernel.is_on(stream.device(), head_size) {
-            continue;
-        }
+    for (kernel, head_size) in kernels(&stream) {
         let mut qkv = Random(5).bf16_values(265 * 3 * head_size, 1.0);
         let before = run(&stream, (kernel, head_size), 1, &lengths, None, &qkv)?;
         qkv[70 * 3 * head_size..135 * 3 * head_size].fill(bf16::NAN);
@@ -210,10 +205,7 @@ fn a_sequence_without_numbers_does_not_touch_its_neighbours() -> TestResult {
 #[test]
 fn a_sequence_alone_gives_the_same_bits_as_in_company() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    for (kernel, head_size) in KERNELS {
-        if !kernel.is_on(stream.device(), head_size) {
-            continue;
-        }
+    for (kernel, head_size) in kernels(&stream) {
         let qkv = Random(7).bf16_values(200 * 3 * head_size, 1.0);
         let company = run(&stream, (kernel, head_size), 1, &[9, 129, 62], None, &qkv)?;
         let own = &qkv[9 * 3 * head_size..138 * 3 * head_size];
@@ -225,23 +217,18 @@ fn a_sequence_alone_gives_the_same_bits_as_in_company() -> TestResult {
 }
 
 #[test]
-fn the_search_is_among_kernels_that_agree() -> TestResult {
+fn the_kernel_for_warpgroups_is_taken_where_there_is_one() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    let device = stream.device();
     let limits = Limits { vocab_size: 10, num_positions: 600, ..LIMITS };
     for head_size in [32, 64] {
         let (tokens, width) = (1_056, 2 * head_size);
         let mut qkv = poisoned(&stream, tokens * 3 * width)?;
         let mut context = poisoned(&stream, tokens * width)?;
-        let heads = (2, head_size);
-        let sizes = (limits, 200);
+        let (heads, sizes) = ((2, head_size), (limits, 200));
         for window in [None, Some(20)] {
-            let trials =
-                AttentionKernel::search(&stream, &mut qkv, &mut context, heads, window, sizes)?;
-            assert!(trials.iter().all(|trial| !trial.is_wrong()), "{trials:?}");
-            assert!(trials.is_sorted_by_key(|trial| trial.seconds));
-            let both = AttentionKernel::Warpgroup.is_on(device, head_size);
-            assert_eq!(trials.len(), 1 + usize::from(both));
+            let chosen = choose_attention(&stream, &mut qkv, &mut context, heads, window, sizes)?;
+            let fastest = MatrixInstructions::fastest(stream.device());
+            assert_eq!(chosen, if head_size == 64 { fastest } else { MatrixInstructions::Warp });
         }
     }
     Ok(())

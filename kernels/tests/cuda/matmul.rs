@@ -1,10 +1,9 @@
-//! Matrix products against f64, by every kernel and algorithm that there is.
+//! Matrix products against f64, by every kernel that there is.
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Algorithm, Buffer, CudaError, LeftOperand, Linear, Matmul, MatmulEpilogue, MatmulKernel,
-    MatmulPrecision, MatmulResult, MatmulShape, Operands, Quantised, Stream, WORKSPACE_BYTES,
-    quantise_rows, randomize,
+    Buffer, CudaError, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult,
+    MatmulShape, MatrixInstructions, Operands, Quantised, Stream, matmul, quantise_rows, randomize,
 };
 
 use crate::common::{
@@ -13,12 +12,8 @@ use crate::common::{
 use crate::quantise::{E4M3, E4M3_STEP, decoded, quantised};
 use crate::rows::exact_gelu;
 
-const EPILOGUES: [MatmulEpilogue; 4] = [
-    MatmulEpilogue::Bias,
-    MatmulEpilogue::Gelu,
-    MatmulEpilogue::GeluTanh,
-    MatmulEpilogue::Residual,
-];
+const EPILOGUES: [MatmulEpilogue; 3] =
+    [MatmulEpilogue::Bias, MatmulEpilogue::Gelu, MatmulEpilogue::Residual];
 
 /// Rows, outputs and inputs on both sides of the kernels' tiles (128 x 128 and 128 x 192) and steps
 /// (32, 64 and 128 inputs), with one step and more than the kernels hold at a time.
@@ -41,11 +36,10 @@ enum X {
 
 /// A product, its operands on the GPU, and what it should give.
 struct Case {
-    matmul: Matmul,
+    shape: MatmulShape,
     linear: Linear,
     x: X,
     residual: Buffer<bf16>,
-    workspace: Buffer<u8>,
     expected: Vec<(f64, f64)>,
     /// By row: the most that a value of the result can be, whatever the weights and the input look like
     /// beside the longest row of weights, the largest bias and the largest value of the row of x.
@@ -111,12 +105,11 @@ impl Case {
         let bound = |row: &[bf16]| factor * largest(row) + largest(&b);
         Ok(Self {
             bounds: x.bf16.chunks(inputs).map(bound).collect(),
-            matmul: Matmul::new(stream.device(), shape)?,
+            shape,
             expected: expected.collect(),
             linear: Linear::new(stream, &w.bf16, &b, precision)?,
             x: Self::x(stream, &x.bf16, inputs, precision)?,
             residual: stream.to_device(&residual, "a test")?,
-            workspace: stream.device().alloc(WORKSPACE_BYTES, "a test")?,
         })
     }
 
@@ -140,36 +133,38 @@ impl Case {
         Self::new(stream, sizes, MatmulEpilogue::Bias, MatmulPrecision::Bf16)
     }
 
-    fn operands<'a>(&'a mut self, y: MatmulResult<'a>) -> (&'a Matmul, &'a Linear, Operands<'a>) {
+    fn multiply(
+        &self,
+        stream: &Stream,
+        y: MatmulResult<'_>,
+        by: MatrixInstructions,
+    ) -> Result<(), CudaError> {
         let x = match &self.x {
             X::Bf16(values) => LeftOperand::Bf16(values),
             X::Fp8(rows) => LeftOperand::Fp8(rows),
         };
-        let residual = Some(&self.residual);
-        let operands = Operands { x, residual, y, workspace: &mut self.workspace };
-        (&self.matmul, &self.linear, operands)
+        let operands = Operands { x, residual: Some(&self.residual), y };
+        matmul(stream, self.shape, &self.linear, &operands, by)
     }
 
-    fn run(&mut self, stream: &Stream, algorithm: &Algorithm) -> Result<Vec<bf16>, CudaError> {
+    fn run(&self, stream: &Stream, by: MatrixInstructions) -> Result<Vec<bf16>, CudaError> {
         let mut y = poisoned(stream, self.expected.len())?;
-        let (matmul, linear, operands) = self.operands(MatmulResult::Bf16(&mut y));
-        matmul.run(stream, algorithm, linear, operands)?;
+        self.multiply(stream, MatmulResult::Bf16(&mut y), by)?;
         download(stream, &y)
     }
 
-    fn check(&mut self, stream: &Stream, algorithm: &Algorithm) -> TestResult {
-        let shape = self.matmul.shape();
-        let what = format!("{shape:?} by {:?}", algorithm.kernel());
+    fn check(&self, stream: &Stream, by: MatrixInstructions) -> TestResult {
+        let shape = self.shape;
+        let what = format!("{shape:?} by {by:?}");
         if !shape.writes_fp8() {
-            let actual = self.run(stream, algorithm)?;
+            let actual = self.run(stream, by)?;
             return check(&what, wide(&actual), self.expected.iter().copied());
         }
         let mut y = Quantised {
             values: poisoned(stream, self.expected.len())?,
             scales: poisoned(stream, shape.tokens)?,
         };
-        let (matmul, linear, operands) = self.operands(MatmulResult::Fp8(&mut y));
-        matmul.run(stream, algorithm, linear, operands)?;
+        self.multiply(stream, MatmulResult::Fp8(&mut y), by)?;
         let scales: Vec<f32> = download(stream, &y.scales)?;
         let scales: Vec<f64> = scales.into_iter().map(f64::from).collect();
         let bounds = self.bounds.iter().map(|bound| (bound / 448.0, bound / 448.0 * 16.0 * F32));
@@ -212,8 +207,7 @@ impl Sums {
     }
 }
 
-/// The result is rounded to bf16. The GPU may take its own tanh, which is good to 2^-10. cublasLt has
-/// no GELU by erf: there the sum is rounded to bf16 before.
+/// The result is rounded to bf16.
 fn oracle(
     (x, w): (&[f64], &[f64]),
     (b, residual): (bf16, bf16),
@@ -233,14 +227,16 @@ fn oracle(
         }
         MatmulEpilogue::Gelu => {
             let (value, error) = exact_gelu(sum);
-            (value, BF16 * value.abs() + 1.2 * (sums + BF16 * sum.abs()) + error)
-        }
-        MatmulEpilogue::GeluTanh => {
-            let inner = (2.0 / std::f64::consts::PI).sqrt() * (sum + 0.044_715 * sum.powi(3));
-            let value = 0.5 * sum * (1.0 + inner.tanh());
-            (value, BF16 * value.abs() + 1.2 * sums + sum.abs() / 1024.0)
+            (value, BF16 * value.abs() + 1.2 * sums + error)
         }
     }
+}
+
+/// The instructions that the GPU has kernels for.
+fn instructions(stream: &Stream) -> Vec<MatrixInstructions> {
+    let mut all = vec![MatrixInstructions::Warp, MatrixInstructions::fastest(stream.device())];
+    all.dedup();
+    all
 }
 
 #[test]
@@ -248,17 +244,9 @@ fn every_kernel_gives_the_product_with_what_comes_after_it() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     for epilogue in EPILOGUES {
         for sizes in SIZES {
-            let mut case = Case::new(&stream, sizes, epilogue, MatmulPrecision::Bf16)?;
-            let candidates = case.matmul.candidates(&case.linear, 32)?;
-            assert_eq!(candidates[0].kernel(), MatmulKernel::Warp);
-            for algorithm in candidates {
-                // Offered, but refused when it comes to it: the search passes it over as well.
-                if let Err(CudaError::Driver { action: "launching a matrix product", .. }) =
-                    case.run(&stream, &algorithm)
-                {
-                    continue;
-                }
-                case.check(&stream, &algorithm)?;
+            let case = Case::new(&stream, sizes, epilogue, MatmulPrecision::Bf16)?;
+            for by in instructions(&stream) {
+                case.check(&stream, by)?;
             }
         }
     }
@@ -270,13 +258,13 @@ fn products_of_e4m3_count_with_the_scales_of_both_rows() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     for epilogue in EPILOGUES {
         for sizes in SIZES {
-            let mut case = match Case::new(&stream, sizes, epilogue, MatmulPrecision::Fp8) {
+            let case = match Case::new(&stream, sizes, epilogue, MatmulPrecision::Fp8) {
                 Err(CudaError::Unsupported { .. }) => return Ok(()),
                 case => case?,
             };
-            for algorithm in case.matmul.candidates(&case.linear, 32)? {
-                case.check(&stream, &algorithm)?;
-            }
+            case.check(&stream, MatrixInstructions::Warpgroup)?;
+            let refused = case.check(&stream, MatrixInstructions::Warp);
+            assert!(refused.is_err(), "the kernel for warps has no fp8");
         }
     }
     Ok(())
@@ -286,13 +274,13 @@ fn products_of_e4m3_count_with_the_scales_of_both_rows() -> TestResult {
 fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let mut case = Case::bias(&stream, (200, 64, 64))?;
-    for algorithm in case.matmul.candidates(&case.linear, 32)? {
+    for by in instructions(&stream) {
         let X::Bf16(x) = &case.x else { return Err("x is bf16".into()) };
         let mut values = download(&stream, x)?;
-        let before = case.run(&stream, &algorithm)?;
+        let before = case.run(&stream, by)?;
         values[130 * 64..131 * 64].fill(bf16::NAN);
         let clean = std::mem::replace(&mut case.x, X::Bf16(stream.to_device(&values, "a test")?));
-        let after = case.run(&stream, &algorithm)?;
+        let after = case.run(&stream, by)?;
         case.x = clean;
         for (i, (before, after)) in before.iter().zip(&after).enumerate() {
             assert!(if i / 64 == 130 { after.is_nan() } else { before == after }, "{i}");
@@ -302,22 +290,29 @@ fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
 }
 
 #[test]
-fn the_search_finds_algorithms_that_are_right_and_found_again() -> TestResult {
+fn the_kernel_for_warpgroups_is_taken_where_it_agrees_with_that_for_warps() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    for epilogue in [MatmulEpilogue::Bias, MatmulEpilogue::Residual] {
-        let mut case = Case::new(&stream, (528, 64, 64), epilogue, MatmulPrecision::Bf16)?;
-        let mut y = poisoned(&stream, 528 * 64)?;
-        let (matmul, linear, operands) = case.operands(MatmulResult::Bf16(&mut y));
-        let trials = matmul.search(&stream, linear, operands)?;
-        assert!(trials.iter().all(|trial| !trial.is_wrong()), "{trials:?}");
-        assert!(trials.is_sorted_by_key(|trial| trial.seconds));
-        for trial in trials {
-            let kernel = trial.candidate.kernel();
-            let again = case.matmul.restore(&case.linear, kernel).ok_or("not found again")?;
-            assert_eq!(again, trial.candidate);
-            case.check(&stream, &again)?;
-        }
+    let fastest = MatrixInstructions::fastest(stream.device());
+    if fastest == MatrixInstructions::Warp {
+        return Ok(());
     }
+    let case = Case::bias(&stream, (528, 64, 64))?;
+    let mut y = poisoned(&stream, 528 * 64)?;
+    for (is_broken, expected) in
+        [(false, MatrixInstructions::Warpgroup), (true, MatrixInstructions::Warp)]
+    {
+        let run = |by, y: &mut Buffer<bf16>| {
+            case.multiply(&stream, MatmulResult::Bf16(y), by)?;
+            if is_broken && by == MatrixInstructions::Warpgroup {
+                stream.upload(y, 500 * 64, &[bf16::from_f32(100.0)])?;
+            }
+            Ok(())
+        };
+        let chosen = MatrixInstructions::agreeing(&stream, "a test", &mut y, 528 * 64, run)?;
+        assert_eq!(chosen, expected);
+    }
+    let rows = case.shape.for_comparison(&stream).tokens;
+    assert!((1..=528).contains(&rows), "{rows}");
     Ok(())
 }
 
@@ -333,24 +328,16 @@ fn random_values_fill_what_they_are_asked_to() -> TestResult {
 }
 
 #[test]
-fn words_that_no_library_has_written_are_refused() -> TestResult {
-    let Some(stream) = stream()? else { return Ok(()) };
-    let case = Case::bias(&stream, (16, 8, 8))?;
-    let unknown = MatmulKernel::Library([u64::MAX; 8]);
-    assert_eq!(case.matmul.restore(&case.linear, unknown), None);
-    Ok(())
-}
-
-#[test]
 fn operands_that_do_not_fit_are_refused() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let mut case = Case::bias(&stream, (16, 8, 24))?;
-    let algorithm = case.matmul.candidates(&case.linear, 1)?[0];
+    let by = MatrixInstructions::Warp;
     case.x = X::Bf16(stream.device().alloc(16 * 24 - 1, "a test")?);
-    assert!(matches!(case.run(&stream, &algorithm), Err(CudaError::Shape { .. })));
+    assert!(matches!(case.run(&stream, by), Err(CudaError::Shape { .. })));
     let mut other = Case::bias(&stream, (16, 8, 8))?;
-    assert!(matches!(other.run(&stream, &algorithm), Err(CudaError::Shape { .. })));
-    let odd = Case::bias(&stream, (16, 8, 12));
-    assert!(matches!(odd.err(), Some(CudaError::Unsupported { .. })));
+    other.shape.inputs = 16;
+    assert!(matches!(other.run(&stream, by), Err(CudaError::Shape { .. })));
+    let odd = Case::bias(&stream, (16, 8, 12))?;
+    assert!(matches!(odd.run(&stream, by), Err(CudaError::Unsupported { .. })));
     Ok(())
 }

@@ -5,11 +5,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, CudaError, Device, Norm, PooledTokens, Stream, devices, gelu, layer_norm,
-    max_sequences, pool,
+    Buffer, CudaError, Device, Norm, PooledTokens, Stream, devices, glu, layer_norm, max_sequences,
+    pool,
 };
 
 use crate::common::{Random, TestResult, download, is_simulated, poisoned, staged, starts, stream};
+
+/// A small operation: GELU of ones.
+struct Gate {
+    x: Buffer<bf16>,
+    out: Buffer<bf16>,
+}
+
+impl Gate {
+    fn new(stream: &Stream) -> Result<Self, CudaError> {
+        let x = stream.to_device(&[bf16::ONE; 128], "a test")?;
+        Ok(Self { x, out: stream.device().alloc(64, "a test")? })
+    }
+
+    fn run(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        glu(stream, &self.x, &mut self.out, (1, 64))
+    }
+}
 
 #[test]
 fn a_gpu_says_what_it_is() -> TestResult {
@@ -119,13 +136,13 @@ fn a_graph_keeps_the_memory_that_it_uses() -> TestResult {
 #[test]
 fn what_cannot_be_recorded_is_refused_and_the_queue_goes_on() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    let mut x = stream.to_device(&Random(5).bf16_values(64, 1.0), "a test")?;
-    let refused = stream.record(|stream| stream.upload(&mut x, 0, &[bf16::ONE]));
+    let mut gate = Gate::new(&stream)?;
+    let refused = stream.record(|stream| stream.upload(&mut gate.x, 0, &[bf16::ONE]));
     assert!(matches!(refused.err(), Some(CudaError::Shape { .. })));
-    let refused = stream.record(|stream| gelu(stream, &mut x, 63));
+    let refused = stream.record(|stream| glu(stream, &gate.x, &mut gate.out, (1, 63)));
     assert!(matches!(refused.err(), Some(CudaError::Shape { .. })));
-    gelu(&stream, &mut x, 64)?;
-    stream.record(|stream| gelu(stream, &mut x, 64))?.launch()?;
+    gate.run(&stream)?;
+    stream.record(|stream| gate.run(stream))?.launch()?;
     stream.synchronize()?;
     Ok(())
 }
@@ -137,12 +154,12 @@ fn what_another_thread_drops_spoils_no_recording() -> TestResult {
     let use_and_drop = || -> Result<(), CudaError> {
         let device = Device::open(0)?;
         let stream = device.stream()?;
-        let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
+        let mut gate = Gate::new(&stream)?;
         let mut pinned = device.alloc_pinned(64)?;
-        gelu(&stream, &mut x, 64)?;
-        stream.copy_out(&x, &mut pinned, 64)
+        gate.run(&stream)?;
+        stream.copy_out(&gate.out, &mut pinned, 64)
     };
-    let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
+    let mut gate = Gate::new(&stream)?;
     let (rounds, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let other = scope.spawn(|| -> Result<(), CudaError> {
@@ -154,13 +171,13 @@ fn what_another_thread_drops_spoils_no_recording() -> TestResult {
         });
         let mut record = || -> Result<(), CudaError> {
             let graph = stream.record(|stream| {
-                gelu(stream, &mut x, 64)?;
+                gate.run(stream)?;
                 // One round at least begins and ends in this recording.
                 let enough = rounds.load(Ordering::Relaxed) + 2;
                 while rounds.load(Ordering::Relaxed) < enough && !other.is_finished() {
                     std::thread::yield_now();
                 }
-                gelu(stream, &mut x, 64)
+                gate.run(stream)
             })?;
             graph.launch()
         };
@@ -174,7 +191,7 @@ fn what_another_thread_drops_spoils_no_recording() -> TestResult {
 #[test]
 fn what_a_recording_drops_is_freed_when_it_ends() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
+    let mut gate = Gate::new(&stream)?;
     // More in all than the simulated GPU has, so that it shows if one of them is kept.
     for _ in 0..40 {
         // What is dropped while another test records is freed when that ends.
@@ -190,9 +207,9 @@ fn what_a_recording_drops_is_freed_when_it_ends() -> TestResult {
         let large = large?;
         let pinned = stream.device().alloc_pinned::<u8>(1 << 10)?;
         let graph = stream.record(|stream| {
-            gelu(stream, &mut x, 64)?;
+            gate.run(stream)?;
             drop((large, pinned));
-            gelu(stream, &mut x, 64)
+            gate.run(stream)
         })?;
         graph.launch()?;
     }
@@ -203,10 +220,10 @@ fn what_a_recording_drops_is_freed_when_it_ends() -> TestResult {
 #[test]
 fn a_recording_that_panics_leaves_queue_and_gpu_of_use() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    let mut x = stream.to_device(&[bf16::ONE; 64], "a test")?;
+    let mut gate = Gate::new(&stream)?;
     let panics = || stream.record(|_| std::panic::resume_unwind(Box::new(()))).is_ok();
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
-    stream.record(|stream| gelu(stream, &mut x, 64))?.launch()?;
+    stream.record(|stream| gate.run(stream))?.launch()?;
     stream.synchronize()?;
     Ok(())
 }
@@ -228,9 +245,9 @@ fn open_the_first_gpu() -> TestResult {
     println!("open: {:?}", device.as_ref().map(|_| ()));
     if let Ok(device) = device {
         let stream = device.stream()?;
-        let mut x = stream.to_device(&[bf16::ONE; 8], "a test")?;
-        gelu(&stream, &mut x, 8)?;
-        println!("gelu: {:?}", download(&stream, &x)?[0]);
+        let mut gate = Gate::new(&stream)?;
+        gate.run(&stream)?;
+        println!("gelu: {:?}", download(&stream, &gate.out)?[0]);
         println!("alloc: {:?}", device.alloc::<u8>(1 << 20, "a test").map(|_| ()));
     }
     Ok(())

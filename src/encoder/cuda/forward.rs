@@ -5,18 +5,15 @@ use std::collections::btree_map::Entry;
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Algorithm, AttentionKernel, Buffer, Device, LeftOperand, Linear, Matmul, MatmulEpilogue,
-    MatmulPrecision, MatmulResult, MatmulShape, Norm, Operands, PooledTokens, Quantised, Result,
-    Staged, Stream, Trial, WORKSPACE_BYTES, add_norm, attention, embed_layer_norm, glu, layer_norm,
+    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult,
+    MatmulShape, MatrixInstructions, Norm, Operands, PooledTokens, Quantised, Result, Staged,
+    Stream, add_norm, attention, choose_attention, embed_layer_norm, glu, layer_norm, matmul,
     max_sequences, pool, quantise_rows, randomize, rotate,
 };
 
 use super::super::architecture::{Architecture, FeedForward};
 use super::model::{DeviceLayer, DeviceModel, ModelShape};
-use polysift_config::{Gelu, Pooling};
-
-/// Candidates of a search that the log names.
-const LOGGED: usize = 5;
+use polysift_config::Pooling;
 
 /// Memory for the states of `T` tokens.
 pub(super) struct Arena {
@@ -36,7 +33,6 @@ pub(super) struct Arena {
     gated: Option<Buffer<bf16>>,
     /// In fp8: the input of the next product, `[T, H]` or `[T, F]`, where no product wrote it.
     quantised: Option<Quantised>,
-    workspace: Buffer<u8>,
     /// `[T / 4, H]`: the result.
     pub(super) embeddings: Buffer<f32>,
 }
@@ -76,7 +72,6 @@ impl Arena {
             intermediate,
             gated: is_gated.then(|| states(inner)).transpose()?,
             quantised,
-            workspace: device.alloc(WORKSPACE_BYTES, "matrix products")?,
             embeddings: device.alloc(max_sequences(tokens) * width, "embeddings")?,
         })
     }
@@ -105,7 +100,7 @@ impl Arena {
                 (LeftOperand::Fp8(x), sum, MatmulResult::Bf16(update))
             }
         };
-        Operands { x, residual, y, workspace: &mut self.workspace }
+        Operands { x, residual, y }
     }
 
     /// In fp8, quantises the first `rows` rows of the input of a product that is in bf16 only.
@@ -178,14 +173,13 @@ impl Product {
     }
 
     fn shape(self, model: &ModelShape, tokens: usize) -> MatmulShape {
-        let &ModelShape { ref architecture, gelu, precision, .. } = model;
+        let &ModelShape { ref architecture, precision, .. } = model;
         let &Architecture { width, inner, pre_norm, feed_forward, .. } = architecture;
         // Where norms stand before, the sums are `add_norm`'s.
         let sum = if pre_norm { MatmulEpilogue::Bias } else { MatmulEpilogue::Residual };
-        let activation = match (feed_forward, gelu) {
-            (FeedForward::Gated { .. }, _) => MatmulEpilogue::Bias,
-            (FeedForward::Plain, Gelu::Erf) => MatmulEpilogue::Gelu,
-            (FeedForward::Plain, Gelu::Tanh) => MatmulEpilogue::GeluTanh,
+        let activation = match feed_forward {
+            FeedForward::Gated { .. } => MatmulEpilogue::Bias,
+            FeedForward::Plain => MatmulEpilogue::Gelu,
         };
         let (outputs, inputs, epilogue) = match self {
             Self::QueryKeyValue => (3 * width, width, MatmulEpilogue::Bias),
@@ -197,113 +191,70 @@ impl Product {
     }
 }
 
-impl DeviceModel {
-    /// The weights of a product in the first layer: those of the others have their shape.
-    pub(super) fn first_weights(&self, which: Product) -> &Linear {
-        which.weights(&self.layers[0])
-    }
+/// The matrix instructions that a model is computed with on a GPU.
+pub(super) struct ModelInstructions {
+    /// By [`Product`].
+    products: [MatrixInstructions; 4],
+    /// By layer.
+    attention: Vec<MatrixInstructions>,
 }
 
-/// What is prepared once per bucket: its matrix products, each with its algorithm.
-pub(super) struct ProductPlan {
-    products: [(Matmul, Algorithm); 4],
-}
-
-impl ProductPlan {
-    /// A plan for `tokens` rows; `choose` finds the algorithm of a product.
-    pub(super) fn new(
-        model: &DeviceModel,
-        device: &Device,
-        tokens: usize,
-        mut choose: impl FnMut(Product, &Matmul) -> Result<Algorithm>,
-    ) -> Result<Self> {
-        let mut product = |which: Product| {
-            let matmul = Matmul::new(device, which.shape(&model.shape, tokens))?;
-            let algorithm = choose(which, &matmul)?;
-            Ok((matmul, algorithm))
-        };
-        let [a, b, c, d] = Product::ALL;
-        Ok(Self { products: [product(a)?, product(b)?, product(c)?, product(d)?] })
-    }
-
-    fn run(
-        &self,
-        which: Product,
+impl ModelInstructions {
+    /// Takes the fastest instructions that the GPU has and that give right results. Overwrites `arena`, the
+    /// memory for batches of up to `tokens` rows.
+    pub(super) fn choose(
         stream: &Stream,
-        layer: &DeviceLayer,
+        model: &DeviceModel,
         arena: &mut Arena,
-    ) -> Result<()> {
-        let (matmul, algorithm) = &self.products[which as usize];
-        matmul.run(stream, algorithm, which.weights(layer), arena.operands(which))
+        tokens: usize,
+    ) -> Result<Self> {
+        let mut products = [MatrixInstructions::fastest(stream.device()); 4];
+        let is_bf16 = model.shape.precision == MatmulPrecision::Bf16;
+        if is_bf16 && products[0] == MatrixInstructions::Warpgroup {
+            for which in Product::ALL {
+                let shape = which.shape(&model.shape, tokens).for_comparison(stream);
+                products[which as usize] = compare(which, shape, stream, model, arena)?;
+            }
+        }
+        let architecture = &model.shape.architecture;
+        let heads = (architecture.num_heads, architecture.head_size());
+        let limits = (model.shape.limits(), architecture.max_tokens);
+        let mut by_window = BTreeMap::new();
+        let attention =
+            architecture.layers.iter().map(|layer| match by_window.entry(layer.window) {
+                Entry::Occupied(chosen) => Ok(*chosen.get()),
+                Entry::Vacant(entry) => {
+                    let Arena { query_key_value: qkv, context, .. } = &mut *arena;
+                    let chosen =
+                        choose_attention(stream, qkv, context, heads, layer.window, limits)?;
+                    Ok(*entry.insert(chosen))
+                }
+            });
+        Ok(Self { products, attention: attention.collect::<Result<_>>()? })
     }
 }
 
-/// Finds the fastest algorithm of a product, with the weights of the first layer. Overwrites `arena`.
-pub(super) fn search(
+/// Compares the kernels for a product with the weights of the first layer. Overwrites `arena`.
+fn compare(
     which: Product,
-    matmul: &Matmul,
+    shape: MatmulShape,
     stream: &Stream,
     model: &DeviceModel,
     arena: &mut Arena,
-) -> Result<Algorithm> {
-    let MatmulShape { tokens, inputs, .. } = matmul.shape();
-    // The residual is `hidden`, whatever the input is. In fp8 there is one kernel, which is not run here.
-    randomize(stream, &mut arena.hidden, tokens * model.shape.architecture.width)?;
+) -> Result<MatrixInstructions> {
+    // The residual is `hidden`, whatever the input is.
+    randomize(stream, &mut arena.hidden, shape.tokens * model.shape.architecture.width)?;
     if let Some(input) = arena.input(which) {
-        randomize(stream, input, tokens * inputs)?;
+        randomize(stream, input, shape.tokens * shape.inputs)?;
     }
-    let trials = matmul.search(stream, model.first_weights(which), arena.operands(which))?;
-    log(&format!("{which:?} of {tokens} tokens"), &trials);
-    Ok(trials[0].candidate)
-}
-
-/// Finds the kernel for attention of each layer. Overwrites `arena`.
-pub(super) fn choose_attention(
-    stream: &Stream,
-    shape: &ModelShape,
-    arena: &mut Arena,
-) -> Result<Vec<AttentionKernel>> {
-    let Arena { query_key_value, context, .. } = arena;
-    let heads = (shape.architecture.num_heads, shape.architecture.head_size());
-    let limits = (shape.limits(), shape.architecture.max_tokens);
-    let mut by_window = BTreeMap::new();
-    let layers =
-        shape.architecture.layers.iter().map(|layer| match by_window.entry(layer.window) {
-            Entry::Occupied(chosen) => Ok(*chosen.get()),
-            Entry::Vacant(entry) => {
-                let window = layer.window;
-                let trials = AttentionKernel::search(
-                    stream,
-                    query_key_value,
-                    context,
-                    heads,
-                    window,
-                    limits,
-                )?;
-                log(
-                    &window.map_or("attention".into(), |w| format!("attention within {w}")),
-                    &trials,
-                );
-                Ok(*entry.insert(trials[0].candidate))
-            }
-        });
-    layers.collect()
-}
-
-/// Says which kernels were tried for `what`.
-fn log<T: std::fmt::Debug>(what: &str, trials: &[Trial<T>]) {
-    for (i, Trial { candidate, seconds, distance }) in trials.iter().enumerate() {
-        if trials[i].is_wrong() {
-            tracing::warn!(
-                distance,
-                "{candidate:?} gives wrong results for {what} on this GPU and is not used; please \
-                 report this"
-            );
-        } else if i < LOGGED {
-            let microseconds = seconds * 1e6;
-            tracing::debug!(place = i, microseconds, distance, "{what}: {candidate:?}");
-        }
-    }
+    let Operands { x, residual, y } = arena.operands(which);
+    let MatmulResult::Bf16(y) = y else { return Ok(MatrixInstructions::Warpgroup) };
+    let values = shape.tokens * shape.outputs;
+    let linear = which.weights(&model.layers[0]);
+    MatrixInstructions::agreeing(stream, &format!("{which:?}"), y, values, |instructions, y| {
+        let operands = Operands { x, residual, y: MatmulResult::Bf16(y) };
+        matmul(stream, shape, linear, &operands, instructions)
+    })
 }
 
 /// Puts the forward pass of the batch in `staged` into the queue; its result will be in
@@ -311,7 +262,7 @@ fn log<T: std::fmt::Debug>(what: &str, trials: &[Trial<T>]) {
 pub(super) fn forward(
     stream: &Stream,
     model: &DeviceModel,
-    plan: &ProductPlan,
+    instructions: &ModelInstructions,
     staged: &Staged,
     arena: &mut Arena,
 ) -> Result<()> {
@@ -320,27 +271,32 @@ pub(super) fn forward(
     let (rows, heads) = (staged.tokens(), (num_heads, architecture.head_size()));
     let Arena { hidden, quantised, .. } = &mut *arena;
     embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, quantised.as_mut())?;
-    let kinds = architecture.layers.iter().zip(&model.attention);
-    for (i, (layer, (kind, &kernel))) in model.layers.iter().zip(kinds).enumerate() {
-        plan.run(Product::QueryKeyValue, stream, layer, arena)?;
+    let product = |which: Product, layer: &DeviceLayer, arena: &mut Arena| {
+        let (shape, linear) = (which.shape(&model.shape, rows), which.weights(layer));
+        let instructions = instructions.products[which as usize];
+        matmul(stream, shape, linear, &arena.operands(which), instructions)
+    };
+    let kinds = architecture.layers.iter().zip(&instructions.attention);
+    for (i, (layer, (kind, &attention_by))) in model.layers.iter().zip(kinds).enumerate() {
+        product(Product::QueryKeyValue, layer, arena)?;
         let Arena { query_key_value, context, .. } = &mut *arena;
         if let Some(rope) = kind.rope {
             rotate(stream, staged, &model.angles[rope], query_key_value, heads)?;
         }
-        attention(stream, staged, query_key_value, context, heads, kind.window, kernel)?;
+        attention(stream, staged, query_key_value, context, heads, kind.window, attention_by)?;
         arena.quantise(Product::AttentionOutput, stream, (rows, width))?;
-        plan.run(Product::AttentionOutput, stream, layer, arena)?;
+        product(Product::AttentionOutput, layer, arena)?;
         if let Some(norm) = &layer.attention_norm {
             arena.normalise(stream, norm, rows, i == 0)?;
         }
 
-        plan.run(Product::Intermediate, stream, layer, arena)?;
+        product(Product::Intermediate, layer, arena)?;
         let Arena { intermediate, gated, .. } = &mut *arena;
         if let (Some(gated), Intermediate::Bf16(intermediate)) = (gated, intermediate) {
             glu(stream, intermediate, gated, (rows, inner))?;
         }
         arena.quantise(Product::Output, stream, (rows, inner))?;
-        plan.run(Product::Output, stream, layer, arena)?;
+        product(Product::Output, layer, arena)?;
         arena.normalise(stream, &layer.output_norm, rows, false)?;
     }
     let tokens = match pooling {

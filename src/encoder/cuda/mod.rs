@@ -8,13 +8,11 @@
 //!
 //! A batch is computed with a fixed number of rows, the smallest of
 //! [`polysift_kernels::cuda::BUCKETS`] that holds it, so that the forward pass can be recorded once
-//! and launched as a whole. Its first batches run with what was not measured; the third begins
-//! with a search for the fastest algorithms, which are kept for later runs.
+//! and launched as a whole.
 //!
 //! Invariants: a result is that of the batch that was asked for, whichever GPU computed it; a batch
 //! whose GPU fails is computed by another one, and after two failures is an error.
 
-mod algorithms;
 mod forward;
 mod model;
 mod queue;
@@ -32,14 +30,14 @@ use polysift_kernels::cuda::{
 use self::model::ModelShape;
 use self::queue::{BatchJob, Queue};
 use self::worker::{DeviceWorker, thread_ended};
-use super::architecture::{Architecture, FeedForward};
+use super::architecture::Architecture;
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::Blob;
 use polysift_base::batch::PackedBatch;
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
-use polysift_config::{EncoderConfig, EncoderPrecision, Gelu};
+use polysift_config::{EncoderConfig, EncoderPrecision};
 
 /// Maximum tokens of a batch unless the settings say otherwise: 8 x 4,224 fill 132 multiprocessors
 /// evenly, and are 2.5% faster on an H200 than half as many.
@@ -66,7 +64,7 @@ impl CudaEncoder {
     /// [`Error::Device`] if a GPU fails, has not enough memory, or does not cover the model's
     /// shape.
     pub fn load(files: &ModelFiles, settings: &EncoderConfig, devices: &[Device]) -> Result<Self> {
-        let EncoderConfig { gelu, batch_tokens, .. } = *settings;
+        let batch_tokens = settings.batch_tokens;
         let precision = match settings.precision {
             EncoderPrecision::Fp8 => MatmulPrecision::Fp8,
             _ => MatmulPrecision::Bf16,
@@ -76,10 +74,6 @@ impl CudaEncoder {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
         check_shape(&architecture, precision)?;
-        if gelu == Gelu::Tanh && architecture.feed_forward != FeedForward::Plain {
-            let reason = format!("is tanh, which {} gains nothing from", architecture.family);
-            return Err(Error::config("encoder.gelu", reason));
-        }
         let pooling = files.output.pooling;
         let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
@@ -95,7 +89,7 @@ impl CudaEncoder {
             batch_tokens,
             largest,
         };
-        let shape = ModelShape { architecture, gelu, pooling, precision };
+        let shape = ModelShape { architecture, pooling, precision };
         let infos = this.start(devices, &files.weights, &shape)?;
         this.info.device = describe(&infos);
         Ok(this)

@@ -3,20 +3,17 @@
 use std::sync::Arc;
 
 use half::bf16;
-use polysift_kernels::cuda::{
-    AttentionKernel, Buffer, Embedding, Limits, Linear, MatmulPrecision, Norm, Stream,
-};
+use polysift_kernels::cuda::{Buffer, Embedding, Limits, Linear, MatmulPrecision, Norm, Stream};
 
 use super::super::architecture::{Architecture, Positions, Rope};
 use super::super::weights::{Blob, EmbeddingWeights, Layer, LinearWeights, NormWeights, Weights};
 use polysift_base::error::Result;
-use polysift_config::{Gelu, Pooling};
+use polysift_config::Pooling;
 
 /// What the forward pass depends on beside the weights.
 #[derive(Debug, Clone)]
 pub(super) struct ModelShape {
     pub(super) architecture: Architecture,
-    pub(super) gelu: Gelu,
     pub(super) pooling: Pooling,
     /// What the products of the layers multiply.
     pub(super) precision: MatmulPrecision,
@@ -42,8 +39,6 @@ pub(super) type DeviceLayer = Layer<Linear, Norm>;
 /// The model on a GPU.
 pub(super) struct DeviceModel {
     pub(super) shape: ModelShape,
-    /// What suits the GPU, for each layer.
-    pub(super) attention: Vec<AttentionKernel>,
     /// `[max_tokens, head_size]` of each rope.
     pub(super) angles: Vec<Buffer<f32>>,
     pub(super) embedding: Embedding,
@@ -83,7 +78,6 @@ impl DeviceModel {
             stream.to_device(&angles, "the angles")
         };
         Ok(Self {
-            attention: vec![AttentionKernel::Warp; layers.len()],
             angles: architecture.ropes.iter().map(angles).collect::<Result<_, _>>()?,
             embedding: Embedding::new(stream, &words, &positions, architecture.width)?,
             norm: norm(embedding_norm)?,

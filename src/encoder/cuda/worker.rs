@@ -10,38 +10,19 @@ use polysift_kernels::cuda::{
 };
 
 use super::super::weights::Blob;
-use super::algorithms::AlgorithmCache;
-use super::forward::{Arena, ProductPlan, choose_attention, forward, search};
+use super::forward::{Arena, ModelInstructions, forward};
 use super::model::{DeviceModel, ModelShape};
 use super::queue::{BatchJob, Queue};
 use super::schedule::{SLOTS, Work, run};
-
-/// Full batches that run with algorithms that were not measured; with the next one the fastest are
-/// searched, for which the GPU does nothing else for about a second. Batches that are not full are few.
-const BATCHES_BEFORE_SEARCH: usize = 2;
 
 /// A GPU with the model and its memory.
 pub(super) struct DeviceWorker {
     // Fields are dropped in order: the graphs of the slots before what they use.
     slots: Vec<StreamSlot>,
-    /// By number of rows.
-    plans: HashMap<usize, BucketPlan>,
-    /// Rows of full batches.
-    largest: usize,
-    /// A batch that no slot has yet.
-    waiting: Option<BatchJob>,
     model: DeviceModel,
-    cache: AlgorithmCache,
+    instructions: ModelInstructions,
     device: Device,
     queue: Arc<Queue>,
-}
-
-struct BucketPlan {
-    plan: ProductPlan,
-    /// Batches that were started with it.
-    batches: usize,
-    /// Whether all its algorithms were searched, now or in an earlier process, or need not be.
-    is_searched: bool,
 }
 
 impl DeviceWorker {
@@ -53,14 +34,12 @@ impl DeviceWorker {
         largest: usize,
         queue: Arc<Queue>,
     ) -> polysift_base::Result<Self> {
-        let mut model = DeviceModel::load(&device.stream()?, files, shape.clone())?;
+        let model = DeviceModel::load(&device.stream()?, files, shape.clone())?;
         let slots = (0..SLOTS).map(|_| StreamSlot::new(&device, shape, largest));
         let mut slots = slots.collect::<Result<Vec<_>>>()?;
         let StreamSlot { stream, arena, .. } = &mut slots[0];
-        model.attention = choose_attention(stream, shape, arena)?;
-        let cache = AlgorithmCache::open(&device);
-        let plans = HashMap::new();
-        Ok(Self { slots, plans, largest, waiting: None, model, cache, device, queue })
+        let instructions = ModelInstructions::choose(stream, &model, arena, largest)?;
+        Ok(Self { slots, model, instructions, device, queue })
     }
 
     pub(super) fn info(&self) -> &DeviceInfo {
@@ -75,51 +54,8 @@ impl DeviceWorker {
         if let Err(error) = run(&mut self) {
             tracing::error!(device = ordinal, "a GPU is lost: {error}");
             let jobs = self.slots.iter_mut().filter_map(|slot| slot.job.take());
-            queue.device_failed(jobs.chain(self.waiting.take()).collect(), &error);
+            queue.device_failed(jobs.collect(), &error);
         }
-    }
-
-    /// Sees to a plan for the next batch of `tokens` rows. Its algorithms are a first choice; of full batches
-    /// those that are kept, and where none are, later the fastest. `slot` is free.
-    fn plan_for(&mut self, tokens: usize, slot: usize) -> Result<()> {
-        let searches = match self.plans.get(&tokens) {
-            None => false,
-            Some(plan) if plan.is_searched || plan.batches < BATCHES_BEFORE_SEARCH => return Ok(()),
-            Some(_) => true,
-        };
-        if searches {
-            // Timings count only while nothing else runs.
-            for other in 0..SLOTS {
-                self.finish(other)?;
-                self.slots[other].forget(tokens);
-            }
-        }
-        let Self { slots, model, cache, device, .. } = self;
-        let StreamSlot { stream, arena, .. } = &mut slots[slot];
-        let is_full = tokens == self.largest;
-        let mut is_searched = true;
-        let plan = ProductPlan::new(model, device, tokens, |which, matmul| {
-            let weights = model.first_weights(which);
-            if !is_full {
-                return matmul.first_choice(weights);
-            }
-            let kept = cache.kept(matmul.shape());
-            let kept = kept.and_then(|kernel| matmul.restore(weights, kernel));
-            tracing::debug!(?which, tokens, is_kept = kept.is_some(), "choosing an algorithm");
-            if let Some(kept) = kept {
-                return Ok(kept);
-            }
-            if !searches {
-                is_searched = false;
-                return matmul.first_choice(weights);
-            }
-            let algorithm = search(which, matmul, stream, model, arena)?;
-            cache.keep(matmul, &algorithm);
-            Ok(algorithm)
-        })?;
-        cache.save();
-        self.plans.insert(tokens, BucketPlan { plan, batches: 0, is_searched });
-        Ok(())
     }
 }
 
@@ -132,15 +68,7 @@ impl Work for DeviceWorker {
     }
 
     fn start(&mut self, slot: usize, job: BatchJob) -> Result<()> {
-        let bucket = job.bucket;
-        self.waiting = Some(job);
-        self.plan_for(bucket, slot)?;
-        let Self { slots, plans, waiting, model, .. } = self;
-        if let (Some(plan), Some(job)) = (plans.get_mut(&bucket), waiting.take()) {
-            plan.batches += 1;
-            slots[slot].start(job, model, &plan.plan)?;
-        }
-        Ok(())
+        self.slots[slot].start(job, &self.model, &self.instructions)
     }
 
     fn is_done(&self, slot: usize) -> Result<bool> {
@@ -208,16 +136,13 @@ impl StreamSlot {
         Ok(self.job.is_none() || self.result.is_ready()?)
     }
 
-    /// Forgets the graph for batches of `tokens` rows, as there is a better plan; the slot must not
-    /// be busy.
-    fn forget(&mut self, tokens: usize) {
-        if let Some(bucket) = self.buckets.get_mut(&tokens) {
-            bucket.graph = None;
-        }
-    }
-
     /// Starts `job`; the slot must not be busy. After an error the job is still in the slot.
-    fn start(&mut self, job: BatchJob, model: &DeviceModel, plan: &ProductPlan) -> Result<()> {
+    fn start(
+        &mut self,
+        job: BatchJob,
+        model: &DeviceModel,
+        instructions: &ModelInstructions,
+    ) -> Result<()> {
         let BatchJob { batch, bucket, .. } = &*self.job.insert(job);
         let width = model.shape.architecture.width;
         let state = match self.buckets.entry(*bucket) {
@@ -231,13 +156,14 @@ impl StreamSlot {
         if let Some(graph) = &state.graph {
             graph.launch()?;
         } else {
-            forward(&self.stream, model, plan, &state.staged, &mut self.arena)?;
+            forward(&self.stream, model, instructions, &state.staged, &mut self.arena)?;
         }
         let values = batch.num_sequences() * width;
         self.stream.copy_out(&self.arena.embeddings, &mut self.result, values)?;
         if state.graph.is_none() {
-            let record =
-                |stream: &Stream| forward(stream, model, plan, &state.staged, &mut self.arena);
+            let record = |stream: &Stream| {
+                forward(stream, model, instructions, &state.staged, &mut self.arena)
+            };
             state.graph = Some(self.stream.record(record)?);
         }
         Ok(())

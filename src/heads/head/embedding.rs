@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use polysift_kernels::cuda::Device;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use super::card::{HeadSpec, ModelCard};
 use super::pytorch;
-use super::scorer::{BLOCK_ROWS, DocumentScore, OnGpus, ScoreScratch, Scorer};
+use super::scorer::{DocumentScore, ScoreScratch, Scorer};
 use super::weights::{self, Keys};
 use polysift_base::error::{Error, Result};
 use polysift_config::{ChunkRule, HeadOutput};
@@ -19,17 +17,12 @@ use polysift_config::{ChunkRule, HeadOutput};
 /// of a hash map, and the bytes must not depend on that.
 pub(super) const CARD_KEY: &str = "polysift.card";
 
-/// Documents that a GPU is given at once.
-const GPU_BLOCK: usize = 8192;
-
 /// A head, ready to score.
 #[derive(Debug, Clone)]
 pub struct Head {
     pub(super) card: ModelCard,
     pub(super) scorer: Scorer,
     digest: String,
-    /// Where it scores instead of the CPU.
-    gpus: Option<Arc<OnGpus>>,
 }
 
 impl Head {
@@ -37,30 +30,14 @@ impl Head {
     /// [`Head::to_bytes`] gives. [`Error::Shape`] if `card.spec` does not fit.
     pub fn new(card: ModelCard, scorer: Scorer) -> Result<Self> {
         card.spec.check().map_err(|reason| Error::shape("head", reason))?;
-        let mut head = Self { card, scorer, digest: String::new(), gpus: None };
+        let mut head = Self { card, scorer, digest: String::new() };
         head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
         Ok(head)
     }
 
     /// A head that was read from a file of this `digest`, where `spec` fits `scorer`.
     pub(super) fn of_file(card: ModelCard, scorer: Scorer, digest: String) -> Self {
-        Self { card, scorer, digest, gpus: None }
-    }
-
-    /// Whether GPUs compute it: linear layers with ReLU between them, and similarities without whitening.
-    pub fn runs_on_gpus(&self) -> bool {
-        self.scorer.runs_on_gpus()
-    }
-
-    /// Lets the head score on `devices` from now on; where there are none, or where they do not compute
-    /// it, on the CPU.
-    pub fn score_on(&mut self, devices: &[Device]) -> Result<()> {
-        self.gpus = match devices {
-            [] => None,
-            _ if !self.runs_on_gpus() => None,
-            devices => Some(Arc::new(OnGpus::new(&self.scorer, devices)?)),
-        };
-        Ok(())
+        Self { card, scorer, digest }
     }
 
     /// What the head computes.
@@ -93,12 +70,10 @@ impl Head {
     /// is not finite, or before references a vector without direction gives NaN, and a NaN chunk that counts
     /// makes the document NaN.
     ///
-    /// Blocks of documents are scored in parallel on the current rayon pool, or one after another on
-    /// a GPU.
+    /// Blocks of documents are scored in parallel on the current rayon pool.
     ///
     /// # Errors
-    /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`;
-    /// [`Error::Device`] if a GPU fails.
+    /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`.
     ///
     /// # Precision
     /// Hidden layers and similarities in f32, the output layer in f64: within 1e-6 of PyTorch
@@ -113,8 +88,8 @@ impl Head {
         })
     }
 
-    /// As [`Head::score`]; on the CPU in the calling thread alone, for callers that are parallel
-    /// themselves. `scratch` is for any head.
+    /// As [`Head::score`], in the calling thread alone, for callers that are parallel themselves.
+    /// `scratch` is for any head.
     pub fn score_here(
         &self,
         chunks: &[f32],
@@ -126,17 +101,12 @@ impl Head {
         })
     }
 
-    /// Documents that are best scored at once.
-    pub fn block_documents(&self) -> usize {
-        if self.gpus.is_some() { GPU_BLOCK } else { BLOCK_ROWS }
-    }
-
-    /// Scores documents with the logits that `on_cpu` finds for rows of `chunks`, unless a GPU does.
+    /// Scores documents with the logits that `logits_of` finds for rows of `chunks`.
     fn score_by(
         &self,
         chunks: &[f32],
         chunk_offsets: &[usize],
-        on_cpu: impl FnOnce(&[usize], HeadOutput) -> Vec<f32>,
+        logits_of: impl FnOnce(&[usize], HeadOutput) -> Vec<f32>,
     ) -> Result<Vec<Option<DocumentScore>>> {
         self.check_shapes(chunks, chunk_offsets)?;
         let HeadSpec { chunk, output, .. } = self.card.spec;
@@ -145,16 +115,7 @@ impl Head {
             ChunkRule::First => documents().filter(|d| !d.is_empty()).map(|d| d.start).collect(),
             ChunkRule::Max | ChunkRule::Mean => documents().flatten().collect(),
         };
-        let logits = match &self.gpus {
-            None => on_cpu(&rows, output),
-            Some(gpus) => {
-                let width = self.hidden_size();
-                let row = |&row: &usize| &chunks[row * width..(row + 1) * width];
-                let gathered = rows.iter().flat_map(row).copied().collect();
-                let gathered = self.scorer.centred(gathered);
-                self.scorer.to_logits(&gpus.outputs(&gathered)?, output)
-            }
-        };
+        let logits = logits_of(&rows, output);
         let mut rest = logits.as_slice();
         let scores = documents().map(|document| {
             let used =

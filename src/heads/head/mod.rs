@@ -52,7 +52,7 @@ pub use row::{RowHead, ScoreSource};
 pub use scorer::DocumentScore;
 #[cfg(feature = "train")]
 pub use scorer::LinearLayer;
-pub use scorer::{Center, References, ScoreScratch, Scorer, normalised};
+pub use scorer::{BLOCK_ROWS, Center, References, ScoreScratch, Scorer, normalised};
 pub use text::FastTextHead;
 pub use weights::Keys;
 

@@ -1,27 +1,21 @@
-//! The arithmetic of scoring: rows of an embedding matrix to outputs, outputs to logits; on the CPU,
-//! or on GPUs in its place.
+//! The arithmetic of scoring: rows of an embedding matrix to outputs, outputs to logits.
 //!
 //! Only rows that are finite enter a product. A product's row depends on its own row alone (see
 //! `polysift_kernels::gemm`), so a document's score does not depend on the blocks that rows are
 //! scored in.
 
-use std::sync::Mutex;
-
-use polysift_kernels::cuda::{Device, RowScorer};
 use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, finite_rows, gelu,
     gemm, layer_norm, linear_f64, raise_to_row_max, relu,
 };
 use rayon::prelude::*;
 
-use polysift_base::error::Result;
 use polysift_base::metrics::sigmoid;
-use polysift_base::panics::lock;
 use polysift_config::{Activation, Centering, HeadKind, HeadOutput};
 
 /// Rows of one matrix product: whole tiles of every instruction set, and with a usual hidden layer
 /// half of a second-level cache of 1 MiB.
-pub(crate) const BLOCK_ROWS: usize = 126;
+pub const BLOCK_ROWS: usize = 126;
 /// References whose similarities to a block of rows are there at once: they stay in the second-level
 /// cache until their largest is taken.
 const REFERENCE_BLOCK: usize = 1024;
@@ -223,22 +217,9 @@ impl Scorer {
         (activation, norm_eps)
     }
 
-    /// Whether GPUs compute it, of what `Scorer::centred` gives.
-    pub fn runs_on_gpus(&self) -> bool {
-        self.between() == (Activation::Relu, None) && self.centering() != Some(Centering::Whiten)
-    }
-
     /// What is done to embeddings before they are compared.
     pub(super) fn centering(&self) -> Option<Centering> {
         if let Self::Cosine(references) = self { references.centering() } else { None }
-    }
-
-    /// What becomes of `rows` `[n, D]` before they are compared, of a cosine head.
-    pub(super) fn centred(&self, rows: Vec<f32>) -> Vec<f32> {
-        match self {
-            Self::Cosine(References { center: Some(center), .. }) => center.apply(&rows),
-            _ => rows,
-        }
     }
 
     /// Which kind of head computes with it.
@@ -301,8 +282,8 @@ impl Scorer {
         self.to_logits(&outputs, output)
     }
 
-    /// The logits of rows whose `outputs` `[n, num_outputs]` a device computed.
-    pub(super) fn to_logits(&self, outputs: &[f64], output: HeadOutput) -> Vec<f32> {
+    /// The logits of rows with the given `outputs` `[n, num_outputs]`.
+    fn to_logits(&self, outputs: &[f64], output: HeadOutput) -> Vec<f32> {
         let output = match self {
             Self::Mlp(_) => output,
             Self::Cosine(_) => HeadOutput::Raw,
@@ -461,37 +442,6 @@ impl References {
         for (output, &best) in outputs.iter_mut().zip(best.iter()) {
             *output = f64::from(best.min(1.0));
         }
-    }
-}
-
-/// The weights of a head on every GPU that scores, each for one thread at a time.
-#[derive(Debug)]
-pub(super) struct OnGpus(Vec<Mutex<RowScorer>>);
-
-impl OnGpus {
-    /// Takes the weights of `scorer`, which GPUs compute, to `devices`, of which there is at least one.
-    pub(super) fn new(scorer: &Scorer, devices: &[Device]) -> Result<Self> {
-        let on_gpu = |device| match scorer {
-            Scorer::Mlp(_) => {
-                let layers = scorer.linear_layers();
-                let layers: Vec<(&[f32], &[f32])> =
-                    layers.map(|l| (l.weight.as_slice(), l.bias.as_slice())).collect();
-                RowScorer::mlp(device, &layers)
-            }
-            Scorer::Cosine(references) => {
-                RowScorer::cosine(device, &references.values, references.hidden_size)
-            }
-        };
-        let scorers = devices.iter().map(|device| on_gpu(device).map(Mutex::new));
-        Ok(Self(scorers.collect::<Result<_, _>>()?))
-    }
-
-    /// As [`Scorer::outputs`], of `rows` `[n, D]`.
-    pub(super) fn outputs(&self, rows: &[f32]) -> Result<Vec<f64>> {
-        let at = rayon::current_thread_index().unwrap_or(0) % self.0.len();
-        // A scorer holds no state between calls that a panic could have left half done.
-        let mut scorer = lock(&self.0[at]);
-        Ok(scorer.outputs(rows)?)
     }
 }
 

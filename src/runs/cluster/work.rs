@@ -1,7 +1,7 @@
 //! What is to be done of a stage, and what doing it takes.
 
 use crate::run::Stage;
-use polysift_config::{DeviceChoice, EncoderPrecision, HeadConfig, RunConfig};
+use polysift_config::{EncoderPrecision, HeadConfig, RunConfig};
 
 /// What is to be done of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,8 +79,6 @@ impl Needs {
             }
             Stage::Train if encodes_samples() && config.selection.refine => Self::Node,
             Stage::Train if encodes_samples() => encoder,
-            // Only where GPUs are asked for by name does it score on them.
-            Stage::Score if matches!(config.encoder.device, DeviceChoice::Cuda(_)) => Self::Gpus,
             Stage::Cascade
             | Stage::Embed
             | Stage::Train
@@ -108,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_stages_that_encode_or_score_on_gpus_need_gpus() -> Result<()> {
+    fn only_stages_that_encode_need_gpus() -> Result<()> {
         use Needs::{Cores, Gpus, Node};
         let trained = "[heads.q]\ntrain=['s']\n";
         for (settings, expected) in [
@@ -123,7 +121,7 @@ mod tests {
             ),
             (
                 format!("{trained}[encoder]\ndevice='cuda'"),
-                [Gpus, Gpus, Gpus, Gpus, Cores, Node, Cores, Cores],
+                [Gpus, Gpus, Gpus, Cores, Cores, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\ndevice='cpu'"),

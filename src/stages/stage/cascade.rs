@@ -129,7 +129,7 @@ fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Re
         "encoder": encoder_settings(config, Some(model)),
         "chunks": config.encoder.chunks,
         "parts": config.parts,
-        "heads": heads.settings(false),
+        "heads": heads.settings(),
         "thresholds": thresholds,
         "cascade": cascade,
         "seed": config.seed,

@@ -408,7 +408,7 @@ pub(crate) fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
     check_filtered(context, &embedded.plan)?;
     Cascade::of(context, &embedded.plan)?;
     let heads = Heads::load(context, &embedded)?;
-    context.run.check_frozen(Stage::Score, &heads.settings_of_scores(context.run)?)?;
+    context.run.check_frozen(Stage::Score, &heads.settings())?;
     for language in heads.languages() {
         thresholds_of(context, language, &heads)?;
     }

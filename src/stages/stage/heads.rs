@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use polysift_kernels::cuda::Device;
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -14,7 +13,7 @@ use polysift_config::{HeadConfig, HeadKind, Keep, RunConfig};
 use polysift_data::input::LANG;
 use polysift_encoder::{EmbeddedTexts, Recipe};
 use polysift_heads::fasttext::TextScratch;
-use polysift_heads::head::{AnyHead, DocumentScore, Head, RowHead, ScoreScratch};
+use polysift_heads::head::{AnyHead, DocumentScore, RowHead, ScoreScratch};
 use polysift_runs::run::{RunDir, Stage};
 
 /// The heads of a run: by head name, then by language (or [`ALL_LANGUAGES`]).
@@ -22,9 +21,6 @@ pub struct Heads {
     languages: BTreeSet<String>,
     by_name: BTreeMap<String, ByLanguage>,
 }
-
-/// The device in the frozen settings of scores that GPUs made.
-const ON_GPUS: &str = "cuda";
 
 type ByLanguage = BTreeMap<String, Loaded>;
 
@@ -177,12 +173,6 @@ impl Heads {
         heads.map(|loaded| &loaded.head)
     }
 
-    /// Documents that the heads `name` are best given at once.
-    pub fn block_documents(&self, name: &str) -> usize {
-        let of_embeddings = self.named(name).filter_map(AnyHead::as_embedding);
-        of_embeddings.map(Head::block_documents).max().unwrap_or(1)
-    }
-
     fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
         let heads = self.by_name.get(name)?;
         heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
@@ -272,17 +262,13 @@ impl Heads {
         if keep == Some(Keep::Below) { -1.0 } else { 1.0 }
     }
 
-    /// Digest and specification per head and language, frozen with the scores; those of scores
-    /// made `on_gpus` say so, since their last bits differ.
-    pub(super) fn settings(&self, on_gpus: bool) -> Value {
+    /// Digest and specification per head and language, frozen with the scores.
+    pub(crate) fn settings(&self) -> Value {
         let describe = |Loaded { head, .. }: &Loaded| {
             let mut described = json!({"digest": head.digest(), "spec": head.spec()});
             match head {
                 AnyHead::FastText(head) => described["text"] = json!(head.text_spec()),
                 AnyHead::Row(head) => described["source"] = json!(head.source()),
-                AnyHead::Embedding(head) if on_gpus && head.runs_on_gpus() => {
-                    described["device"] = ON_GPUS.into();
-                }
                 AnyHead::Embedding(_) | AnyHead::Lexical(_) => {}
             }
             described
@@ -292,35 +278,6 @@ impl Heads {
         };
         let by_name = self.by_name.iter();
         by_name.map(|(name, heads)| (name.clone(), Value::Object(by_language(heads)))).collect()
-    }
-
-    /// What the scores of `run` were frozen with if these heads made them, on whatever device.
-    pub(crate) fn settings_of_scores(&self, run: &RunDir) -> Result<Value> {
-        let frozen = run.frozen_settings(Stage::Score)?.unwrap_or_default();
-        let by_name = frozen.as_object().into_iter().flat_map(Map::values);
-        let mut heads = by_name.filter_map(Value::as_object).flat_map(Map::values);
-        Ok(self.settings(heads.any(|head| head["device"] == ON_GPUS)))
-    }
-
-    /// Lets all of them score on `devices`; where there are none, on the CPU. Those that GPUs do not
-    /// compute are named in one warning.
-    pub fn score_on(&mut self, devices: &[Device]) -> Result<()> {
-        let on_cpu = self.by_name.iter().filter(|(_, heads)| {
-            let mut heads = heads.values().filter_map(|loaded| loaded.head.as_embedding());
-            !devices.is_empty() && heads.any(|head| !head.runs_on_gpus())
-        });
-        let names: Vec<&str> = on_cpu.map(|(name, _)| name.as_str()).collect();
-        if !names.is_empty() {
-            tracing::warn!(
-                heads = names.join(", "),
-                "scored on the CPU: GPUs compute linear layers with ReLU between them, and similarities that are not whitened"
-            );
-        }
-        let mut heads = self.by_name.values_mut().flat_map(ByLanguage::values_mut);
-        heads.try_for_each(|loaded| match &mut loaded.head {
-            AnyHead::Embedding(head) => head.score_on(devices),
-            AnyHead::FastText(_) | AnyHead::Lexical(_) | AnyHead::Row(_) => Ok(()),
-        })
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use polysift_base::error::{Error, Result};
-use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision, Gelu, NO_MODEL, RunConfig};
+use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision, NO_MODEL, RunConfig};
 use polysift_encoder::{self as encoder, Model, Placement, Recipe};
 use polysift_runs::run::{RunDir, Stage};
 
@@ -74,9 +74,6 @@ pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Val
     };
     let mut settings = json!(model.recipe);
     settings["precision"] = model.placement.precision.name().into();
-    if config.encoder.gelu != Gelu::Erf {
-        settings["gelu"] = json!(config.encoder.gelu);
-    }
     settings
 }
 

@@ -16,22 +16,19 @@ use polysift_base::error::{Error, Result};
 use polysift_config::NO_MODEL;
 use polysift_data::input::{DocumentBatch, DocumentInfo, NumberColumn};
 use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
-use polysift_encoder::scoring_gpus;
-use polysift_heads::head::{DocumentScore, RowHead, ScoreScratch};
+use polysift_heads::head::{BLOCK_ROWS, DocumentScore, RowHead, ScoreScratch};
 use polysift_runs::run::{PartFile, Shard, ShardMarker, Stage};
 
 /// Documents whose texts are in memory at once, and that are scored in parallel.
 const BLOCK_DOCUMENTS: usize = 1024;
 
-/// Scores every shard with every head where that is not done yet, on the GPUs that the settings
-/// name, else on the CPU.
+/// Scores every shard with every head where that is not done yet.
 pub fn score(context: Context<'_>) -> Result<()> {
     let Context { run, .. } = context;
     let embedded = Embedded::of(run)?;
-    let mut heads = Heads::load(context, &embedded)?;
+    let heads = Heads::load(context, &embedded)?;
     same_encoder(context, &heads)?;
-    let gpus = scoring_gpus(&context.config.encoder.device)?;
-    context.freeze(Stage::Score, &heads.settings(!gpus.is_empty()))?;
+    context.freeze(Stage::Score, &heads.settings())?;
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let shards = &embedded.plan.shards;
     let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
@@ -39,7 +36,6 @@ pub fn score(context: Context<'_>) -> Result<()> {
         return work.finish(run);
     }
     heads.warn_of_unserved();
-    heads.score_on(&gpus)?;
     let rows = |item: usize| Some(embedded.summaries[item % shards.len()].rows);
     work.for_all(context, "documents", rows, |item| {
         let (head, place) = (item / shards.len(), item % shards.len());
@@ -159,9 +155,9 @@ fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows>
     let documents = scan.documents().clone();
     let mut scored = Vec::new();
     let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
-    let (limit, mut scratch) = (heads.block_documents(name).max(1), ScoreScratch::default());
+    let mut scratch = ScoreScratch::default();
     while scored.len() < documents.len() {
-        scan.next(limit, &mut chunk_offsets, &mut values)?;
+        scan.next(BLOCK_ROWS, &mut chunk_offsets, &mut values)?;
         let block = scored.len()..scored.len() + chunk_offsets.len() - 1;
         let languages: Vec<&str> = block.map(|at| documents.language(at)).collect();
         let (width, chunks) = (scan.hidden_size(), (&values[..], &chunk_offsets[..]));

@@ -5,8 +5,8 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::head::scorer::{Center, HeadLayer, LinearLayer, References, normalised};
-use polysift_config::{Activation, Keep};
+use crate::head::scorer::{Center, LinearLayer, References, normalised};
+use polysift_config::Keep;
 
 /// Uniform values in [-1, 1).
 fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -131,21 +131,6 @@ fn an_activation_that_does_not_fit_the_outputs_is_refused() {
         assert!(head(mlp(&sizes), output, ChunkRule::First).is_err(), "{output}");
     }
     assert!(head(references(1, 3), HeadOutput::Sigmoid, ChunkRule::First).is_err());
-}
-
-#[test]
-fn gpus_compute_relu_and_similarities_alone() {
-    let with = |between: &[HeadLayer]| {
-        let layer = || HeadLayer::Linear(LinearLayer::new(noise(9, 1), noise(3, 2)));
-        Scorer::Mlp([&[layer()][..], between, &[layer()]].concat())
-    };
-    let norm = HeadLayer::LayerNorm { gamma: vec![1.0; 3], beta: vec![0.0; 3], eps: 1e-5 };
-    let [relu, tanh] = [Activation::Relu, Activation::Tanh].map(HeadLayer::Activation);
-    assert!(with(std::slice::from_ref(&relu)).runs_on_gpus() && references(2, 3).runs_on_gpus());
-    assert!(centred(2, 3, false).runs_on_gpus() && !centred(2, 3, true).runs_on_gpus());
-    for between in [&[tanh][..], &[norm.clone(), relu.clone()], &[relu, norm]] {
-        assert!(!with(between).runs_on_gpus());
-    }
 }
 
 #[test]

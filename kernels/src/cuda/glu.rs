@@ -1,4 +1,4 @@
-//! Exact GELU, and the gated unit that is made of it.
+//! The gated unit of GELU.
 
 use half::bf16;
 
@@ -12,23 +12,11 @@ const VALUES: usize = 8;
 /// Blocks of 256 threads that a multiprocessor has room for.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 
-/// The first `n` values of `x` become `x Φ(x)`; `n` is a multiple of 8.
-///
-/// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
-pub fn gelu(stream: &Stream, x: &mut Buffer<bf16>, n: usize) -> Result<()> {
-    check_len("gelu", "x", x.len(), Some(n))?;
-    let device = stream.device();
-    let grid = grid(n, device.info().multiprocessors as usize)?;
-    // SAFETY: the arguments of gelu; `n` values are inside `x`.
-    unsafe { stream.launch(device.kernels().gelu, grid, &[&*x, &(n as i64)]) }
-}
-
 /// `out` `[rows, width]` = gelu(a) · b for the rows `[a | b]` of `x` `[rows, 2 · width]`; `width` is a
 /// multiple of 8.
 ///
 /// # Errors
-/// As [`gelu`].
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn glu(
     stream: &Stream,
     x: &Buffer<bf16>,
@@ -53,7 +41,7 @@ pub fn glu(
 
 fn grid(n: usize, multiprocessors: usize) -> Result<Grid> {
     if n == 0 || !n.is_multiple_of(VALUES) {
-        return Err(CudaError::shape("gelu", format!("{n} values, no multiple of {VALUES}")));
+        return Err(CudaError::shape("glu", format!("{n} values, no multiple of {VALUES}")));
     }
     let blocks = n.div_ceil(VALUES * THREADS);
     let blocks = blocks.min(multiprocessors.max(1) * BLOCKS_PER_MULTIPROCESSOR);

@@ -1,0 +1,127 @@
+//! Which matrix instructions a kernel uses, and whether two kernels for one operation agree.
+
+use half::bf16;
+
+use super::device::Device;
+use super::error::{Result, check_len};
+use super::memory::Buffer;
+use super::stream::Stream;
+
+/// The matrix instructions that a product or attention is computed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatrixInstructions {
+    /// Those of a warp (mma.sync): on every GPU; bf16 only.
+    Warp,
+    /// Those of a warpgroup (wgmma): on GPUs of compute capability 9.0.
+    Warpgroup,
+}
+
+/// Values of a result that are compared at either end of it: what the kernels begin with, and what
+/// they come to after all memory that they reuse was used several times.
+const COMPARED: usize = 1 << 20;
+/// Largest relative L2 distance between two right results: both are rounded to bf16, by at most 2^-8
+/// each and by far less on average.
+const MAX_DISTANCE: f64 = 1.0 / 128.0;
+
+impl MatrixInstructions {
+    /// Returns the fastest instructions that `device` has kernels for.
+    pub fn fastest(device: &Device) -> Self {
+        if device.kernels().hopper().is_ok() { Self::Warpgroup } else { Self::Warp }
+    }
+
+    /// Returns [`Self::Warpgroup`] if its result agrees with that of [`Self::Warp`], else warns and
+    /// returns [`Self::Warp`]. The kernels for warpgroups rely on how operands lie in shared memory
+    /// and on the order of accesses to it, which only a GPU shows. `run` puts the operation `what` into
+    /// the queue; its result is the first `values` values of `y`.
+    ///
+    /// # Errors
+    /// [`super::CudaError::Shape`] if `y` is shorter; errors of `run`.
+    pub fn agreeing(
+        stream: &Stream,
+        what: &str,
+        y: &mut Buffer<bf16>,
+        values: usize,
+        mut run: impl FnMut(Self, &mut Buffer<bf16>) -> Result<()>,
+    ) -> Result<Self> {
+        check_len("comparison", "the result", y.len(), Some(values))?;
+        let mut result = |instructions| -> Result<Vec<bf16>> {
+            run(instructions, y)?;
+            let mut result = vec![bf16::ZERO; values.min(2 * COMPARED)];
+            let (first, last) = result.split_at_mut(values.min(COMPARED));
+            stream.download(y, 0, first)?;
+            stream.download(y, values - last.len(), last)?;
+            Ok(result)
+        };
+        let distance = distance(&result(Self::Warp)?, &result(Self::Warpgroup)?);
+        tracing::debug!(distance, "{what}: distance of two kernels");
+        if distance <= MAX_DISTANCE {
+            return Ok(Self::Warpgroup);
+        }
+        tracing::warn!(
+            distance,
+            "the kernel for warpgroups gives wrong results for {what} on this GPU and is not used; \
+             please report this"
+        );
+        Ok(Self::Warp)
+    }
+}
+
+/// Fills the first `n` values of `buffer` with random values between -1 and 1, the same values at
+/// every call.
+///
+/// # Errors
+/// As [`Stream::upload`].
+pub fn randomize(stream: &Stream, buffer: &mut Buffer<bf16>, n: usize) -> Result<()> {
+    let block = random_values(n.clamp(1, 1 << 20));
+    (0..n)
+        .step_by(block.len())
+        .try_for_each(|at| stream.upload(buffer, at, &block[..block.len().min(n - at)]))
+}
+
+/// ‖a - b‖ / ‖a‖.
+fn distance(a: &[bf16], b: &[bf16]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let differences = a.iter().zip(b).map(|(&x, &y)| f64::from(x) - f64::from(y));
+    norm(&mut { differences }) / norm(&mut a.iter().map(|&x| f64::from(x)))
+}
+
+/// Values between -1 and 1, the same values at every call.
+fn random_values(n: usize) -> Vec<bf16> {
+    let mut state = 0u64;
+    let next = || {
+        // splitmix64
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bf16::from_f32(((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 23) as f32 - 1.0)
+    };
+    std::iter::repeat_with(next).take(n).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_values_are_spread_and_not_zero() {
+        let values = random_values(10_000);
+        let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / 1e4;
+        let square = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / 1e4;
+        // Uniform on [-1, 1]: the mean is 0 within 4 of its deviations of 0.0058, the square 1/3
+        // within 4 of 0.003.
+        assert!(mean.abs() < 0.024 && (square - 1.0 / 3.0).abs() < 0.012, "{mean} {square}");
+        assert!(values.iter().all(|x| x.to_f32().abs() <= 1.0));
+    }
+
+    #[test]
+    fn results_that_are_far_apart_or_not_numbers_do_not_agree() {
+        let values = |x: f32| [bf16::ONE, bf16::from_f32(x)];
+        let agrees = |x: f32| distance(&values(1.0), &values(x)) <= MAX_DISTANCE;
+        assert!(agrees(1.0));
+        // One unit of bf16 above 1 in one of two values: 2^-7 / sqrt(2).
+        assert!(agrees(1.007_812_5));
+        assert!(!agrees(1.03));
+        assert!(!agrees(f32::NAN));
+    }
+}
