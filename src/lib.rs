@@ -1,4 +1,4 @@
-//! polysift picks the best pretraining text of a web corpus, per language and exactly.
+//! polysift selects the best pretraining text of a web corpus, exactly and per language.
 //!
 //! ```text
 //!  input files ──read──▶ documents ──tokenize──▶ chunks of input_ids ──pack──▶ PackedBatch
@@ -15,31 +15,31 @@
 //!  input files (again) ──all columns, untouched──▶ export ◀──── embeddings, scores by row
 //! ```
 //!
-//! A fastText head takes a shorter way: it is trained on the texts of its samples, and scores those of
-//! the input, read again; neither needs an embedding.
+//! A fastText head needs no embeddings: it is trained on the texts of its samples and scores the
+//! texts of the input, which it reads again.
 //!
-//! Every stage writes whole files into the run directory ([`run`]) and marks them done after the rename,
-//! so a killed run continues where it stopped and ends with the same bytes.
+//! Every stage writes whole files into the run directory ([`run`]) and marks them done after the
+//! rename, so a killed run continues where it stopped and ends with the same bytes.
 //!
 //! # Crates
 //!
-//! Each folder of `src` with a `Cargo.toml` is a crate; this one gives their modules under one name, and holds the
-//! program (`cli`). A crate uses those below it alone:
+//! Each folder of `src` with a `Cargo.toml` is a crate. This crate re-exports their modules and
+//! contains the program (`cli`). A crate depends only on crates below it:
 //!
 //! ```text
 //! cli                              the program: arguments, what is printed
 //! datasets  mix  stages            labelled data sets; mixtures; stages, filters, evaluation
 //! runs  selection                  the run directory, processes, schedulers; exact thresholds
 //! heads                            heads that score, and their training
-//! data  encoder                    readers of documents, files of a run, export; texts to embeddings
+//! data  encoder                    readers of documents, files of a run, export; text embeddings
 //! tokenizer                        texts to input ids
 //! config                           settings
-//! remote  text                     object stores, the hub; robots.txt, personal data, benchmarks, rules
+//! remote  text                     object stores, hub; robots.txt, PII, decontamination, rules
 //! base                             errors, progress, whole files, metrics, samples
 //! ```
 //!
-//! Inside a crate no two files or folders use each other (`tests/floors.rs`), and no stage uses another. All that is
-//! below `runs` can be used without a run.
+//! Inside a crate, files and folders do not depend on each other in circles (`tests/floors.rs`),
+//! and no stage uses another. Everything below `runs` can be used without a run.
 
 pub use polysift_base::{batch, error, hub, io, language, metrics, panics, progress};
 pub use polysift_config as config;

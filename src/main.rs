@@ -1,4 +1,4 @@
-//! The program: arguments to settings, settings to stages, errors to exit codes.
+//! The `polysift` program: runs the command line and turns errors into exit codes.
 
 mod cli;
 
@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use polysift::progress::Stop;
 
-/// Threads of rayon, among which candle shares products.
+/// Environment variable for the number of rayon's threads, which candle's matrix products use.
 const RAYON_THREADS: &str = "RAYON_NUM_THREADS";
 
 fn main() -> ExitCode {
-    // A variable that is set to nothing is not set.
+    // An empty variable counts as unset.
     for name in [
         "POLYSIFT_DEVICE",
         "POLYSIFT_NUM_TASKS",
@@ -25,13 +25,13 @@ fn main() -> ExitCode {
             unsafe { std::env::remove_var(name) };
         }
     }
-    // candle reads /proc/cpuinfo before every product, unless the variable says how many threads there are.
+    // candle reads /proc/cpuinfo before every matrix product unless this variable is set.
     if std::env::var_os(RAYON_THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var(RAYON_THREADS, cores.to_string()) };
     }
-    // First of all: a scheduler's signal may come before a model is loaded.
+    // Signal handling comes first: a scheduler may send a signal before a model is loaded.
     let stop = Stop::of_process();
     let began = Instant::now();
     let outcome = cli::signals::install(stop).and_then(|()| cli::run(stop));

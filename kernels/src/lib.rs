@@ -1,16 +1,15 @@
-//! The numeric kernels of polysift: matrix multiplication, attention, layer norm, GELU, pooling, on the CPU
-//! and in [`cuda`] on NVIDIA GPUs.
+//! Numeric kernels of polysift (matrix multiplication, attention, layer norm, GELU, pooling), on
+//! the CPU and in [`cuda`] on NVIDIA GPUs.
 //!
-//! Owns every unsafe block of the project but one (the file mapping of the model weights). Knows
-//! nothing of models, files or threads: a kernel works on its slices in the calling thread.
+//! Contains every unsafe block of the project except file mappings and environment variables.
+//! Kernels know nothing of models, files or threads: they work on slices in the calling thread.
 //!
-//! Invariants of the CPU's kernels:
+//! Invariants of the CPU kernels:
 //! - Every kernel is compiled for each instruction set of [`Isa`], and all of them give the same
 //!   bits: the order of operations is part of a kernel's definition, and only IEEE operations
-//!   (fused multiply-add included) are used. Products in bf16 and f16 are the exception: they use
+//!   (including fused multiply-add) are used. Products in bf16 and f16 are the exception: they use
 //!   what the CPU has for these formats.
-//! - A row of a result depends on the same row of the inputs alone: neither the number of rows
-//!   nor a row's place changes a bit.
+//! - A row of a result depends only on the same row of the inputs, not on their number or place.
 //! - Lengths that do not fit together are bugs of the caller and panic; no kernel reads or writes
 //!   outside its slices.
 

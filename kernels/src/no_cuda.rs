@@ -1,4 +1,4 @@
-//! The module `cuda` of a build without that feature: there are no GPUs, and why is an error.
+//! The module `cuda` without that feature: there are no GPUs, only `CudaError::NotBuilt`.
 
 #![allow(clippy::missing_errors_doc, reason = "it is always `CudaError::NotBuilt`")]
 
@@ -10,27 +10,27 @@ mod info;
 pub use error::{CudaError, Result};
 pub use info::DeviceInfo;
 
-/// A GPU; there is none.
+/// A GPU; never exists in this build.
 #[derive(Debug, Clone)]
 pub enum Device {}
 
-/// No GPUs.
+/// Returns [`CudaError::NotBuilt`].
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     Err(CudaError::NotBuilt)
 }
 
 impl Device {
-    /// Opens no GPU.
+    /// Returns [`CudaError::NotBuilt`].
     pub fn open(_ordinal: usize) -> Result<Self> {
         Err(CudaError::NotBuilt)
     }
 
-    /// Its number.
+    /// Returns the number of the GPU.
     pub fn ordinal(&self) -> usize {
         match *self {}
     }
 
-    /// Memory that nobody uses now.
+    /// Returns the free memory in bytes.
     pub fn free_bytes(&self) -> Result<u64> {
         match *self {}
     }

@@ -1,6 +1,6 @@
-//! Sequences packed one after another without padding, and the plan of which go together.
+//! Packs sequences without padding, and plans which form a batch. All functions are pure.
 //!
-//! Pure. Invariant: `cu_seqlens` starts with 0, never falls and ends with the number of tokens.
+//! Invariant: `cu_seqlens` starts with 0, never decreases and ends with the number of tokens.
 //!
 //! ```
 //! use polysift_base::batch::{PackedBatch, plan_batches};
@@ -14,12 +14,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// `B` sequences, `N` tokens in all.
+/// A batch of `B` sequences with `N` tokens in total.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedBatch {
     /// Token ids, `[N]`.
     pub input_ids: Vec<u32>,
-    /// Where each sequence starts, and the end of the last one, `[B + 1]`.
+    /// Start of each sequence, and the end of the last one, `[B + 1]`.
     pub cu_seqlens: Vec<u32>,
 }
 
@@ -30,7 +30,7 @@ impl Default for PackedBatch {
 }
 
 impl PackedBatch {
-    /// No sequences.
+    /// Returns an empty batch.
     pub fn new() -> Self {
         Self { input_ids: Vec::new(), cu_seqlens: vec![0] }
     }
@@ -41,29 +41,29 @@ impl PackedBatch {
         self.cu_seqlens.push(self.input_ids.len() as u32);
     }
 
-    /// `B`.
+    /// Returns the number of sequences, `B`.
     pub fn num_sequences(&self) -> usize {
         self.cu_seqlens.len().saturating_sub(1)
     }
 
-    /// `N`.
+    /// Returns the number of tokens, `N`.
     pub fn num_tokens(&self) -> usize {
         self.input_ids.len()
     }
 
-    /// Token ids of sequence `i`.
+    /// Returns the token ids of sequence `i`.
     ///
     /// # Panics
-    /// If there is no such sequence.
+    /// Panics if there is no sequence `i`.
     pub fn sequence(&self, i: usize) -> &[u32] {
         &self.input_ids[self.cu_seqlens[i] as usize..self.cu_seqlens[i + 1] as usize]
     }
 }
 
-/// Groups the sequences of the given `lengths` (tokens). A group begins with the longest sequence
-/// that is left and takes the longest that still fits, of equals the first, until none does: its sum
-/// is at most `batch_tokens`, its sequences are at most `max_sequences`. A sequence that is longer
-/// than that is a group of its own. Every index occurs exactly once.
+/// Groups sequences of the given `lengths` (tokens) into batches of indices; every index occurs
+/// once. A batch starts with the longest sequence left and takes the longest that still fits, the
+/// first of equal ones, up to `batch_tokens` tokens and `max_sequences` sequences. A sequence of
+/// more than `batch_tokens` is a batch of its own.
 pub fn plan_batches(
     lengths: &[usize],
     batch_tokens: usize,
@@ -77,7 +77,7 @@ pub fn plan_batches(
     while let Some(first) = take_longest(&mut left, usize::MAX) {
         let mut space = batch_tokens.saturating_sub(lengths[first]);
         let mut group = vec![first];
-        // A group of one that is too long has no space for an empty sequence either.
+        // A sequence that exceeds the budget stays alone; not even an empty sequence joins it.
         while group.len() < max_sequences && lengths[first] <= batch_tokens {
             let Some(next) = take_longest(&mut left, space) else { break };
             space -= lengths[next];
@@ -88,7 +88,7 @@ pub fn plan_batches(
     groups
 }
 
-/// Takes the first of the longest sequences of at most `limit` tokens out of `left`.
+/// Removes from `left` the first of the longest sequences of at most `limit` tokens.
 fn take_longest(left: &mut BTreeMap<usize, VecDeque<usize>>, limit: usize) -> Option<usize> {
     let (&length, indices) = left.range_mut(..=limit).next_back()?;
     let index = indices.pop_front();
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_group_is_filled_with_the_longest_that_fit() {
-        // 8 leaves 4 of 12: not the 7 and not the 5, but the 4; then 7 + 5; the first of the threes last.
+        // 8 leaves room for 4, which excludes 7 and 5; then comes 7 + 5; the threes come last.
         assert_eq!(plan_batches(&[3, 7, 4, 5, 8, 3], 12, 8), [vec![4, 2], vec![1, 3], vec![0, 5]]);
     }
 
@@ -157,7 +157,7 @@ mod tests {
                 for length in &in_group {
                     left.remove(left.partition_point(|l| l < length));
                 }
-                // So a group that is not the last wastes less than the shortest of the rest.
+                // So every group but the last wastes less than the shortest sequence left.
                 let full = group.len() == most
                     || left.first().is_none_or(|shortest| tokens + shortest > budget);
                 prop_assert!(full, "{in_group:?} of {budget} leaves room for {left:?}");
@@ -169,12 +169,12 @@ mod tests {
 
         #[test]
         fn web_like_lengths_leave_the_groups_nearly_full(seed in any::<u64>()) {
-            // 512 stands for all longer documents; the others spread evenly.
+            // Longer documents count as 512 tokens; the other lengths are uniform.
             let length = |i: u64| ((seed ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 40) % 800;
             let lengths: Vec<usize> = (0..4000).map(|i| length(i).clamp(16, 512) as usize).collect();
             let plan = plan_batches(&lengths, 16_896, 4224);
             let tokens: usize = lengths.iter().sum();
-            // The fewest groups that could hold them, and one for the rest.
+            // The plan has at most one group more than the minimum.
             prop_assert!(plan.len() <= tokens.div_ceil(16_896) + 1, "{}", plan.len());
         }
     }

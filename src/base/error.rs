@@ -1,7 +1,7 @@
-//! The one error type of the library; every variant says when it is returned and names the data it is about.
+//! Error type of the library. Each variant states when it is returned and names the data concerned.
 //!
-//! Messages are lower case without a final stop; a cause is reachable through `source` only, so a
-//! printed chain says each thing once.
+//! Messages are lower case and end without a period. A cause is reachable only through `source`, so
+//! a printed chain repeats nothing.
 //!
 //! ```
 //! use polysift_base::Error;
@@ -21,7 +21,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Cause of an [`Error`], as foreign crates return it.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Everything that can go wrong; [`Error::exit_code`] maps it to the program's exit status.
+/// Errors of the library; [`Error::exit_code`] maps each to the program's exit status.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -34,14 +34,14 @@ pub enum Error {
         /// What is wrong and what is allowed.
         reason: String,
     },
-    /// The settings differ from those that the run directory was made with.
+    /// The settings differ from those that the run directory was created with.
     #[error("{}: made with other settings\n{difference}\n{hint}", path.display())]
     Mismatch {
         /// The run directory.
         path: PathBuf,
         /// One line per differing key: name, frozen value, new value.
         difference: String,
-        /// What the user can do.
+        /// Advice for the user.
         hint: String,
     },
 
@@ -65,7 +65,7 @@ pub enum Error {
         #[source]
         source: Source,
     },
-    /// A column is absent or of a type that cannot serve.
+    /// A column is missing or has an unsupported type.
     #[error("{}: column `{column}`: {reason}", path.display())]
     Schema {
         /// The file.
@@ -75,7 +75,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// A row cannot be used; counted over the whole file before it is returned.
+    /// Some rows cannot be used; returned after the whole file was read and its bad rows counted.
     #[error("{}: row {row}: {reason} ({count} such row(s) in this file)", path.display())]
     Row {
         /// The file.
@@ -131,22 +131,22 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// Other processes work in the run directory, and what was asked for takes one that is alone.
+    /// Other processes use the run directory, but the command needs exclusive access.
     #[error("{}: in use by another process; stop it, or wait for it, and run this again", path.display())]
     Busy {
         /// The run directory.
         path: PathBuf,
     },
-    /// Another process took over what this one was at work on, having not heard of it for too long.
+    /// Another process took over the unit of work, after hearing nothing of this one for long.
     #[error("{}: taken over by another process, which did not hear of this one for too long", path.display())]
     Lost {
         /// The lease.
         path: PathBuf,
     },
-    /// A GPU, or what drives it, cannot be used or failed.
+    /// A GPU or its driver failed or cannot be used.
     #[error(transparent)]
     Device(#[from] CudaError),
-    /// The hub, an object store or the cluster's scheduler does not answer or refuses, after retries.
+    /// The hub, an object store or the scheduler does not answer or refuses, after retries.
     #[error("{name}: {reason}")]
     Service {
         /// Repository, URL, or the scheduler's command (`sbatch`...).
@@ -154,8 +154,7 @@ pub enum Error {
         /// What happened, with the service's own message.
         reason: String,
     },
-    /// The content of a file is wrong: it is missing, changed or does not add up (found by `verify`, or by
-    /// a stage that reads it).
+    /// A file is missing, changed or inconsistent. `verify` finds this, or a stage that reads it.
     #[error("{}: {reason}", path.display())]
     Corrupt {
         /// The file or directory.
@@ -163,7 +162,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// Some shards failed, each reported before; the others are done.
+    /// Some shards failed, and each was reported before; the others are done.
     #[error("{failed} of {total} shard(s) failed; the others are done")]
     Shards {
         /// Number of failed shards.
@@ -177,12 +176,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// [`Error::Config`] for `name`.
+    /// Returns an [`Error::Config`] for `name`.
     pub fn config(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Config { name: name.into(), reason: reason.into() }
     }
 
-    /// [`Error::Config`] for `name`, which takes a build with the Cargo feature `feature`.
+    /// Returns an [`Error::Config`] for `name`, which needs the Cargo feature `feature`.
     pub fn without_feature(name: impl Into<String>, feature: &str) -> Self {
         let reason = format!(
             "this polysift was built without the feature `{feature}`; build it with \
@@ -191,48 +190,48 @@ impl Error {
         Self::config(name, reason)
     }
 
-    /// [`Error::Missing`] for `path`.
+    /// Returns an [`Error::Missing`] for `path`.
     pub fn missing(path: impl AsRef<Path>, reason: impl Into<String>) -> Self {
         Self::Missing { path: path.as_ref().display().to_string(), reason: reason.into() }
     }
 
-    /// [`Error::Decode`] for `path`.
+    /// Returns an [`Error::Decode`] for `path`.
     pub fn decode(path: &Path, format: &'static str, source: impl Into<Source>) -> Self {
         Self::Decode { path: path.to_owned(), format, source: source.into() }
     }
 
-    /// [`Error::Model`] for `path`.
+    /// Returns an [`Error::Model`] for `path`.
     pub fn model(path: &Path, reason: impl Into<String>) -> Self {
         Self::Model { path: path.to_owned(), reason: reason.into() }
     }
 
-    /// [`Error::Schema`] for `column` of `path`.
+    /// Returns an [`Error::Schema`] for `column` of `path`.
     pub fn schema(path: &Path, column: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Schema { path: path.to_owned(), column: column.into(), reason: reason.into() }
     }
 
-    /// [`Error::Shape`] for `op`.
+    /// Returns an [`Error::Shape`] for `op`.
     pub fn shape(op: &'static str, reason: impl Into<String>) -> Self {
         Self::Shape { op, reason: reason.into() }
     }
 
-    /// [`Error::Corrupt`] for `path`.
+    /// Returns an [`Error::Corrupt`] for `path`.
     pub fn corrupt(path: &Path, reason: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_owned(), reason: reason.into() }
     }
 
-    /// [`Error::Io`] for `path` where a foreign crate writes; a full disk shows in its message.
+    /// Returns an [`Error::Io`] for another crate's failed write; its cause shows a full disk.
     pub fn write(path: &Path, source: impl Into<Source>) -> Self {
         Self::io(path, "write")(std::io::Error::other(source))
     }
 
-    /// A closure for `map_err` that names the file and the action.
+    /// Returns a closure for `map_err` that adds the file and the action to the system's error.
     pub fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, action, source }
     }
 
-    /// Exit status of the program (`sysexits` where one fits): see docs/exit-codes.md.
+    /// Returns the exit status of the program (`sysexits` where one fits): see docs/exit-codes.md.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config { .. } | Self::Device(CudaError::NotBuilt) => 2,
@@ -244,7 +243,7 @@ impl Error {
             | Self::Training { .. }
             | Self::Corrupt { .. } => 65,
             Self::Missing { .. } => 66,
-            // What worked and fails now may be the machine; another one may do better.
+            // The machine may be at fault; another one may succeed.
             Self::Device(CudaError::Driver { .. }) => 71,
             Self::Service { .. } | Self::Device(_) => 69,
             Self::Shape { .. } | Self::Tensor(_) => 70,

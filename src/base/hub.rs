@@ -1,4 +1,4 @@
-//! Where the Hugging Face hub is, and where its files are kept.
+//! Settings of the Hugging Face hub: its address, the access token and the local cache.
 //!
 //! ```
 //! use polysift_base::hub::HubSettings;
@@ -12,19 +12,19 @@ use std::path::PathBuf;
 
 use crate::io::read_text;
 
-/// [`HubSettings::endpoint`].
+/// Default of [`HubSettings::endpoint`].
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
-/// Where the hub is, and where its files are kept.
+/// Address of the hub, access token and local cache.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HubSettings {
-    /// Cache directory, the one with `models--*` and `datasets--*` in it.
+    /// Cache directory, which contains `models--*` and `datasets--*`.
     pub cache: PathBuf,
-    /// Access token.
+    /// Access token, hidden in debug output.
     pub token: Option<String>,
     /// Address of the hub, without a slash at its end.
     pub endpoint: String,
-    /// Take files from the cache only.
+    /// If true, files are taken from the cache only.
     pub offline: bool,
 }
 
@@ -41,9 +41,9 @@ impl std::fmt::Debug for HubSettings {
 }
 
 impl HubSettings {
-    /// Settings from environment variables as huggingface_hub reads them: `HF_HUB_CACHE`, else
-    /// `hub` in `HF_HOME`, else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache`;
-    /// `HF_TOKEN`, else the file `token` in `HF_HOME`; `HF_ENDPOINT`; `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE`.
+    /// Reads huggingface_hub's variables: the cache is `HF_HUB_CACHE` or `hub` in `HF_HOME` (by
+    /// default `huggingface` in `XDG_CACHE_HOME` or `~/.cache`), the token is `HF_TOKEN` or the
+    /// file `HF_HOME/token`; also `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `TRANSFORMERS_OFFLINE`.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
         let home = get("HF_HOME").map_or_else(
@@ -71,8 +71,8 @@ impl HubSettings {
     }
 }
 
-/// Whether `name` is that of a repository of the hub: one part or two of ASCII letters, digits and `-_.`; the first
-/// models have no owner.
+/// Returns true if `name` is a valid repository id of the hub: one or two parts of ASCII letters,
+/// digits and `-_.`. The first models have no owner, hence one part.
 pub fn is_repository_id(name: &str) -> bool {
     let is_part = |part: &str| {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

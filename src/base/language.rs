@@ -1,9 +1,9 @@
-//! Names of languages, by the codes that corpora give them: `fra_Latn`, `deu`, `pt`.
+//! Looks up languages by the codes that corpora use: `fra_Latn`, `deu`, `pt`.
 
 use isolang::Language;
 
-/// Languages with an ISO 639-1 code of which corpora name the standard form by a code of its own; from the language
-/// aliases of CLDR.
+/// ISO 639-3 codes that corpora use for the standard form of a language, with the ISO 639-1 code of
+/// that language; from the language aliases of CLDR.
 const STANDARD_FORMS: [(&str, &str); 18] = [
     ("als", "sq"),
     ("arb", "ar"),
@@ -25,25 +25,25 @@ const STANDARD_FORMS: [(&str, &str); 18] = [
     ("zsm", "ms"),
 ];
 
-/// The language of `code`: ISO 639-3 or 639-1, alone or before a script.
+/// Returns the language of an ISO 639-3 or 639-1 `code`, alone or before a script or region.
 fn language(code: &str) -> Option<Language> {
     let code = code.split(['_', '-']).next()?.to_ascii_lowercase();
     Language::from_639_3(&code).or_else(|| Language::from_639_1(&code))
 }
 
-/// The ISO 639-3 code and the English name of the language of `code`, or of that English name; `None` for what is neither.
+/// Returns the ISO 639-3 code and English name of a language, given by code or English name.
 pub fn iso_639_3(code: &str) -> Option<(&'static str, &'static str)> {
     let capital = |name: &str| Some(name.get(..1)?.to_uppercase() + &name.get(1..)?.to_lowercase());
     let language = language(code).or_else(|| Language::from_name(&capital(code)?))?;
     Some((language.to_639_3(), language.to_name()))
 }
 
-/// What the language of `code` is called in English; `None` for a code that ISO 639 does not have.
+/// Returns the English name of the language of `code`, or `None` if ISO 639 lacks the code.
 pub fn language_name(code: &str) -> Option<&'static str> {
     Some(language(code)?.to_name())
 }
 
-/// Its ISO 639-1 code, or the ISO 639-3 one where there is none, as hubs tag languages.
+/// Returns the ISO 639-1 code of a language, as hubs tag it, or the ISO 639-3 code if it has none.
 pub fn language_tag(code: &str) -> Option<&'static str> {
     let language = language(code)?;
     let alias = STANDARD_FORMS.iter().find(|(form, _)| *form == language.to_639_3());
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn languages_of_fineweb2_have_names_and_the_tags_of_its_card() {
-        // Codes, and the tags of the card of FineWeb2-HQ.
+        // Language codes, and their tags on the card of FineWeb2-HQ.
         let published = [
             ("rus_Cyrl", "ru"),
             ("cmn_Hani", "zh"),

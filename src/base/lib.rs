@@ -1,9 +1,9 @@
-//! The lowest crate of polysift, which every other one uses: the error type, progress and stops, files that appear
-//! whole or not at all, metrics, samples and names of languages.
+//! Base crate of polysift, which all others but the kernels use: the error type, progress and
+//! stops, files that appear whole or not at all, metrics, samples and names of languages.
 //!
 //! ```text
 //!  error  panics  progress      what goes wrong, and how a process stops
-//!  io  hub  sample              files, settings of the hub, samples that do not depend on the order
+//!  io  hub  sample              files, settings of the hub, samples independent of the order
 //!  batch  metrics  language     packing of sequences, measures of classifiers, names of languages
 //! ```
 

@@ -1,4 +1,4 @@
-//! Calls of foreign code that panics on odd input, and locks that a panic leaves usable.
+//! Catches panics of third-party code on malformed input, and locks mutexes that a panic poisoned.
 //!
 //! ```
 //! let counts = std::sync::Mutex::new(vec![1]);
@@ -11,11 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{LockResult, Mutex, MutexGuard, Once, PoisonError};
 
 thread_local! {
-    /// Whether a panic of this thread will be caught and reported as an error, so that it is not printed.
+    /// True while [`caught`] reports this thread's panics as errors, so they are not printed.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `work`; a panic becomes its message. Nothing that `work` left half done may be used again.
+/// Calls `work` and returns a panic's message as an error; what `work` left half done is unusable.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET_HOOK: Once = Once::new();
     QUIET_HOOK.call_once(|| {
@@ -32,19 +32,19 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        // An assertion's text runs over several lines.
+        // The message of an assertion spans several lines.
         let text = text.unwrap_or("no reason given").split_whitespace().collect::<Vec<_>>();
         text.join(" ")
     })
 }
 
-/// Locks `mutex`. What it protects has to be whole at every point where a thread can panic: the panic of
-/// one thread is reported where it is joined, not as a second one here.
+/// Locks `mutex` even if it is poisoned. Its data must be consistent wherever a thread can panic.
+/// The panic of a thread is reported where that thread is joined, not as a second panic here.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
 }
 
-/// What a lock protects, as [`lock`] gives it.
+/// Returns the value of a lock result even if the lock is poisoned, as [`lock`] does.
 pub fn unpoisoned<T>(result: LockResult<T>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }

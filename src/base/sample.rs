@@ -1,5 +1,5 @@
-//! Uniform sampling without replacement from a stream whose order does not matter; keys of texts, and the order in
-//! which a seed ranks them.
+//! Samples a stream uniformly without replacement, independent of its order. Also computes keys of
+//! texts, and ranks keys by a seed.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,13 +10,13 @@ use twox_hash::XxHash3_64;
 
 use crate::panics::{lock, unpoisoned};
 
-/// The seed of a hash: xxh3-64 of the `names`, one after another, and of `seed` as 8 bytes, the lowest first.
+/// Returns a hash seed: xxh3-64 of the joined `names` and of `seed` as 8 little-endian bytes.
 pub fn hash_seed(names: &[&str], seed: u64) -> u64 {
     let names = names.iter().map(|name| name.as_bytes());
     XxHash3_64::oneshot(&names.chain([&seed.to_le_bytes()[..]]).collect::<Vec<_>>().concat())
 }
 
-/// Key of a text: that of its words, in lower case, with one space between them.
+/// Returns the key of a text, computed from its lower-case words joined by single spaces.
 pub fn text_key(text: &str) -> u128 {
     let mut normal = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -32,7 +32,7 @@ pub fn text_key(text: &str) -> u128 {
     key_of("text", &[&normal])
 }
 
-/// Key of `parts`; different kinds give different keys.
+/// Returns the key of `parts`; different kinds give different keys.
 pub fn key_of(kind: &str, parts: &[&str]) -> u128 {
     let mut hasher = blake3::Hasher::new();
     for part in [kind].iter().chain(parts) {
@@ -41,19 +41,19 @@ pub fn key_of(kind: &str, parts: &[&str]) -> u128 {
     first_half(hasher.finalize())
 }
 
-/// A random order of keys: one for every seed and purpose.
+/// A random order of keys, determined by a seed and a purpose.
 #[derive(Debug, Clone)]
 pub struct Ranks([u8; 32]);
 
 impl Ranks {
-    /// The order of `purpose` for `seed`.
+    /// Returns the order for `seed` and `purpose`.
     pub fn new(seed: u64, purpose: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&seed.to_le_bytes()).update(purpose.as_bytes());
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// Place of `key` in the order: uniform, and no two keys share one (as far as 128 bits tell).
+    /// Returns the rank of `key`, which is uniform and unique (up to collisions of 128-bit hashes).
     pub fn of(&self, key: u128) -> u128 {
         first_half(blake3::keyed_hash(&self.0, &key.to_le_bytes()))
     }
@@ -65,39 +65,38 @@ fn first_half(hash: blake3::Hash) -> u128 {
     u128::from_le_bytes(half)
 }
 
-/// The `k` items of smallest rank among all that are offered, from any number of threads.
+/// Keeps the `k` items of smallest rank among all items that any number of threads offer.
 ///
-/// With ranks that are a uniform hash of the items, the result is a uniform sample of the distinct
-/// items, whatever the order in which they come. Of items with the same rank the smallest is kept.
-/// Holds `k` items, no more.
+/// If ranks are a uniform hash of the items, the result is a uniform sample of the distinct items,
+/// whatever their order. Among items of equal rank the smallest is kept. Holds at most `k` items.
 #[derive(Debug)]
 pub struct BottomKSample<T> {
     k: usize,
-    /// Upper half of the largest rank kept, once `k` are: most offers end here.
+    /// Upper half of the largest kept rank once `k` items are kept, which rejects most offers.
     limit: AtomicU64,
     kept: Mutex<BTreeMap<u128, T>>,
 }
 
 impl<T: PartialOrd> BottomKSample<T> {
-    /// Keeps at most `k`.
+    /// Returns an empty sample that keeps at most `k` items.
     pub fn new(k: usize) -> Self {
         let limit = AtomicU64::new(if k == 0 { 0 } else { u64::MAX });
         Self { k, limit, kept: Mutex::default() }
     }
 
-    /// Whether an item of this rank may be among the smallest, as far as can be told now.
+    /// Returns false if an item of this rank is certainly not among the smallest.
     pub(crate) fn may_keep(&self, rank: u128) -> bool {
-        // The limit only ever falls, so an old one lets too much through, never too little.
+        // The limit only falls, so a stale value lets too many items through, never too few.
         self.k > 0 && upper_half(rank) <= self.limit.load(Ordering::Relaxed)
     }
 
-    /// Offers the item that `make` gives, which is not called for a rank that is too large.
+    /// Offers the item that `make` returns; `make` is not called if the rank is too large.
     pub fn offer(&self, rank: u128, make: impl FnOnce() -> T) {
         if !self.may_keep(rank) {
             return;
         }
         let item = make();
-        // What another thread's panic left is a map of whole items.
+        // The map holds whole items even if another thread panicked.
         let mut kept = lock(&self.kept);
         match kept.entry(rank) {
             Entry::Occupied(mut entry) => {
@@ -119,7 +118,7 @@ impl<T: PartialOrd> BottomKSample<T> {
         }
     }
 
-    /// What was kept, in the order of ranks.
+    /// Returns the kept items in ascending order of rank.
     pub fn into_items(self) -> Vec<T> {
         let kept = unpoisoned(self.kept.into_inner());
         kept.into_values().collect()
@@ -134,7 +133,6 @@ fn upper_half(rank: u128) -> u64 {
 mod tests {
     use super::*;
 
-    /// A uniform rank for every item and seed.
     fn rank(item: u64, seed: u64) -> u128 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&seed.to_le_bytes()).update(&item.to_le_bytes());
@@ -143,7 +141,6 @@ mod tests {
         u128::from_le_bytes(half)
     }
 
-    /// Which of `items` are kept with `seed`.
     fn sample(items: &[u64], k: usize, seed: u64) -> Vec<u64> {
         let sampler = BottomKSample::new(k);
         for &item in items {
@@ -162,10 +159,9 @@ mod tests {
                 counts[item as usize] += 1;
             }
         }
-        // Drawing k of n without replacement: each count has the variance d p (1 - p), and counts
-        // of one draw are correlated by -1 / (n - 1), so that the sum of squares over
-        // d p (1 - p) n / (n - 1) is chi-square with n - 1 = 49 degrees of freedom. Its 99.99%
-        // quantile is 96.2, its 0.01% quantile 18.7.
+        // Without replacement each count has the variance d p (1 - p), and counts of one draw are
+        // correlated by -1 / (n - 1). So the sum of squares over d p (1 - p) n / (n - 1) is
+        // chi-square with 49 degrees of freedom; its 0.01% and 99.99% quantiles are 18.7 and 96.2.
         let p = k as f64 / items.len() as f64;
         let expected = draws as f64 * p;
         let squares: f64 = counts.iter().map(|&c| (c as f64 - expected).powi(2)).sum();

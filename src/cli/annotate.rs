@@ -1,4 +1,4 @@
-//! `polysift annotate`: documents from standard input to standard output, with what is said of them.
+//! `polysift annotate`: reads documents from standard input and prints them with annotations.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -18,32 +18,32 @@ use polysift::{Error, Result};
 use super::printer;
 use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs, hub, resolve};
 
-/// What messages call the input.
 const STDIN: &str = "standard input";
-/// Most documents that are annotated at once.
+/// Maximum documents per block.
 const BLOCK_DOCUMENTS: usize = 1024;
-/// Most bytes of their lines.
+/// Maximum bytes of the lines of a block.
 const BLOCK_BYTES: usize = 16 << 20;
-/// Lines that are read ahead.
+/// Documents that are read ahead.
 const READ_AHEAD: usize = 64;
-/// How long a block waits for more documents, so that who sends one and waits for the answer gets it.
+/// Time a block waits for more documents: short, for clients that send one and wait for the answer.
 const BLOCK_WAIT: Duration = Duration::from_millis(5);
-/// How often a signal is looked for while no document comes.
+/// Time between checks for a stop while no document arrives.
 const STOP_WAIT: Duration = Duration::from_millis(200);
 
-/// Heads, and how documents come and go.
+/// Arguments of `polysift annotate`.
 #[derive(Debug, Args)]
 #[command(mut_arg("run", |run| run.help(
     "A run: its encoder, heads, thresholds and filters"
 )))]
 pub(crate) struct AnnotateArgs {
-    /// How documents come in
+    /// Format of the input
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Key that is added to each document
+    /// Key under which the annotation is added to each document
     #[arg(long, value_name = "KEY", default_value = "annotation")]
     key: String,
-    /// Load a head, e.g. quality=heads/{lang}.safetensors; may be repeated [default: the heads of --run or --config]
+    /// Load a head, e.g. quality=heads/{lang}.safetensors; may be repeated [default: the heads of
+    /// --run or --config]
     #[arg(long, value_name = "NAME=PATH")]
     head: Vec<String>,
     #[command(flatten)]
@@ -54,19 +54,17 @@ pub(crate) struct AnnotateArgs {
     encoder: EncoderArgs,
 }
 
-/// How documents come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Format {
-    /// `json` where the input begins with `{`, else `text`
+    /// `json` if the input begins with `{`, otherwise `text`
     #[default]
     Auto,
     /// A JSON object on each line
     Json,
-    /// All of the input is one text
+    /// The whole input is one text
     Text,
 }
 
-/// What the thread that reads sends.
 type Sent = Result<Result<StreamDocument, Reject>>;
 
 /// Annotates documents until the input ends.
@@ -113,7 +111,7 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     Blocks { documents, stop }.annotate(&annotator, &args.key)
 }
 
-/// Starts to read the input, in a thread that ends with it or with the program.
+/// Starts a thread that reads the input; the thread ends with the input or with the program.
 fn read(
     args: &AnnotateArgs,
     config: &RunConfig,
@@ -143,7 +141,7 @@ fn read(
             Error::config("--language", "is missing; there are heads for several languages")
         })?;
         if !text.trim().is_empty() {
-            // There is room for it.
+            // The channel has room for it.
             let _ = send.send(Ok(Ok(StreamDocument::of_text(text, language))));
         }
         return Ok(documents);
@@ -162,7 +160,7 @@ fn read(
     Ok(documents)
 }
 
-/// All of `input` as one text of at most `max_bytes`.
+/// Reads all of `input` as one text of at most `max_bytes`.
 fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
     let path = Path::new(STDIN);
     let mut bytes = Vec::new();
@@ -178,7 +176,7 @@ fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
     })
 }
 
-/// The documents as they are annotated: as many at once as have come.
+/// Groups the documents that have arrived into blocks.
 struct Blocks<'a> {
     documents: Receiver<Sent>,
     stop: &'a Stop,
@@ -219,7 +217,7 @@ impl Blocks<'_> {
         })
     }
 
-    /// What has come; `None` at the end of the input.
+    /// Returns the documents that have arrived; `None` at the end of the input.
     fn next(&self) -> Result<Option<Vec<Result<StreamDocument, Reject>>>> {
         let (mut block, mut bytes) = (Vec::new(), 0);
         while block.len() < BLOCK_DOCUMENTS && bytes < BLOCK_BYTES {
@@ -238,7 +236,7 @@ impl Blocks<'_> {
     }
 }
 
-/// The line of `document` with `annotation` under `key`, all else as it came; or why it cannot be added.
+/// Returns the line of `document` with `annotation` added under `key`, or why it cannot be added.
 fn with_key(
     document: &StreamDocument,
     key: &str,

@@ -1,4 +1,4 @@
-//! `polysift card`: its arguments.
+//! `polysift card`: prints the dataset card of a run's export.
 
 use std::path::PathBuf;
 
@@ -12,27 +12,27 @@ use polysift::stage::export::{card_facts, render_card};
 use super::printer;
 use super::settings::{BaseArgs, SettingsArgs, resolve};
 
-/// Of which run, and what it does not know itself.
+/// Arguments of `polysift card`.
 #[derive(Debug, Args)]
 pub(crate) struct CardArgs {
     /// The run directory
     pub(crate) run: PathBuf,
-    /// Settings file whose table [card] is taken [default: the run's own settings]
+    /// Settings file that has the table [card] [default: the run's own settings]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Set a key of [card], e.g. --set card.license=odc-by
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Template in place of the built-in one [card.template]
+    /// Template that replaces the built-in one [card.template]
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
-    /// Print JSON: what the template is given
+    /// Print the facts that the template receives, as JSON
     #[arg(long)]
     json: bool,
 }
 
 impl CardArgs {
-    /// Prints the card of the export of the run.
+    /// Prints the card of the run's export.
     pub(crate) fn print(&self, context: Context<'_>) -> Result<()> {
         let Self { run, config, set, template, json } = self;
         let (config, run, set) = (config.clone(), Some(run.clone()), set.clone());

@@ -1,4 +1,4 @@
-//! `polysift dataset`: labelled samples from published sources.
+//! `polysift dataset`: builds labelled samples from published sources.
 
 use std::path::Path;
 
@@ -21,11 +21,11 @@ pub(crate) enum DatasetCommand {
     Mkc(MkcRequest),
     /// Build balanced samples of toxic and other texts
     Toxicity(ToxicityRequest),
-    /// Make an index of benchmark items, for filters of `kind = "decontamination"`
+    /// Build an index of benchmark items for filters of `kind = "decontamination"`
     Benchmarks(BenchmarksRequest),
 }
 
-/// Builds a dataset and prints what it was made of.
+/// Builds a dataset and prints its counts.
 pub(crate) fn run(
     command: &DatasetCommand,
     stop: &Stop,
@@ -51,7 +51,6 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// A table of the tasks of an index.
 fn print_tasks(tasks: &[TaskCounts], out: &Path) {
     let titles = ["task", "items", "not covered", "n-grams", "subtracted"];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];
@@ -64,7 +63,6 @@ fn print_tasks(tasks: &[TaskCounts], out: &Path) {
     line(&format!("\nindex: {}", out.display()));
 }
 
-/// A table of the sources and one of the files.
 fn print(cards: &[DatasetCard], out: &Path) {
     let mut sources =
         vec![["language", "source", "rows", "kept", "dropped"].map(str::to_owned).to_vec()];

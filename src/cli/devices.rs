@@ -1,4 +1,4 @@
-//! `polysift devices`: the GPUs of this machine, and what `--device auto` would take of them.
+//! `polysift devices`: lists the GPUs of this machine and what `--device auto` chooses.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,9 @@ use polysift::encoder::{Gpu, Placement, gpus, usable};
 
 use super::printer;
 
-/// Bytes of a GiB.
 const GIB: f64 = 1_073_741_824.0;
 
-/// Prints every GPU, whether it can be used or not.
+/// Prints every GPU, usable or not.
 pub(crate) fn devices(as_json: bool) {
     let found = gpus();
     let usable = found.as_ref().map_err(Clone::clone).and_then(|gpus| usable(gpus));
@@ -31,7 +30,7 @@ pub(crate) fn devices(as_json: bool) {
         let titles = ["device", "name", "capability", "free", "memory", "usable"];
         printer::titled_table(titles, gpus.iter().map(row));
     }
-    // The table says why a GPU cannot be used.
+    // If there are GPUs, the table says why one cannot be used.
     if let Some(problem) = problem.filter(|_| gpus.is_empty()) {
         printer::line(&format!("no GPU can be used: {problem}"));
     }

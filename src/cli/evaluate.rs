@@ -1,4 +1,4 @@
-//! `polysift evaluate`: its arguments, what they mean, and the tables that it prints.
+//! `polysift evaluate`: its arguments and the tables that it prints.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,33 +24,33 @@ use polysift::{Error, Result};
 use super::printer::{line, show, titled_table};
 use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs, hub, resolve};
 
-/// Retention that heads are judged by where nothing else is asked for.
+/// Default retention rate at which heads are evaluated.
 const RETENTION: &str = "0.1";
-/// Column of the source, taken where there is one.
+/// Default column of the source, used if present.
 const SOURCE: &str = "source";
-/// Column of the probability with which a text was drawn, taken where there is one.
+/// Column of the inclusion probability of a sampled text, used if present.
 const INCLUSION_PROBABILITY: &str = "inclusion_probability";
 
-/// Heads, texts, rules.
+/// Arguments of `polysift evaluate`.
 #[derive(Debug, Args)]
 #[command(mut_arg("run", |run| run.help(
     "A run: its heads, encoder and thresholds; without --data its stored scores are compared"
 )))]
 pub(crate) struct EvaluateArgs {
-    /// Head files, {lang} stands for the language code; NAME=PATH names one. Without any, the heads
-    /// of --run or --config
+    /// Head files; {lang} stands for the language code, NAME=PATH names a head [default: the heads
+    /// of --run or --config]
     #[arg(value_name = "HEAD")]
     heads: Vec<String>,
-    /// Only this head of --run or --config, which the labels are of; several times for several
+    /// Evaluate only this head of --run or --config, the one that the labels are for; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "heads")]
     head: Vec<String>,
     /// Labelled texts: files, directories or globs; {lang} stands for the language code
     #[arg(long, value_name = "FILES", num_args = 1.., help_heading = "Texts")]
     data: Vec<String>,
-    /// Column of the label: a class or a grade; of several columns of grades the mean counts
+    /// Column with the label, a class or a grade; several columns of grades are averaged
     #[arg(long, value_name = "COLUMN", default_value = "label", help_heading = "Texts")]
     label_column: Vec<String>,
-    /// Of grades: what lies above is positive [default: 0.5, 1.5 and so on, between whole grades]
+    /// Grades above this value are positive [default: halfway between whole grades: 0.5, 1.5, ...]
     #[arg(
         long,
         value_name = "GRADES",
@@ -59,14 +59,14 @@ pub(crate) struct EvaluateArgs {
         help_heading = "Texts"
     )]
     cut: Vec<f64>,
-    /// Column of the weights of texts that were drawn from the documents of --run [default: 1 divided by
-    /// `inclusion_probability` where there is such a column]
+    /// Column with the weights of texts that were sampled from the documents of --run [default: 1
+    /// divided by the column `inclusion_probability`, if there is one]
     #[arg(long, value_name = "COLUMN", requires = "run", help_heading = "Texts")]
     weight_column: Option<String>,
-    /// Column of the source [default: `source` where there is one]
+    /// Column with the source of a text [default: `source`, if there is one]
     #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
     source_column: Option<String>,
-    /// Column of the language
+    /// Column with the language
     #[arg(long, value_name = "COLUMN", conflicts_with = "language", help_heading = "Texts")]
     language_column: Option<String>,
     #[command(flatten)]
@@ -77,17 +77,17 @@ pub(crate) struct EvaluateArgs {
     #[command(flatten)]
     encoder: EncoderArgs,
 
-    /// Judge by a fixed score, of one head or of all
+    /// Evaluate at a fixed score threshold, for one head or for all
     #[arg(long, value_name = "[NAME=]SCORE", allow_hyphen_values = true, help_heading = "Rules")]
     threshold: Vec<String>,
-    /// Judge by keeping these shares of the texts of each language, best first [default where no
-    /// rule and no run is named: 0.1]
+    /// Evaluate at these retention rates: the best share of the texts of each language is kept
+    /// [default without any rule and without --run: 0.1]
     #[arg(long, value_name = "[NAME=]RATES", help_heading = "Rules")]
     retention: Vec<String>,
-    /// Judge by removing these shares, worst first
+    /// Evaluate at these removal rates: the worst share of the texts is removed
     #[arg(long, value_name = "[NAME=]RATES", help_heading = "Rules")]
     removal: Vec<String>,
-    /// Rates at which it is estimated what a selection of --run would hold, where the texts have weights
+    /// Rates for which the content of a selection of --run is estimated, if the texts have weights
     #[arg(
         long,
         value_name = "RATES",
@@ -96,10 +96,10 @@ pub(crate) struct EvaluateArgs {
         help_heading = "Rules"
     )]
     rates: Vec<Rate>,
-    /// Share of the documents that is the top of a head, for the overlap of two
+    /// Top-k share of the documents that is compared in the overlap of two heads
     #[arg(long, value_name = "RATE", default_value = "0.1", help_heading = "Rules")]
     top: Rate,
-    /// Documents of a language that a run's heads are compared on, at most
+    /// Maximum documents per language on which the heads of a run are compared
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SAMPLE, help_heading = "Rules")]
     sample: usize,
 
@@ -111,7 +111,7 @@ pub(crate) struct EvaluateArgs {
     out: Option<PathBuf>,
 }
 
-/// Evaluates heads on labelled texts, or compares those of a run.
+/// Evaluates heads on labelled texts, or compares the heads of a run.
 pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {
     if args.data.is_empty() && args.base.run.is_none() {
         return Err(Error::config("--data", "is missing; or name a run (`--run DIR`)"));
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         let agreement = evaluate_run(context, args.top, args.sample)?;
         return put_out(args, &Report { agreement, ..Report::default() });
     }
-    // A column of the settings is one of the corpus.
+    // A language column in the settings is a column of the corpus, not of the labelled texts.
     if args.language_column.is_some()
         || matches!(config.input.language, LanguageSource::Column { .. })
     {
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
     put_out(args, &report)
 }
 
-/// Writes the JSON where that is asked for, and prints the report.
+/// Prints the report, and writes its JSON if a file is named.
 fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
     if let Some(path) = &args.out {
         write_json(path, report)?;
@@ -189,7 +189,7 @@ fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Prints the report in tables; sources only where the texts are of one language.
+/// Prints the report as tables; sources are shown only if all texts have one language.
 fn print_report(report: &Report) {
     if report.texts > 0 {
         let SkippedRows { without_text, without_label } = report.skipped;
@@ -217,12 +217,12 @@ fn print_report(report: &Report) {
     }
 }
 
-/// Prints rows under a title and the names of their fields; nothing without rows.
+/// Prints rows as a table under `title` and the field names; prints nothing without rows.
 fn section<T: Serialize>(title: &str, rows: impl Iterator<Item = T>) {
     let objects: Vec<_> = rows
         .filter_map(|row| match serde_json::to_value(row) {
             Ok(Value::Object(mut fields)) => {
-                fields.retain(|_, value| !value.is_array()); // tables of their own, in the JSON alone
+                fields.retain(|_, value| !value.is_array()); // tables of their own, in the JSON only
                 Some(fields)
             }
             _ => None,
@@ -234,7 +234,7 @@ fn section<T: Serialize>(title: &str, rows: impl Iterator<Item = T>) {
     titled_table(names, objects.iter().map(|fields| fields.values().map(cell).collect()));
 }
 
-/// A fraction to four digits; `-` for what is not defined.
+/// Formats a value: fractions with four digits, `-` for an undefined value.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -246,7 +246,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// The heads by name, in the order in which they were typed.
+/// Returns the names and paths of the heads, in the order of the arguments.
 fn named_heads(typed: &[String]) -> Result<Vec<(String, String)>> {
     let mut heads: Vec<(String, String)> = Vec::new();
     for text in typed {
@@ -263,8 +263,8 @@ fn named_heads(typed: &[String]) -> Result<Vec<(String, String)>> {
     Ok(heads)
 }
 
-/// Name of the head in a file: that of the file; but of its folder where files are named by language,
-/// as in `heads/quality/fra_Latn.safetensors`.
+/// Returns the name of the head in a file: the file's name, or its folder's if files are named by
+/// language, as in `heads/quality/fra_Latn.safetensors`.
 fn name_of(path: &Path) -> String {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
@@ -276,11 +276,11 @@ fn name_of(path: &Path) -> String {
     };
     let folder = text(path.parent().and_then(Path::file_name));
     let name = if is_language && !folder.is_empty() { folder } else { stem };
-    // Names become keys of settings and of reports.
+    // Names become keys of settings and reports.
     name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-', "_")
 }
 
-/// The heads to evaluate: those that were typed, else those of the settings that `--head` names, else all.
+/// Returns the heads to evaluate: those given as arguments, else those of `--head`, else all.
 fn chosen_heads(
     args: &EvaluateArgs,
     typed: &[(String, String)],
@@ -317,7 +317,7 @@ fn files(patterns: &[String]) -> Result<Vec<InputFile>> {
     Ok(files)
 }
 
-/// The rules of the flags; where there are none, and no run brings its own, a retention.
+/// Returns the rules of the flags; without flags and without a run, the default retention.
 fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Vec<DecisionRule>> {
     let rates = |flag: &str, text: &str| -> Result<Vec<Rate>> {
         let rate = |rate: &str| rate.parse().map_err(|reason: String| Error::config(flag, reason));
@@ -349,7 +349,7 @@ fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Ve
     Ok(rules)
 }
 
-/// `NAME=VALUE` of a head there is, or a value for all heads.
+/// Splits `NAME=VALUE` for an existing head; a value without a name is for all heads.
 fn of_head<'a>(
     flag: &str,
     text: &'a str,
@@ -367,7 +367,7 @@ fn no_such_head(flag: &str, name: &str, heads: &BTreeMap<String, HeadConfig>) ->
     Error::config(flag, format!("there is no head `{name}`; the heads are {}", known.join(", ")))
 }
 
-/// A column of sources that was asked for by name has to be there.
+/// Checks that a source column given by name exists.
 fn check_sources(args: &EvaluateArgs, report: &Report) -> Result<()> {
     let has_sources = report.measures.iter().any(|row| row.group.texts.starts_with("source"));
     match &args.source_column {

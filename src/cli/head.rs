@@ -1,4 +1,4 @@
-//! `polysift head`: heads from other software, and for it.
+//! `polysift head`: imports heads from other software and exports heads for it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,23 @@ use polysift::{Error, Result};
 use super::printer;
 use super::settings::hub;
 
-/// What is done with heads.
+/// Subcommands of `polysift head`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HeadCommand {
-    /// Turn published heads (PyTorch .pt, .pth and .ckpt, safetensors, models for classification) into head files with a card
+    /// Convert published heads (PyTorch .pt, .pth and .ckpt, safetensors, models for
+    /// classification) into head files with a card
     Import(ImportArgs),
-    /// Write the tensors of a head as a state dict for PyTorch
+    /// Write the tensors of a head as a PyTorch state dict
     Export(ExportArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// Files (.pt, .pth, .ckpt, .safetensors), directories of them, and models for sequence classification
-    /// (directories with a config.json, hub ids)
+    /// Files (.pt, .pth, .ckpt, .safetensors), directories of them, and models for sequence
+    /// classification (directories with a config.json, hub ids)
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// A .safetensors file for one head, else a directory that gets {lang}.safetensors of each
+    /// A .safetensors file for one head, or a directory that receives {lang}.safetensors of each
     #[arg(long, value_name = "FILE|DIR")]
     out: PathBuf,
     #[command(flatten)]
@@ -35,17 +36,16 @@ pub(crate) struct ImportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// The head, of polysift or of others
+    /// The head, of polysift or of other software
     head: PathBuf,
     /// File to write, .pt or .pth
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Names of the tensors
+    /// Naming scheme of the tensors
     #[arg(long, value_enum, default_value = "classifier")]
     keys: Keys,
 }
 
-/// Runs `command`.
 pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
     match command {
         HeadCommand::Import(args) => import_heads(args, quiet),
@@ -53,7 +53,7 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
     }
 }
 
-/// Imports all files, then writes all heads: one bad file leaves nothing behind.
+/// Imports all files, then writes all heads, so that one bad file leaves nothing behind.
 fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
     let (files, hub) = (head_files(&args.files)?, hub(false));
     let one_file = args.out.extension().is_some_and(|e| e == "safetensors");
@@ -84,7 +84,7 @@ fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// The files that `paths` name, those of a directory in the order of their names.
+/// Returns the files that `paths` name; files of a directory are sorted by name.
 fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -110,7 +110,7 @@ fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Where in the directory `out` the head that was read from `file` goes.
+/// Returns the path in the directory `out` for the head that was read from `file`.
 fn path_in(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
     let language = head.card().language.as_deref().ok_or_else(|| {
         let reason = format!("{}: its name has no language", file.display());

@@ -1,4 +1,4 @@
-//! The options of every command; log lines on stderr, text or JSON, where `RUST_LOG` overrides the flags; and the trace.
+//! Global options, log lines on stderr (`RUST_LOG` overrides the flags) and the trace.
 
 use std::path::PathBuf;
 
@@ -12,12 +12,12 @@ use tracing_subscriber::{EnvFilter, Layer};
 use super::trace::{Trace, TraceEnd};
 use crate::RAYON_THREADS;
 
-/// Form of the log lines.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct GlobalArgs {
     /// Log more (-v: a line per shard, -vv: debugging)
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,
-    /// Form of log lines and progress
+    /// Format of log lines and progress
     #[arg(
         long,
         global = true,
@@ -38,20 +38,19 @@ pub(crate) struct GlobalArgs {
         help_heading = "Global options"
     )]
     pub(crate) log_format: LogFormat,
-    /// Write what every thread did and when to FILE, for Perfetto or chrome://tracing
+    /// Write a timeline of all threads to FILE, for Perfetto or chrome://tracing
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub(crate) trace_out: Option<PathBuf>,
-    /// Worker threads, at most 4096 [default: all cores]
+    /// Number of worker threads, at most 4096 [default: all cores]
     #[arg(long, global = true, env = "POLYSIFT_THREADS", help_heading = "Global options")]
     threads: Option<usize>,
 }
 
-/// Most worker threads.
 const MAX_THREADS: usize = 4096;
 
 impl GlobalArgs {
-    /// Checks how many worker threads are asked for, here or in rayon's variable, and starts those of `--threads`;
-    /// rayon starts its own when it needs them.
+    /// Checks the number of worker threads, of `--threads` or rayon's variable, and starts the pool
+    /// of `--threads`; without the flag rayon starts its own threads when it needs them.
     pub(crate) fn start_threads(&self) -> Result<()> {
         let own = self.threads.map(|threads| ("--threads", threads));
         let of_rayon = std::env::var(RAYON_THREADS).ok().and_then(|number| number.parse().ok());
@@ -71,8 +70,7 @@ impl GlobalArgs {
     }
 }
 
-/// Installs the subscriber for the whole process. Where a trace is asked for, it ends with what is
-/// returned.
+/// Installs the subscriber for the process. The trace ends when the returned value is dropped.
 pub(crate) fn install(args: &GlobalArgs) -> Result<Option<TraceEnd>> {
     let level = match (args.quiet, args.verbose) {
         (true, _) => "error",
@@ -91,7 +89,7 @@ pub(crate) fn install(args: &GlobalArgs) -> Result<Option<TraceEnd>> {
     let trace = args.trace_out.as_deref().map(Trace::create).transpose()?;
     let ours = Targets::new().with_target("polysift", LevelFilter::TRACE);
     let end = trace.as_ref().map(Trace::end);
-    // A second installation can only happen in tests of the same process; the first one stays.
+    // A second installation happens only in tests that share a process; the first one stays.
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(filter))
         .with(trace.map(|trace| trace.with_filter(ours)))

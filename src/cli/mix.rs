@@ -1,4 +1,4 @@
-//! `polysift mix`: its arguments, and the table that it prints.
+//! `polysift mix`: its arguments and the table that it prints.
 
 use std::path::PathBuf;
 
@@ -14,23 +14,23 @@ use super::printer::{line, show, titled_table};
 use super::progress::Display;
 use super::settings::hub;
 
-/// What to mix, and where it goes.
+/// Arguments of `polysift mix`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct MixArgs {
-    /// Settings of the mixture
+    /// Settings file of the mixture
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// Folder of the mixture
+    /// Folder that the mixture is written to
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Count tokens and print what would be drawn; write no mixture
     #[arg(long)]
     dry_run: bool,
-    /// Remove a mixture with other settings or inputs that is in the folder
+    /// Replace a mixture in the folder that was made with other settings or inputs
     #[arg(long)]
     redo: bool,
-    /// Take the tokenizer from the cache of the hub only
+    /// Use only the hub's local cache for the tokenizer, never download
     #[arg(long)]
     offline: bool,
     /// Print JSON
@@ -38,7 +38,7 @@ pub(crate) struct MixArgs {
     json: bool,
 }
 
-/// Mixes, and says what is in it.
+/// Makes the mixture and prints its counts.
 pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display, quiet: bool) -> Result<()> {
     let path = &args.config;
     let text = read_text(path)?;

@@ -1,4 +1,4 @@
-//! The command line: parse, resolve, call a stage, print what came of it.
+//! The command line: parses arguments, resolves settings, calls a stage and prints the result.
 
 mod annotate;
 mod card;
@@ -52,18 +52,18 @@ use sample::SampleArgs;
 use settings::{BaseArgs, Resolved, SettingsArgs, hub, resolve, settings_of, stage_names};
 use slurm::SlurmCommand;
 
-/// Version with the commit it was built from.
+/// Version and the commit that the program was built from.
 pub(crate) const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLYSIFT_COMMIT"), ")");
 
-/// Picks the best pretraining text, in every language, at web scale.
+/// Selects the best pretraining text, in every language, at web scale.
 ///
-/// The job: embed every document with a multilingual encoder, train small heads from labelled
-/// samples, score the stored embeddings, find exact thresholds per language, and export the
-/// selected documents with all their columns, the scores and the embeddings.
+/// A run embeds every document with a multilingual encoder, trains small heads on labelled samples,
+/// scores the stored embeddings, finds exact thresholds per language, and exports the selected
+/// documents with all their columns, the scores and the embeddings.
 ///
-/// Settings come from a TOML file (-c), from the flags, or both; flags win. Every stage writes
-/// into a run directory (--run) and goes on there when it was interrupted.
+/// Settings come from a TOML file (-c), from flags, or from both; flags win. Every stage writes
+/// into a run directory (--run) and continues there after an interruption.
 #[derive(Debug, Parser)]
 #[command(name = "polysift", version = VERSION, max_term_width = 100, propagate_version = true)]
 pub(crate) struct Cli {
@@ -75,7 +75,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run all stages: embed, train, score, cascade, filter and refine where asked for, threshold, export
+    /// Run embed, train, score, threshold and export; cascade, filter and refine if configured
     Run {
         #[command(flatten)]
         settings: Box<SettingsArgs>,
@@ -83,7 +83,7 @@ pub(crate) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Freeze the list of shards for all commands to come, and estimate time and disk
+    /// Freeze the list of shards that all later commands use, and estimate time and disk
     #[command(mut_arg("redo", |redo| redo.num_args(0..=1).default_missing_value("embed").help(
         "Discard the plan and all outputs, then plan again from the files that are there now"
     )))]
@@ -97,9 +97,9 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Turn text into embeddings, stored in the run directory; with --head also into scores
+    /// Embed documents into the run directory; with --head also score them
     Embed(#[command(flatten)] Box<SettingsArgs>),
-    /// Score every document with the first pass of a cascade, which a pilot teaches what the full run would keep
+    /// Pre-filter: score all documents with a cheap first pass trained on a pilot sample
     Cascade(#[command(flatten)] Box<SettingsArgs>),
     /// Train the heads that have labelled samples
     Train(#[command(flatten)] Box<SettingsArgs>),
@@ -107,13 +107,13 @@ pub(crate) enum Command {
     Score(#[command(flatten)] Box<SettingsArgs>),
     /// Find the documents that filters remove or flag (never runs the encoder)
     Filter(#[command(flatten)] Box<SettingsArgs>),
-    /// Score the documents near the thresholds again in f32 (of fp8 in bf16), so that the selection is that of f32
+    /// Rescore documents near the thresholds in f32 (fp8: bf16), to get the selection of that type
     Refine(#[command(flatten)] Box<SettingsArgs>),
     /// Find the exact thresholds of every language from the stored scores
     Threshold(#[command(flatten)] Box<SettingsArgs>),
-    /// Write the selected documents with scores and embeddings
+    /// Write the selected documents with their scores and embeddings
     Export(#[command(flatten)] Box<SettingsArgs>),
-    /// Show how far a run is
+    /// Show the progress of a run
     Status {
         /// The run directory
         run: PathBuf,
@@ -121,9 +121,9 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print which tasks of a stage have something left to do, as the array expression of a scheduler
+    /// Print the tasks of a stage that have work left, as an array expression for a scheduler
     Retry(RetryArgs),
-    /// Check a run: outputs present, digests right, counts adding up, thresholds recomputed
+    /// Check a run: outputs exist, digests match, counts add up, recomputed thresholds agree
     Verify {
         /// The run directory
         run: PathBuf,
@@ -133,48 +133,48 @@ pub(crate) enum Command {
     },
     /// Describe data files, heads or runs: schema, counts, score quantiles
     Inspect {
-        /// Parquet or JSON lines files, directories of them, heads (.safetensors, .pt, .pth, a fastText
-        /// .bin or .ftz), run directories
+        /// Parquet or JSON lines files, directories of them, heads (.safetensors, .pt, .pth, a
+        /// fastText .bin or .ftz), run directories
         #[arg(required = true)]
         paths: Vec<PathBuf>,
-        /// Print so many rows of data files instead: the first of all files
+        /// Print the first N rows of all data files together instead of descriptions
         #[arg(long, value_name = "N")]
         rows: Option<usize>,
         /// Print the rows with the highest values of a column, such as a score [default rows: 10]
         #[arg(long, value_name = "COLUMN")]
         sort_by: Option<String>,
-        /// Print those with the lowest values
+        /// Print the rows with the lowest values instead
         #[arg(long, requires = "sort_by")]
         ascending: bool,
-        /// Print JSON: an object, or with several files an object a line, the last with their total
+        /// Print JSON: one object; for several files one object per line, the last with the totals
         #[arg(long)]
         json: bool,
     },
-    /// Measure heads on labelled texts, or compare the heads of a run on its stored scores
+    /// Evaluate heads on labelled texts, or compare the heads of a run by its stored scores
     Evaluate(#[command(flatten)] Box<EvaluateArgs>),
-    /// Read documents from standard input and print them with scores, cuts and verdicts
+    /// Read documents from standard input and print them with scores, thresholds and verdicts
     Annotate(#[command(flatten)] Box<AnnotateArgs>),
-    /// Choose documents of a run to annotate, with the probability with which each was drawn
+    /// Sample documents of a run for annotation, each with its inclusion probability
     Sample(#[command(flatten)] Box<SampleArgs>),
     /// Mix sources by tokens or epochs into one shuffled corpus
     Mix(#[command(flatten)] Box<MixArgs>),
-    /// Write what a run selected and dropped: a page to look at, and its data as JSON
+    /// Write a report of what a run selected and dropped: an HTML page and its data as JSON
     Report(#[command(flatten)] Box<ReportArgs>),
-    /// Print the card of the data set that a run exported, for a hub
+    /// Print the dataset card of a run's export, for a hub
     Card(#[command(flatten)] Box<CardArgs>),
-    /// Import heads that others have published, export heads for other programs
+    /// Import heads from other software, export heads for other software
     #[command(subcommand)]
     Head(HeadCommand),
-    /// Look up what robots.txt files say
+    /// Look up which agents robots.txt files block
     #[command(subcommand)]
     Robots(RobotsCommand),
-    /// List the GPUs of this machine and what `--device auto` would take
+    /// List the GPUs of this machine and what `--device auto` chooses
     Devices {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// List encoders to choose from: licence, size, speed, the heads that fit, a command for each
+    /// List recommended encoders: licence, size, speed, the heads that fit, a command for each
     Models {
         /// Print JSON
         #[arg(long)]
@@ -195,17 +195,17 @@ pub(crate) enum Command {
     },
     /// Write the man pages of all commands into a folder
     Man {
-        /// The folder, such as ~/.local/share/man/man1; it is made if it is not there
+        /// The folder, such as ~/.local/share/man/man1; it is created if it does not exist
         folder: PathBuf,
     },
 }
 
-/// Rows that `inspect --sort-by` shows.
+/// Default number of rows that `inspect --sort-by` shows.
 const DEFAULT_ROWS: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RobotsCommand {
-    /// Print what the sources of a filter of robots.txt files say of URLs, and the lines that decide
+    /// Print for each URL which agents a robots.txt filter blocks, and the lines that decide
     Check {
         /// The URLs
         #[arg(required = true)]
@@ -213,7 +213,7 @@ pub(crate) enum RobotsCommand {
         /// Settings file
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
-        /// Name of the filter [default: all of them]
+        /// Name of the filter [default: all robots.txt filters]
         #[arg(long, value_name = "NAME")]
         filter: Option<String>,
         /// Print JSON
@@ -229,15 +229,15 @@ pub(crate) struct RetryArgs {
     /// The stage [default: the first that is not done]
     #[arg(long, value_parser = stage_names())]
     pub(crate) stage: Option<Stage>,
-    /// Number of tasks that the next attempt is made with [default: one for every shard]
+    /// Number of tasks of the next attempt [default: one per shard]
     #[arg(long, value_name = "N", env = "POLYSIFT_NUM_TASKS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) num_tasks: Option<u32>,
-    /// Print JSON: the stage, the number of items left, the tasks
+    /// Print JSON: the stage, the number of units of work left, the tasks
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Runs the command of the process's arguments.
+/// Parses the process's arguments and runs the command.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let mut cli = Cli::parse();
     if let Command::Refine(settings) = &mut cli.command {
@@ -300,7 +300,6 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What all commands share.
 struct CommandContext<'a> {
     stop: &'a Stop,
     display: &'a Display,
@@ -315,14 +314,14 @@ impl CommandContext<'_> {
         let opened = RunDir::open(&root).ok();
         let task = args.task.resolve(opened.as_ref())?;
         let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
-        // Before a directory is made, and hours go by, for nothing.
+        // An error here comes before a directory is created and before hours of work.
         if embeds {
             check_input(&config, &root)?;
         }
         let is_kept = |run: &RunDir| run.has_plan() && redo != Some(Stage::Embed);
         let planned = opened.filter(is_kept);
         let plan = match &planned {
-            // One of many tasks does not look for files; hundreds of them would.
+            // A single task does not list the input files; with hundreds of tasks, hundreds would.
             Some(run) => Some(stage::plan::frozen(run, &config, embeds && task.is_none())?),
             None => embeds.then(|| stage::plan::plan(&config)).transpose()?,
         };
@@ -345,7 +344,7 @@ impl CommandContext<'_> {
             let run = RunDir::open(&root).ok().filter(|_| redo.is_none());
             stage::inputs::check_inputs(&config, plan, run.as_ref(), &hub, self.stop)?;
         }
-        // Only these can begin a run; the others need one.
+        // Only these stages can begin a run; the others need an existing one.
         let begins = embeds || stages.contains(&Stage::Train);
         let run = if begins { RunDir::create(&root)? } else { RunDir::open(&root)? };
         let worker = Worker::join(&run, self.stop)?;
@@ -384,7 +383,7 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    /// Freezes the plan, unless only asked what it would be, and prints what it costs.
+    /// Freezes the plan unless this is a dry run, and prints the estimates.
     fn plan(&self, args: &SettingsArgs, dry_run: bool, json: bool) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
         run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;
@@ -393,7 +392,7 @@ impl CommandContext<'_> {
         stage::inputs::check_ids(&config, &plan)?;
         stage::inputs::warn_of_settings(&config, &plan);
         stage::export::check_columns(&config, &plan.shards)?;
-        // What is trained again needs its samples again.
+        // After `--redo` the heads are trained again, which needs their samples.
         let root = run_dir.as_deref().filter(|_| args.redo.is_none());
         let run = root.and_then(|root| RunDir::open(root).ok());
         let heads = stage::inputs::check_inputs(&config, &plan, run.as_ref(), &hub, self.stop)?;
@@ -433,7 +432,7 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    /// Opens a run directory with its own settings.
+    /// Opens the run directory `root` with the settings stored in it and calls `work`.
     fn with_run<T>(&self, root: &Path, work: impl FnOnce(Context<'_>) -> Result<T>) -> Result<T> {
         let run = RunDir::open(root)?;
         let config = settings_of(root)?;
@@ -448,7 +447,6 @@ impl CommandContext<'_> {
         })
     }
 
-    /// Prints the tasks that have something left to do, as an array expression.
     fn retry(&self, args: &RetryArgs) -> Result<()> {
         let left = self.with_run(&args.run, |context| {
             stage::status::unfinished(context, args.stage, args.num_tasks)
@@ -559,7 +557,7 @@ fn run_stage(context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<
     }
 }
 
-/// `stages` as they are done: heads are trained first where that needs nothing of the corpus, and for a cascade.
+/// Orders `stages`: heads are trained first with a cascade, or if they need nothing of the corpus.
 fn in_order(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Result<Vec<Stage>> {
     if context.config.cascade.is_some() && stages.len() > 1 {
         if context.redo == Some(Stage::Embed) {
@@ -585,7 +583,7 @@ fn in_order(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Resu
     Ok(stages)
 }
 
-/// Checks that something says what the input is: the settings, or a run that was begun.
+/// Checks that the input is known, from the settings or from an existing run.
 fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
     if root.exists() || !config.input.files.is_empty() {
         return Ok(());
@@ -602,7 +600,7 @@ fn no_run_directory() -> Error {
     Error::config("--run", "no run directory is named (`--run DIR` or `run_dir` in the file)")
 }
 
-/// The stage to do again; it has to be one of those that the command runs.
+/// Returns the stage of `--redo`, which must be one of the stages that the command runs.
 fn redo(args: &SettingsArgs, stages: &[Stage]) -> Result<Option<Stage>> {
     if let Some(stage) = args.redo.filter(|stage| !stages.contains(stage)) {
         let name = stage.name();

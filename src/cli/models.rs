@@ -1,11 +1,10 @@
-//! `polysift models`: encoders that people select data with, from `models/encoders.toml`.
+//! `polysift models`: lists recommended encoders, from `models/encoders.toml`.
 
 use serde::{Deserialize, Serialize};
 
 use super::printer;
 use polysift::{Error, Result};
 
-/// The table inside the binary.
 const TABLE: &str = include_str!("../../models/encoders.toml");
 
 #[derive(Deserialize, Serialize)]
@@ -16,24 +15,24 @@ struct Table {
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
-    /// What `--model` takes.
+    /// Value of `--model`.
     name: String,
     licence: String,
     languages: String,
-    /// Of weights and tokenizer.
+    /// Size of weights and tokenizer.
     megabytes: u64,
-    /// Of 512 tokens, on two cores in f32, measured.
+    /// Measured for documents of 512 tokens on two cores in f32.
     cpu_documents_per_sec: f64,
-    /// Of 512 tokens, reckoned for an H200.
+    /// Estimated for documents of 512 tokens on an H200.
     gpu_documents_per_sec: u64,
-    /// Mean area under the ROC curve of a linear head, where it was measured.
+    /// Mean area under the ROC curve of a linear head, if it was measured.
     auc: Option<f64>,
-    /// Published heads for its embeddings.
+    /// Published heads for the embeddings of this encoder.
     heads: String,
     command: String,
 }
 
-/// Prints the table, and below it the heads and the command of each.
+/// Prints the table, and below it the heads and the command of each encoder.
 pub(crate) fn models(as_json: bool) -> Result<()> {
     let table: Table =
         toml::from_str(TABLE).map_err(|e| Error::config("models/encoders.toml", e.to_string()))?;

@@ -14,7 +14,7 @@ pub(crate) enum DatasetCommand {
     Any(Vec<OsString>),
 }
 
-/// Says which feature the command needs.
+/// Returns the error that names the missing feature.
 pub(crate) fn run(
     DatasetCommand::Any(words): &DatasetCommand,
     _: &Stop,

@@ -1,4 +1,4 @@
-//! Results to stdout, errors to stderr.
+//! Prints results to stdout and errors to stderr.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use polysift::Error;
 
-/// `text` for a terminal, which control characters of a document or a file name would command, and marks of direction
-/// disguise: with these as escapes, which JSON reads too. Ends of lines and tabs stay.
+/// Returns `text` with escapes (valid in JSON too) for control characters, which could command the
+/// terminal, and for direction marks, which disguise text. Line ends and tabs stay.
 fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| {
         c.is_control() && c != '\n' && c != '\t'
@@ -30,15 +30,15 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(harmless)
 }
 
-/// Prints an error as the last line of the program.
+/// Prints the program's final error message.
 pub(crate) fn error(message: &str) {
-    // There is no place for an error when stderr is closed.
+    // If stderr is closed, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "error: {}", harmless(message));
 }
 
-/// Prints what is wrong with a part of the input, while the rest of it goes on.
+/// Prints what is wrong with a part of the input while the rest continues.
 pub(crate) fn complaint(message: &str) {
-    // As in `error`.
+    // See `error`.
     let _ = writeln!(std::io::stderr().lock(), "{}", harmless(message));
 }
 
@@ -47,8 +47,8 @@ pub(crate) fn line(text: &str) {
     bytes(format!("{}\n", harmless(text)).as_bytes());
 }
 
-/// Writes to stdout. Ends the program when nobody reads it: quietly where the reader had enough
-/// (`| head`), with the error of a failed write otherwise. What stages did is saved by then.
+/// Writes to stdout. If the write fails, ends the program: quietly if the reader closed the pipe
+/// (`| head`), else with the error. The results of stages are saved by then.
 pub(crate) fn bytes(content: &[u8]) {
     let mut stdout = std::io::stdout().lock();
     if let Err(source) = stdout.write_all(content).and_then(|()| stdout.flush()) {
@@ -61,12 +61,12 @@ pub(crate) fn bytes(content: &[u8]) {
     }
 }
 
-/// Prints `value` as JSON, or as `print` does.
+/// Prints `value` as JSON or with `print`.
 pub(crate) fn show<T: Serialize>(as_json: bool, value: &T, print: impl FnOnce(&T)) {
     if as_json { json(value) } else { print(value) }
 }
 
-/// Prints any description as indented JSON.
+/// Prints `value` as indented JSON.
 pub(crate) fn json(value: &impl Serialize) {
     // Maps with string keys and finite numbers always serialise.
     if let Ok(text) = serde_json::to_string_pretty(value) {
@@ -83,7 +83,7 @@ pub(crate) fn titled_table<T: Into<String>>(
     table(&std::iter::once(titles).chain(rows).collect::<Vec<_>>());
 }
 
-/// Prints rows in columns: the first to the left, the others to the right.
+/// Prints rows in columns; the first column is left-aligned, the others right-aligned.
 pub(crate) fn table(rows: &[Vec<String>]) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -110,7 +110,7 @@ mod tests {
             "\\u001b]0;x\\u0007\\u009b2J\\u007f\\u000d"
         );
         assert_eq!(harmless("a\u{202e}b\u{2066}"), "a\\u202eb\\u2066");
-        // JSON stays what it is.
+        // JSON keeps its value.
         let text = serde_json::json!("\u{9b}\u{202e}").to_string();
         assert_eq!(
             serde_json::from_str::<String>(&harmless(&text)).ok().as_deref(),

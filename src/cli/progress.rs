@@ -1,4 +1,4 @@
-//! What a person sees while a command works: progress on stderr, and what each stage took.
+//! Shows progress on stderr and measures time and memory of each stage.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -14,30 +14,26 @@ use serde_json::{Value, json};
 
 use super::logging::{GlobalArgs, LogFormat};
 
-/// Between two progress lines where there is no terminal.
+/// Time between two progress lines without a terminal.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
-/// Between two notes for other processes.
+/// Time between two notes for other processes.
 const BETWEEN_NOTES: Duration = Duration::from_secs(1);
-/// Redraws of a bar per second.
 const REDRAWS_PER_SEC: u8 = 5;
-/// Length of a bar that is full.
 const BAR_STEPS: u64 = 1000;
 
-/// Counts of the running stage.
 #[derive(Default)]
 struct StageProgress {
     stage: String,
     unit: &'static str,
     total: Option<u64>,
     done: u64,
-    /// Bytes of the input: of what is done, and in all.
+    /// Bytes of the input: done, and in total.
     input: Option<(u64, u64)>,
     tokens: u64,
     began: Option<Instant>,
     reported: Option<Instant>,
     noted: Option<Instant>,
     bar: Option<ProgressBar>,
-    /// Its parts that work side by side, and for how long each was at work.
     busy: Vec<(&'static str, Duration)>,
 }
 
@@ -46,7 +42,7 @@ impl StageProgress {
         self.began.map_or(0.0, |t| t.elapsed().as_secs_f64()).max(1e-9)
     }
 
-    /// How much of the stage is done: of the bytes of its input, else of its units.
+    /// Returns the share of the stage that is done, by input bytes if known, else by units.
     fn share(&self) -> Option<f64> {
         let (done, total) = self.input.or(self.total.map(|total| (self.done, total)))?;
         (total > 0).then(|| (done as f64 / total as f64).min(1.0))
@@ -57,7 +53,7 @@ impl StageProgress {
         Some((1.0 - share) * self.secs() / share)
     }
 
-    /// The counts, the share and the speeds as text, for bars and log lines.
+    /// Formats the counts, the share and the throughput for bars and log lines.
     fn counts(&self) -> String {
         let (unit, done, secs) = (self.unit, self.done, self.secs());
         let total = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
@@ -76,13 +72,11 @@ impl StageProgress {
         counts
     }
 
-    /// The counts and the time left, as text for the bar.
     fn message(&self) -> String {
         let left = self.eta_secs().map(|secs| format!(", {} left", time_for_people(secs)));
         format!("{}{}", self.counts(), left.unwrap_or_default())
     }
 
-    /// The counts as JSON.
     fn json(&self) -> Value {
         let &Self { ref stage, unit, total, done, tokens, .. } = self;
         let secs = self.secs();
@@ -94,7 +88,6 @@ impl StageProgress {
         })
     }
 
-    /// A line for a log.
     fn line(&self, format: LogFormat, ended: bool) -> String {
         let (stage, secs) = (&self.stage, self.secs());
         if format == LogFormat::Json {
@@ -108,7 +101,6 @@ impl StageProgress {
         format!("{stage}: {}", self.message())
     }
 
-    /// Moves the bar to the share, and says the counts beside it.
     fn draw(&self) {
         let Some(bar) = &self.bar else { return };
         bar.set_position((self.share().unwrap_or(0.0) * BAR_STEPS as f64) as u64);
@@ -116,7 +108,7 @@ impl StageProgress {
     }
 }
 
-/// A time as people say it: `8.3 s`, `3 min 20 s`, `1 h 43 min`.
+/// Formats a duration: `8.3 s`, `3 min 20 s`, `1 h 43 min`.
 pub(crate) fn time_for_people(secs: f64) -> String {
     let whole = secs.round() as u64;
     match whole {
@@ -128,36 +120,35 @@ pub(crate) fn time_for_people(secs: f64) -> String {
     }
 }
 
-/// How progress is shown.
 enum Form {
     Nothing,
-    /// A line now and then.
+    /// Lines at intervals of [`BETWEEN_LINES`].
     Lines(LogFormat),
     Bar,
 }
 
-/// What a stage took.
+/// Time and memory that a stage took.
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {
     pub(crate) stage: Stage,
     pub(crate) time: Duration,
     /// Peak resident memory in bytes while the stage ran.
     pub(crate) memory: Option<u64>,
-    /// Its parts that work side by side, and for how long each was at work.
+    /// Concurrent activities of the stage, with the time each was busy.
     pub(crate) busy: Vec<(&'static str, Duration)>,
 }
 
-/// Shows the progress of stages, and measures them.
+/// Shows the progress of stages and measures them.
 pub(crate) struct Display {
     form: Form,
     state: Mutex<StageProgress>,
     taken: Mutex<Vec<Usage>>,
-    /// The note of the worker, which `status` of other processes reads.
+    /// Note of the worker, which `status` in other processes reads.
     note: Mutex<Option<ProgressNote>>,
 }
 
 impl Display {
-    /// A bar on a terminal, else a line now and then, as the options say.
+    /// Shows a bar on a terminal, otherwise lines, as the options say.
     pub(crate) fn new(args: &GlobalArgs) -> Self {
         let is_plain = args.verbose == 0 && args.log_format == LogFormat::Text;
         let form = if args.quiet {
@@ -170,12 +161,12 @@ impl Display {
         Self { form, state: Mutex::default(), taken: Mutex::default(), note: Mutex::default() }
     }
 
-    /// Writes the progress into `note` from now on.
+    /// Sets the note that progress is written to from now on.
     pub(crate) fn keep_in(&self, note: ProgressNote) {
         *lock(&self.note) = Some(note);
     }
 
-    /// Writes the progress into the note, once a second.
+    /// Writes the progress into the note, at most once a second.
     fn keep(&self, state: &mut StageProgress) {
         let is_due = state.noted.is_none_or(|last| last.elapsed() >= BETWEEN_NOTES);
         if let (Some(note), true) = (&*lock(&self.note), is_due) {
@@ -198,7 +189,7 @@ impl Display {
         Ok(())
     }
 
-    /// The measurements so far.
+    /// Returns the measurements so far.
     pub(crate) fn taken(&self) -> Vec<Usage> {
         lock(&self.taken).clone()
     }
@@ -245,7 +236,7 @@ impl Progress for Display {
     fn end(&self) {
         let mut state = lock(&self.state);
         if let Some(bar) = state.bar.take() {
-            bar.abandon(); // where it is, which is full only if all was done
+            bar.abandon(); // the bar is full only if all was done
         }
         if let Form::Lines(format) = self.form {
             print(&state.line(format, true));
@@ -253,7 +244,7 @@ impl Progress for Display {
     }
 }
 
-/// A bar whose spinner moves also while nothing is reported.
+/// Creates a bar with a spinner that also moves while nothing is reported.
 fn bar(stage: &str) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SEC);
     let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), target);
@@ -267,8 +258,8 @@ fn print(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// Peak resident memory in bytes since the start or the last [`reset_peak_memory`]; `None` where Linux does
-/// not tell.
+/// Returns the peak resident memory in bytes since the start or the last [`reset_peak_memory`];
+/// `None` if the system does not report it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -276,8 +267,8 @@ fn peak_memory_bytes() -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Lets the peak begin anew, so that one stage's memory is not counted as the next one's. Where
-/// the system refuses, the peak stays that of the whole process.
+/// Resets the peak, so that one stage's memory is not counted for the next. If the system refuses,
+/// the peak remains that of the whole process.
 fn reset_peak_memory() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

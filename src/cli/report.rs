@@ -1,4 +1,4 @@
-//! `polysift report`: its arguments, and the table that it prints.
+//! `polysift report`: its arguments and the table that it prints.
 
 use std::path::{Path, PathBuf};
 
@@ -15,36 +15,37 @@ use polysift::{Error, Result};
 use super::printer::{line, titled_table};
 use super::settings::settings_of;
 
-/// Rate at which the tops of two heads are compared.
+/// Rate of the top-k% overlap of two heads.
 const TOP: &str = "0.1";
 
-/// What to report, and where it goes.
+/// Arguments of `polysift report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// The run directory
     pub(crate) run: PathBuf,
-    /// Folder of report.json and index.html [default: RUN/report]
+    /// Folder for report.json and index.html [default: RUN/report]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Documents to read at the ends of each head's order and on both sides of each cut; fewer with many languages
+    /// Examples per end of a head's ranking and per side of a threshold; fewer with many languages
     #[arg(long, value_name = "N", default_value_t = 10)]
     examples: usize,
-    /// Documents of each language in the sample that the page computes other rates from; fewer with many languages
+    /// Documents sampled per language to compute other rates on the page; fewer with many languages
     #[arg(long, value_name = "N", default_value_t = 2000)]
     sample: usize,
-    /// Ids to compare with: a run directory, or lists (text with an id a line, Parquet, JSON lines with a column `id`)
+    /// Ids to compare with: a run directory, or lists (text with one id per line, or Parquet or
+    /// JSON lines with a column `id`)
     #[arg(long, value_name = "IDS|RUN")]
     compare: Option<String>,
-    /// Do not read the input: no lengths in words, no texts, no domains
+    /// Do not read the input: the report has no lengths in words, no texts and no domains
     #[arg(long)]
     no_texts: bool,
-    /// Print JSON: what was written, the counts of each language
+    /// Print JSON: the paths written and the counts of each language
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl ReportArgs {
-    /// Writes the report of this `version` of the program, and says what is in it.
+    /// Writes the report with the program's `version` and returns its summary.
     pub(crate) fn report(&self, context: Context<'_>, version: &str) -> Result<WrittenReport> {
         let out = self.out.clone().unwrap_or_else(|| context.run.path("report"));
         let is_run = |path: &&String| RunDir::open(Path::new(path)).is_ok();
@@ -66,7 +67,6 @@ impl ReportArgs {
     }
 }
 
-/// How far the heads of the run agree.
 fn agreement(context: Context<'_>) -> Result<Vec<Value>> {
     if context.config.heads.len() < 2 {
         return Ok(Vec::new());
@@ -86,7 +86,7 @@ fn agreement(context: Context<'_>) -> Result<Vec<Value>> {
     Ok(evaluate_run(context, top, DEFAULT_SAMPLE)?.into_iter().map(shown).collect())
 }
 
-/// What each selection keeps, and where the report is.
+/// Prints the counts of each selection and the paths of the report.
 pub(crate) fn print(written: &WrittenReport) {
     let rows = written.languages.iter().flat_map(|language| {
         language.selected.iter().map(|(name, kept)| {

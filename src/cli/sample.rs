@@ -1,4 +1,4 @@
-//! `polysift sample`: its arguments, and the table that it prints.
+//! `polysift sample`: its arguments and the table that it prints.
 
 use std::path::{Path, PathBuf};
 
@@ -14,36 +14,36 @@ use polysift::stage::sampling::{
 
 use super::printer::titled_table;
 
-/// Which documents to choose, and where they go.
+/// Arguments of `polysift sample`.
 #[derive(Debug, Args)]
 pub(crate) struct SampleArgs {
     /// The run directory
     pub(crate) run: PathBuf,
-    /// JSON lines to write; {lang} stands for the language code. A file that is there is never replaced
+    /// JSON lines file to write, which must not exist yet; {lang} stands for the language code
     #[arg(long, value_name = "FILE")]
     out: String,
-    /// Documents of each language
+    /// Number of documents per language
     #[arg(long, value_name = "N", default_value_t = 500)]
     count: usize,
-    /// Only these languages
+    /// Sample only these languages
     #[arg(long, value_name = "CODE")]
     language: Vec<String>,
-    /// Shares of the strategies: uniform, scores, near, disagreement, diverse; e.g. uniform=0.5,near=0.5
+    /// Strategies (uniform, scores, near, disagreement, diverse) and shares: uniform=0.5,near=0.5
     #[arg(long, value_name = "SHARES", default_value = "uniform")]
     strategy: Mixture,
-    /// Heads that `disagreement` compares; the first is that of `scores` and `near` [default: all of the run]
+    /// Heads for `disagreement`; `scores` and `near` use the first [default: all heads of the run]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     head: Vec<String>,
-    /// Shares of the documents that lie before the cuts of `near` [default: the thresholds of the run]
+    /// Rates of the thresholds that `near` samples around, e.g. 0.1 [default: the run's thresholds]
     #[arg(long, value_name = "RATES", value_delimiter = ',')]
     cut: Vec<Rate>,
-    /// Files of earlier rounds, whose ids and texts are left out
+    /// Files of earlier rounds; documents with the same id or text are left out
     #[arg(long, value_name = "FILES", num_args = 1..)]
     exclude: Vec<String>,
-    /// Seed of the choice [default: that of the run]
+    /// Random seed [default: the seed of the run]
     #[arg(long)]
     seed: Option<u64>,
-    /// Documents of a language to choose from, at most; of more, a uniform sample
+    /// Maximum documents per language to choose from; a larger language is first sampled uniformly
     #[arg(long, value_name = "N", default_value_t = DEFAULT_FRAME)]
     frame: usize,
     /// Print JSON
@@ -52,7 +52,7 @@ pub(crate) struct SampleArgs {
 }
 
 impl SampleArgs {
-    /// Writes the sample, and says what is in it.
+    /// Draws and writes the sample, and returns its counts.
     pub(crate) fn sample(&self, context: Context<'_>) -> Result<Vec<LanguageSample>> {
         let exclude = if self.exclude.is_empty() {
             Vec::new()
@@ -76,7 +76,7 @@ impl SampleArgs {
     }
 }
 
-/// What was drawn of each language.
+/// Prints the counts of each language's sample.
 pub(crate) fn print(samples: &[LanguageSample]) {
     let titles = ["language", "documents", "rows", "copies", "known", "effective size"];
     let titles = titles.into_iter().chain(Strategy::ALL.map(Strategy::name));

@@ -1,4 +1,4 @@
-//! The settings of a command: its flags and a settings file to a checked [`RunConfig`]; flags win over the file.
+//! Builds a command's checked [`RunConfig`] from a settings file and flags; flags win.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -18,27 +18,26 @@ use polysift::pii::PiiMode;
 use polysift::run::{RunDir, Stage};
 use polysift::{Error, Result};
 
-/// The names of the stages, as values of a flag.
+/// Returns a parser for flags whose value is the name of a stage.
 pub(crate) fn stage_names() -> impl TypedValueParser<Value = Stage> {
     PossibleValuesParser::new(Stage::ALL.map(Stage::name)).try_map(|name| name.parse::<Stage>())
 }
 
-/// Which shards of the plan this process takes first.
+/// Selects which shards of the plan this process takes first.
 #[derive(Debug, Clone, Copy, Args, Default)]
 pub(crate) struct TaskArgs {
-    /// Index of this task among those that run the stage, counted from 0; it begins with its own part of the
-    /// shards; `auto` takes the index that Slurm, Kubernetes or AWS Batch gives [default: POLYSIFT_TASK; auto in
-    /// a run that `polysift plan` began]
+    /// Index of this task among the tasks of the stage, counted from 0; the task begins with its
+    /// own share of the shards. `auto` takes the index from Slurm, Kubernetes or AWS Batch
+    /// [default: POLYSIFT_TASK; auto in a run begun with `polysift plan`]
     #[arg(long, value_name = "I", value_parser = task_choice, help_heading = "Many machines")]
     pub(crate) task: Option<TaskChoice>,
-    /// Number of tasks; it may differ from attempt to attempt [default: POLYSIFT_NUM_TASKS, or the number
-    /// that the scheduler gives]
+    /// Number of tasks; may vary by attempt [default: POLYSIFT_NUM_TASKS or the scheduler's number]
     #[arg(long, value_name = "N", help_heading = "Many machines")]
     pub(crate) num_tasks: Option<u32>,
 }
 
 impl TaskArgs {
-    /// The task of this process, `None` where it takes everything.
+    /// Returns the task of this process, or `None` if it takes all shards.
     pub(crate) fn resolve(self, run: Option<&RunDir>) -> Result<Option<Task>> {
         let (index, is_auto) = match self.task {
             Some(TaskChoice::Index(index)) => (Some(index), false),
@@ -49,10 +48,10 @@ impl TaskArgs {
     }
 }
 
-/// The value of `--task`.
+/// Value of `--task`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TaskChoice {
-    /// The scheduler's index.
+    /// The index that the scheduler sets.
     Auto,
     Index(u32),
 }
@@ -65,13 +64,13 @@ fn task_choice(text: &str) -> Result<TaskChoice, String> {
     text.parse().map(TaskChoice::Index).map_err(wrong)
 }
 
-/// Where settings come from besides flags of their own.
+/// The settings file, the run directory and `--set`.
 #[derive(Debug, Clone, Args, Default)]
 pub(crate) struct BaseArgs {
     /// Settings file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Run directory; its own settings are used when no --config is given [run_dir]
+    /// Run directory; its stored settings are used if there is no --config [run_dir]
     #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
     pub(crate) run: Option<PathBuf>,
     /// Set any key of the settings file, e.g. --set heads.quality.training.epochs=10
@@ -79,19 +78,19 @@ pub(crate) struct BaseArgs {
     pub(crate) set: Vec<String>,
 }
 
-/// Flags that set the keys of `[encoder]` of their names.
+/// Flags that set the `[encoder]` key of the same name.
 #[derive(Debug, Clone, Args, Default, Serialize)]
 pub(crate) struct EncoderArgs {
     /// polysift-mini (built in), a Hugging Face directory or hub id, or none [encoder.model]
     #[arg(long, help_heading = "Encoder")]
     pub(crate) model: Option<String>,
-    /// Revision of a hub id [encoder.revision]
+    /// Revision of the model on the hub [encoder.revision]
     #[arg(long, help_heading = "Encoder")]
     pub(crate) revision: Option<String>,
     /// How token states become one vector per chunk [encoder.pooling]
     #[arg(long, help_heading = "Encoder")]
     pub(crate) pooling: Option<Pooling>,
-    /// Longest chunk in tokens, <s> and </s> included [encoder.max_tokens]
+    /// Maximum tokens per chunk, including <s> and </s> [encoder.max_tokens]
     #[arg(long, value_name = "TOKENS", help_heading = "Encoder")]
     pub(crate) max_tokens: Option<usize>,
     /// Which chunks are embedded [encoder.chunks]
@@ -100,41 +99,41 @@ pub(crate) struct EncoderArgs {
     /// Text put before every document, e.g. "query: " [encoder.prompt]
     #[arg(long, value_name = "TEXT", help_heading = "Encoder")]
     pub(crate) prompt: Option<String>,
-    /// What computes: auto, cpu, cuda (all GPUs), or GPUs by number as in cuda:0,2 [encoder.device]
+    /// Device: auto, cpu, cuda (all GPUs), or GPUs by number as in cuda:0,2 [encoder.device]
     #[arg(long, env = "POLYSIFT_DEVICE", help_heading = "Encoder")]
     pub(crate) device: Option<DeviceChoice>,
-    /// In what it computes [encoder.precision]
+    /// Number format of the encoder's computation [encoder.precision]
     #[arg(long, help_heading = "Encoder")]
     pub(crate) precision: Option<EncoderPrecision>,
     /// Most tokens in a packed batch [encoder.batch_tokens]
     #[arg(long, value_name = "TOKENS", help_heading = "Encoder")]
     pub(crate) batch_tokens: Option<usize>,
-    /// Use only files that are already here, never the hub
+    /// Use only local files, never download from the hub
     #[arg(long, help_heading = "Encoder")]
     #[serde(skip)]
     pub(crate) offline: bool,
 }
 
-/// Flags that set keys of `[input]`, under which each is serialised.
+/// Flags that set keys of `[input]`; each is serialised under its key.
 #[derive(Debug, Clone, Args, Default, Serialize)]
 pub(crate) struct ColumnArgs {
     /// Language of all documents [input.language]
     #[arg(long, value_name = "CODE", help_heading = "Input")]
     pub(crate) language: Option<String>,
-    /// Column of the text [input.text]
+    /// Column with the text [input.text]
     #[arg(long, value_name = "COLUMN", help_heading = "Input")]
     #[serde(rename = "text")]
     pub(crate) text_column: Option<String>,
-    /// Column of the id [input.id]
+    /// Column with the id [input.id]
     #[arg(long, value_name = "COLUMN", help_heading = "Input")]
     #[serde(rename = "id")]
     pub(crate) id_column: Option<String>,
 }
 
-/// The other flags that set one key, under which each is serialised.
+/// Other flags that set one key each; each is serialised under its key.
 #[derive(Debug, Args, Default, Serialize)]
 pub(crate) struct KeyArgs {
-    /// Seed of everything random [seed]
+    /// Random seed [seed]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
 
@@ -142,17 +141,17 @@ pub(crate) struct KeyArgs {
     #[arg(value_name = "INPUT", help_heading = "Input")]
     #[serde(rename = "input.files", skip_serializing_if = "Vec::is_empty")]
     pub(crate) input: Vec<String>,
-    /// Malformed rows per file to set aside before the file fails [input.max_rejects]
+    /// Maximum malformed rows per file to set aside before the file fails [input.max_rejects]
     #[arg(long, value_name = "N", help_heading = "Input")]
     #[serde(rename = "input.max_rejects")]
     pub(crate) max_rejects: Option<u64>,
 
-    /// How embeddings are stored [parts.embeddings]
+    /// Number format of stored embeddings [parts.embeddings]
     #[arg(long, value_name = "DTYPE", help_heading = "Encoder")]
     #[serde(rename = "parts.embeddings")]
     pub(crate) embeddings: Option<EmbeddingDtype>,
 
-    /// What rates and budgets count [selection.weight]
+    /// Unit that rates and budgets count [selection.weight]
     #[arg(long, help_heading = "Heads and thresholds")]
     #[serde(rename = "selection.weight")]
     pub(crate) weight: Option<Weight>,
@@ -160,14 +159,14 @@ pub(crate) struct KeyArgs {
     #[arg(long, help_heading = "Heads and thresholds")]
     #[serde(rename = "selection.mode")]
     pub(crate) mode: Option<Mode>,
-    /// Encode in a fast type and select what f32 would select (for fp8: what bf16 would), by scoring
-    /// documents near a threshold again in it [selection.refine]
+    /// Encode in a fast type, then rescore documents near a threshold in f32 (fp8: in bf16), so
+    /// that the selection is what f32 (bf16) would select [selection.refine]
     #[arg(long, help_heading = "Heads and thresholds")]
     #[serde(rename = "selection.refine", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) refine: bool,
 
-    /// Drop before the encoder what a cheap first pass says would not be kept: auto, fasttext, lexical, bundled or
-    /// prefix:N tokens [cascade.first_pass]
+    /// Before encoding, drop documents that a cheap first pass predicts would not be kept: auto,
+    /// fasttext, lexical, bundled, or prefix:N tokens [cascade.first_pass]
     #[arg(
         long,
         value_name = "FIRST_PASS",
@@ -178,12 +177,12 @@ pub(crate) struct KeyArgs {
     )]
     #[serde(rename = "cascade.first_pass")]
     pub(crate) cascade: Option<FirstPass>,
-    /// Encode more where the audit of a cascade does not prove its recall, until it does [cascade.repair]
+    /// Encode more documents until the audit proves the cascade's recall [cascade.repair]
     #[arg(long, help_heading = "Heads and thresholds")]
     #[serde(rename = "cascade.repair", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) cascade_repair: bool,
 
-    /// Export to a store, s3://bucket/prefix, gs:// or az://, instead of the run directory [export.to]
+    /// Export to s3://bucket/prefix, gs:// or az:// instead of the run directory [export.to]
     #[arg(long, value_name = "URL", help_heading = "Export")]
     #[serde(rename = "export.to")]
     pub(crate) export_to: Option<String>,
@@ -212,12 +211,12 @@ pub(crate) struct KeyArgs {
     pub(crate) keep_removed: bool,
 }
 
-/// The settings of a stage; flags name the keys that they override.
+/// Settings of a stage; each flag names the key that it overrides.
 #[derive(Debug, Args, Default)]
 pub(crate) struct SettingsArgs {
     #[command(flatten)]
     pub(crate) base: BaseArgs,
-    /// Discard the outputs of this stage and of those after it, then do them again
+    /// Discard the outputs of this stage and of all later stages, then run them again
     #[arg(long, value_name = "STAGE", value_parser = stage_names())]
     pub(crate) redo: Option<Stage>,
     #[command(flatten)]
@@ -238,10 +237,10 @@ pub(crate) struct SettingsArgs {
     /// Take scores from a column of the input, e.g. edu=int_score [heads.NAME.score]
     #[arg(long, value_name = "NAME=COLUMN", help_heading = "Heads and thresholds")]
     pub(crate) score_column: Vec<String>,
-    /// Rates of documents to keep, e.g. quality=0.1,0.33 [languages._default.retention]
+    /// Shares of documents to keep, e.g. quality=0.1,0.33 [languages._default.retention]
     #[arg(long, value_name = "NAME=RATES", help_heading = "Heads and thresholds")]
     pub(crate) retention: Vec<String>,
-    /// Rate of documents to remove, e.g. toxicity=0.05 [languages._default.removal]
+    /// Share of documents to remove, e.g. toxicity=0.05 [languages._default.removal]
     #[arg(long, value_name = "NAME=RATE", help_heading = "Heads and thresholds")]
     pub(crate) removal: Vec<String>,
     /// Export without embeddings [export.with_embeddings]
@@ -249,7 +248,7 @@ pub(crate) struct SettingsArgs {
     pub(crate) no_embeddings: bool,
 }
 
-/// The hub as the environment and `--offline` set it.
+/// Returns the hub settings of the environment and `--offline`, and sets them for hub URLs.
 pub(crate) fn hub(offline: bool) -> HubSettings {
     let mut hub = HubSettings::from_env(|name| std::env::var(name).ok());
     hub.offline |= offline;
@@ -257,15 +256,15 @@ pub(crate) fn hub(offline: bool) -> HubSettings {
     hub
 }
 
-/// What a command works with.
+/// Settings that a command runs with.
 pub(crate) struct Resolved {
-    /// The settings; paths are absolute.
+    /// The settings; all paths are absolute.
     pub(crate) config: RunConfig,
-    /// The run directory, where one was named.
+    /// The run directory, if one was named.
     pub(crate) run_dir: Option<PathBuf>,
 }
 
-/// The settings that the run directory `run` was begun with.
+/// Reads the settings stored in the run directory `run`.
 pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
     let base = BaseArgs { run: Some(run.to_owned()), ..BaseArgs::default() };
     resolve(&SettingsArgs { base, ..SettingsArgs::default() }).map(|resolved| resolved.config)
@@ -273,14 +272,14 @@ pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
 
 /// Reads the settings file (or the run directory's own), applies the flags, checks the result.
 pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
-    hub(args.encoder.offline); // what URLs of a hub are looked up with
+    hub(args.encoder.offline); // hub URLs are looked up with these settings
     let (file, origin) = base(&args.base)?;
     let overrides = overrides(args)?;
     let mut table = file.clone();
     for (key, value) in &overrides {
         set(&mut table, key, value.clone())?;
     }
-    // A head comes from one place: the flag replaces what the file says.
+    // A head has one source: the flag replaces the one in the file.
     for (assignments, replaced) in [(&args.head, "train"), (&args.train_on, "path")] {
         for name in assignments.iter().filter_map(|a| a.split_once('=')).map(|(name, _)| name) {
             let head = table.get_mut("heads").and_then(|heads| heads.get_mut(name));
@@ -291,7 +290,7 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     let mut config = RunConfig::from_table(table)
         .map_err(|reason| blamed(file, &overrides).unwrap_or(Error::config(origin, reason)))?;
     config.check()?;
-    // The settings are kept and shown; what is secret in them is neither.
+    // The settings are stored and printed, so secrets are removed from their URLs.
     let heads = config.heads.values_mut().flat_map(|head| head.train.iter_mut());
     for pattern in config.input.files.iter_mut().chain(heads).filter(|text| is_url(text)) {
         *pattern = without_secrets(pattern)?;
@@ -300,7 +299,7 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     Ok(Resolved { config, run_dir })
 }
 
-/// The error of the first of `overrides` that `file`, which is right without them, cannot take.
+/// Returns an error that names the first of `overrides` which makes the valid `file` invalid.
 fn blamed(mut file: Table, overrides: &Overrides) -> Option<Error> {
     overrides.iter().find_map(|(key, value)| {
         set(&mut file, key, value.clone()).ok()?;
@@ -309,7 +308,7 @@ fn blamed(mut file: Table, overrides: &Overrides) -> Option<Error> {
     })
 }
 
-/// The table that the flags are applied to, with the name it has in errors.
+/// Reads the table that the flags are applied to; returns it with its name for error messages.
 fn base(args: &BaseArgs) -> Result<(Table, String)> {
     let stored = args.run.as_ref().map(|run| run.join("config.toml")).filter(|p| p.is_file());
     let Some(path) = args.config.clone().or(stored) else {
@@ -317,7 +316,7 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
     };
     let origin = path.display().to_string();
     let text = read_text(&path)?;
-    // Errors about the file itself (unknown keys, wrong types) are reported with its own lines.
+    // Parsing the file alone first makes its errors (unknown keys, wrong types) name its lines.
     RunConfig::parse(&text, &origin)?;
     let mut table: Table =
         text.parse().map_err(|e: toml::de::Error| Error::config(&origin, e.to_string()))?;
@@ -326,7 +325,7 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
     Ok((table, origin))
 }
 
-/// Paths of a settings file are relative to its directory `base`.
+/// Makes the paths of a settings file absolute; they are relative to its directory `base`.
 fn make_absolute(table: &mut Table, base: &Path) {
     if let Some(run_dir) = table.get_mut("run_dir") {
         absolute_value(run_dir, base);
@@ -335,7 +334,7 @@ fn make_absolute(table: &mut Table, base: &Path) {
         absolute_value(files, base);
     }
     if let Some(model) = table.get_mut("encoder").and_then(|t| t.get_mut("model")) {
-        // A model is a path only if there is such a directory; else it is a name or a hub id.
+        // A model is a path only if such a directory exists; otherwise it is a name or a hub id.
         let is_name = |name: &str| [DEFAULT_MODEL, NO_MODEL].contains(&name);
         if model.as_str().is_some_and(|name| !is_name(name) && base.join(name).is_dir()) {
             absolute_value(model, base);
@@ -354,10 +353,9 @@ fn make_absolute(table: &mut Table, base: &Path) {
     }
 }
 
-/// Keys of a filter that are paths, or tables with such keys.
+/// Keys of a filter whose values are paths, or tables with such keys.
 const FILTER_PATHS: [&str; 7] = ["lists", "sources", "ids", "domains", "robots", "index", "allow"];
 
-/// Makes the paths of a filter, or of one of its sources, absolute.
 fn make_filter_absolute(filter: &mut Value, base: &Path) {
     let Some(filter) = filter.as_table_mut() else { return };
     for (_, value) in filter.iter_mut().filter(|(key, _)| FILTER_PATHS.contains(&key.as_str())) {
@@ -380,7 +378,7 @@ fn absolute_value(value: &mut Value, base: &Path) {
     }
 }
 
-/// `path` below `base`, with `..` taken out so that it reads well in messages.
+/// Joins `path` to `base`, with `..` resolved so that messages are readable.
 fn join(base: &Path, path: &str) -> String {
     if is_url(path) {
         return path.to_owned();
@@ -396,10 +394,9 @@ fn join(base: &Path, path: &str) -> String {
     joined.to_string_lossy().into_owned()
 }
 
-/// Keys and their values.
 type Overrides = Vec<(String, Value)>;
 
-/// Every flag that was given, as the key it sets. Paths are below the current directory.
+/// Returns every given flag as the key it sets; paths are made absolute from the current directory.
 fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     let mut all = Overrides::new();
     for (section, flags) in [
@@ -449,7 +446,7 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     all.into_iter().map(below).collect()
 }
 
-/// `value` of `key`, in which paths are below the directory `here`.
+/// Returns `value` of `key` with its paths made absolute below the directory `here`.
 fn value_below(here: &Path, key: &str, value: Value) -> Result<Value> {
     let mut table = Table::new();
     set(&mut table, key, value)?;
@@ -468,8 +465,8 @@ fn split<'a>(flag: &str, assignment: &'a str) -> Result<(&'a str, &'a str)> {
         .ok_or_else(|| Error::config(flag, format!("`{assignment}` is not of the form NAME=VALUE")))
 }
 
-/// Checks that the heads that get a rate by flag are there; the settings would name a table that nobody
-/// wrote.
+/// Checks that the heads given a rate by a flag exist; otherwise the error of the settings would
+/// name a table that the user did not write.
 fn check_rates(args: &SettingsArgs, table: &Table) -> Result<()> {
     let heads = table.get("heads").and_then(Value::as_table);
     for (flag, assignments) in [("--retention", &args.retention), ("--removal", &args.removal)] {
@@ -492,19 +489,19 @@ fn check_rates(args: &SettingsArgs, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// A rate, checked here so that the error names the flag.
+/// Checks a rate here, so that the error names the flag.
 fn parse_rate(flag: &str, text: &str) -> Result<Value> {
     text.parse::<Rate>().map_err(|reason| Error::config(flag, reason))?;
     Ok(Value::String(text.to_owned()))
 }
 
-/// A TOML value; what is not one is a string, so that quotes are rarely needed.
+/// Parses a TOML value; anything else is a string, so that quotes are rarely needed.
 fn parse_value(text: &str) -> Value {
     let parsed = format!("value = {text}").parse::<Table>().ok();
     parsed.and_then(|mut t| t.remove("value")).unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// Sets a dotted key, making tables on the way.
+/// Sets a dotted key, creating tables as needed.
 fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
     match key.split_once('.') {
         None => {

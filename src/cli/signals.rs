@@ -1,5 +1,5 @@
-//! INT, TERM and USR1 ask for a stop at the next item of work; another one later stops at once.
-//! XFSZ does nothing: a file that is to get larger than allowed is an error, as on a full disk.
+//! INT, TERM and USR1 ask for a stop at the next unit of work; a later second signal exits
+//! immediately. XFSZ is ignored: a file over the size limit is an error, like a full disk.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,17 +12,16 @@ use polysift::cluster::Requeue;
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 
-/// Signals that come within this time of the first are the same request: `timeout`, Slurm and shells
-/// signal the process as well as its group.
+/// Signals this soon are one request: `timeout`, Slurm and shells also signal the process group.
 const SAME_REQUEST: Duration = Duration::from_secs(2);
 
-/// Takes the signals over.
+/// Installs the signal handlers.
 pub(crate) fn install(stop: &Stop) -> Result<()> {
     let failed = |e: std::io::Error| Error::config("signals", e.to_string());
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let stop = stop.clone();
-    // A thread, since a handler may not do more than leave a note, and this works while others hang.
+    // A thread, because a handler may do little more than set a flag; it runs even if others hang.
     let listen = move || {
         let mut first: Option<Instant> = None;
         for signal in signals.forever() {
@@ -39,8 +38,7 @@ pub(crate) fn install(stop: &Stop) -> Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(listen).map(drop).map_err(failed)
 }
 
-/// Puts the Slurm job back into the queue where it should go on later: the last thing that is done, for
-/// Slurm ends the process then.
+/// Requeues the Slurm job if it should continue later. Comes last, as Slurm then ends the process.
 pub(crate) fn requeue(stop: &Stop, exit_code: u8, uptime: Duration) {
     let time_is_up = stop.signal() == Some(SIGUSR1);
     let stopped = stop.signal().is_some();

@@ -1,4 +1,4 @@
-//! `polysift slurm`: the jobs of a planned run, printed or submitted.
+//! `polysift slurm`: prints or submits the jobs of a planned run.
 
 use std::path::{Path, PathBuf};
 
@@ -20,22 +20,22 @@ use polysift::{Error, Result};
 use super::printer;
 use super::settings::{hub, settings_of, stage_names};
 
-/// Tasks of a stage unless they are given: one per shard, at most this many.
+/// Maximum default number of tasks per stage; the default is one task per shard.
 const MAX_DEFAULT_TASKS: u32 = 100;
 
-/// What is done with Slurm.
+/// Subcommands of `polysift slurm`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SlurmCommand {
     /// Print the batch script of a stage, or a shell script that submits all stages
     Script(SlurmArgs),
-    /// Submit all stages, chained; job ids go to slurm/jobs.json in the run directory
+    /// Submit all stages as chained jobs; job ids go to slurm/jobs.json in the run directory
     Submit {
         #[command(flatten)]
         args: SlurmArgs,
-        /// Submit only what is left: the tasks with unfinished shards, and the stages after them
+        /// Submit only tasks with unfinished shards, and all stages after them
         #[arg(long)]
         retry: bool,
-        /// Submit also while jobs of this run are queued or running
+        /// Submit even if jobs of this run are queued or running
         #[arg(long)]
         force: bool,
         /// Print JSON
@@ -44,24 +44,23 @@ pub(crate) enum SlurmCommand {
     },
 }
 
-/// Which run, which of its stages, and what its jobs ask for.
+/// Arguments that choose the run, its stages and the resources of its jobs.
 #[derive(Debug, Args)]
 pub(crate) struct SlurmArgs {
-    /// The run directory, planned (`polysift plan`) and on a file system that all nodes share
+    /// The run directory, begun with `polysift plan`, on a file system that all nodes share
     #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
     run: PathBuf,
-    /// Only these stages [default: all that the settings ask for]
+    /// Submit only these stages [default: all stages that the settings require]
     #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stage_names())]
     stage: Vec<Stage>,
-    /// Tasks of an array, one a node, no more than there are shards and the cluster takes in an array [default: that
-    /// of the last submission, else one per shard, at most 100]
+    /// Tasks in a job array, one per node; limited to the number of shards and to the cluster's
+    /// maximum [default: as in the last submission, else one per shard, at most 100]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     num_tasks: Option<u32>,
     #[command(flatten)]
     options: SlurmOptions,
 }
 
-/// A planned run and what its jobs ask for.
 struct Planned {
     run: RunDir,
     plan: Plan,
@@ -69,7 +68,6 @@ struct Planned {
     stages: Vec<Stage>,
 }
 
-/// Runs `command`.
 pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
     match command {
         SlurmCommand::Script(args) => print_script(args),
@@ -85,7 +83,7 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
                 planned.all(settings.num_tasks)
             };
             let jobs = slurm_jobs(&settings, &work)?;
-            // So that a job that begins does not sweep up what is written meanwhile.
+            // Joining keeps a job that begins now from cleaning up files that are being written.
             let _at_work = Worker::join(&planned.run, &Stop::default())?;
             let submission = submit(&planned.run, settings.num_tasks, &jobs)?;
             if *json {
@@ -100,10 +98,10 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
 
 fn print_script(args: &SlurmArgs) -> Result<()> {
     let planned = Planned::open(args)?;
-    // A script may be made where there is no Slurm.
+    // A script can also be made on a machine without Slurm.
     let settings = planned.settings(args, max_array_tasks().unwrap_or(u32::MAX))?;
     let script = driver_script(&slurm_jobs(&settings, &planned.all(settings.num_tasks))?);
-    // Slurm fails a job whose log has no folder.
+    // Slurm fails a job if the folder of its log does not exist.
     let logs = planned.run.path("logs");
     create_folder(&logs)?;
     printer::bytes(script.as_bytes());
@@ -123,7 +121,7 @@ fn refuse_while_live(run: &RunDir) -> Result<()> {
 }
 
 impl Planned {
-    /// Opens the run, by its absolute path; [`Error::Missing`] where it is not planned.
+    /// Opens the run by its absolute path; returns [`Error::Missing`] if it is not planned.
     fn open(args: &SlurmArgs) -> Result<Self> {
         let root = std::path::absolute(&args.run).map_err(Error::io(&args.run, "resolve"))?;
         if !root.join("config.toml").is_file() {
@@ -139,7 +137,7 @@ impl Planned {
         Ok(Self { plan: run.plan()?, run, config, stages })
     }
 
-    /// The settings of the jobs, in no more tasks than there are shards, and at most `max_array_tasks`.
+    /// Returns the settings of the jobs, with at most as many tasks as shards or `max_array_tasks`.
     fn settings(&self, args: &SlurmArgs, max_array_tasks: u32) -> Result<SlurmSettings> {
         let last = submissions(&self.run)?.last().map(|submission| submission.num_tasks);
         let shards = u32::try_from(self.plan.shards.len().max(1)).unwrap_or(u32::MAX);
@@ -156,14 +154,14 @@ impl Planned {
         })
     }
 
-    /// All of the stages, in `num_tasks` tasks.
+    /// Returns all stages with all of `num_tasks` tasks.
     fn all(&self, num_tasks: u32) -> Vec<StageTasks> {
         let whole = |stage: &Stage| StageTasks::whole(&self.config, *stage, num_tasks);
         self.stages.iter().map(whole).collect()
     }
 
-    /// What is left of the stages, in `num_tasks` tasks: of the first that is not done the tasks that have
-    /// something to do, and all of those after it.
+    /// Returns the work that is left: the unfinished tasks of the first stage that is not done, and
+    /// all stages after it, in `num_tasks` tasks.
     fn left(&self, num_tasks: u32) -> Result<Vec<StageTasks>> {
         let (hub, stop, worker) = (hub(false), Stop::default(), Worker::observer(&self.run));
         let context = Context::observing(&self.config, &self.run, &hub, &stop, &Silent, &worker);

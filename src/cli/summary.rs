@@ -1,4 +1,4 @@
-//! What the commands print when they are done.
+//! Prints the results of commands.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,12 +48,10 @@ pub(crate) fn print_tree(value: &Value) {
     walk("", value, 0);
 }
 
-/// Shards of a plan that are listed.
 const MAX_SHARDS_SHOWN: usize = 100;
-/// Failed shards of a stage that are listed.
 const MAX_FAILURES_SHOWN: usize = 20;
 
-/// The table at the end of a command that ran stages.
+/// Prints the tables at the end of a command that ran stages.
 pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     if !context.run.has_plan() {
         return Ok(());
@@ -90,7 +88,7 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     Ok(())
 }
 
-/// The precision of the embeddings, if there are any, and the run directory.
+/// Prints the precision of the embeddings, if there are any, and the run directory.
 fn print_place(context: Context<'_>) -> Result<()> {
     let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     if let Some(precision) = frozen["encoder"]["precision"].as_str() {
@@ -100,7 +98,7 @@ fn print_place(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Describes a run: its thresholds, and how far it is.
+/// Prints the thresholds and the progress of a run.
 pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
     print_place(context)?;
     line("");
@@ -109,7 +107,7 @@ pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What robots.txt files say of URLs.
+/// Prints which agents robots.txt files block, for each URL.
 pub(crate) fn print_robots(verdicts: &[RobotsVerdict]) {
     for verdict in verdicts {
         let blocked = verdict.agents.iter().filter(|agent| agent.is_blocked).count();
@@ -127,7 +125,7 @@ pub(crate) fn print_robots(verdicts: &[RobotsVerdict]) {
     }
 }
 
-/// Time and memory of the stages, and the share of the time in which each part of one was at work.
+/// Prints time and memory of stages, and the share of the time in which each activity was busy.
 pub(crate) fn print_usages(usages: &[Usage]) {
     let rows = usages.iter().map(|usage| {
         let seconds = usage.time.as_secs_f64();
@@ -148,7 +146,7 @@ fn number(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |number| format!("{number:.4}"))
 }
 
-/// Held-out figures of the trained heads: accuracy and order of classes, error and order of grades.
+/// Prints held-out metrics of the trained heads: accuracy and ROC-AUC, or mean error and Spearman.
 fn print_heads(context: Context<'_>) -> Result<()> {
     let (mut of_classes, mut of_grades) = (Vec::new(), Vec::new());
     for (name, card) in polysift::stage::train::cards(context)? {
@@ -190,7 +188,6 @@ fn print_heads(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Thresholds and kept counts by head and language.
 fn print_thresholds(context: Context<'_>) -> Result<()> {
     let mut rows = Vec::new();
     for (language, selection) in selections(context.run)? {
@@ -227,7 +224,7 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the cascade of each language leaves to the encoder, and what the audit proves.
+/// Prints how much of each language its cascade encodes, and the recall that the audit proves.
 fn print_cascade(context: Context<'_>) -> Result<()> {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let (mut rows, mut whole) = (Vec::new(), Vec::new());
@@ -237,7 +234,7 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
             whole.push(format!("{language}: {}", treated.reason.unwrap_or_default()));
             continue;
         };
-        // The run's own figures once thresholds are found; before that the pilot's estimate.
+        // The run's own figures if thresholds were found, otherwise the pilot's estimate.
         let share = |audit: &CascadeAudit| 1.0 - audit.dropped as f64 / audit.documents as f64;
         let done = selections.get(&language).and_then(|selection| selection.cascade.as_ref());
         let (encoded, cost) = match (done, treated.candidate()) {
@@ -284,7 +281,7 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A number with its thousands apart: `1,381`.
+/// Formats a number with thousands separators: `1,381`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = (digits.len() - 1) % 3 + 1;
@@ -292,7 +289,7 @@ fn grouped(number: u64) -> String {
     rest.fold(digits[..first].to_owned(), |text, group| text + "," + &group)
 }
 
-/// The documents that an export kept and removed, with the reasons: `80 kept; removed: 151 by quality, 6 without text`.
+/// Formats the counts of an export: `80 kept; removed: 151 by quality, 6 without text`.
 fn export_counts(counts: &BTreeMap<String, u64>) -> String {
     let kept = counts.get(KEPT).map(|count| format!("{} kept", grouped(*count)));
     let reasons = counts.iter().filter(|(name, count)| *name != KEPT && **count > 0);
@@ -306,7 +303,7 @@ fn export_counts(counts: &BTreeMap<String, u64>) -> String {
     kept.into_iter().chain(removed).collect::<Vec<_>>().join("; ")
 }
 
-/// How far a run is.
+/// Prints the progress of a run.
 pub(crate) fn print_status(status: &RunStatus) {
     let rows = status.stages.iter().map(|stage| {
         let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
@@ -358,7 +355,7 @@ pub(crate) fn print_status(status: &RunStatus) {
     }
 }
 
-/// What the refine stage did, and the margins that it kept to.
+/// Prints the counts of the refine stage and the margins that it used.
 fn print_refinement(refinement: &Refinement) {
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let Refinement { precision, rounds, documents, refined, tokens, refined_tokens, .. } =
@@ -381,7 +378,7 @@ fn print_refinement(refinement: &Refinement) {
     titled_table(["head", "language", "refined", "largest difference", "margin"], rows);
 }
 
-/// What `verify` found.
+/// Prints the result of `verify`.
 pub(crate) fn print_verified(verified: &Verified) {
     for problem in &verified.problems {
         line(&format!("wrong: {problem}"));
@@ -399,7 +396,7 @@ pub(crate) fn print_verified(verified: &Verified) {
     ));
 }
 
-/// The heads of a plan, what training them takes, the rates and the filters.
+/// Prints the heads of a plan, the cost of training them, the rates and the filters.
 fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
     for (name, head) in &config.heads {
         let trained: Vec<&PlannedHead> =
@@ -436,7 +433,7 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
     }
 }
 
-/// The plan and its price.
+/// Prints the plan and its estimated cost.
 pub(crate) fn print_estimate(estimate: &Estimate, config: &RunConfig, run_dir: Option<&Path>) {
     let run_dir = run_dir.map_or("(none named)".to_owned(), |d| d.display().to_string());
     line(&format!("run directory      {run_dir}"));

@@ -1,4 +1,4 @@
-//! `polysift tokenize`: the `input_ids` of every chunk as JSON lines, to hold against other tokenizers.
+//! `polysift tokenize`: prints the `input_ids` of every chunk, to compare with other tokenizers.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use polysift::{Error, Result};
 
 use super::printer;
 
-/// Documents tokenized at once.
+/// Documents tokenized at a time.
 const BATCH_ROWS: usize = 256;
 
 /// Prints one object per chunk: `file`, `row`, `id`, `chunk`, `input_ids`.

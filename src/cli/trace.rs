@@ -1,8 +1,8 @@
-//! `--trace-out`: what every thread did and when, as Chrome's trace events, which Perfetto shows.
+//! `--trace-out`: writes a timeline of all threads as Chrome trace events, for Perfetto.
 //!
-//! A span is written, as a line of its own, when it ends; a process that is killed leaves all that
-//! ended before, and the format allows the closing bracket to be missing. (`tracing-chrome` keeps
-//! what it writes in a buffer and panics when the disk is full.)
+//! Each span is written as one line when it ends. A killed process leaves all spans that had ended,
+//! and the format allows the closing bracket to be missing. (`tracing-chrome` buffers its output
+//! and panics when the disk is full.)
 
 use std::cell::Cell;
 use std::fs::File;
@@ -23,30 +23,29 @@ use polysift::panics::lock;
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 
-/// A file of trace events; a layer of the subscriber writes them.
+/// A file of trace events, written by a layer of the subscriber.
 #[derive(Clone)]
 pub(crate) struct Trace(Arc<TraceFile>);
 
-/// Ends the file when it is dropped; the subscriber with its layer never is.
+/// Ends the file when dropped; the subscriber and its layer are never dropped.
 pub(crate) struct TraceEnd(Trace);
 
 struct TraceFile {
     began: Instant,
-    /// `None` after the end, and once writing failed: a trace is no reason to end the work.
+    /// `None` after the end or after a failed write, which does not stop the work.
     file: Mutex<Option<File>>,
 }
 
-/// Since when a span is entered.
+/// Time at which a span was last entered.
 struct Entered(Instant);
 
-/// Fields of a span.
 struct Fields(Map<String, Value>);
 
 impl Trace {
-    /// Starts the file `path`.
+    /// Creates the file `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let to = path.to_owned();
-        // A pipe is waited for until somebody reads it.
+        // Opening a pipe waits until somebody reads it.
         let started = Stop::of_process().leaving(move || {
             let mut file = File::create(to)?;
             file.write_all(b"[\n")?;
@@ -57,7 +56,7 @@ impl Trace {
         Ok(Self(Arc::new(TraceFile { began: Instant::now(), file })))
     }
 
-    /// What ends the file.
+    /// Returns a guard that ends the file when dropped.
     pub(crate) fn end(&self) -> TraceEnd {
         TraceEnd(self.clone())
     }
@@ -71,7 +70,7 @@ impl Trace {
         }
     }
 
-    /// Writes a span that lasted from its entering until now.
+    /// Writes a span that began when it was entered and ends now.
     fn write_span<'a, S: LookupSpan<'a>>(&self, span: &SpanRef<'a, S>) {
         let extensions = span.extensions();
         let Some(&Entered(since)) = extensions.get() else { return };
@@ -90,7 +89,7 @@ impl Trace {
 }
 
 impl Drop for TraceEnd {
-    /// The last event has no comma after it, so that strict readers are content too.
+    /// Writes a last event without a trailing comma, so that strict readers accept the file.
     fn drop(&mut self) {
         let name =
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "polysift"}});
@@ -132,7 +131,6 @@ where
     }
 }
 
-/// A small number for the calling thread.
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });

@@ -1,4 +1,4 @@
-//! Amounts of text as people write them: `70B`.
+//! Budgets: amounts of text as people write them, such as `70B`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What is to be kept, above 0, in what `selection.weight` counts: documents, bytes or tokens.
+/// An amount of text above 0, in the unit of `selection.weight`: documents, bytes or tokens.
 ///
 /// ```
 /// let budget: polysift_config::Budget = "1.5M".parse()?;
@@ -20,7 +20,7 @@ pub struct Budget(pub u64);
 impl FromStr for Budget {
     type Err = String;
 
-    /// A whole number, or a decimal with `k`, `M`, `B` or `T` for 10^3, 10^6, 10^9 or 10^12.
+    /// Parses a whole number, or a decimal with `k`, `M`, `B` or `T` for 10^3, 10^6, 10^9 or 10^12.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -47,7 +47,6 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Reads a budget as it may be written.
 struct Written;
 
 impl Visitor<'_> for Written {

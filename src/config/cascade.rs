@@ -1,4 +1,4 @@
-//! `[cascade]`: a cheap first pass that drops documents which would not be kept.
+//! `[cascade]`: a cheap first pass that drops documents which the full run would not keep.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,24 +8,23 @@ use serde::{Deserialize, Serialize};
 use super::{LanguageSource, Mode, NO_MODEL, RunConfig};
 use polysift_base::error::{Error, Result};
 
-/// Least and largest N of [`FirstPass::Prefix`].
 const PREFIX_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
 
-/// What looks at every document first.
+/// The model of the first pass, which scores every document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(try_from = "String", into = "String")]
 pub enum FirstPass {
-    /// The one of the others that costs least in all, by language, as the pilot shows.
+    /// Chooses the candidate with the lowest total cost on the pilot, for each language.
     #[default]
     Auto,
-    /// A fastText model of the text.
+    /// A fastText classifier of the text.
     FastText,
-    /// A small network of hashed n-grams of the encoder's token ids.
+    /// A small network on hashed n-grams of the encoder's token ids.
     Lexical,
     /// A ridge head on embeddings of the bundled encoder, on the device of the run.
     Bundled,
-    /// The run's heads on embeddings of the first N tokens, `<s>` and `</s>` included, by its encoder, and a ridge head of
-    /// what they miss.
+    /// The run's heads on embeddings of the first N tokens (`<s>` and `</s>` included), and a ridge
+    /// head trained on what they miss.
     Prefix(usize),
 }
 
@@ -76,19 +75,20 @@ impl From<FirstPass> for String {
     }
 }
 
-/// `[cascade]`; without this table every document is encoded.
+/// Settings of `[cascade]`; without this table every document is encoded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CascadeConfig {
-    /// Share of the documents which the full run would keep that is to be kept, by head, rate and language.
+    /// Minimum share of the documents kept by the full run that the cascade keeps too, for each
+    /// head, rate and language.
     pub recall: f64,
-    /// Probability with which it is.
+    /// Probability that this share is reached.
     pub confidence: f64,
-    /// What looks at every document first.
+    /// Model of the first pass.
     pub first_pass: FirstPass,
-    /// Share of the dropped documents that are encoded all the same, to prove what was lost.
+    /// Share of the dropped documents that are encoded anyway, to measure the recall.
     pub audit: f64,
-    /// Encode more where the audit does not prove the recall, until it does.
+    /// Encode more documents if the audit does not prove the recall, until it does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repair: bool,
 }
@@ -106,17 +106,17 @@ impl Default for CascadeConfig {
 }
 
 impl CascadeConfig {
-    /// 1 − [`CascadeConfig::confidence`].
+    /// Returns 1 − [`CascadeConfig::confidence`].
     pub fn risk(&self) -> f64 {
         1.0 - self.confidence
     }
 
-    /// One in so many dropped documents is encoded all the same.
+    /// Returns n if one in n dropped documents is encoded anyway.
     pub fn audit_every(&self) -> u64 {
         (1.0 / self.audit).round() as u64
     }
 
-    /// Checks the ranges, and that a cascade goes with the rest of `config`.
+    /// Checks the ranges, and that `config` allows a cascade.
     pub fn check(&self, config: &RunConfig) -> Result<()> {
         for (key, value, least) in
             [("cascade.recall", self.recall, 0.0), ("cascade.confidence", self.confidence, 0.5)]

@@ -1,19 +1,19 @@
-//! `encoder.device`: what computes.
+//! `encoder.device`: the device of the encoder.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the encoder runs: `auto`, `cpu`, `cuda` or `cuda:0,2`.
+/// Device of the encoder: `auto`, `cpu`, `cuda` or `cuda:0,2`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// All GPUs that can do it, else the CPU.
+    /// All suitable GPUs, or the CPU if there is none.
     #[default]
     Auto,
     /// The CPU.
     Cpu,
-    /// The GPUs of these numbers, each once; all that can do it where none is named.
+    /// The GPUs with these numbers, without duplicates; all suitable GPUs if empty.
     Cuda(Vec<usize>),
 }
 
@@ -35,7 +35,7 @@ impl FromStr for DeviceChoice {
         };
         let mut ordinals = Vec::new();
         for number in numbers.split(',') {
-            // A sign would pass as a number.
+            // `parse` would accept a sign.
             let digits = number.bytes().all(|b| b.is_ascii_digit());
             match number.parse::<usize>() {
                 Ok(ordinal) if digits && !ordinals.contains(&ordinal) => ordinals.push(ordinal),

@@ -1,4 +1,4 @@
-//! `[encoder]` and `[parts]`: how text becomes embeddings and how these are kept.
+//! `[encoder]` and `[parts]`: how text becomes embeddings and how embeddings are stored.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::{DEFAULT_MODEL, DEFAULT_ZSTD_LEVEL, DeviceChoice};
 use polysift_base::error::{Error, Result};
 
-/// How token states become one vector per chunk.
+/// How token states are pooled into one vector per chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pooling {
-    /// Mean over all real tokens, special ones included.
+    /// Mean of all tokens except padding, special tokens included.
     #[default]
     Mean,
     /// State of the first token (`<s>`, `[CLS]`).
     Cls,
-    /// State of the last token, which is a special one where the tokenizer ends a text with one.
+    /// State of the last token, which is a special token if the tokenizer appends one.
     Last,
 }
 
 impl Pooling {
-    /// As settings write it.
+    /// Returns the name used in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean",
@@ -32,7 +32,7 @@ impl Pooling {
     }
 }
 
-/// A setting that is `"auto"` where it is `None`.
+/// Serialization of a setting in which `None` is written as `"auto"`.
 mod auto {
     use serde::de::{DeserializeOwned, Error};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -63,35 +63,35 @@ mod auto {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Chunks {
-    /// The first one; enough for heads with `chunk = "first"`.
+    /// Only the first chunk; enough for heads with `chunk = "first"`.
     #[default]
     First,
-    /// All, cut without overlap.
+    /// All chunks, without overlap.
     All,
 }
 
-/// In what the encoder computes.
+/// Number format of the encoder's computations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum EncoderPrecision {
-    /// What suits the device: bf16 on a GPU; on the CPU the fastest of f32, bf16 and f16 there.
+    /// The best format for the device: bf16 on a GPU, the fastest of f32, bf16 and f16 on a CPU.
     #[default]
     Auto,
-    /// f32; on the CPU only.
+    /// f32. CPU only.
     F32,
-    /// Products of bf16 values; sums, layer norm and pooling in f32.
+    /// bf16 products; sums, layer norm and pooling in f32.
     Bf16,
-    /// Products of f16 values, summed in f16 over short stretches and in f32 beyond; on the CPU only.
+    /// f16 products, summed in f16 over short stretches and in f32 beyond. CPU only.
     F16,
-    /// Products of 8-bit integers, weights scaled by output and states, less their mean, by token; on the CPU only.
+    /// 8-bit integers; weights scaled per output, states centred and scaled per token. CPU only.
     Int8,
-    /// Products of 8-bit floating-point values (e4m3), weights scaled by output and states by token;
-    /// attention in bf16; on GPUs of compute capability 9.0 only.
+    /// 8-bit floating-point (e4m3) products; weights are scaled per output, states per token;
+    /// attention is in bf16. Only GPUs of compute capability 9.0.
     Fp8,
 }
 
 impl EncoderPrecision {
-    /// As settings write it.
+    /// Returns the name used in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -103,7 +103,7 @@ impl EncoderPrecision {
         }
     }
 
-    /// Whether GPUs do not compute in it.
+    /// Returns true if GPUs do not support the format.
     fn needs_cpu(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::Int8)
     }
@@ -124,47 +124,46 @@ pub enum Gelu {
     Erf,
 }
 
-/// `[encoder]`.
+/// Settings of `[encoder]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EncoderConfig {
-    /// `polysift-mini` (bundled), a Hugging Face directory, or a hub id (`FacebookAI/xlm-roberta-base`);
-    /// `none` where no head scores embeddings.
+    /// Encoder: `polysift-mini` (bundled), a Hugging Face directory, or a hub id
+    /// (`FacebookAI/xlm-roberta-base`); `none` if no head scores embeddings.
     pub model: String,
     /// Revision of a hub id: commit, tag or branch.
     pub revision: Option<String>,
-    /// Pooling; `None`: what suits the model.
+    /// Pooling; `auto` uses the model's own.
     #[serde(with = "auto")]
     pub pooling: Option<Pooling>,
-    /// Whether embeddings are divided by their L2 norm; `None`: what suits the model.
+    /// Divide embeddings by their L2 norm; `auto` does what the model expects.
     #[serde(with = "auto")]
     pub normalize: Option<bool>,
-    /// Values that are kept of an embedding, the first ones; `None`: what suits the model.
+    /// Number of leading values kept of each embedding; by default as many as the model expects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dimensions: Option<usize>,
-    /// Longest chunk in tokens, `<s>` and `</s>` included.
+    /// Maximum tokens per chunk, `<s>` and `</s>` included.
     pub max_tokens: usize,
-    /// How many characters (code points) of a document are tokenized, its first ones; `None`: all.
+    /// Maximum characters (code points) per document; the rest is ignored. No limit by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// Which chunks are embedded.
     pub chunks: Chunks,
-    /// Text put before every document (`query: ` for the E5 models); `None`: the model's default.
+    /// Text put before every document (`query: ` for the E5 models); by default the model's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Name of a prompt of the model, in the place of `prompt`.
+    /// Name of one of the model's prompts, instead of `prompt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_name: Option<String>,
-    /// What computes.
+    /// Device that computes embeddings.
     pub device: DeviceChoice,
-    /// In what it computes; a run that is resumed keeps the type that it was begun with where this is
-    /// `auto`.
+    /// Number format of the computation. With `auto`, a resumed run keeps the format it began with.
     pub precision: EncoderPrecision,
     /// Kept so that the settings of all versions read alike.
     #[doc(hidden)]
     pub gelu: Gelu,
-    /// Most tokens in one packed batch; the encoder's own choice when unset. Changes no result on
-    /// the CPU, and on a GPU none by more than the rounding of bf16.
+    /// Maximum tokens per packed batch; chosen by the encoder by default. The value does not change
+    /// results on the CPU; on a GPU it changes them by no more than the rounding of bf16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_tokens: Option<usize>,
 }
@@ -191,18 +190,17 @@ impl Default for EncoderConfig {
 }
 
 impl EncoderConfig {
-    /// Whether only the CPU computes what is asked for.
+    /// Returns true if only the CPU supports these settings.
     pub fn needs_cpu(&self) -> bool {
         self.device == DeviceChoice::Cpu || self.precision.needs_cpu()
     }
 
-    /// Whether only a GPU computes what is asked for.
+    /// Returns true if only a GPU supports these settings.
     pub fn needs_gpu(&self) -> bool {
         matches!(self.device, DeviceChoice::Cuda(_)) || self.precision == EncoderPrecision::Fp8
     }
 
-    /// Takes `precision`, in which a run was begun, where the settings leave it open and the device
-    /// allows it.
+    /// Sets `precision`, with which a run began, if it is left open and the device allows it.
     pub fn resume_in(&mut self, precision: EncoderPrecision) {
         let begun = Self { precision, ..self.clone() };
         if self.precision == EncoderPrecision::Auto && !(begun.needs_gpu() && begun.needs_cpu()) {
@@ -226,29 +224,29 @@ impl EncoderConfig {
     }
 }
 
-/// How the values of an embedding are stored.
+/// Type of stored embedding values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddingDtype {
-    /// As computed.
+    /// f32, as computed.
     #[default]
     F32,
-    /// Half precision.
+    /// Half precision (f16).
     F16,
-    /// Rounded to bf16, stored as f32: the type users expect at a third of the bytes after zstd.
+    /// Rounded to bf16 but stored as f32, the type users expect; a third of the bytes after zstd.
     Bf16InF32,
 }
 
-/// `[parts]`: the embeddings in the run directory. Scores are computed from what is stored, so
-/// re-scoring always reproduces them.
+/// Settings of `[parts]`: embeddings in the run directory. Scores are computed from the stored
+/// values, so re-scoring always reproduces them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartsConfig {
     /// Type of the stored values.
     pub embeddings: EmbeddingDtype,
-    /// Rows of one part file, the unit of resume.
+    /// Rows per part file, the unit of resume.
     pub rows: usize,
-    /// Compression level.
+    /// zstd compression level.
     pub zstd: i32,
 }
 

@@ -1,4 +1,4 @@
-//! `[export]`: columns and files of the result.
+//! `[export]`: columns and files of the exported data set.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -9,39 +9,39 @@ use super::{DEFAULT_ZSTD_LEVEL, EmbeddingDtype};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// FineWeb2-HQ: every column at the top level.
+    /// FineWeb2-HQ layout: every column is at the top level.
     #[default]
     Flat,
-    /// datatrove: `text`, `id` and a struct `metadata` with the rest.
+    /// datatrove layout: `text`, `id` and a struct `metadata` with all other columns.
     Nested,
 }
 
-/// `[export]`.
+/// Settings of `[export]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExportConfig {
-    /// Where the files go: a place in a store (`s3://bucket/prefix`, `gs://`, `az://`); by default the
-    /// run directory.
+    /// Destination in a store (`s3://bucket/prefix`, `gs://`, `az://`); by default the run
+    /// directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Whether the embeddings are exported beside the text.
+    /// Export the embeddings together with the text.
     pub with_embeddings: bool,
-    /// Type of exported embeddings; by default as stored.
+    /// Type of the exported embeddings; by default the stored type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embeddings: Option<EmbeddingDtype>,
-    /// Column layout.
+    /// Column layout of the exported files.
     pub layout: Layout,
     /// Start a new file after this many megabytes (10^6 bytes); by default files mirror the inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_file_mb: Option<usize>,
-    /// Uncompressed size of a row group in megabytes (10^6 bytes); smaller ones of the input go over as
-    /// they are where all their rows are kept.
+    /// Uncompressed size of a row group in megabytes (10^6 bytes). Smaller row groups of the input
+    /// are copied unchanged if all their rows are kept.
     pub row_group_mb: usize,
-    /// Compression level of what is encoded.
+    /// zstd compression level of newly encoded row groups.
     pub zstd: i32,
-    /// Also write the documents that were not selected, by reason.
+    /// Also write the documents that were not selected, grouped by reason.
     pub keep_removed: bool,
-    /// Also write the card of the data set beside the files, `README.md`.
+    /// Also write the data set card, `README.md`, next to the files.
     pub card: bool,
 }
 

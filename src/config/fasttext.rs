@@ -1,40 +1,40 @@
-//! `[heads.<name>.fasttext]`: how a text becomes words, and how a classifier of words is trained.
+//! `[heads.<name>.fasttext]`: how texts are split into words and fastText heads are trained.
 
 use serde::{Deserialize, Serialize};
 
 use super::Mode;
 use polysift_base::error::{Error, Result};
 
-/// What every label of a fastText file begins with.
+/// Prefix of every label in a fastText file.
 pub const LABEL_PREFIX: &str = "__label__";
 
-/// What becomes of white space; all of them also trim the text. The names in brackets are those of
+/// What happens to white space; every variant also trims the text. The names in brackets are from
 /// FineWeb2-HQ's `preprocess_ft.py`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preprocessing {
-    /// Newlines are deleted, so that the words on both sides become one (V1, used for the paper).
+    /// Deletes newlines, which joins the words on both sides (V1, used for the paper).
     DeleteNewlines,
-    /// Runs of white space become one space (V2).
+    /// Collapses runs of white space into one space (V2).
     #[default]
     Collapse,
-    /// Newlines become the word `<NEW_LINE>`, other white space is collapsed (V3).
+    /// Replaces newlines by the word `<NEW_LINE>` and collapses other white space (V3).
     NewlineToken,
 }
 
-/// How words are found in a text; fastText itself knows only white space.
+/// How a text is split into words; fastText itself only knows white space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Segmenter {
-    /// `words` for languages that are written without spaces, `none` for others.
+    /// `words` for languages written without spaces, `none` for others.
     #[default]
     Auto,
-    /// White space alone (as published).
+    /// Splits at white space only (as published).
     None,
-    /// Word boundaries of Unicode (UAX 29): punctuation is set apart, and scripts without spaces
-    /// fall into characters, which word n-grams put together again.
+    /// Splits at Unicode word boundaries (UAX 29): punctuation becomes words of its own, and
+    /// scripts without spaces are split into characters, which word n-grams join again.
     Words,
-    /// Every character (grapheme cluster) is a word.
+    /// Makes every character (grapheme cluster) a word.
     Characters,
 }
 
@@ -45,63 +45,62 @@ const UNSPACED: [&str; 28] = [
     "Tibt", "Hira",
 ];
 
-/// Whether `language` (`cmn_Hani`, `ja`) is written without spaces.
 fn is_unspaced(language: &str) -> bool {
     language.split(['_', '-']).any(|part| UNSPACED.contains(&part))
 }
 
-/// How a text becomes the words of a model; part of the model's card.
+/// How a text becomes the words of a model; stored in the model's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextSpec {
-    /// What becomes of white space.
+    /// What happens to white space.
     pub preprocessing: Preprocessing,
-    /// Whether texts are lower-cased.
+    /// Convert texts to lower case.
     pub lowercase: bool,
-    /// How words are found; never [`Segmenter::Auto`].
+    /// How a text is split into words; never [`Segmenter::Auto`].
     pub segmenter: Segmenter,
-    /// What is done to a text that is scored: the same as to the samples, or what FineWeb2-HQ's filter
-    /// does (newlines are deleted, upper case stays).
+    /// How a text is prepared for scoring: like the samples, or as in FineWeb2-HQ's filter
+    /// (newlines are deleted, upper case stays).
     #[serde(default)]
     pub inference: Mode,
-    /// Label whose probability is the score.
+    /// Label for which the probability is the score.
     pub positive: String,
 }
 
-/// Most values of the matrix of n-grams: 16 GiB.
+/// Maximum number of values in the matrix of n-grams: 16 GiB.
 const MAX_VALUES: usize = 1 << 32;
 
-/// `[heads.<name>.fasttext]`. Of a file with a polysift card beside it, the card says how texts
-/// become words; for other files these settings do.
+/// Settings of `[heads.<name>.fasttext]`. If a model file has a polysift card next to it, the card
+/// defines how texts become words; otherwise these settings do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FastTextConfig {
-    /// What becomes of white space.
+    /// What happens to white space.
     pub preprocessing: Preprocessing,
-    /// Whether texts are lower-cased.
+    /// Convert texts to lower case.
     pub lowercase: bool,
-    /// How words are found.
+    /// How a text is split into words.
     pub segmenter: Segmenter,
-    /// What is done to a text that is scored, see [`TextSpec::inference`].
+    /// How a text is prepared for scoring, see [`TextSpec::inference`].
     pub inference: Mode,
-    /// Label whose probability is the score.
+    /// Label for which the probability is the score.
     pub positive: String,
-    /// Label of the other samples.
+    /// Label of all other samples.
     pub negative: String,
-    /// Longest n-gram of words; 2, or 4 for languages written without spaces.
+    /// Maximum length of word n-grams; by default 2, or 4 for languages written without spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word_ngrams: Option<usize>,
-    /// Passes over the training split; like the learning rate what FineWeb2-HQ uses where it does
-    /// not tune them by the clock.
+    /// Passes over the training split. The defaults of this and the learning rate are those that
+    /// FineWeb2-HQ uses where it does not tune them for a time limit.
     pub epochs: usize,
-    /// Learning rate at the start; it falls to 0 in a straight line.
+    /// Initial learning rate; it decays linearly to 0.
     pub learning_rate: f64,
-    /// Width of the vectors.
+    /// Dimension of the vectors.
     pub dim: usize,
-    /// Vectors that n-grams share; each takes `dim` * 4 bytes, in memory and in the file. fastText itself
-    /// has 2,000,000, which are 800 MB for each language.
+    /// Number of vectors shared by all n-grams; each takes `dim` * 4 bytes in memory and in the
+    /// file. fastText's default is 2,000,000, which is 800 MB for each language.
     pub buckets: usize,
-    /// Rarer words have no vector of their own.
+    /// Minimum number of occurrences for a word to have a vector of its own.
     pub min_count: usize,
 }
 
@@ -125,12 +124,11 @@ impl Default for FastTextConfig {
 }
 
 impl FastTextConfig {
-    /// Whether nothing was set.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How texts in `language` become words.
+    /// Returns how texts in `language` become words.
     pub fn text_spec(&self, language: &str) -> TextSpec {
         let segmenter = match self.segmenter {
             Segmenter::Auto if is_unspaced(language) => Segmenter::Words,
@@ -146,12 +144,12 @@ impl FastTextConfig {
         }
     }
 
-    /// Longest n-gram of words in `language`.
+    /// Returns the maximum length of word n-grams in `language`.
     pub fn word_ngrams(&self, language: &str) -> usize {
         self.word_ngrams.unwrap_or(if is_unspaced(language) { 4 } else { 2 })
     }
 
-    /// Checks what the types cannot; `key` is that of the table.
+    /// Checks what the types cannot express; `key` is the key of the table.
     pub fn check(&self, key: &str) -> Result<()> {
         let fail = |name: &str, reason: &str| Err(Error::config(format!("{key}.{name}"), reason));
         for (name, label) in [("positive", &self.positive), ("negative", &self.negative)] {

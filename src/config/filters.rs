@@ -1,4 +1,4 @@
-//! `[filters]`: verdicts on documents that need no model.
+//! `[filters]`: rules that remove, flag or change documents without a model.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,28 +8,28 @@ use polysift_text::decontamination::Rule;
 use polysift_text::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
 use polysift_text::rules::{LicenseOptions, RestrictiveOn};
 
-/// What a filter goes by.
+/// Kind of rule that a filter applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FilterKind {
-    /// Lists of ids.
+    /// Lists of document ids.
     Ids,
-    /// Lists of hosts, domains and beginnings of URLs.
+    /// Lists of hosts, domains and URL prefixes.
     Urls,
-    /// What robots.txt files say to agents, with lists of domains and ids that others made of them.
+    /// Opt-outs: robots.txt rules for agents, and lists of domains and ids derived from them.
     Robots,
     /// N-grams of benchmark items.
     Decontamination,
-    /// Evidence that a document may be used: where it is from, and what its text says.
+    /// Evidence that a document may be used: its source, and what its text says.
     License,
-    /// The share of words that lists name.
+    /// Share of the words that are on given lists.
     Words,
-    /// Sentences that a document repeats, and encoded data in it.
+    /// Repeated sentences, and encoded data.
     Repetition,
 }
 
 impl FilterKind {
-    /// The keys that a filter of this kind takes besides those of all kinds.
+    /// Returns the keys that only filters of this kind take.
     fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Ids => &["lists", "mode"],
@@ -47,148 +47,147 @@ impl FilterKind {
     }
 }
 
-/// Whose documents rates are of.
+/// Whether a filter applies before or after the thresholds are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum FilterWhen {
-    /// What is removed has no part in the thresholds: rates are of the documents that are left.
+    /// Before: rates refer to the documents that the filter leaves.
     #[default]
     Before,
-    /// What is removed is taken from the documents that were selected of all.
+    /// After: rates refer to all documents, and the filter removes some of the selected ones.
     After,
 }
 
-/// What becomes of a document that a filter finds.
+/// What happens to a document that a filter matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum FilterAction {
-    /// It is not exported.
+    /// The document is not exported.
     #[default]
     Remove,
-    /// It stays, and a column called as the filter says why it was found.
+    /// The document stays, and a column named after the filter gives the reason.
     Flag,
-    /// What was found is cut out of its text: sentences that it repeats; n-grams of benchmarks with 200 characters on
-    /// each side, and pieces of fewer than 200 characters (then it is removed where nothing is left, or more than
-    /// 10 places were found: GPT-3's rule).
+    /// The match is cut out of the text: for repetition the repeated sentences; for decontamination
+    /// the n-grams with 200 characters on each side, and then pieces of fewer than 200 characters.
+    /// A document with nothing left, or more than 10 matches, is removed (GPT-3's rule).
     Cut,
 }
 
-/// When a document is contaminated.
+/// Rule by which a document counts as contaminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContaminationRule {
-    /// It holds an n-gram of the index (FineWeb2-HQ).
+    /// The document has an n-gram of the index (FineWeb2-HQ).
     #[default]
     Any,
-    /// It holds several, which are some share of its own (MixtureVitae).
+    /// The document has several n-grams, which make up some share of its own (MixtureVitae).
     Coverage,
-    /// It holds some share of an item.
+    /// The document has some share of one benchmark item.
     Item,
 }
 
-/// Which documents a filter of lists finds.
+/// Which documents a filter with lists matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum ListMode {
-    /// Those that are listed.
+    /// Documents on a list.
     #[default]
     Exclude,
-    /// Those that are not.
+    /// Documents on no list.
     Include,
 }
 
-/// What becomes of documents whose URL cannot be read, or whose host has no robots.txt.
+/// What happens to documents with an unreadable URL, or a host without robots.txt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unknown {
-    /// They are not found: who does not want to be read says so.
+    /// The filter does not match them: publishers have to opt out.
     #[default]
     Keep,
-    /// They are found: only who has said what may be read is read.
+    /// The filter matches them: publishers have to opt in.
     Remove,
 }
 
-/// A source of consent: one of `ids`, `domains` and `robots`.
+/// A source of opt-outs: one of `ids`, `domains` and `robots`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsentSource {
-    /// Lists of the ids of blocked documents, as those of [`FilterKind::Ids`].
+    /// Lists of ids of blocked documents, in the formats of [`FilterKind::Ids`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<String>,
-    /// Of tables of ids: the column that holds something (a name, a list of agents, `true`) where a document is
-    /// blocked; without it all are.
+    /// Column of a table of ids that is non-empty (a name, a list of agents, `true`) if a document
+    /// is blocked. By default all documents of the table are blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_if: Option<String>,
-    /// Lists of blocked hosts and registrable domains, in text or in a column `domain`.
+    /// Lists of blocked hosts and registrable domains, as text or with a column `domain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domains: Option<String>,
-    /// robots.txt files: tables with the columns `domain` and `content` and, where there are any, `protocol` and
-    /// `fetched`, or a folder of files called as their hosts.
+    /// robots.txt files: tables with the columns `domain` and `content` and optionally `protocol`
+    /// and `fetched`, or a folder of files named after their hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub robots: Option<String>,
 }
 
-/// `[filters.<name>]`; the name is the reason of removal.
+/// Settings of `[filters.<name>]`; the name is the reason of a removal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterConfig {
-    /// What it goes by.
+    /// Kind of rule that the filter applies.
     pub kind: FilterKind,
-    /// Whether its documents count in the thresholds; `after` for decontamination, else `before`.
+    /// Filter before or after the thresholds are made; `after` for decontamination, else `before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<FilterWhen>,
-    /// What becomes of the documents that it finds.
+    /// What happens to the documents that the filter matches.
     #[serde(default, skip_serializing_if = "is_default")]
     pub action: FilterAction,
-    /// The languages whose documents it looks at; empty: all.
+    /// Languages to filter; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub languages: Vec<String>,
-    /// Files of ids, or of hosts, domains and beginnings of URLs: text with one a line, or Parquet, JSON lines or
-    /// CSV with a column `id` or `url`. `{lang}` stands for the language of the documents that a file is for.
+    /// Files of ids, hosts, domains or URL prefixes: text with one per line, or Parquet, JSON lines
+    /// or CSV with a column `id` or `url`. `{lang}` stands for the language of the documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<String>,
-    /// Whether what is listed is found, or what is not.
+    /// Whether listed or unlisted documents are matched.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: ListMode,
     /// Column of the input with the URL; `url` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// When the sources were fetched; it goes into every report.
+    /// Date at which the sources were fetched; it goes into every report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<String>,
-    /// What says which documents are blocked; one that does is enough.
+    /// Sources of opt-outs; a document is blocked if any source blocks it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<ConsentSource>,
-    /// The agents of which each has to be allowed; [`DEFAULT_AGENTS`] by default.
+    /// Agents that must all be allowed; [`DEFAULT_AGENTS`] by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
-    /// What becomes of documents that no source speaks of.
+    /// What happens to documents that no source covers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unknown: Unknown,
-    /// How robots.txt files are read.
+    /// How robots.txt files are interpreted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub matching: Matching,
-    /// Which public suffixes registrable domains stand under.
+    /// Which public suffixes are used to find registrable domains.
     #[serde(default, skip_serializing_if = "is_default")]
     pub suffixes: Suffixes,
-    /// The index of benchmark items.
+    /// Path of the index of benchmark items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
-    /// When a document is contaminated.
+    /// Rule by which a document counts as contaminated.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rule: ContaminationRule,
-    /// Of [`ContaminationRule::Coverage`]: distinct n-grams at least; 3 by default.
+    /// For [`ContaminationRule::Coverage`]: minimum number of distinct n-grams; default 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_hits: Option<usize>,
-    /// Of [`ContaminationRule::Coverage`]: their share of the document's distinct n-grams at least; 0.001 by default.
+    /// For [`ContaminationRule::Coverage`]: minimum share of the document's n-grams; default 0.001.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_coverage: Option<f64>,
-    /// Of [`ContaminationRule::Item`]: share of the tokens of one item that have to stand in the document; 0.5 by
-    /// default.
+    /// For [`ContaminationRule::Item`]: minimum share of an item's tokens found; default 0.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_item: Option<f64>,
-    /// Sources whose documents may be used: a file of [`parse_allow_list`](polysift_text::rules::parse_allow_list); those of
-    /// MixtureVitae by default.
+    /// File of allowed sources, see [`parse_allow_list`](polysift_text::rules::parse_allow_list);
+    /// MixtureVitae's by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<String>,
     /// See [`LicenseOptions::keywords`].
@@ -203,32 +202,30 @@ pub struct FilterConfig {
     /// See [`LicenseOptions::restrictive_on`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub restrictive_on: RestrictiveOn,
-    /// Share of a text's words that may be on the lists; 0.2 by default.
+    /// Maximum share of a text's words that are on the lists; 0.2 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_share: Option<f64>,
-    /// Share of a text's sentences that may be repeated; 0.75 by default.
+    /// Maximum share of a text's sentences that are repeated; 0.75 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<f64>,
-    /// Whether documents with encoded data (base64) are found too.
+    /// Also match documents with encoded data (base64).
     #[serde(default, skip_serializing_if = "is_default")]
     pub base64: bool,
 }
 
-/// Whether a key has its default, with which it is not written.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
 impl FilterConfig {
-    /// Keys of filters of every kind.
     const COMMON_KEYS: [&str; 4] = ["kind", "when", "action", "languages"];
 
-    /// Whether what it removes has no part in the thresholds.
+    /// Returns true if the removed documents are left out of the thresholds.
     pub fn removes_before(&self) -> bool {
         self.action != FilterAction::Flag && self.when() == FilterWhen::Before
     }
 
-    /// When what it removes is taken away.
+    /// Returns whether the filter removes documents before or after the thresholds are made.
     pub fn when(&self) -> FilterWhen {
         self.when.unwrap_or(match self.kind {
             FilterKind::Decontamination => FilterWhen::After,
@@ -236,7 +233,7 @@ impl FilterConfig {
         })
     }
 
-    /// Whether it looks at texts.
+    /// Returns true if the filter reads texts.
     pub fn needs_text(&self) -> bool {
         match self.kind {
             FilterKind::Ids | FilterKind::Urls | FilterKind::Robots => false,
@@ -245,7 +242,7 @@ impl FilterConfig {
         }
     }
 
-    /// What a text says of its licence.
+    /// Returns how evidence of a licence is found in texts.
     pub fn license_options(&self) -> LicenseOptions {
         let default = LicenseOptions::default();
         LicenseOptions {
@@ -256,10 +253,10 @@ impl FilterConfig {
         }
     }
 
-    /// When a document is contaminated.
+    /// Returns the rule by which a document counts as contaminated.
     ///
     /// # Errors
-    /// [`Error::Config`] for a share that is none, and keys of another rule.
+    /// [`Error::Config`] for a share outside 0 to 1, or a key of another rule.
     pub fn rule(&self, name: &str) -> Result<Rule> {
         let fail =
             |key: &str, reason: &str| Err(Error::config(format!("filters.{name}.{key}"), reason));
@@ -285,12 +282,12 @@ impl FilterConfig {
         })
     }
 
-    /// Whether it looks at documents of `language`.
+    /// Returns true if the filter applies to documents of `language`.
     pub fn is_for(&self, language: &str) -> bool {
         self.languages.is_empty() || self.languages.iter().any(|known| known == language)
     }
 
-    /// Column of the input that it needs besides those that every document has.
+    /// Returns the URL column of the input, if the filter needs one.
     pub fn url_column(&self) -> Option<&str> {
         let default = match self.kind {
             FilterKind::Urls | FilterKind::Robots | FilterKind::License => Some("url"),
@@ -299,10 +296,10 @@ impl FilterConfig {
         self.url.as_deref().or(default)
     }
 
-    /// The agents that the filter `name` asks about.
+    /// Returns the agents that the filter `name` checks.
     ///
     /// # Errors
-    /// [`Error::Config`] for a list that cannot be used.
+    /// [`Error::Config`] if the list cannot be used.
     pub fn agents(&self, name: &str) -> Result<Agents> {
         let agents = match &self.agents {
             Some(listed) => Agents::new(listed, self.matching),
@@ -311,7 +308,7 @@ impl FilterConfig {
         agents.map_err(|e| Error::config(format!("filters.{name}.agents"), e.to_string()))
     }
 
-    /// Checks what the types cannot.
+    /// Checks what the types cannot express.
     pub fn check(&self, name: &str) -> Result<()> {
         let fail =
             |key: &str, reason: String| Err(Error::config(format!("filters.{name}{key}"), reason));
@@ -382,7 +379,7 @@ impl FilterConfig {
     }
 }
 
-/// Whether a text is a year, a month or a day, as in 2025-01-31.
+/// Returns true if a text is a year, a month or a day, as in 2025-01-31.
 fn is_date(text: &str) -> bool {
     let of_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let lengths: Vec<usize> = text.split('-').map(str::len).collect();

@@ -1,4 +1,4 @@
-//! `[heads.<name>]` and `[heads.<name>.training]`: a head is a specification, not a hard-wired shape.
+//! `[heads.<name>]` and `[heads.<name>.training]`: the model, training and output of a head.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,67 +11,65 @@ use super::{FastTextConfig, Mode};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
 
-/// What computes the score.
+/// Model that computes the score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadKind {
     /// Linear layers with ReLU between them, on the embedding.
     #[default]
     Mlp,
-    /// One linear layer, trained to the optimum of logistic regression; its file is that of an MLP without
-    /// hidden layers.
+    /// Logistic regression, trained to the optimum; stored as an MLP without hidden layers.
     Logistic,
-    /// The same of ridge regression, for grades.
+    /// Ridge regression on grades, trained to the optimum.
     Ridge,
     /// Largest cosine similarity to a set of reference embeddings.
     Cosine,
-    /// A fastText classifier of the text itself; needs no embedding.
+    /// A fastText classifier of the text; needs no embedding.
     #[serde(rename = "fasttext")]
     FastText,
-    /// A small network over n-grams of the tokens of the text; needs no embedding.
+    /// A small network on n-grams of the text's tokens; needs no embedding.
     Lexical,
-    /// A column of the input: what another program found.
+    /// A column of the input, such as another program's score.
     Column,
-    /// A random number, the same for an id whatever the corpus: to keep a share of any documents.
+    /// A random number that depends only on the id, not on the corpus; keeps a share of documents.
     Random,
 }
 
 impl HeadKind {
-    /// Whether the score is known without looking at the text: such a head has no file.
+    /// Returns true if the score does not depend on the text; such a head has no file.
     pub fn is_of_rows(self) -> bool {
         matches!(self, Self::Column | Self::Random)
     }
 
-    /// Whether the text itself is scored.
+    /// Returns true if the head scores the text itself.
     pub fn is_of_texts(self) -> bool {
         matches!(self, Self::FastText | Self::Lexical)
     }
 }
 
-/// What makes one score of the outputs of a head.
+/// How the outputs of a head become one score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HeadOutput {
     /// `sigmoid`: 1 / (1 + exp(-x)) of the only output.
     #[default]
     Sigmoid,
-    /// `sigmoid:K`: the same of output K, for labels that do not exclude each other.
+    /// `sigmoid:K`: sigmoid of output K, for labels that do not exclude each other.
     SigmoidOf(usize),
-    /// `class:K`: probability of class K among the outputs, by softmax; its logit is the log-odds of that
-    /// class.
+    /// `class:K`: softmax probability of class K; its logit is the log-odds of the class.
     Class(usize),
-    /// `expected`: the mean class, Σ k · p_k of the probabilities of all classes.
+    /// `expected`: the mean class, Σ k · p_k over the probabilities of all classes.
     Expected,
-    /// `raw`: the only output itself.
+    /// `raw`: the only output, unchanged.
     Raw,
 }
 
 impl HeadOutput {
-    /// Whether scores are probabilities.
+    /// Returns true if scores are probabilities.
     pub fn is_probability(self) -> bool {
         matches!(self, Self::Sigmoid | Self::SigmoidOf(_) | Self::Class(_))
     }
 
-    /// Whether a head of so many outputs can give it.
+    /// Returns true if a head with this many outputs can produce the score.
     pub fn fits(self, outputs: usize) -> bool {
         match self {
             Self::Sigmoid | Self::Raw => outputs == 1,
@@ -122,7 +120,7 @@ impl<'de> Deserialize<'de> for HeadOutput {
     }
 }
 
-/// What stands between the linear layers of a head.
+/// Activation between the linear layers of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
@@ -131,27 +129,27 @@ pub enum Activation {
     Relu,
     /// The hyperbolic tangent.
     Tanh,
-    /// x · Φ(x), by the error function.
+    /// x · Φ(x), with the error function.
     Gelu,
 }
 
 impl Activation {
-    /// Whether it is the default, which is not written into model cards.
+    /// Returns true for the default, which is not written into model cards.
     pub fn is_relu(&self) -> bool {
         *self == Self::Relu
     }
 }
 
-/// How the scores of a document's chunks become its score. Decided on logits.
+/// How the scores of a document's chunks become its score. The rule is applied to logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChunkRule {
-    /// The first chunk's.
+    /// The score of the first chunk.
     #[default]
     First,
-    /// The largest.
+    /// The largest score of a chunk.
     Max,
-    /// The mean of the logits.
+    /// The mean of the chunks' logits.
     Mean,
 }
 
@@ -159,40 +157,39 @@ pub enum ChunkRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keep {
-    /// High scores are good.
+    /// Keep high scores.
     #[default]
     Above,
-    /// Low scores are good.
+    /// Keep low scores.
     Below,
 }
 
-/// What is done to embeddings before a cosine head compares them. Those of an encoder lie in a narrow cone:
-/// as they are, the largest similarity follows the topic.
+/// Transformation of embeddings before a cosine head compares them. An encoder's embeddings lie in
+/// a narrow cone, so without it the largest similarity follows the topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Centering {
-    /// The mean of the negatives is subtracted.
+    /// Subtract the mean of the negatives.
     #[default]
     Mean,
-    /// That, and what is left is whitened: the covariance of the negatives, shrunk as Ledoit and Wolf do,
-    /// becomes the identity.
+    /// Subtract the mean, then whiten by the Ledoit-Wolf shrunk covariance of the negatives.
     Whiten,
-    /// Nothing, as FineWeb2-HQ.
+    /// No transformation, as in FineWeb2-HQ.
     None,
 }
 
-/// Named sets of defaults.
+/// Named sets of defaults for heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// FineWeb2-HQ: `D`→256→1, sigmoid, first chunk, kept above.
+    /// FineWeb2-HQ: layers `D`→256→1, sigmoid, first chunk, high scores are kept.
     Quality,
-    /// Apertus: `D`→`D`→2, probability of class 1, largest over chunks, kept below.
+    /// Apertus: layers `D`→`D`→2, probability of class 1, largest over chunks, low scores are kept.
     Toxicity,
 }
 
 impl Preset {
-    /// Its name, which is also the usual one of its head.
+    /// Returns the name of the preset, which is also the usual name of its head.
     pub fn name(self) -> &'static str {
         match self {
             Self::Quality => "quality",
@@ -201,7 +198,7 @@ impl Preset {
     }
 }
 
-/// What the training of an MLP minimises, and so what the labels are.
+/// Training loss of an MLP, which also determines the type of the labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
@@ -210,22 +207,22 @@ pub enum Loss {
     CrossEntropy,
     /// Squared error of grades.
     SquaredError,
-    /// That, but absolute error beyond one deviation of the grades: outliers among them count less.
+    /// Squared error, but absolute error beyond one standard deviation; outliers count less.
     Huber,
-    /// Ranked probability score of the grades 0 to K, each an output: the squared differences of the
-    /// cumulative probabilities, so that a neighbouring grade is a smaller mistake than a far one.
+    /// Ranked probability score of the grades 0 to K, with one output for each grade: the squared
+    /// differences of the cumulative probabilities, so that near misses cost less than far ones.
     Ordinal,
 }
 
-/// What the labels of samples are.
+/// Type of the labels of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LabelKind {
-    /// Of two classes, the positive (toxic...) and the other.
+    /// Two classes: positive (toxic...) and negative.
     #[default]
     Classes,
-    /// Numbers, the more the better.
+    /// Numbers; higher is better.
     Grades,
-    /// Numbers, and classes as 1 and 0.
+    /// Numbers, or classes as 1 and 0.
     Any,
 }
 
@@ -236,13 +233,13 @@ pub enum LabelKind {
     expecting = "`each`, `all`, `others` or lists of languages are needed, as in [[\"deu_Latn\", \"nld_Latn\"]]"
 )]
 pub enum HeadLanguages {
-    /// A head for each language, of its own samples.
+    /// One head for each language, trained on its own samples.
     #[default]
     Each,
-    /// One head for all languages, of all samples.
+    /// One head for all languages, trained on all samples.
     All,
-    /// For each language a head of the samples of all other languages, which says what they are worth
-    /// to a language without samples.
+    /// For each language, one head trained on the samples of all other languages; it shows how well
+    /// they serve a language without samples.
     Others,
     /// One head for each list of languages.
     #[serde(untagged)]
@@ -250,7 +247,6 @@ pub enum HeadLanguages {
 }
 
 impl HeadLanguages {
-    /// Whether it is the default, which is not written.
     fn is_each(&self) -> bool {
         *self == Self::Each
     }
@@ -260,68 +256,66 @@ impl HeadLanguages {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Checkpoint {
-    /// The last (the quality head of FineWeb2-HQ).
+    /// The last epoch (FineWeb2-HQ's quality head).
     Last,
-    /// The one with the best validation accuracy, the earliest of equals (the toxicity head of
-    /// Apertus as its paper describes it).
+    /// The epoch with the best validation accuracy, the first on ties (Apertus's toxicity paper).
     Best,
-    /// The one with the lowest validation loss, the earliest of equals (the toxicity head of Apertus
-    /// as its code does it).
+    /// The epoch with the lowest validation loss, the first on ties (Apertus's toxicity code).
     #[default]
     LowestLoss,
 }
 
-/// `[heads.<name>.training]`. What is unset fits the set of samples, or is what was published.
+/// Settings of `[heads.<name>.training]`; defaults depend on the samples or are the published ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingConfig {
-    /// Standardised inputs, steps enough for the set, the epoch of the lowest validation loss, a weight decay
-    /// chosen by it; or what was published: of a head of one output FineWeb2-HQ's `train_mlp.py`, of one of
-    /// classes Apertus's toxicity head, that is cross-entropy of the softmax of the probabilities (softmax
-    /// twice), a learning rate rising over [`TrainingConfig::WARM_UP_STEPS`] steps and falling to 0, no test
-    /// split.
+    /// `default`: standardised inputs, enough steps for the samples, the epoch with the lowest
+    /// validation loss, and a weight decay chosen by that loss. `published`: for a head with one
+    /// output, FineWeb2-HQ's `train_mlp.py`; for a head of classes, Apertus's toxicity head:
+    /// cross-entropy of the softmax of the probabilities (softmax twice), a learning rate that
+    /// rises over [`TrainingConfig::WARM_UP_STEPS`] steps and falls to 0, and no test split.
     #[serde(skip_serializing_if = "Mode::is_default")]
     pub mode: Mode,
-    /// What is minimised; cross-entropy when unset.
+    /// Training loss; cross-entropy by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
-    /// Passes over the training split, at most; when unset [`TrainingConfig::MIN_STEPS`] steps and 6 passes at
-    /// least, in published mode 6. Training ends before where a fourth of them did not lower the validation loss.
+    /// Maximum passes over the training split; by default 6, or more to reach
+    /// [`TrainingConfig::MIN_STEPS`], and training stops early if a quarter of them bring no better
+    /// checkpoint. In published mode 6, without early stopping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<usize>,
-    /// Samples per step, the last partial batch is kept; when unset an eighth of the training split, but 32 to
-    /// 256; in published mode 256, of a head of classes 64.
+    /// Samples per step; the last, partial batch is kept. By default an eighth of the training
+    /// split, between 32 and 256; in published mode 256, or 64 for a head of classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<usize>,
-    /// AdamW learning rate: constant; of a published head of classes the highest. When unset 1e-3,
-    /// in published mode 3e-4.
+    /// AdamW learning rate; by default 1e-3, in published mode 3e-4. It is constant, except that in
+    /// published mode it is the peak of the schedule of a head of classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,
-    /// AdamW weight decay; when unset the one of [`TrainingConfig::WEIGHT_DECAYS`] with the lowest
+    /// AdamW weight decay; by default the one of [`TrainingConfig::WEIGHT_DECAYS`] with the lowest
     /// validation loss, in published mode 0.01.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
-    /// Dropout between hidden layers; 0.2 when unset.
+    /// Dropout between hidden layers; 0.2 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropout: Option<f64>,
-    /// Which epoch's weights are kept; when unset that of the lowest validation loss, in published mode
-    /// the last of a head of one output.
+    /// Which epoch's weights are kept; by default that with the lowest validation loss. In
+    /// published mode a head with one output keeps the last epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
 }
 
 impl TrainingConfig {
-    /// Steps in which a published head of classes raises the learning rate from 0.
+    /// Warm-up steps of a head of classes in published mode.
     pub const WARM_UP_STEPS: usize = 200;
-    /// Steps that a set is given at least.
+    /// Minimum number of training steps.
     pub const MIN_STEPS: usize = 600;
-    /// Weight decays that are tried.
+    /// Candidates for the weight decay.
     pub const WEIGHT_DECAYS: [f64; 3] = [0.01, 1.0, 10.0];
-    /// Passes that a set is given at least, and in published mode.
+    /// Minimum number of epochs, and the number of epochs in published mode.
     const MIN_EPOCHS: usize = 6;
 
-    /// With nothing left open but the weight decay, for a training split of `num_samples` and a head of
-    /// classes or not.
+    /// Fills in all settings but the weight decay, for a training split of `num_samples`.
     fn resolved(&self, num_samples: usize, is_class: bool) -> Self {
         let is_published = self.mode == Mode::Published;
         let batch_size = self.batch_size.unwrap_or(match (is_published, is_class) {
@@ -348,60 +342,60 @@ impl TrainingConfig {
     }
 }
 
-/// `[heads.<name>]` as written; unset keys come from the preset.
+/// Settings of `[heads.<name>]`; unset keys come from the preset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeadConfig {
-    /// What computes the score.
+    /// Model that computes the score.
     pub kind: HeadKind,
-    /// Source of the defaults: `quality`, or `toxicity` where the head is called so.
+    /// Preset with the defaults: `toxicity` if the head has this name, otherwise `quality`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
     /// Head file to load (`{lang}` allowed); without `{lang}` one head serves all languages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Labelled samples to train on (files, directories, globs, `{lang}`), columns `text` and `label`.
+    /// Labelled samples (files, directories, globs, `{lang}`) with the columns `text` and `label`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train: Vec<String>,
-    /// The languages that one head learns from and serves; where there are several, each counts the same.
+    /// Languages that one head learns from and serves; each of several languages has equal weight.
     #[serde(skip_serializing_if = "HeadLanguages::is_each")]
     pub languages: HeadLanguages,
-    /// Another head, which scores the languages that this one has no file for.
+    /// Another head that scores the languages for which this head has no file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
-    /// Column of the label in the samples: `positive`/`negative`, `toxic`/`nontoxic`, 1/0 or a boolean; a grade
-    /// where the loss is one of grades. Of several columns of grades (annotators) the mean of those that are not
-    /// null is taken. Samples without a label are left out.
+    /// Label column of the samples: `positive`/`negative`, `toxic`/`nontoxic`, 1/0 or a boolean; a
+    /// grade if the loss is for grades. Of several columns of grades (annotators), the mean of the
+    /// non-null values is used. Samples without a label are skipped.
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub label: Vec<String>,
-    /// Column of how much a sample counts in training, a number not below 0; null counts 1.
+    /// Column with the weight of a sample in training, a number ≥ 0; null means 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
     /// Widths of the hidden layers; 0 stands for the encoder's hidden size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
-    /// What makes one score of its outputs.
+    /// How the outputs become one score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<HeadOutput>,
-    /// Rule over the chunks of a document.
+    /// How the scores of a document's chunks become its score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunk: Option<ChunkRule>,
     /// Side of the threshold that is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<Keep>,
-    /// Column of the input that a head of `kind = "column"` takes its score from, of numbers.
+    /// Numeric column of the input that holds the score, for `kind = "column"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<String>,
-    /// Exported column; `<name>_score` by default.
+    /// Name of the exported column; `<name>_score` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
     /// Number K of reference embeddings of a cosine head, sampled from the positives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub references: Option<usize>,
-    /// What a cosine head does to embeddings before it compares them.
+    /// Transformation of embeddings before a cosine head compares them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub center: Option<Centering>,
-    /// Constants of training.
+    /// Training settings.
     pub training: TrainingConfig,
     /// Settings of a fastText head.
     #[serde(skip_serializing_if = "FastTextConfig::is_default")]
@@ -409,13 +403,13 @@ pub struct HeadConfig {
 }
 
 impl HeadConfig {
-    /// The preset of the head called `name`.
+    /// Returns the preset of the head called `name`.
     pub fn preset(&self, name: &str) -> Preset {
         self.preset.unwrap_or(if name == "toxicity" { Preset::Toxicity } else { Preset::Quality })
     }
 
-    /// What makes the score, from the preset when unset; cosine similarity, grades and the scores of rows are taken
-    /// raw, and the class of a fastText head is that of its positive label.
+    /// Returns how outputs become a score, from the preset if unset. Cosine similarities, grades
+    /// and scores of rows are raw; a fastText head gives the probability of its positive label.
     pub fn output(&self, name: &str) -> HeadOutput {
         self.output.unwrap_or(match (self.kind, self.preset(name)) {
             (HeadKind::Cosine | HeadKind::Ridge | HeadKind::Column | HeadKind::Random, _) => {
@@ -434,7 +428,7 @@ impl HeadConfig {
         })
     }
 
-    /// Chunk rule, from the preset when unset.
+    /// Returns the chunk rule; the default comes from the preset.
     pub fn chunk(&self, name: &str) -> ChunkRule {
         self.chunk.unwrap_or(match self.preset(name) {
             Preset::Quality => ChunkRule::First,
@@ -442,7 +436,7 @@ impl HeadConfig {
         })
     }
 
-    /// Kept side, from the preset when unset; of random numbers the low ones.
+    /// Returns the kept side; by default that of the preset, or low scores for random heads.
     pub fn keep(&self, name: &str) -> Keep {
         self.keep.unwrap_or(match (self.kind, self.preset(name)) {
             (HeadKind::Random, _) | (_, Preset::Toxicity) => Keep::Below,
@@ -450,35 +444,35 @@ impl HeadConfig {
         })
     }
 
-    /// Whether its outputs are those of classes, of which one is scored.
+    /// Returns true if the outputs are classes, one of which is scored.
     pub fn is_class(&self, name: &str) -> bool {
         matches!(self.output(name), HeadOutput::Class(_))
     }
 
-    /// What its training minimises.
+    /// Returns the training loss.
     pub fn loss(&self) -> Loss {
         let default =
             if self.kind == HeadKind::Ridge { Loss::SquaredError } else { Loss::CrossEntropy };
         self.training.loss.unwrap_or(default)
     }
 
-    /// What the labels of its samples are.
+    /// Returns the type of the labels.
     pub fn label_kind(&self) -> LabelKind {
         if self.loss() == Loss::CrossEntropy { LabelKind::Classes } else { LabelKind::Grades }
     }
 
-    /// Whether it is trained on embeddings of its samples, not on their texts.
+    /// Returns true if the head is trained on embeddings of its samples rather than on their texts.
     pub fn learns_from_embeddings(&self) -> bool {
         !self.train.is_empty() && !self.kind.is_of_texts()
     }
 
-    /// Constants of training on `num_samples`, see [`TrainingConfig`]; open is at most the weight decay.
+    /// Returns the training settings for `num_samples`; only the weight decay may be unset.
     pub fn training(&self, name: &str, num_samples: usize) -> TrainingConfig {
         self.training.resolved(num_samples, self.is_class(name))
     }
 
-    /// Widths of all layers for embeddings of `hidden_size`: input, hidden..., outputs. An ordinal head has one
-    /// output for each of the grades 0 to `highest_grade`.
+    /// Returns the widths of all layers for embeddings of `hidden_size`: input, hidden..., outputs.
+    /// An ordinal head has one output for each of the grades 0 to `highest_grade`.
     pub fn layer_sizes(&self, name: &str, hidden_size: usize, highest_grade: usize) -> Vec<usize> {
         let default = match self.preset(name) {
             Preset::Quality => vec![256],
@@ -494,12 +488,12 @@ impl HeadConfig {
         [hidden_size].into_iter().chain(hidden.into_iter().map(width)).chain([outputs]).collect()
     }
 
-    /// Exported column.
+    /// Returns the name of the exported column.
     pub fn column(&self, name: &str) -> String {
         self.column.clone().unwrap_or_else(|| format!("{name}_score"))
     }
 
-    /// Columns of the label in the samples.
+    /// Returns the label columns of the samples.
     pub fn labels(&self) -> Vec<&str> {
         match self.label.as_slice() {
             [] => vec!["label"],
@@ -507,19 +501,18 @@ impl HeadConfig {
         }
     }
 
-    /// Exported column of the rate at which a document is kept: `quality_retention` beside
-    /// `quality_score`.
+    /// Returns the exported column of retention rates: `quality_retention` for `quality_score`.
     pub fn retention_column(&self, name: &str) -> String {
         let column = self.column(name);
         format!("{}_retention", column.strip_suffix("_score").unwrap_or(&column))
     }
 
-    /// Number K of references of a cosine head (FineWeb2-HQ `cs.py`).
+    /// Returns the number K of references of a cosine head (default from FineWeb2-HQ's `cs.py`).
     pub fn references(&self) -> usize {
         self.references.unwrap_or(8192)
     }
 
-    /// Checks what the types cannot.
+    /// Checks what the types cannot express.
     pub fn check(&self, name: &str) -> Result<()> {
         let fail =
             |key: &str, reason: &str| Err(Error::config(format!("heads.{name}{key}"), reason));
@@ -588,7 +581,7 @@ impl HeadConfig {
         Ok(())
     }
 
-    /// Checks that a head of rows has its column, and nothing that is for heads with a file.
+    /// Checks that a head of rows has its column, and no setting that only heads with a file have.
     fn check_of_rows(&self, name: &str) -> Result<()> {
         let fail = |reason: &str| Err(Error::config(format!("heads.{name}"), reason));
         match (self.kind, &self.score) {
@@ -622,7 +615,6 @@ impl HeadConfig {
         )
     }
 
-    /// Checks that labels, loss and output go together.
     fn check_labels(&self, name: &str) -> Result<()> {
         let fail =
             |key: &str, reason: &str| Err(Error::config(format!("heads.{name}.{key}"), reason));
@@ -678,7 +670,7 @@ impl HeadConfig {
         Ok(())
     }
 
-    /// Checks that settings of embeddings and of texts are not mixed.
+    /// Checks that settings for embeddings and settings for texts are not mixed.
     fn check_of_texts(&self, name: &str) -> Result<()> {
         let fail = |reason: &str| Err(Error::config(format!("heads.{name}"), reason));
         if self.kind != HeadKind::FastText && !self.fasttext.is_default() {
@@ -703,7 +695,6 @@ impl HeadConfig {
     }
 }
 
-/// A text or a list of texts.
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "the name of a column or a list of names is needed")]

@@ -1,36 +1,35 @@
-//! `[input]`: files, columns, languages.
+//! `[input]`: files, columns and languages of the corpus.
 
 use serde::{Deserialize, Serialize};
 
-/// [`InputConfig::max_document_bytes`].
+/// Default of [`InputConfig::max_document_bytes`]: 64 MiB.
 pub const DEFAULT_MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
-/// Most that [`InputConfig::max_document_bytes`] can be: Arrow's 32-bit offsets hold any text of a
-/// line of so many bytes.
+/// Largest [`InputConfig::max_document_bytes`]: 1 GiB of text always fits Arrow's 32-bit offsets.
 pub const LARGEST_DOCUMENT_BYTES: u64 = 1 << 30;
 
-/// `[input]`.
+/// Settings of `[input]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InputConfig {
-    /// Files, directories (searched recursively) and globs; `{lang}` in a pattern names the language.
+    /// Files, directories (searched recursively) and globs; `{lang}` in a pattern is the language.
     pub files: Vec<String>,
-    /// Column of the text; a dotted name reaches into a struct.
+    /// Name of the text column; a dotted name reaches into a struct.
     pub text: String,
-    /// Column of the id; where a file has none, ids are `<shard name>/<row>` as datatrove makes them.
+    /// Name of the id column; without this column, ids are `<shard name>/<row>`, as in datatrove.
     pub id: String,
     /// Where a document's language comes from.
     #[serde(skip_serializing_if = "LanguageSource::is_path")]
     pub language: LanguageSource,
-    /// Column of embeddings that the input already has (FineWeb2-embedded: `embeddings`); they are used as they are.
+    /// Column of ready embeddings (FineWeb2-embedded: `embeddings`), which are used unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embeddings: Option<String>,
-    /// Malformed rows (JSON lines that do not parse, documents that are too long) that are set aside
-    /// per file before the file fails.
+    /// Maximum malformed rows per file that are set aside (unparsable JSON, too long documents).
     pub max_rejects: u64,
-    /// Bytes of the longest document: of a line of JSON, of a text in Parquet.
+    /// Maximum size of a document in bytes: of a JSON line, or of a text in Parquet.
     pub max_document_bytes: u64,
-    /// Parquet files larger than this are split between row groups, so that several processes can do one.
+    /// Maximum size of a Parquet file in bytes; larger ones are split between row groups, so that
+    /// several processes can share one.
     pub max_shard_bytes: u64,
 }
 
@@ -57,23 +56,24 @@ impl Default for InputConfig {
     expecting = "needs a language code in quotes, or { column = \"...\", script_column = \"...\" }"
 )]
 pub enum LanguageSource {
-    /// From `{lang}` in the pattern that matched the file; without one, everything is `und`.
+    /// The language is `{lang}` in the pattern that matched the file, or `und` without `{lang}`.
     #[default]
     Path,
-    /// The same code for all documents.
+    /// All documents have this language code.
     Fixed(String),
-    /// From a column, with the script from a second one joined by `_` (FineWeb-2: `language`, `language_script`).
+    /// The language is read from a column and joined by `_` with the script from a second one, if
+    /// named (FineWeb-2: `language`, `language_script`).
     Column {
-        /// Column of the language code.
+        /// Column with the language code.
         column: String,
-        /// Column of the script code.
+        /// Column with the script code.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         script_column: Option<String>,
     },
 }
 
 impl LanguageSource {
-    /// Whether this is the default; TOML has no way to write it.
+    /// Returns true for the default, which TOML cannot express.
     pub(super) fn is_path(&self) -> bool {
         *self == Self::Path
     }

@@ -1,8 +1,8 @@
-//! The run's settings: what `run.toml` holds, with its defaults.
+//! The settings of a run: the contents of `run.toml`, with defaults.
 //!
-//! Owns the names of the settings and their checks. Does not read arguments or the environment
-//! (that is `cli`). Unknown keys are errors. Paths are relative to the file that names them and
-//! may hold `{lang}`, the FineWeb-2 language code (`deu_Latn`).
+//! This crate owns the names of the settings and their checks. It does not read arguments or the
+//! environment (`cli` does). Unknown keys are errors. Paths are relative to the file that names
+//! them and may hold `{lang}`, the FineWeb-2 language code (`deu_Latn`).
 //!
 //! ```
 //! use polysift_config::RunConfig;
@@ -64,86 +64,86 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
 use polysift_remote as remote;
 
-/// [`EncoderConfig::model`]: the encoder inside the binary.
+/// Value of [`EncoderConfig::model`] for the encoder inside the binary.
 pub const DEFAULT_MODEL: &str = "polysift-mini";
-/// [`EncoderConfig::model`] of a run without embeddings.
+/// Value of [`EncoderConfig::model`] for a run without embeddings.
 pub const NO_MODEL: &str = "none";
-/// [`EncoderConfig::batch_tokens`] of an encoder that does not say what suits it.
+/// [`EncoderConfig::batch_tokens`] for encoders that do not suggest a value.
 pub const DEFAULT_BATCH_TOKENS: usize = 16_384;
-/// [`PartsConfig::zstd`] and [`ExportConfig::zstd`].
+/// Default of [`PartsConfig::zstd`] and [`ExportConfig::zstd`].
 pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
-/// [`RunConfig::seed`].
+/// Default of [`RunConfig::seed`].
 pub const DEFAULT_SEED: u64 = 42;
-/// Key of [`RunConfig::languages`] whose values apply to every language that does not set its own.
+/// Key of [`RunConfig::languages`] for the defaults of all languages.
 pub const DEFAULT_LANGUAGE: &str = "_default";
-/// Key of [`RunConfig::languages`] that takes the place of [`DEFAULT_LANGUAGE`] in languages without a head.
+/// Key of [`RunConfig::languages`] that replaces [`DEFAULT_LANGUAGE`] for languages without a head.
 pub const UNSCORED_LANGUAGE: &str = "_unscored";
 
-/// What exports count the selected documents under.
+/// Name under which exports count the selected documents.
 pub const KEPT: &str = "kept";
-/// Why documents with null, empty or blank text are not selected.
+/// Reason for not selecting documents with null, empty or blank text.
 pub const NO_TEXT: &str = "no_text";
-/// Why documents that the first pass of a cascade drops are not selected.
+/// Reason for not selecting documents that the first pass of a cascade drops.
 pub const CASCADE: &str = "cascade";
 
-/// All settings of a run. The parts are frozen stage by stage in the run directory.
+/// All settings of a run. Each stage freezes its part in the run directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
-    /// The run directory; `--run` wins.
+    /// Run directory; `--run` takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_dir: Option<String>,
-    /// What is read.
+    /// Input files and columns.
     pub input: InputConfig,
-    /// What turns text into embeddings.
+    /// Encoder that turns text into embeddings.
     pub encoder: EncoderConfig,
-    /// How embeddings are kept in the run directory.
+    /// How embeddings are stored in the run directory.
     pub parts: PartsConfig,
     /// Heads by name; the name is used in flags, paths and reports.
     pub heads: BTreeMap<String, HeadConfig>,
-    /// Filters by name, in whose order they give the reason of a removal.
+    /// Filters by name. A document removed by several filters is counted under the first name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<String, FilterConfig>,
-    /// What is kept and removed, by language code; `_default` applies where a language is silent, or
-    /// `_unscored` where it has no head to be selected by.
+    /// What is kept and removed, by language code. `_default` applies where a language sets
+    /// nothing, or `_unscored` where a language has no head to select by.
     pub languages: BTreeMap<String, LanguageConfig>,
-    /// How the thresholds are made.
+    /// How thresholds are computed.
     pub selection: SelectionConfig,
-    /// What looks at documents before the encoder does; `None`: nothing.
+    /// First pass that drops documents before the encoder; there is none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cascade: Option<CascadeConfig>,
-    /// What becomes of personal data in exported texts; `None`: they stay as they are.
+    /// Redaction of personal data in exported texts; without it, texts stay unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pii: Option<PiiConfig>,
-    /// What is written at the end.
+    /// Exported files.
     pub export: ExportConfig,
-    /// What the card of the data set says that a run cannot know.
+    /// Facts for the data set card that a run cannot know.
     #[serde(skip_serializing_if = "CardConfig::is_empty")]
     pub card: CardConfig,
-    /// Seed of everything random (splits, initialisation, shuffling, dropout, reference sampling).
+    /// Seed of all random choices (splits, initialisation, shuffling, dropout, reference sampling).
     pub seed: Seed,
 }
 
-/// Whose rules are followed, where what was published differs from what we think right.
+/// Which rules apply where published code differs from its paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// What the papers describe, done exactly.
+    /// Do exactly what the papers describe.
     #[default]
     Default,
-    /// What the published code does, its mistakes included.
+    /// Do what the published code does, including its mistakes.
     Published,
 }
 
 impl Mode {
-    /// Whether it is the default, which is not written into model cards.
+    /// Returns true for the default, which is not written into model cards.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::Default
     }
 }
 
-/// See [`RunConfig::seed`].
+/// Seed of a run, see [`RunConfig::seed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seed(pub u64);
@@ -154,68 +154,68 @@ impl Default for Seed {
     }
 }
 
-/// What a language code is, in words.
+/// Description of a valid language code.
 pub const LANGUAGE_CODE: &str = "made of ASCII letters, digits, `_` and `-`";
 
-/// Whether `code` can name a language; codes become parts of file names.
+/// Returns true if `code` is a valid language code; codes become parts of file names.
 pub fn is_language_code(code: &str) -> bool {
     !code.is_empty() && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 impl RunConfig {
-    /// Parses and [checks](Self::check) `run.toml`; `origin` names it in errors.
+    /// Parses and [checks](Self::check) `run.toml`; `origin` names the file in errors.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
         let config = Self::parse(text, origin)?;
         config.check()?;
         Ok(config)
     }
 
-    /// The settings as TOML, for the file `origin`.
+    /// Returns the settings as TOML; `origin` names the file in errors.
     ///
     /// # Errors
-    /// [`Error::Config`] for settings that TOML cannot hold.
+    /// [`Error::Config`] if TOML cannot hold the settings.
     pub fn to_toml(&self, origin: &str) -> Result<String> {
         toml::to_string(self).map_err(|e| Error::config(origin, e.to_string()))
     }
 
-    /// Parses `run.toml`, which may be incomplete until flags are added; `origin` names it in errors.
+    /// Parses `run.toml`, which flags may still complete; `origin` names the file in errors.
     ///
     /// # Errors
-    /// Unknown keys and wrong types, with their lines.
+    /// [`Error::Config`] with the line, for unknown keys and wrong types.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))
     }
 
-    /// The settings of a table, which are still to be [checked](Self::check).
+    /// Reads settings from a table without [checking](Self::check) them.
     ///
     /// # Errors
-    /// What is wrong with a key or a value.
+    /// A message about the wrong key or value.
     pub fn from_table(table: toml::Table) -> Result<Self, String> {
         table.try_into().map_err(|e: toml::de::Error| words::of_value(e.message()))
     }
 
-    /// Whether texts are embedded.
+    /// Returns true if the run embeds texts.
     pub fn embeds_texts(&self) -> bool {
         self.input.embeddings.is_none() && self.encoder.model != NO_MODEL
     }
 
-    /// Whether there are embeddings, made or brought by the input.
+    /// Returns true if there are embeddings, computed or read from the input.
     pub fn has_embeddings(&self) -> bool {
         self.input.embeddings.is_some() || self.encoder.model != NO_MODEL
     }
 
-    /// [`Error::Config`]: there is no encoder, and `what` needs one.
+    /// Returns [`Error::Config`]: there is no encoder, and `what` needs one.
     pub fn no_encoder(what: impl std::fmt::Display) -> Error {
         Error::config("encoder.model", format!("is `{NO_MODEL}`, and {what}"))
     }
 
-    /// The thresholds that apply to `language`: its own table key by key, else `_default`'s.
+    /// Returns the thresholds for `language`: key by key from its own table, else from `_default`.
     pub fn thresholds(&self, language: &str) -> LanguageThresholds {
         self.thresholds_or(language, DEFAULT_LANGUAGE)
     }
 
-    /// Those that apply to `language` where `has_head` says which heads it has: where none of those that
-    /// would keep documents is among them, `_unscored` takes the place of `_default`, if there is such a table.
+    /// Returns the thresholds for `language`. If `has_head` is false for every head that would keep
+    /// documents, the table `_unscored`, if present, replaces `_default`.
     pub fn thresholds_with(
         &self,
         language: &str,
@@ -230,7 +230,7 @@ impl RunConfig {
         self.thresholds_or(language, UNSCORED_LANGUAGE)
     }
 
-    /// The thresholds of the table `language` key by key, else those of the table `other`.
+    /// Returns thresholds key by key from the table `language`, else from the table `other`.
     fn thresholds_or(&self, language: &str, other: &str) -> LanguageThresholds {
         let tables = [self.languages.get(language), self.languages.get(other)];
         let tables = || tables.into_iter().flatten();
@@ -247,7 +247,7 @@ impl RunConfig {
         }
     }
 
-    /// Checks what the types cannot: ranges, and that every head named anywhere is defined.
+    /// Checks what the types cannot express: ranges, and that every head that is named is defined.
     pub fn check(&self) -> Result<()> {
         let positive = |name: &str, value: usize, least: usize| {
             if value < least {
@@ -311,8 +311,7 @@ impl RunConfig {
         self.check_thresholds()
     }
 
-    /// Checks that the fallback of the head `name` is another head that scores embeddings too, without one of
-    /// its own.
+    /// Checks that the fallback of `name` is a head for the same input that has no fallback itself.
     fn check_fallback(&self, name: &str, head: &HeadConfig) -> Result<()> {
         let Some(fallback) = &head.fallback else { return Ok(()) };
         let reason = match self.heads.get(fallback) {
@@ -331,7 +330,7 @@ impl RunConfig {
         Err(Error::config(format!("heads.{name}.fallback"), reason))
     }
 
-    /// Checks that the filter `name` is the reason of no other removal.
+    /// Checks that the name of the filter `name` is not yet a reason for a removal.
     fn check_reason(&self, name: &str) -> Result<()> {
         let of_head = |head: &String| {
             let rest = name.strip_prefix(head.as_str());
@@ -346,7 +345,7 @@ impl RunConfig {
         Err(Error::config(format!("filters.{name}"), reason))
     }
 
-    /// Checks that what is to be refined can be: f32 has to be another way to the same scores.
+    /// Checks that scores can be refined: f32 must compute the same scores in another way.
     fn check_refinement(&self) -> Result<()> {
         let reason = match self {
             Self { selection: SelectionConfig { refine: false, .. }, .. } => return Ok(()),
@@ -362,7 +361,7 @@ impl RunConfig {
         Err(Error::config("selection.refine", reason))
     }
 
-    /// Checks that every head with a threshold is defined, and named by an order that names any.
+    /// Checks that heads with thresholds are defined, and are in `order` unless it is empty.
     fn check_thresholds(&self) -> Result<()> {
         if self.selection.weight == Weight::Tokens && !self.embeds_texts() {
             return Err(Error::config(
@@ -386,7 +385,7 @@ impl RunConfig {
         for head in order {
             known("selection.order".into(), head)?;
         }
-        // `_default` comes before every language, so its own mistakes are reported as its own.
+        // `_default` sorts before every language, so its own mistakes are reported under its name.
         for language in self.languages.keys() {
             let is_for_others = [DEFAULT_LANGUAGE, UNSCORED_LANGUAGE].contains(&language.as_str());
             if language.starts_with('_') && !is_for_others {

@@ -1,4 +1,4 @@
-//! `mix.toml`: the sources of a mixture, how much of each, and how the result is written.
+//! `mix.toml`: the sources of a mixture, the amount of each, and how the result is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -8,46 +8,43 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{Budget, DEFAULT_SEED, Rate, is_language_code, words};
 use polysift_base::error::{Error, Result};
 
-/// [`MixConfig::max_epochs`].
 const DEFAULT_MAX_EPOCHS: Epochs = Epochs { whole: 4, rest: None };
-/// [`MixConfig::output_bytes`].
 const DEFAULT_OUTPUT_BYTES: Budget = Budget(1 << 30);
 
-/// Most that [`MixConfig::max_epochs`] can be.
 const MOST_EPOCHS: u64 = 1000;
 
 /// The settings of `polysift mix`. Paths are relative to the file that names them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MixConfig {
-    /// Tokens of the whole, of which sources have shares.
+    /// Total number of tokens, which sources have shares of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Budget>,
-    /// Counts tokens: a `tokenizer.json`, a directory with one, or an id of the hub. No special tokens are counted.
+    /// Counts tokens without special ones: a `tokenizer.json`, a directory with one, or a hub id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<String>,
-    /// What counts as tokens in its place: `bytes` of text, or `column:NAME`.
+    /// What is counted instead of a tokenizer's tokens: `bytes` of text, or `column:NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<TokenCount>,
-    /// Another one draws and shuffles otherwise.
+    /// Seed of the draw and the shuffle.
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// Most epochs of a source, or of a language of it that has its own amount.
+    /// Maximum number of epochs of a source, or of a language with its own share of a source.
     #[serde(default = "default_max_epochs")]
     pub max_epochs: Epochs,
-    /// About how many bytes, before compression, an output file holds; as many are held in memory.
+    /// Approximate size of an output file in bytes before compression; one file is held in memory.
     #[serde(default = "default_output_bytes")]
     pub output_bytes: Budget,
-    /// Which columns are written.
+    /// Which input columns are written.
     #[serde(default)]
     pub columns: MixColumns,
-    /// Column of the text.
+    /// Name of the text column.
     #[serde(default = "default_text")]
     pub text: String,
-    /// Column of the id, by which documents are drawn and shuffled; where a file has none, ids are `<file>/<row>`.
+    /// Id column, which decides the draw and the order; without it, ids are `<file>/<row>`.
     #[serde(default = "default_id")]
     pub id: String,
-    /// What is mixed.
+    /// Sources of the mixture.
     #[serde(rename = "source")]
     pub sources: Vec<MixSource>,
 }
@@ -72,21 +69,21 @@ fn default_id() -> String {
     "id".to_owned()
 }
 
-/// `[[source]]`: documents that have an amount together.
+/// Settings of `[[source]]`: documents with a common amount.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct MixSource {
-    /// Its name in the column `source`; by default `source-1`, `source-2` and so on.
+    /// Name in the column `source`; by default `source-1`, `source-2` and so on.
     pub name: String,
-    /// Files, directories and globs; `{lang}` in a pattern names the language.
+    /// Files, directories and globs; `{lang}` in a pattern stands for the language.
     pub files: Vec<String>,
-    /// Share of [`MixConfig::tokens`].
+    /// Share of [`MixConfig::tokens`], the total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<Rate>,
-    /// Tokens.
+    /// Number of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Budget>,
-    /// How often all of it is taken.
+    /// Number of passes over the whole source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<Epochs>,
     /// Copies of a document in one epoch, by the value of a column.
@@ -95,21 +92,21 @@ pub struct MixSource {
     /// Copies of a document in one epoch, by a column of numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
-    /// Fewest tokens of a document.
+    /// Minimum number of tokens of a document (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_tokens: Option<u64>,
-    /// Documents have fewer tokens than that.
+    /// Upper limit of the tokens of a document (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Shares of languages; those without one keep their proportions in what is left.
+    /// Shares of languages; languages without a share split the rest in their original proportions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub languages: BTreeMap<String, Rate>,
-    /// Languages have shares as their tokens to this power: 1 keeps proportions, 0 makes all alike.
+    /// Exponent of tokens in the shares of languages: 1 keeps the proportions, 0 makes all equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
 }
 
-/// What counts as tokens, if not those of a tokenizer.
+/// What counts as tokens if there is no tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum TokenCount {
@@ -140,28 +137,28 @@ impl Serialize for TokenCount {
     }
 }
 
-/// Which columns are written, beside `source` and `copy`.
+/// Which input columns are written, besides `source` and `copy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum MixColumns {
-    /// Those that all files have.
+    /// Columns that all files have.
     #[default]
     Common,
-    /// All, null where a file has none.
+    /// Columns of any file, with null where a file lacks one.
     Union,
 }
 
-/// Copies by the value of a column.
+/// Copies of a document by the value of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueCopies {
-    /// The column.
+    /// Name of the column.
     pub column: String,
-    /// Copies by value; numbers are compared as numbers.
+    /// Copies for each value; numbers are compared as numbers.
     pub values: BTreeMap<String, u32>,
 }
 
-/// Copies by a column of numbers; a document with null counts once.
+/// Copies of a document by a column of numbers; null counts as 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -169,18 +166,18 @@ pub struct ValueCopies {
     expecting = "needs a column in quotes, or { by = \"...\", weights = \"...\" }"
 )]
 pub enum Copies {
-    /// The column holds them.
+    /// The column holds the number of copies.
     Column(String),
-    /// By the size of the cluster of duplicates that a document stands for.
+    /// Copies depend on the size of the duplicate cluster that a document stands for.
     ClusterSize {
-        /// Column of the size.
+        /// Column with the cluster size.
         by: String,
-        /// `card` for the weights of FineWeb-2's card, or a JSON file of copies by least size.
+        /// `card` for the weights of FineWeb-2's card, or a JSON file of copies by minimum size.
         weights: String,
     },
 }
 
-/// A number of epochs above 0, exact: 2.37 of 1000 tokens are 2370.
+/// A number of epochs above 0, exact: 2.37 epochs of 1000 tokens are 2370 tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "f64")]
 pub struct Epochs {
@@ -189,7 +186,7 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// ceil(epochs · `total`), exactly.
+    /// Returns ceil(epochs · `total`), computed exactly.
     pub fn ceil_of(self, total: u64) -> u128 {
         let rest = self.rest.map_or(0, |rest| rest.ceil_of(total));
         u128::from(self.whole) * u128::from(total) + u128::from(rest)
@@ -217,7 +214,7 @@ impl FromStr for Epochs {
 impl TryFrom<f64> for Epochs {
     type Error = String;
 
-    // The shortest decimal that reads back as `value` is what the user wrote.
+    // The shortest decimal that parses to `value` is what the user wrote.
     fn try_from(value: f64) -> Result<Self, String> {
         format!("{value}").parse()
     }
@@ -239,7 +236,7 @@ impl MixConfig {
     /// Parses `mix.toml`; `origin` names it in errors.
     ///
     /// # Errors
-    /// [`Error::Config`].
+    /// [`Error::Config`] if the text or a setting is wrong.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
         let mut config: Self =
             toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))?;
@@ -252,7 +249,7 @@ impl MixConfig {
         Ok(config)
     }
 
-    /// Tokens that are asked for, where that is known before any are counted.
+    /// Returns the number of tokens asked for, if it is known before any are counted.
     pub fn total(&self) -> Option<u128> {
         let own = || self.sources.iter().map(|source| source.tokens.map(|own| u128::from(own.0)));
         self.tokens.map(|all| u128::from(all.0)).or_else(|| own().sum())
@@ -303,7 +300,7 @@ impl MixConfig {
     }
 }
 
-/// The unit that shares are added up in: every [`Rate`] is a whole number of its parts.
+/// Unit in which shares are added up: every [`Rate`] is a whole number of 10^-12.
 const WHOLE: u64 = 10u64.pow(12);
 
 fn sum<'r>(rates: impl IntoIterator<Item = &'r Rate>) -> u64 {
@@ -311,14 +308,14 @@ fn sum<'r>(rates: impl IntoIterator<Item = &'r Rate>) -> u64 {
 }
 
 impl MixSource {
-    /// [`Error::Config`] about `key`.
+    /// Returns [`Error::Config`] about `key`.
     pub fn wrong(&self, key: &str, reason: impl Into<String>) -> Error {
         Error::config(format!("source `{}`: {key}", self.name), reason)
     }
 
-    /// Share of the languages that [`MixSource::languages`] does not name.
+    /// Returns the share of the languages that [`MixSource::languages`] does not name.
     pub fn share_left(&self) -> Option<Rate> {
-        // Nothing is left where they add up to 1.
+        // If the shares add up to 1, nothing is left.
         let left = WHOLE.checked_sub(sum(self.languages.values())).filter(|left| *left > 0)?;
         format!("{}.{:012}", left / WHOLE, left % WHOLE).parse().ok()
     }

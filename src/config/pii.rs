@@ -1,42 +1,41 @@
-//! `[pii]`: personal data in exported texts.
+//! `[pii]`: redaction of personal data in exported texts.
 
 use serde::{Deserialize, Serialize};
 
 use polysift_base::error::{Error, Result};
 use polysift_text::pii::{IpScope, Markers, PiiKind, PiiMode, PiiOptions, Placeholders};
 
-/// What is noted of the personal data that was found.
+/// What the audit records about the personal data that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum PiiAudit {
-    /// Counts alone.
+    /// Only counts.
     None,
-    /// Where it stood, without the data itself.
+    /// Counts and positions, without the data itself.
     #[default]
     Spans,
-    /// That, and the data itself: the audit is then a list of addresses.
+    /// Counts, positions and the data itself. The audit then is a list of addresses.
     Values,
 }
 
-/// `[pii]`; without this table texts are exported as they are.
+/// Settings of `[pii]`; without this table texts are exported unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PiiConfig {
-    /// How it is found and replaced.
+    /// Method that finds and replaces personal data.
     pub mode: PiiMode,
-    /// What is looked for.
+    /// Kinds of personal data to redact.
     pub kinds: Vec<PiiKind>,
-    /// Which IP addresses are meant.
+    /// Which IP addresses are redacted.
     pub ip: IpScope,
-    /// What becomes of the values that FineWeb has in place of real ones.
+    /// What happens to FineWeb's placeholder values.
     pub placeholders: Placeholders,
-    /// What stands for what is found.
+    /// Replacement texts for redacted data.
     pub markers: Markers,
-    /// Globs of input files whose texts stay as they are, as code and mathematics, in which much looks like an
-    /// address.
+    /// Globs of input files left unchanged: in code and mathematics much looks like an address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
-    /// What is noted beside the export.
+    /// What is recorded next to the export.
     pub audit: PiiAudit,
 }
 
@@ -49,17 +48,17 @@ impl Default for PiiConfig {
 }
 
 impl PiiConfig {
-    /// What finds and replaces it.
+    /// Returns the options of the redactor.
     pub fn options(&self) -> PiiOptions {
         let Self { mode, ip, placeholders, .. } = *self;
         let (kinds, markers) = (self.kinds.clone(), self.markers.clone());
         PiiOptions { mode, kinds, ip, placeholders, markers }
     }
 
-    /// The patterns of [`PiiConfig::except`].
+    /// Returns the parsed patterns of [`PiiConfig::except`].
     ///
     /// # Errors
-    /// [`Error::Config`] for one that is malformed.
+    /// [`Error::Config`] if a pattern is malformed.
     pub fn exceptions(&self) -> Result<Vec<glob::Pattern>> {
         let parse = |pattern: &String| {
             glob::Pattern::new(pattern).map_err(|e| Error::config("pii.except", e.to_string()))
@@ -67,7 +66,7 @@ impl PiiConfig {
         self.except.iter().map(parse).collect()
     }
 
-    /// Checks what the types cannot.
+    /// Checks what the types cannot express.
     pub fn check(&self) -> Result<()> {
         if self.kinds.is_empty() {
             return Err(Error::config("pii.kinds", "is empty; leave `[pii]` out instead"));

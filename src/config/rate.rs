@@ -1,4 +1,4 @@
-//! Rates as exact decimal fractions, so that `ceil(rate · n)` is what a person computes by hand.
+//! Rates as exact decimal fractions, so that `ceil(rate · n)` equals the result by hand.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most decimal places of a [`Rate`].
+/// Maximum number of decimal places of a [`Rate`].
 const MAX_DECIMALS: u32 = 12;
 
 /// A rate in (0, 1], exact: 0.1 is one tenth, not the nearest binary fraction.
@@ -19,20 +19,20 @@ const MAX_DECIMALS: u32 = 12;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate {
-    /// In units of 10^-[`MAX_DECIMALS`].
+    /// The rate in units of 10^-[`MAX_DECIMALS`].
     units: u64,
 }
 
 impl Rate {
     const ONE: u64 = 10u64.pow(MAX_DECIMALS);
 
-    /// ceil(rate · `total`), exactly.
+    /// Returns ceil(rate · `total`), computed exactly.
     pub fn ceil_of(self, total: u64) -> u64 {
         // total < 2^64 and units <= 10^12, so the product fits u128 and the quotient is <= total.
         (u128::from(self.units) * u128::from(total)).div_ceil(u128::from(Self::ONE)) as u64
     }
 
-    /// Nearest f64.
+    /// Returns the nearest f64.
     pub fn as_f64(self) -> f64 {
         self.units as f64 / Self::ONE as f64
     }
@@ -76,7 +76,6 @@ impl Serialize for Rate {
     }
 }
 
-/// Reads a rate as it may be written.
 struct Number;
 
 impl Visitor<'_> for Number {
@@ -84,7 +83,7 @@ impl Visitor<'_> for Number {
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a rate above 0 and at most 1")
     }
-    // The shortest decimal that reads back as `value` is what the user wrote.
+    // The shortest decimal that parses to `value` is what the user wrote.
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Rate, E> {
         format!("{value}").parse().map_err(E::custom)
     }
@@ -105,7 +104,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Rates by head, as `{ quality = [0.1, 0.33] }`; a rate alone is a list of one.
+/// Reads rates by head, as in `{ quality = [0.1, 0.33] }`; a single rate is a list of one.
 pub(super) fn by_head<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, Vec<Rate>>>, D::Error> {

@@ -1,4 +1,4 @@
-//! `[languages]` and `[selection]`: what is kept and removed, and how it is counted.
+//! `[languages]` and `[selection]`: what is kept and removed, and in which unit.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use super::{Budget, Mode, Rate, rate};
 
-/// Margin of a threshold by the largest difference that was seen.
+/// Margin around a threshold, as a multiple of the largest score difference in the sample.
 pub const REFINE_SAFETY: f64 = 2.0;
 /// One in this many documents of a language is sampled.
 pub const REFINE_SAMPLE_EVERY: u64 = 100;
-/// Fewest documents that are sampled of a language that has them.
+/// Minimum number of sampled documents per language (all of them if there are fewer).
 pub const REFINE_MIN_SAMPLE: u64 = 64;
-/// Most documents that are sampled of a language.
+/// Maximum number of sampled documents per language.
 pub const REFINE_MAX_SAMPLE: u64 = 4096;
 
-/// `[languages.<code>]`; maps are from head name to value.
+/// Settings of `[languages.<code>]`; the maps are from head name to value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LanguageConfig {
-    /// Rates of documents to keep by that head's score, best first: exactly ceil(rate · n). A rate
-    /// alone may stand for a list of one.
+    /// Rates of documents to keep, with the best scores of this head: exactly ceil(rate · n). A
+    /// single rate may stand for a list of one.
     #[serde(deserialize_with = "rate::by_head", skip_serializing_if = "Option::is_none")]
     pub retention: Option<BTreeMap<String, Vec<Rate>>>,
-    /// Rate of documents to remove by that head's score, worst first: exactly ceil(rate · n).
+    /// Rate of documents to remove, with the worst scores of this head: exactly ceil(rate · n).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<BTreeMap<String, Rate>>,
-    /// Fixed thresholds on the score, instead of a rate.
+    /// Fixed thresholds on this head's score, instead of a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<BTreeMap<String, FixedThreshold>>,
-    /// How much to keep by that head's score, best first, until they weigh as much.
+    /// Amount to keep, in the unit of `selection.weight`, with the best scores of this head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BTreeMap<String, Budget>>,
 }
 
-/// A threshold on the score itself. Scores have 32 bits, and are compared with the nearest number of 32 bits.
+/// A threshold on the score itself. Scores are f32, so the threshold is rounded to the nearest f32.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -44,14 +44,14 @@ pub struct LanguageConfig {
     expecting = "a number, `{ at_least = ... }` or `{ at_most = ... }` is needed"
 )]
 pub enum FixedThreshold {
-    /// Kept is what is strictly above, or below for a head that keeps low scores.
+    /// Keeps documents strictly above the score, or strictly below it if the head keeps low scores.
     Beyond(f64),
-    /// Kept is this and what is above; of a head that keeps high scores.
+    /// Keeps documents at or above the score; for heads that keep high scores.
     AtLeast {
         /// The score.
         at_least: f64,
     },
-    /// Kept is this and what is below; of a head that keeps low scores.
+    /// Keeps documents at or below the score; for heads that keep low scores.
     AtMost {
         /// The score.
         at_most: f64,
@@ -59,7 +59,7 @@ pub enum FixedThreshold {
 }
 
 impl FixedThreshold {
-    /// The score at the boundary.
+    /// Returns the score at the boundary.
     pub fn score(self) -> f64 {
         match self {
             Self::Beyond(score)
@@ -79,7 +79,7 @@ impl fmt::Display for FixedThreshold {
     }
 }
 
-/// What rates and budgets count.
+/// Unit of rates and budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
@@ -92,28 +92,28 @@ pub enum Weight {
     Tokens,
 }
 
-/// `[selection]`.
+/// Settings of `[selection]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelectionConfig {
-    /// Heads in the order of their thresholds, each made among the survivors of those before it;
-    /// empty: removals first, then fixed thresholds, then retentions and budgets, random heads last. A retention's rate is
-    /// always of all scored documents of the language, so that the rate asked for is the rate got.
+    /// Order of the heads' thresholds, each applied to the survivors of those before. If empty:
+    /// removals, then fixed thresholds, then retentions and budgets, then random heads. A
+    /// retention's rate is of all scored documents of the language, so exactly this rate is kept.
     pub order: Vec<String>,
-    /// What rates and budgets count.
+    /// Unit of rates and budgets.
     pub weight: Weight,
-    /// How thresholds are found.
+    /// How thresholds are found: exactly, or as the published code does.
     pub mode: Mode,
-    /// Score the documents near the thresholds again with embeddings in f32, so that the selection is the
-    /// one that f32 would make of the whole corpus (see `polysift_stages::stage::refine`).
+    /// Score the documents near the thresholds again with f32 embeddings, so that the selection
+    /// equals that of f32 on the whole corpus (see `polysift_stages::stage::refine`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refine: bool,
 }
 
-/// The thresholds of one language after `_default` or `_unscored` was applied.
+/// The thresholds of one language after `_default` or `_unscored` has been applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct LanguageThresholds {
-    /// See [`LanguageConfig::retention`]; rates ascending.
+    /// See [`LanguageConfig::retention`]; rates are ascending.
     pub retention: BTreeMap<String, Vec<Rate>>,
     /// See [`LanguageConfig::removal`].
     pub removal: BTreeMap<String, Rate>,

@@ -1,11 +1,11 @@
-//! What is wrong with a settings file, in its own terms: the parser's messages speak of Rust's types.
+//! Error messages about settings in the user's terms; the parser's messages use Rust's types.
 
-/// The message about a settings file, with the line.
+/// Returns the message about a settings file, with the line.
 pub(super) fn of_file(error: &toml::de::Error) -> String {
     error.to_string().replace(error.message(), &of_value(error.message()))
 }
 
-/// The message about a value.
+/// Returns the message about a value.
 pub(super) fn of_value(message: &str) -> String {
     let kinds = ["invalid type: ", "invalid value: "];
     let stripped = kinds.iter().find_map(|kind| message.strip_prefix(kind));
@@ -15,7 +15,6 @@ pub(super) fn of_value(message: &str) -> String {
     }
 }
 
-/// What stands there.
 fn seen(found: &str) -> String {
     let quoted = |kind: &str| found.strip_prefix(kind)?.strip_suffix('`');
     match found {
@@ -29,7 +28,6 @@ fn seen(found: &str) -> String {
     }
 }
 
-/// What has to stand there.
 fn needed(expected: &str) -> &str {
     match expected {
         "a sequence" => "an array, as in [\"a\", \"b\"],",
@@ -48,7 +46,7 @@ fn needed(expected: &str) -> &str {
 mod tests {
     use super::super::RunConfig;
 
-    /// Every key of the settings, with a value that suits it.
+    /// All kinds of settings, each with a valid value.
     const SETTINGS: &str = r#"
         run_dir = "r"
         seed = 1
@@ -91,7 +89,7 @@ mod tests {
         max_file_mb = 1
     "#;
 
-    /// `table` with each value in turn replaced by `wrong`.
+    /// Returns copies of `table` with one value each replaced by `wrong`.
     fn spoilt(table: &toml::Table, wrong: &toml::Value) -> Vec<toml::Table> {
         let mut all = Vec::new();
         for (key, value) in table {

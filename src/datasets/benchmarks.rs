@@ -1,8 +1,8 @@
-//! An index of benchmark items, by which documents that hold their text are found.
+//! Builds an index of benchmark items for finding documents that contain their text.
 //!
-//! Items come as others have them: rows with `task`, `question` and `answer`; those of decon's evaluation files
-//! (`eval_key`, `eval_instance_index`, `is_correct`); of datatrove (`query`, and `text` for the answer); `task`
-//! with `text` alone. Of any other table a set names the task and the columns ([`BenchmarksRequest::sets`]).
+//! Items are read in common formats: `task`, `question` and `answer`; decon's (`eval_key`,
+//! `eval_instance_index`, `is_correct`); datatrove's (`query`, and `text` for the answer); `task`
+//! with only `text`. For other tables a set names task and columns ([`BenchmarksRequest::sets`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use polysift_text::decontamination::{
     BenchmarkItem, IndexBuilder, IndexSettings, Normalisation, Numbers, TaskCounts,
 };
 
-/// Columns of items, of which a file has some, and what they hold.
+/// Possible columns of items and their contents.
 const COLUMNS: [(&str, ColumnKind); 11] = [
     ("task", ColumnKind::Text),
     ("eval_key", ColumnKind::Text),
@@ -35,39 +35,38 @@ const COLUMNS: [(&str, ColumnKind); 11] = [
     ("text", ColumnKind::Text),
     ("language", ColumnKind::Text),
 ];
-/// Those of them with the text of an item, which a set may name otherwise.
+/// The columns with the text of an item, which a set may replace.
 const PARTS: [&str; 4] = ["question", "query", "answer", "text"];
-/// Column that says of a row whether its answer is right.
 const IS_CORRECT: &str = "is_correct";
 
-/// What an index is made of.
+/// Items and settings of an index.
 #[derive(Debug, Clone, Args)]
 pub struct BenchmarksRequest {
-    /// Files of items: JSON lines, Parquet, CSV; {lang} stands for the language of a file's items
+    /// Files of items (JSON lines, Parquet, CSV); {lang} stands for the language of the items
     #[arg(long, value_name = "PATTERN", num_args = 1.., required_unless_present = "sets")]
     pub items: Vec<String>,
-    /// TOML file of sets of items: a table `set` each, with files, task, columns of question and answer, split, language
+    /// TOML file with tables `set`: files, task, question and answer columns, split, language
     #[arg(long, value_name = "FILE")]
     pub sets: Option<PathBuf>,
-    /// Language of items that do not say theirs, as in eng_Latn
+    /// Language of items without a language of their own, such as eng_Latn
     #[arg(long, value_name = "CODE")]
     pub language: Option<String>,
-    /// Files of texts whose n-grams are no evidence, since they may be common: a line each, or a column `text`
+    /// Files of common texts whose n-grams are ignored: one text per line, or a column `text`
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub ignore: Vec<String>,
-    /// Words of an n-gram [default: 13; of datatrove 12]
+    /// Words per n-gram [default: 13; with --datatrove 12]
     #[arg(long, value_name = "N")]
     pub ngram: Option<u32>,
-    /// Characters of an n-gram in languages that are written without spaces [default: 26]
+    /// Characters per n-gram in languages written without spaces [default: 26]
     #[arg(long, value_name = "N")]
     pub ngram_chars: Option<u32>,
-    /// Numbers all count as one, so that an exercise with other numbers is the same
+    /// Treat all numbers as equal, so that an exercise with other numbers also matches
     #[arg(long)]
     pub zero_numbers: bool,
-    /// Read items and documents as datatrove does
+    /// Normalise items and documents like datatrove
     #[arg(long)]
     pub datatrove: bool,
-    /// The index to write
+    /// Path of the index to write
     #[arg(long, value_name = "FILE", default_value = "benchmarks.idx")]
     pub out: PathBuf,
 }
@@ -84,7 +83,7 @@ impl BenchmarksRequest {
         settings
     }
 
-    /// The sets of items: those of `items`, and those of the file of sets.
+    /// Returns the sets of items: one for `items`, and those in the file of sets.
     fn item_sets(&self) -> Result<Vec<ItemSet>> {
         let mut sets = Vec::new();
         if !self.items.is_empty() {
@@ -109,7 +108,6 @@ impl BenchmarksRequest {
     }
 }
 
-/// A file of sets of items.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ItemSets {
@@ -117,23 +115,22 @@ struct ItemSets {
     sets: Vec<ItemSet>,
 }
 
-/// Tables of items, and what their rows do not say.
+/// Tables of items, and values that their rows lack.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ItemSet {
     /// Files, directories or globs, relative to the file of sets.
     files: Vec<String>,
     task: Option<String>,
-    /// Columns whose values, lists too, make the question, one after the other; none: those that items have.
+    /// Columns (lists too) that are joined to the question; by default the known columns.
     question: Vec<String>,
-    /// And the answer.
+    /// Columns that are joined to the answer.
     answer: Vec<String>,
     split: Option<String>,
     language: Option<String>,
 }
 
 impl ItemSet {
-    /// The columns that items have or may have.
     fn columns(&self) -> Vec<ColumnRequest> {
         let own: BTreeSet<&str> =
             self.question.iter().chain(&self.answer).map(String::as_str).collect();
@@ -144,7 +141,7 @@ impl ItemSet {
         own.chain(others).collect()
     }
 
-    /// Adds the items of a file, in `language` where they do not say theirs.
+    /// Adds the items of a file; `language` applies to items without one.
     fn add_items(
         &self,
         builder: &mut IndexBuilder,
@@ -163,7 +160,7 @@ impl ItemSet {
         Ok(())
     }
 
-    /// Adds the item of `row`; the reason why it is none.
+    /// Adds the item of `row`, or returns the reason why it is not an item.
     fn add_item(
         &self,
         builder: &mut IndexBuilder,
@@ -171,12 +168,12 @@ impl ItemSet {
         language: Option<&str>,
     ) -> Result<(), String> {
         if row.text(IS_CORRECT).is_some_and(|is| is.eq_ignore_ascii_case("false") || is == "0") {
-            return Ok(()); // a wrong choice, which is no evidence
+            return Ok(()); // a wrong choice is no evidence
         }
         let first = |names: [&str; 2]| names.into_iter().find_map(|name| row.text(name));
         let query = row.text("query");
         let text = row.text("text");
-        // Beside a query the text is its answer.
+        // With a query, the text is its answer.
         let question =
             row.text("question").or(query).or(text.filter(|_| row.text("answer").is_none()));
         let answer = row.text("answer").or(text.filter(|_| query.is_some()));
@@ -200,17 +197,17 @@ impl ItemSet {
     }
 }
 
-/// Writes the index of the items that are asked for; what became of each task.
+/// Writes the index of the requested items; returns the counts of each task.
 ///
 /// # Errors
-/// [`Error::Row`] with the count for items without a task or text, and for two of one id and different text;
-/// [`Error::Schema`] for files without a column that their set names; [`Error::Config`] for a file of sets that
-/// is none, files that are no tables and an index without an n-gram; [`Error::Missing`], [`Error::Io`].
+/// [`Error::Row`] with the count for items without a task or text, or with the id of another text;
+/// [`Error::Schema`] for missing columns of a set; [`Error::Config`] for a bad file of sets, files
+/// that are not tables and an index without an n-gram; [`Error::Missing`], [`Error::Io`].
 pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<TaskCounts>> {
     let mut builder = IndexBuilder::new(request.settings())?;
     let mut digests = BTreeMap::new();
     let mut digest = |list: &ListFile| -> Result<()> {
-        // By what does not depend on where the files are.
+        // The digest does not depend on where the files are.
         let name = list.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         digests.insert(stamp(&list.path)?.blake3, name);
         Ok(())
@@ -241,7 +238,7 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
     Ok(built.tasks().to_vec())
 }
 
-/// Values of columns as one text; lists, which come as JSON, by their elements.
+/// Joins the values of columns to one text; lists, which are JSON, by their elements.
 fn joined<'a>(values: impl Iterator<Item = &'a str>) -> String {
     let elements = |value: &str| {
         serde_json::from_str::<Vec<String>>(value).map_or(value.to_owned(), |list| list.join("\n"))

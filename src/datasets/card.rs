@@ -1,4 +1,4 @@
-//! The card beside a dataset: where every sample comes from and what became of the others.
+//! The card of a dataset: the sources of all samples, and the reasons for dropping rows.
 
 use std::collections::BTreeMap;
 
@@ -7,94 +7,91 @@ use serde::Serialize;
 use polysift_base::io::FileStamp;
 use polysift_config::Mode;
 
-/// What a dataset was made of; `card.json`. Holds neither times nor absolute paths.
+/// Sources and contents of a dataset, written as `card.json`; without times or absolute paths.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DatasetCard {
     /// `mkc`, `mkc+` or `toxicity`.
     pub dataset: String,
-    /// FineWeb-2 code.
+    /// Language as a FineWeb-2 code.
     pub language: String,
-    /// Whose rules were followed.
+    /// Whether the default or the published rules were followed.
     pub mode: Mode,
-    /// Seed of all choices.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Version of the program that made it.
+    /// Version of the program that built the dataset.
     pub polysift_version: String,
-    /// Most positives; `None` where there is no such limit.
+    /// Maximum number of positives; `None` if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_positives: Option<usize>,
-    /// What was read, by source.
+    /// Sources by name.
     pub sources: BTreeMap<String, SourceCard>,
-    /// Samples by file.
+    /// Number of samples by file.
     pub samples: BTreeMap<String, ClassSizes>,
-    /// Size and digest of the files written.
+    /// Size and digest of each written file.
     pub files: BTreeMap<String, FileStamp>,
 }
 
 /// One source of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct SourceCard {
-    /// What the language is called there.
+    /// Name of the language in the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// Repository of the hub that it was downloaded from.
+    /// Hub repository that the source was downloaded from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repository: Option<String>,
     /// Commit of the repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The files, sorted by name.
+    /// Files of the source, sorted by name.
     pub files: Vec<SourceFile>,
-    /// Rows of the language that could be read; malformed ones are only among the dropped.
+    /// Readable rows of the language; malformed rows are only counted as dropped.
     pub rows: u64,
-    /// Samples that it gave.
+    /// Number of samples from the source.
     pub kept: u64,
-    /// Those of them whose text was repaired.
+    /// Number of samples with repaired text.
     #[serde(skip_serializing_if = "is_zero")]
     pub repaired: u64,
-    /// Rows that gave none, by reason.
+    /// Rows without a sample, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
 
 /// A file that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceFile {
-    /// Path below the directory of the source; name of the shard for a corpus.
+    /// Path below the directory of the source; for a corpus the name of the shard.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
     /// BLAKE3 of the whole file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blake3: Option<String>,
-    /// For a corpus: BLAKE3 of the size, the first and the last 64 KiB.
+    /// For a corpus: BLAKE3 of the size and the first and last 64 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// All rows of the file.
+    /// Number of rows in the file.
     pub rows: u64,
 }
 
-/// Samples by class.
+/// Number of samples by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ClassSizes {
-    /// Of the positive or toxic class.
+    /// Samples of the positive or toxic class.
     pub positive: u64,
-    /// Of the other.
+    /// Samples of the other class.
     pub negative: u64,
 }
 
-/// Whether a count says nothing.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
 impl SourceCard {
-    /// Rows that gave no sample for one of `reasons`.
     pub(super) fn dropped_of(&self, reasons: &[&str]) -> u64 {
         reasons.iter().filter_map(|reason| self.dropped.get(*reason)).sum()
     }
 
-    /// Counts `number` rows that gave no sample.
     pub(super) fn drop_rows(&mut self, reason: &str, number: u64) {
         if number > 0 {
             *self.dropped.entry(reason.to_owned()).or_default() += number;
@@ -103,7 +100,7 @@ impl SourceCard {
 }
 
 impl DatasetCard {
-    /// A card without sources and samples.
+    /// Creates a card without sources and samples.
     pub fn new(dataset: &str, language: &str, mode: Mode, seed: u64) -> Self {
         Self {
             dataset: dataset.to_owned(),

@@ -15,13 +15,10 @@ use polysift_data::input::{DocumentReader, InputFile};
 /// Name of the source of negatives.
 pub(super) const CORPUS: &str = "corpus";
 
-/// Files that the published code looks at.
 const PUBLISHED_FILES: usize = 3;
 
-/// Documents read at once.
 const BATCH_ROWS: usize = 256;
 
-/// The corpus of one language and how it is sampled.
 #[derive(Clone, Copy)]
 pub(super) struct LanguageCorpus<'a> {
     pub files: &'a [InputFile],
@@ -31,7 +28,6 @@ pub(super) struct LanguageCorpus<'a> {
     pub stop: &'a Stop,
 }
 
-/// Rows of a file and why some of them cannot be drawn.
 #[derive(Default)]
 struct RowCounts {
     rows: u64,
@@ -41,9 +37,9 @@ struct RowCounts {
 }
 
 impl LanguageCorpus<'_> {
-    /// Draws `count` documents, fewer where there are no more, each distinct text with the same
-    /// probability; texts whose key is among `positives` are left out. Holds no more
-    /// documents than that. Published mode draws from three files, texts that are there twice twice.
+    /// Draws `count` documents, or all if there are fewer; each distinct text has the same
+    /// probability, and texts with a key in `positives` are left out. Memory is bounded by `count`
+    /// documents. Published mode draws from three files and does not merge duplicate texts.
     pub(super) fn draw(
         &self,
         count: usize,
@@ -74,7 +70,7 @@ impl LanguageCorpus<'_> {
         Ok((samples, card))
     }
 
-    /// All files, or those of published mode, sorted by name.
+    /// Returns all files, or the three of published mode, sorted by name.
     fn chosen_files(&self) -> Result<Vec<&InputFile>> {
         let mut files: Vec<&InputFile> = self.files.iter().collect();
         if self.mode == Mode::Published {
@@ -106,7 +102,7 @@ impl LanguageCorpus<'_> {
                 counts.rows += 1;
                 let text = match self.mode {
                     Mode::Default => batch.text(i),
-                    // Published mode takes every text that is there.
+                    // Published mode also takes blank texts.
                     Mode::Published => batch.stored_text(i),
                 };
                 let Some(text) = text else {

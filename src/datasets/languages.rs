@@ -1,4 +1,4 @@
-//! What each language is called in the sources: a table in TOML that users can add to.
+//! Names of the languages in the sources: a TOML table that users can extend.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,26 +7,25 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::read_text;
 use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
 
-/// The table that comes with the program.
 const TABLE: &str = include_str!("languages.toml");
 
-/// What the published table says otherwise.
+/// Entries in which the published table differs.
 const PUBLISHED: &str = include_str!("languages_published.toml");
 
-/// Sources of positives, as their folders and the columns of the table are called.
+/// Sources of positives: names of their folders and of the table's columns.
 const SOURCES: [&str; 5] = ["mmmlu", "include", "oasst2", "aya_dataset", "aya_collection"];
 
-/// What languages are called in the sources, by FineWeb-2 code: by source the config of MMMLU
-/// (`DE_DE`), that of INCLUDE-base-44 (`German`), `lang` of OpenAssistant-2 (`de`), `language_code` of
-/// the Aya Dataset (`deu`), the config of the Aya Collection (`german`).
+/// Names of languages in the sources, by FineWeb-2 code: for each source the config of MMMLU
+/// (`DE_DE`) or of INCLUDE-base-44 (`German`), `lang` of OpenAssistant-2 (`de`), `language_code` of
+/// the Aya Dataset (`deu`), or the config of the Aya Collection (`german`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LanguageTable(BTreeMap<String, BTreeMap<String, String>>);
 
 impl LanguageTable {
-    /// The table of `mode`: the corrected one, or the one that was published.
+    /// Returns the table for `mode`: the corrected or the published one.
     ///
     /// # Errors
-    /// None in a program that was tested.
+    /// [`Error::Config`] if a built-in table is malformed, which tests rule out.
     pub fn of_mode(mode: Mode) -> Result<Self> {
         let mut table = Self::default();
         table.merge(TABLE, "languages.toml")?;
@@ -36,10 +35,10 @@ impl LanguageTable {
         Ok(table)
     }
 
-    /// Adds the rows of the TOML file at `path`; a key there wins, an empty one blanks.
+    /// Adds the rows of the TOML file at `path`; its keys override, and an empty name removes one.
     ///
     /// # Errors
-    /// Those of [`read_text`], and [`Error::Config`] when it is not such a table.
+    /// The errors of [`read_text`]; [`Error::Config`] if the file is not such a table.
     pub fn add_file(&mut self, path: &Path) -> Result<()> {
         let text = read_text(path)?;
         self.merge(&text, &path.display().to_string())
@@ -66,12 +65,12 @@ impl LanguageTable {
         Ok(())
     }
 
-    /// Whether there is a row of the language.
+    /// Returns true if the table has a row for the language.
     pub fn has(&self, code: &str) -> bool {
         self.0.contains_key(code)
     }
 
-    /// What `source` calls a language, if it has it.
+    /// Returns the name of a language in `source`, if the source has it.
     pub fn name(&self, code: &str, source: &str) -> Option<&str> {
         self.0.get(code)?.get(source).map(String::as_str)
     }

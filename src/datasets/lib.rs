@@ -1,4 +1,4 @@
-//! Labelled samples made from the sources that the field uses.
+//! Labelled samples built from established public sources.
 //!
 //! ```text
 //!  mmmlu  include  oasst2  aya_dataset  aya_collection        corpus (FineWeb-2...)
@@ -9,13 +9,12 @@
 //!                          OUT/<lang>/{train_80,valid_10,test_10}.jsonl, card.json
 //! ```
 //!
-//! Owns what a row of each source means, the choice of samples, the splits and the card that
-//! records all of it. Does not embed or train: a head's `train` names the files written here, and
-//! their column `split` decides the split there.
+//! This crate owns the meaning of each source's rows, the choice of samples, the splits, and the
+//! card that records all of it. It does not embed or train: a head's `train` names the files
+//! written here, and their column `split` decides the split.
 //!
-//! Invariant: the same files, whatever their order on disk and whatever the number of threads, give
-//! the same bytes. Nothing is drawn from a stream of random numbers; every choice ranks the content
-//! of rows by a hash keyed with the seed.
+//! Invariant: the same files give the same bytes, in any order on disk and with any number of
+//! threads: every choice ranks rows by a hash of their content, keyed with the seed.
 //!
 //! ```
 //! assert_eq!(polysift_datasets::repair("sÃ³lo"), "sólo");
@@ -42,16 +41,16 @@ pub use mkc::{MkcRequest, MkcVariant, build_mkc};
 pub use repair::repair;
 pub use toxicity::{ToxicityFormat, ToxicityRequest, build_toxicity};
 
-/// How samples of any dataset are chosen.
+/// How the samples of any dataset are chosen.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct DatasetRules {
-    /// default, or published: what the published scripts do, their mistakes included
+    /// `default`, or `published`: what the published scripts do, including their mistakes
     #[arg(long, value_enum, default_value = "default")]
     pub mode: Mode,
-    /// Seed of all choices
+    /// Seed of all random choices
     #[arg(long, default_value_t = DEFAULT_SEED)]
     pub seed: u64,
-    /// Rows that cannot be used, per file, before the file fails
+    /// Maximum number of unusable rows per file; a file with more fails
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub max_rejects: u64,
 }

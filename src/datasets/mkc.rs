@@ -1,8 +1,8 @@
-//! MKC and MKC+: knowledge-rich positives against a sample of the corpus, for every language.
+//! The MKC and MKC+ datasets of a language: knowledge-rich positives and a sample of the corpus.
 //!
-//! The sources lie below one directory, each in a folder of its own: `mmmlu`, `include`, `oasst2`,
-//! `aya_dataset`, `aya_collection`, as a clone of the hub's repositories lays them out or as single
-//! files. A folder that is not there is a source that is not used, or one that is downloaded.
+//! The sources are in one directory, each in its own folder: `mmmlu`, `include`, `oasst2`,
+//! `aya_dataset`, `aya_collection`, as clones of the hub repositories or as single files. A source
+//! without a folder is not used, or is downloaded.
 
 mod conversations;
 mod reader;
@@ -29,62 +29,62 @@ pub(super) use reader::described;
 use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch};
 use rows::{load_pairs, load_questions};
 
-/// Most positives of a language, which are as many negatives again.
+/// Default maximum of positives per language; there are as many negatives.
 const DEFAULT_MAX_POSITIVES: usize = 80_000;
 
-/// The published code's limit before its split; 80% of it is what is trained on.
+/// The published code's limit before its split; it trains on 80% of the samples.
 const PUBLISHED_MAX_POSITIVES: usize = 100_000;
 
-/// Fewest that can be asked for: of fewer none would be held out.
+/// Smallest allowed maximum: with fewer positives none would be held out.
 const MIN_POSITIVES: usize = 5;
 
-/// Which dataset.
+/// Variant of the dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ValueEnum)]
 pub enum MkcVariant {
-    /// Without the Aya Collection.
+    /// MKC: without the Aya Collection.
     #[serde(rename = "mkc")]
     Mkc,
-    /// With it.
+    /// MKC+: with the Aya Collection.
     #[default]
     #[serde(rename = "mkc+")]
     #[value(name = "mkc+")]
     MkcPlus,
 }
 
-/// What to build, as the command line has it.
+/// Command-line arguments for MKC and MKC+.
 #[derive(Debug, Args)]
 pub struct MkcRequest {
     /// Directory with the folders mmmlu, include, oasst2, aya_dataset and aya_collection
     #[arg(long, value_name = "DIR", required_unless_present = "download")]
     pub sources: Option<PathBuf>,
-    /// Download the sources that are not in --sources from the Hugging Face hub, into its cache
+    /// Download sources that are not in --sources from the Hugging Face hub into its cache
     #[arg(long)]
     pub download: bool,
-    /// Use only downloads that are already here, never the hub
+    /// Use only files that are already downloaded
     #[arg(long, requires = "download")]
     pub offline: bool,
     /// Files, directories or globs of the corpus; {lang} stands for the language code
     #[arg(long, value_name = "PATTERN", required = true, num_args = 1..)]
     pub corpus: Vec<String>,
-    /// Directory of the result, which gets a folder per language
+    /// Output directory; a folder for each language is created in it
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Languages, by FineWeb-2 code [default: all of the table that have a corpus]
+    /// Languages as FineWeb-2 codes [default: all languages of the table that have a corpus]
     #[arg(long, value_name = "CODES", value_delimiter = ',')]
     pub languages: Vec<String>,
     /// With (mkc+) or without (mkc) the Aya Collection
     #[arg(long, value_enum, default_value = "mkc+")]
     pub variant: MkcVariant,
-    /// Most positives of a language [default: 80000; in the mode published 100000]
+    /// Maximum number of positives per language [default: 80000; in published mode 100000]
     #[arg(long, value_name = "N")]
     pub max_positives: Option<usize>,
-    /// TOML file with more rows of the table of languages, which win over the built-in ones
+    /// TOML file with further rows of the language table, which override the built-in ones
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
-    /// Column of the text in the corpus
+    /// Name of the text column in the corpus
     #[arg(long, value_name = "COLUMN", default_value = "text")]
     pub text_column: String,
-    /// Column of the id in the corpus
+    /// Name of the id column in the corpus
     #[arg(long, value_name = "COLUMN", default_value = "id")]
     pub id_column: String,
     /// How samples are chosen
@@ -92,17 +92,17 @@ pub struct MkcRequest {
     pub rules: DatasetRules,
 }
 
-/// Builds the dataset of every language and writes `<out>/<language>/{train_80,valid_10,test_10}.jsonl`
-/// and `card.json`.
+/// Builds the dataset of each language and writes `{train_80,valid_10,test_10}.jsonl` and
+/// `card.json` to `<out>/<language>`.
 ///
-/// Memory: the positives and as many negatives of one language, and 8 bytes (in a hash set) for each row
-/// of its Aya Collection.
+/// Memory: the positives and as many negatives of one language, and a hash set with 8 bytes for
+/// each row of its Aya Collection.
 ///
 /// # Errors
-/// [`Error::Missing`] when there is no source, no row of a language or no corpus for it;
-/// [`Error::Config`] for a language that the table does not have and for too few positives; [`Error::Row`] and
-/// [`Error::Schema`] for sources that cannot be read; [`Error::Service`] for those that cannot be
-/// downloaded; [`Error::Io`], [`Error::Stopped`].
+/// [`Error::Missing`] if there is no source, no row of a language or no corpus for it;
+/// [`Error::Config`] for a language that is not in the table and for too few positives;
+/// [`Error::Row`] and [`Error::Schema`] for sources that cannot be read; [`Error::Service`] for
+/// failed downloads; [`Error::Io`], [`Error::Stopped`].
 pub fn build_mkc(
     request: &MkcRequest,
     hub: &HubSettings,
@@ -148,7 +148,6 @@ impl MkcRequest {
         })
     }
 
-    /// The user's folder of a source.
     fn folder(&self, kind: &MkcSource) -> Option<PathBuf> {
         self.sources.as_ref().map(|sources| sources.join(kind.name))
     }
@@ -158,7 +157,7 @@ impl MkcRequest {
         Error::Missing { path: path.unwrap_or_else(|| "--download".to_owned()), reason }
     }
 
-    /// Where each source is, downloaded if need be; a source that is not asked for is left out.
+    /// Returns the folder of each requested source, downloading it if needed.
     fn folders(
         &self,
         table: &LanguageTable,
@@ -183,7 +182,7 @@ impl MkcRequest {
         Ok(folders)
     }
 
-    /// The languages to build and the files of their corpus.
+    /// Returns the languages to build and the files of their corpus.
     fn languages(&self, table: &LanguageTable) -> Result<BTreeMap<String, Vec<InputFile>>> {
         let mut by_language: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
         let mut of_any = Vec::new();
@@ -228,7 +227,6 @@ impl MkcRequest {
     }
 }
 
-/// One language.
 struct MkcLanguage<'a> {
     request: &'a MkcRequest,
     table: &'a LanguageTable,
@@ -287,7 +285,7 @@ impl MkcLanguage<'_> {
         Ranks::new(self.request.rules.seed, &format!("{}/{purpose}", self.language))
     }
 
-    /// A source, if it is there and has the language.
+    /// Returns the reader of a source, if the source exists and has the language.
     fn source(&self, kind: &'static MkcSource) -> Result<Option<MkcReader<'_>>> {
         let cell = self.table.name(self.language, kind.name);
         let (Some(cell), Some(folder)) = (cell, self.folders.get(kind.name)) else {
@@ -298,7 +296,7 @@ impl MkcLanguage<'_> {
         Ok(reader.is_there()?.then_some(reader))
     }
 
-    /// All positives but those of the Aya Collection, at most as many as are wanted.
+    /// Returns the positives of all sources but the Aya Collection, up to the maximum.
     fn curated(&self, cards: &mut BTreeMap<String, SourceCard>) -> Result<Vec<DatasetSample>> {
         let mut samples: Vec<DatasetSample> = Vec::new();
         for kind in &SOURCES[..CURATED] {
@@ -328,7 +326,7 @@ impl MkcLanguage<'_> {
         Ok(samples)
     }
 
-    /// Fills up with a uniform sample of the Aya Collection, repaired.
+    /// Fills up with a repaired uniform sample of the Aya Collection.
     fn add_collection(
         &self,
         samples: &mut Vec<DatasetSample>,
@@ -342,13 +340,13 @@ impl MkcLanguage<'_> {
         let mut curated: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
         let (ranks, sampler) = (self.ranks(name), BottomKSample::new(room));
         let (mut card, mut repeated) = (SourceCard::default(), 0);
-        // Halves of keys: of ten million rows, two share one with a probability of 3 in a million.
+        // Half a key suffices: in ten million rows two collide with a probability of 3e-6.
         let mut seen: HashSet<u64> = HashSet::new();
         load_pairs(&source, true, &mut card, &mut |sample| {
             let is_curated = curated.contains(&sample.key);
             repeated += u64::from(is_curated || !seen.insert((sample.key >> 64) as u64));
             if !is_curated {
-                // Of equal texts the sampler keeps one, which is the same in any order of rows.
+                // The sampler keeps one of several equal texts, the same one for any order of rows.
                 sampler.offer(ranks.of(sample.key), || sample);
             }
         })?;
@@ -366,7 +364,7 @@ impl MkcLanguage<'_> {
     }
 }
 
-/// Keeps the first of the samples of each key that is not `known` yet.
+/// Keeps the first sample of each key that is not in `known`.
 fn drop_repeated(
     samples: &mut Vec<DatasetSample>,
     known: &mut HashSet<u128>,
@@ -387,7 +385,7 @@ fn count_drop(cards: &mut BTreeMap<String, SourceCard>, sample: &DatasetSample, 
     }
 }
 
-/// Repairs texts and says how many were not right.
+/// Repairs texts and returns how many were changed.
 fn repair_all(samples: &mut [DatasetSample]) -> u64 {
     let repaired = samples.par_iter_mut().map(|sample| {
         let text = match repair(&sample.text) {

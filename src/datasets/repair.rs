@@ -1,12 +1,12 @@
-//! Repair of text that was decoded wrongly or escaped once too often.
+//! Repair of text that was decoded in the wrong encoding or escaped too often.
 //!
-//! Does what ftfy describes, with the settings of datatrove's ftfy formatter: mojibake, HTML
-//! entities (up to the first line with a `<`), C1 controls, terminal escapes and control characters
-//! are repaired; ligatures, widths, quotes, line breaks and Unicode normalisation are left alone.
+//! This follows ftfy with the settings of datatrove's ftfy formatter: mojibake, HTML entities (up
+//! to the first line with a `<`), C1 controls, terminal escapes and control characters are
+//! repaired; ligatures, widths, quotes, line breaks and Unicode normalisation stay.
 //!
-//! Mojibake is UTF-8 that was read in a single-byte code page. A line is taken for it where its
-//! characters, as bytes of such a page, are valid UTF-8 that has fewer odd neighbours: characters
-//! such as `Ã©` or `Р°` that no language writes side by side.
+//! Mojibake is UTF-8 that was decoded with a single-byte code page. A line is treated as mojibake
+//! if its characters, as bytes of a code page, are valid UTF-8 with fewer odd neighbours: pairs
+//! such as `Ã©` or `Р°`, which no language writes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use encoding_rs::{
     WINDOWS_1254, WINDOWS_1257,
 };
 
-/// Code pages that are tried beside Latin-1 and code page 437.
+/// Code pages that are tried in addition to Latin-1 and code page 437.
 const ENCODINGS: [&Encoding; 8] = [
     WINDOWS_1252,
     WINDOWS_1251,
@@ -31,15 +31,15 @@ const ENCODINGS: [&Encoding; 8] = [
 /// The upper half of code page 437.
 const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐\
     └┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
-/// Symbols that ordinary text has beside letters above ASCII.
+/// Symbols that ordinary text has next to letters above ASCII.
 const PUNCTUATION: &str = "\u{a0}\u{ad}«»‘’“”…–—·•™®";
-/// The byte for one that a decoder could not read and replaced: substitute, which text does not hold.
+/// Stands for a byte that a decoder replaced: the control character SUB, which text does not hold.
 const LOST: u8 = 0x1a;
 
-/// The byte of each character above ASCII.
+/// Maps each character above ASCII to its byte.
 type CodePage = HashMap<char, u8>;
 
-/// All code pages; the first two, Latin-1 and Windows-1252, are tried on parts of a line too.
+/// All code pages; the first two, Latin-1 and Windows-1252, are also tried on parts of a line.
 static CODE_PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
     let latin1 = (0x80..=0xff).map(|byte| (char::from(byte), byte)).collect();
     let page = |encoding| (0x80..=0xff).map(|byte| (read(encoding, byte), byte)).collect();
@@ -47,14 +47,14 @@ static CODE_PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
     [latin1].into_iter().chain(ENCODINGS.map(page)).chain([cp437]).collect()
 });
 
-/// A byte in a code page; the control character of that number where the page has none.
+/// Decodes a byte; a byte without a character gives the control character of its number.
 fn read(encoding: &'static Encoding, byte: u8) -> char {
     let bytes = [byte];
     let text = encoding.decode_without_bom_handling_and_without_replacement(&bytes);
     text.and_then(|text| text.chars().next()).unwrap_or(char::from(byte))
 }
 
-/// `text` repaired; as it is where there is nothing to repair.
+/// Returns `text` repaired, or unchanged if there is nothing to repair.
 pub fn repair(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~') && byte != b'&')
     {
@@ -65,7 +65,7 @@ pub fn repair(text: &str) -> Cow<'_, str> {
     for line in text.split_inclusive('\n') {
         is_html |= line.contains('<');
         let mut line = line.to_owned();
-        // Each round takes one layer off.
+        // Each round removes one layer.
         loop {
             let before = line.clone();
             if !is_html {
@@ -81,7 +81,7 @@ pub fn repair(text: &str) -> Cow<'_, str> {
     if out == text { Cow::Borrowed(text) } else { Cow::Owned(out) }
 }
 
-/// One layer of mojibake taken off the whole line or, where that is not possible, off its parts.
+/// Removes one layer of mojibake from the whole line or, if that is impossible, from parts of it.
 fn without_mojibake(line: &str) -> String {
     if line.is_ascii() {
         return line.to_owned();
@@ -95,8 +95,7 @@ fn without_mojibake(line: &str) -> String {
     CODE_PAGES[..2].iter().fold(line.to_owned(), |line, page| decode_parts(&line, page))
 }
 
-/// The line with each run of characters of `page` above ASCII decoded, where that leaves fewer odd
-/// neighbours in it and around it.
+/// Decodes each run of `page`'s characters above ASCII that then has fewer odd neighbours.
 fn decode_parts(line: &str, page: &CodePage) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
@@ -117,8 +116,8 @@ fn decode_parts(line: &str, page: &CodePage) -> String {
     out + rest
 }
 
-/// The characters of `text`, as bytes of `page`, read as UTF-8; `None` where they are none or ASCII.
-/// A sequence with a lost byte is U+FFFD; a no-break space that became a space is one again.
+/// Reads `text`, as bytes of `page`, as UTF-8; `None` if this is impossible or changes nothing. A
+/// sequence with a lost byte becomes U+FFFD; a no-break space that became a space is restored.
 fn decode(text: &str, page: &CodePage) -> Option<String> {
     let byte = |c: char| match c {
         '\0'..='\x7f' => Some(c as u8),
@@ -149,7 +148,7 @@ fn decode(text: &str, page: &CodePage) -> Option<String> {
     (out != text).then_some(out)
 }
 
-/// Pairs of characters that ordinary text does not have side by side.
+/// Counts pairs of characters that ordinary text does not have next to each other.
 fn odd_neighbours(text: &str) -> usize {
     text.chars().zip(text.chars().skip(1)).filter(|&(a, b)| are_odd(a, b)).count()
 }
@@ -169,13 +168,13 @@ fn are_odd(a: char, b: char) -> bool {
         || (is_letter && script(a) != script(b))
 }
 
-/// Joiners and marks, which are part of the letter before them.
+/// Returns true for joiners and marks, which belong to the letter before them.
 fn is_mark(c: char) -> bool {
     matches!(c as u32, 0x300..=0x36f | 0x590..0x1e00 | 0x200b..=0x200f | 0x2060..0x2070 | 0x2e80..)
         && c != char::REPLACEMENT_CHARACTER
 }
 
-/// The script of a letter, as far as the blocks of Unicode tell it.
+/// Returns the script of a letter, as far as Unicode blocks tell it.
 fn script(c: char) -> u32 {
     match c as u32 {
         0..0x250 | 0x1e00..0x1f00 => 0,
@@ -186,8 +185,7 @@ fn script(c: char) -> u32 {
     }
 }
 
-/// The line with C1 controls read as Windows-1252, as browsers do, and without terminal escapes and
-/// other control characters.
+/// Decodes C1 controls as Windows-1252, as browsers do; removes terminal escapes and controls.
 fn clean(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;

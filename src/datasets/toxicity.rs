@@ -1,8 +1,8 @@
-//! Toxic against other texts, balanced.
+//! Balanced datasets of toxic and other texts.
 //!
-//! Three formats are read, told by the columns: PleIAs ToxicCommons (`original_text`; `scores`, a
-//! bracketed list of integers, toxic when they sum to more than 0), SWSR (`comment_text`, `label`),
-//! and any two columns of a text and a label.
+//! Three formats are read, recognised by their columns: PleIAs ToxicCommons (`original_text`;
+//! `scores`, a bracketed list of integers, toxic if the sum is above 0), SWSR (`comment_text`,
+//! `label`), and any two columns with a text and a label.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,42 +23,42 @@ use polysift_data::input::{
     read_table, table_columns, table_stem,
 };
 
-/// What a row of a file is made of.
+/// Format of a file's rows.
 #[derive(Debug, Clone, PartialEq, Eq, ValueEnum)]
 pub enum ToxicityFormat {
     /// PleIAs ToxicCommons.
     ToxicCommons,
     /// SWSR, `SexComment.csv`.
     Swsr,
-    /// Two columns.
+    /// Two named columns.
     #[value(skip)]
     Plain {
-        /// Column of the text.
+        /// Name of the text column.
         text: String,
-        /// Column of the label, in any spelling that [`polysift_data::input::read_samples`] knows.
+        /// Name of the label column, for labels as in [`polysift_data::input::read_samples`].
         label: String,
     },
 }
 
-/// What to build, as the command line has it.
+/// Command-line arguments for a toxicity dataset.
 #[derive(Debug, Args)]
 pub struct ToxicityRequest {
     /// Parquet, CSV or JSON lines files, or directories of them
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<String>,
-    /// Language of all texts, by FineWeb-2 code
+    /// Language of all texts, as a FineWeb-2 code
     #[arg(long, value_name = "CODE")]
     pub language: String,
-    /// Directory of the result, which gets a folder of the language
+    /// Output directory; a folder for the language is created in it
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// What the columns mean [default: told by their names]
+    /// Format of the files [default: recognised by the column names]
     #[arg(long, value_enum)]
     pub format: Option<ToxicityFormat>,
-    /// Column of the text, for other files than those of a known format
+    /// Name of the text column, for files in no known format
     #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
     pub text_column: Option<String>,
-    /// Column of the label, for other files than those of a known format
+    /// Name of the label column, for files in no known format
     #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
     pub label_column: Option<String>,
     /// How samples are chosen
@@ -67,7 +67,6 @@ pub struct ToxicityRequest {
 }
 
 impl ToxicityRequest {
-    /// Format of `file`: the one that is asked for, else by its columns.
     fn format(&self, file: &InputFile) -> Result<ToxicityFormat> {
         let name = |column: &Option<String>, default: &str| {
             column.clone().unwrap_or_else(|| default.to_owned())
@@ -83,7 +82,6 @@ impl ToxicityRequest {
 }
 
 impl ToxicityFormat {
-    /// Format of a file, by its columns.
     fn of(file: &InputFile) -> Result<Self> {
         let columns = table_columns(file)?;
         let has = |name: &str| columns.is_empty() || columns.iter().any(|column| column == name);
@@ -103,7 +101,6 @@ impl ToxicityFormat {
         }
     }
 
-    /// Columns of the text and of the label.
     fn columns(&self) -> [&str; 2] {
         match self {
             Self::ToxicCommons => ["original_text", "scores"],
@@ -112,8 +109,8 @@ impl ToxicityFormat {
         }
     }
 
-    /// Text and class of a row, or why it is left out; `Err` for one that should not be there. Published
-    /// mode takes every text that is there, also a blank one.
+    /// Returns text and class of a row, or the reason to skip it; `Err` for an invalid row.
+    /// Published mode also takes blank texts.
     fn sample(
         &self,
         row: TableRow<'_>,
@@ -135,7 +132,7 @@ impl ToxicityFormat {
     }
 }
 
-/// Sum of scores: a list of numbers, or `[0, 1, 2]` as text.
+/// Sums scores: a list of numbers, or `[0, 1, 2]` as text.
 fn sum(scores: &str) -> Option<i64> {
     let scores = scores.strip_prefix('[')?.strip_suffix(']')?;
     scores.split(',').map(|score| score.trim().trim_matches('"').parse::<i64>().ok()).sum()
@@ -144,14 +141,14 @@ fn sum(scores: &str) -> Option<i64> {
 /// Builds `<out>/<language>/{train_80,valid_10,test_10}.jsonl`, or `{train_90,valid_10}.jsonl` in
 /// [`Mode::Published`], and `card.json`.
 ///
-/// The larger class is sampled down to the size of the other; published mode samples only the
-/// non-toxic one. Equal texts are taken once, and not at all when their labels differ; the
-/// published code keeps all of them. Files are read twice. Memory: 40 bytes a row and the texts chosen.
+/// The larger class is sampled down to the size of the other; published mode only samples the
+/// non-toxic class. Equal texts are taken once, or not at all if their labels differ; the published
+/// code keeps all of them. Files are read twice. Memory: 40 bytes per row, and the chosen texts.
 ///
 /// # Errors
-/// [`Error::Config`] for a language that is no code; [`Error::Missing`] when there are no files or when
-/// a class has no text; [`Error::Row`] and
-/// [`Error::Schema`] for files that cannot be read; [`Error::Io`], [`Error::Stopped`].
+/// [`Error::Config`] for an invalid language code; [`Error::Missing`] if there are no files or a
+/// class has no text; [`Error::Row`] and [`Error::Schema`] for files that cannot be read;
+/// [`Error::Io`], [`Error::Stopped`].
 pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetCard> {
     if !is_language_code(&request.language) {
         let reason = format!("`{}` is not {LANGUAGE_CODE}", request.language);
@@ -185,13 +182,12 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     Ok(card)
 }
 
-/// Classes of the texts by key; `None` where equal texts have different ones.
+/// Class of each text by key; `None` if equal texts have different classes.
 type Classes = HashMap<u128, Option<bool>>;
 
-/// A row's sample, or the reason why there is none.
 type RowOutcome = Result<DatasetSample, &'static str>;
 
-/// Hands every row of `file` to `each` as a sample without an id, and says how many there were.
+/// Passes every row of `file` to `each` as a sample without an id; returns the row counts.
 fn read(
     request: &ToxicityRequest,
     file: &InputFile,
@@ -232,7 +228,7 @@ fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Resul
     Ok(classes)
 }
 
-/// Keys of the samples that make both classes equally large.
+/// Returns the keys of the samples that balance the classes.
 fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
     let ranks = Ranks::new(request.rules.seed, &format!("{}/toxicity", request.language));
     let of_class = |toxic: bool| {
@@ -250,7 +246,7 @@ fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
     toxic.into_iter().chain(other).map(|(_, key)| key).collect()
 }
 
-/// The chosen samples, of equal texts the one that comes first, and a card for every file.
+/// Returns the chosen samples, the first of equal texts, and a card for every file.
 fn read_chosen(
     request: &ToxicityRequest,
     files: &[InputFile],

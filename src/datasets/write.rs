@@ -1,4 +1,4 @@
-//! The end of a dataset: splits, files, card.
+//! Splits samples and writes the files and the card of a dataset.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,32 +14,27 @@ use polysift_base::sample::Ranks;
 use polysift_data::input::Split;
 use polysift_heads::train::{hold_out, tenth};
 
-/// Name of the card in the directory of a dataset.
 const CARD: &str = "card.json";
 
-/// How samples are split and what the classes are called.
 pub(super) struct SplitPlan {
     pub seed: u64,
-    /// Label of the positive class, and of the other.
+    /// Labels of the positive and of the other class.
     pub labels: [&'static str; 2],
-    /// Names of the files; a split without one gets no sample.
+    /// Names of the files; a split without a file gets no samples.
     pub files: &'static [(&'static str, Split)],
-    /// Whether each class is split on its own.
+    /// Whether each class is split separately.
     pub stratified: bool,
 }
 
-/// Files of a training, a validation and a test split.
 pub(super) const THREE_FILES: &[(&str, Split)] = &[
     ("train_80.jsonl", Split::Train),
     ("valid_10.jsonl", Split::Validation),
     ("test_10.jsonl", Split::Test),
 ];
 
-/// Files without a test split.
 pub(super) const TWO_FILES: &[(&str, Split)] =
     &[("train_90.jsonl", Split::Train), ("valid_10.jsonl", Split::Validation)];
 
-/// A line of a file.
 #[derive(Serialize)]
 struct SampleLine<'a> {
     label: &'a str,
@@ -78,8 +73,8 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Removes what another mode wrote here, so that no sample is there in two splits; the card first,
-/// which stands for a whole dataset.
+/// Removes files that another mode wrote, so that no sample is in two splits. The card goes first,
+/// because it marks a complete dataset.
 fn remove_old(directory: &Path) -> Result<()> {
     let names = THREE_FILES.iter().chain(TWO_FILES).map(|(name, _)| *name);
     for path in [CARD].into_iter().chain(names).map(|name| directory.join(name)) {
@@ -88,10 +83,10 @@ fn remove_old(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Split of every sample; groups stay together.
+/// Returns the split of each sample; groups stay together.
 ///
-/// A group that goes through all languages has the split that its rank says, since the languages know
-/// nothing of one another; the others fill up to one tenth of each class.
+/// The split of a group that exists in all languages depends only on its rank, since languages are
+/// built separately. The other groups fill the held-out splits up to a tenth of each class.
 fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
     let ranks = Ranks::new(plan.seed, "split");
     let has_test = plan.files.iter().any(|(_, split)| *split == Split::Test);
@@ -128,7 +123,7 @@ fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
     splits
 }
 
-/// The split of a group by its rank alone: validation for the lowest tenth, test for the next.
+/// Returns the split for a rank: validation for the lowest tenth, test for the next.
 fn split_of_rank(rank: u128) -> Split {
     match rank / (u128::MAX / 10) {
         0 => Split::Validation,
@@ -162,7 +157,7 @@ mod tests {
     use super::*;
 
     fn samples() -> Vec<DatasetSample> {
-        // Positives in groups of one, two and three, negatives alone.
+        // Positives are in groups of one, two and three; negatives are alone.
         let group = |i: u128| {
             if i < 90 { i / 6 * 3 + [0, 1, 1, 2, 2, 2][i as usize % 6] } else { 1000 + i }
         };
@@ -217,7 +212,7 @@ mod tests {
         let (a, b) = (assign(&plan, &some), assign(&plan, &more));
         assert_eq!(a[..60], b[..60]);
         assert!([Split::Train, Split::Validation, Split::Test].iter().all(|s| a.contains(s)));
-        // The others make up for what the ranks have too few of.
+        // The other groups make up for splits that the ranks left too small.
         let held_out = |split| b[..90].iter().filter(|own| **own == split).count();
         assert_eq!((held_out(Split::Validation), held_out(Split::Test)), (9, 9));
     }

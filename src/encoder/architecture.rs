@@ -1,27 +1,27 @@
-//! What an encoder computes. `families` makes it of the `config.json` of each family.
+//! Describes what an encoder computes. The module `families` parses it from a `config.json`.
 
 use std::sync::Arc;
 
-/// What an encoder computes, under the names that both devices use. A family is a way to say this in
-/// a `config.json`, and the names of its tensors.
+/// What an encoder computes, under the names that both devices use. A model family is one way to
+/// write this in a `config.json`, and a set of tensor names.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Architecture {
-    /// `model_type`.
+    /// `model_type` in `config.json`.
     pub(super) family: String,
     /// Width H of a token's state.
     pub(super) width: usize,
-    /// Width F inside the feed-forward part.
+    /// Width F inside the feed-forward block.
     pub(super) inner: usize,
     pub(super) num_heads: usize,
     pub(super) vocab_size: usize,
-    /// Longest sequence, special tokens included.
+    /// Maximum length of a sequence, special tokens included.
     pub(super) max_tokens: usize,
     pub(super) positions: Positions,
-    /// 0 where there are none.
+    /// 0 if the model has no token types.
     pub(super) num_token_types: usize,
     pub norm_eps: f64,
-    /// Whether the norms stand before attention and the feed-forward part, and one after the last layer;
-    /// else after the sums.
+    /// True if the norms precede attention and feed-forward, with one more norm after the last
+    /// layer; false if they follow the residual sums.
     pub(super) pre_norm: bool,
     pub(super) feed_forward: FeedForward,
     pub(super) ropes: Vec<Rope>,
@@ -29,22 +29,21 @@ pub(super) struct Architecture {
     pub(super) names: Names,
 }
 
-/// How the place of a token enters its embedding.
+/// How a token's position enters its embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Positions {
-    /// One of `rows` learned rows: `first` for the first token; a token with the id `skips` has the row of
-    /// that number, and counts for none.
+    /// A learned table of `rows` rows. The first token has row `first`. A token with the id `skips`
+    /// has the row of that number and does not advance the position.
     Learned { rows: usize, first: usize, skips: Option<usize> },
-    /// Not at all.
+    /// The model does not add positions to the embedding.
     None,
 }
 
-/// The feed-forward part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FeedForward {
     /// `gelu(x W) Wo`.
     Plain,
-    /// `(gelu(x Wa) · x Wb) Wo`, with Wa and Wb in one tensor: Wa first, or last.
+    /// `(gelu(x Wa) · x Wb) Wo`, with Wa and Wb in one tensor, Wa before or after Wb.
     Gated { activated_first: bool },
 }
 
@@ -52,23 +51,23 @@ pub(super) enum FeedForward {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rope {
     pub(super) theta: f64,
-    /// Of all frequencies.
+    /// Divides all frequencies.
     pub(super) divisor: f64,
 }
 
-/// What layers differ in.
+/// The properties in which layers differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LayerKind {
-    /// A token meets those so many places before and after it; all if `None`.
+    /// How many tokens before and after itself a token attends to; `None` for all tokens.
     pub(super) window: Option<usize>,
-    /// Which of the ropes.
+    /// Index into the model's ropes; `None` for no rope.
     pub(super) rope: Option<usize>,
-    /// Whether a norm before attention is there, if norms stand before. The first layer has none: the
-    /// embedding ends with one.
+    /// Whether a pre-norm model has a norm before attention in this layer. The first layer has none
+    /// because the embedding ends with a norm.
     pub(super) first_norm: bool,
 }
 
-/// How the tensors of a checkpoint are called, after one of `prefixes`; `{i}` is the layer. Weights end in
+/// Tensor names of a checkpoint, after one of `prefixes`; `{i}` is the layer. Weights end in
 /// `.weight`, biases in `.bias`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Names {
@@ -77,7 +76,7 @@ pub(super) struct Names {
     pub(super) positions: &'static str,
     pub(super) token_types: &'static str,
     pub(super) embedding_norm: &'static str,
-    /// One tensor, or those of queries, keys and values.
+    /// One tensor for all three maps, or one each for queries, keys and values.
     pub(super) query_key_value: TensorsOfMap,
     pub(super) attention_output: TensorsOfMap,
     pub(super) attention_norm: &'static str,
@@ -85,15 +84,13 @@ pub(super) struct Names {
     pub(super) output: TensorsOfMap,
     pub(super) output_norm: &'static str,
     pub(super) final_norm: &'static str,
-    /// Whether the norms have a bias.
     pub(super) norm_bias: bool,
 }
 
-/// The tensors of a linear map, their outputs side by side, and whether they have a bias.
+/// Names of the tensors whose outputs a map concatenates, and whether they have biases.
 pub(super) type TensorsOfMap = (&'static [&'static str], bool);
 
 impl Positions {
-    /// Rows of the table.
     pub(super) fn rows(self) -> usize {
         match self {
             Self::Learned { rows, .. } => rows,
@@ -101,7 +98,7 @@ impl Positions {
         }
     }
 
-    /// The row of each token of a sequence.
+    /// Returns the table row of each token of a sequence.
     pub(crate) fn of(self, ids: &[u32]) -> impl Iterator<Item = usize> {
         let (mut next, skips, step) = match self {
             Self::Learned { first, skips, .. } => (first, skips, 1),
@@ -118,10 +115,9 @@ impl Positions {
 }
 
 impl Rope {
-    /// `[max_tokens, head_size]`: for each position the cosines of its angles, then their sines.
-    ///
-    /// All but powers and sines is computed in f32, as transformers does.
-    /// These are those of `libm`, so that all machines agree.
+    /// Computes `[max_tokens, head_size]`: for each position the cosines of its angles, then the
+    /// sines. As in transformers, all but powers, cosines and sines is in f32. `libm` computes
+    /// these three, so that all machines agree.
     pub(super) fn angles(self, max_tokens: usize, head_size: usize) -> Vec<f32> {
         let half = head_size / 2;
         let frequency = |i: usize| {
@@ -140,7 +136,6 @@ impl Rope {
 }
 
 impl Architecture {
-    /// Width of a head.
     pub(super) fn head_size(&self) -> usize {
         self.width / self.num_heads
     }
@@ -149,13 +144,13 @@ impl Architecture {
         self.layers.len()
     }
 
-    /// Floating-point operations of the linear maps for a token, all layers together.
+    /// Floating-point operations per token in the linear maps of all layers.
     pub(super) fn linear_flops(&self) -> u64 {
         let (h, f) = (self.width, self.inner);
         (2 * self.num_layers() * h * (4 * h + self.intermediate() + f)) as u64
     }
 
-    /// Rows of the first map of the feed-forward part.
+    /// Number of output rows of the first linear map of the feed-forward block.
     pub(super) fn intermediate(&self) -> usize {
         match self.feed_forward {
             FeedForward::Plain => self.inner,

@@ -1,5 +1,5 @@
-//! What the configuration of a model for sequence classification says of its head, whose layers are told by
-//! the names of their tensors.
+//! Reads what the configuration of a sequence classification model says about its classification
+//! head. The names of the head's tensors determine its layers.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,28 @@ use serde::Deserialize;
 
 use polysift_config::{Activation, HeadOutput, Pooling};
 
-/// The end of the names of such classes.
+/// Suffix of the class names of these models.
 const CLASS: &str = "ForSequenceClassification";
 
-/// What the head of a model for sequence classification takes and gives.
+/// Configuration of the head of a sequence classification model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Classifier {
-    /// What it takes.
+    /// How the head pools token states.
     pub pooling: Pooling,
-    /// Between its layers, where the configuration says it.
+    /// The activation between the head's layers, if the configuration names it.
     pub activation: Option<Activation>,
-    /// Of its norm, where it has one.
+    /// Epsilon of the head's norm, if it has one.
     pub norm_eps: Option<f64>,
     problem_type: Option<String>,
     labels: BTreeMap<usize, String>,
 }
 
-/// The class of a model.
 #[derive(Deserialize)]
 struct Classes {
     architectures: Option<Vec<String>>,
 }
 
-/// The keys of a `config.json`.
+/// The keys read from `config.json`.
 #[derive(Deserialize)]
 struct ClassifierConfig {
     model_type: String,
@@ -41,14 +40,14 @@ struct ClassifierConfig {
 }
 
 impl Classifier {
-    /// What `config.json` says; `Ok(None)` if the model is of another class.
+    /// Parses `config.json`; returns `Ok(None)` if the model belongs to another class.
     pub fn parse(json: &[u8]) -> Result<Option<Self>, String> {
         let classes: Classes = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         if !classes.architectures.into_iter().flatten().any(|class| class.ends_with(CLASS)) {
             return Ok(None);
         }
         let config: ClassifierConfig = serde_json::from_slice(json).map_err(|e| e.to_string())?;
-        // All others have the first token in a dense layer with tanh.
+        // All other families pass the first token through a dense layer with tanh.
         let is_modern = config.model_type == "modernbert";
         let pooling = match config.classifier_pooling.as_deref().filter(|_| is_modern) {
             None | Some("cls") => Pooling::Cls,
@@ -66,13 +65,13 @@ impl Classifier {
         }))
     }
 
-    /// What the score of a single output is; of several one has to be chosen.
+    /// Returns how a single output becomes a score; `None` if the user has to choose among several.
     pub fn output(&self, outputs: usize) -> Option<HeadOutput> {
         let is_label = self.problem_type.as_deref() == Some("multi_label_classification");
         (outputs == 1).then_some(if is_label { HeadOutput::Sigmoid } else { HeadOutput::Raw })
     }
 
-    /// Names of the outputs, those of transformers where the configuration has none.
+    /// Returns the names of the outputs; unnamed ones get transformers' `LABEL_{k}`.
     pub fn labels(&self, outputs: usize) -> Vec<String> {
         let name = |k| self.labels.get(&k).cloned().unwrap_or_else(|| format!("LABEL_{k}"));
         (0..outputs).map(name).collect()

@@ -1,11 +1,11 @@
-//! The encoder on a CPU, in f32, bf16, f16 or int8.
+//! Runs the encoder on a CPU, in f32, bf16, f16 or int8.
 //!
-//! A batch is split into ranges of whole sequences, which run in the caller's rayon pool; a range takes
-//! its sequences through all layers in memory that is used again by the next one. The kernels
-//! compute every row alone, so neither ranges nor batches nor threads show in the result.
+//! A batch is split into ranges of whole sequences, which run in the caller's rayon pool. A range
+//! takes its sequences through all layers in memory that later ranges reuse. The kernels compute
+//! every row alone, so the result does not depend on ranges, batches or threads.
 //!
-//! A sequence that the precision cannot hold (f16 ends at 65,504) is encoded again in f32: no document
-//! is lost to it. The weights for that are packed when it happens first.
+//! A sequence with values beyond the precision (f16 ends at 65,504) is encoded again in f32, so
+//! that no document is lost. The f32 weights are packed when this first happens.
 
 mod calibration;
 mod layer;
@@ -30,7 +30,6 @@ use polysift_base::progress::Stop;
 use polysift_config::{EncoderConfig, EncoderPrecision, Pooling};
 use polysift_tokenizer::Tokenizer;
 
-/// See the module.
 pub(super) struct CpuEncoder {
     info: EncoderInfo,
     isa: Isa,
@@ -38,23 +37,23 @@ pub(super) struct CpuEncoder {
     pooling: Pooling,
     /// `[vocab_size, H]`.
     words: Table,
-    /// `[rows of Positions, H]`, the embedding of token type 0 added.
+    /// `[rows of Positions, H]`, with the embedding of token type 0 added.
     positions: Vec<f32>,
     embedding_norm: NormWeights,
     final_norm: Option<NormWeights>,
     precision: Precision,
     layers: Vec<PackedLayer>,
-    /// The weights, for [`CpuEncoder::exact_layers`].
+    /// Source of the weights for [`CpuEncoder::exact_layers`].
     files: Arc<[Blob]>,
     exact_layers: Mutex<Option<Arc<Vec<PackedLayer>>>>,
-    /// Sequences that needed them.
+    /// Number of sequences that needed `exact_layers`.
     num_exact: AtomicU64,
-    /// Memory of ranges that are done, for those that start.
+    /// Memory of finished ranges, for reuse by new ones.
     workspaces: Mutex<Vec<Workspace>>,
 }
 
 impl CpuEncoder {
-    /// Reads the model and packs its weights for products in `precision`, which is not
+    /// Reads the model and packs its weights for `precision`, which is not
     /// [`EncoderPrecision::Auto`].
     pub(super) fn load(files: &ModelFiles, precision: EncoderPrecision) -> Result<Self> {
         let (config, isa) = (&files.architecture, Isa::detect());
@@ -92,7 +91,7 @@ impl CpuEncoder {
         Ok(this)
     }
 
-    /// What the linear maps of each layer read in f32 where the encoder is given [`TEXTS`].
+    /// Records the f32 inputs of each layer's linear maps for the sentences in [`TEXTS`].
     fn calibrate(&self, tokenizer: &Tokenizer, weights: &Weights<'_>) -> Result<Vec<LayerInputs>> {
         let mut batch = PackedBatch::new();
         for chunks in tokenizer.chunks_all(&TEXTS.lines().collect::<Vec<_>>())? {
@@ -122,7 +121,7 @@ impl CpuEncoder {
                 layer.forward(self.isa, workspace, false, &Stop::default());
             });
             let mut inputs = LayerInputs::default();
-            // In their order: which thread had which does not show.
+            // Merging in the order of the texts makes the sums independent of the threads.
             for of_text in workspaces.iter_mut().filter_map(Workspace::record_inputs) {
                 inputs.iter_mut().zip(&of_text).for_each(|(sums, of_text)| sums.merge(of_text));
             }
@@ -131,8 +130,8 @@ impl CpuEncoder {
         (0..self.architecture.num_layers()).map(layer).collect()
     }
 
-    /// Embeds the sequences of `batch` that `ranges` name with `layers`, in parallel;
-    /// their rows of `embeddings` `[B, D]` are written, all others left.
+    /// Embeds the sequences in `ranges` of `batch` in parallel and writes their rows of
+    /// `embeddings` `[B, D]`; other rows stay unchanged.
     fn forward_all(
         &self,
         layers: &[PackedLayer],
@@ -150,14 +149,14 @@ impl CpuEncoder {
             (rest, next) = (after, range.end);
             parts.push((range, out));
         }
-        // In order, each thread the next one: the large ranges come first.
+        // Threads take the ranges in order: the large ones come first.
         parts.into_iter().par_bridge().for_each(|(range, out)| {
             self.forward(layers, batch, range, out, stop);
         });
         stop.check()
     }
 
-    /// Embeds the sequences `range` of `batch` in the calling thread, unless `stop` is asked for meanwhile.
+    /// Embeds the sequences `range` of `batch` in the calling thread, unless `stop` is asked for.
     fn forward(
         &self,
         layers: &[PackedLayer],
@@ -172,7 +171,7 @@ impl CpuEncoder {
         let free = lock(&self.workspaces).pop();
         let mut workspace = free.unwrap_or_default();
         self.embed_tokens(batch, range, &mut workspace);
-        // No other token of the last layer has a part in the state of the first one.
+        // With `cls` pooling, only the first token's output of the last layer is needed.
         let only_first = |i: usize| self.pooling == Pooling::Cls && i + 1 == layers.len();
         let mut numbered = layers.iter().enumerate();
         let is_done =
@@ -203,7 +202,7 @@ impl CpuEncoder {
         lock(&self.workspaces).push(workspace);
     }
 
-    /// Begins with the sequences `range` of `batch`: their states `[N, H]` are layer norm of word + position + type.
+    /// Fills the initial states `[N, H]` of the sequences: layer norm of word + position + type.
     fn embed_tokens(&self, batch: &PackedBatch, range: Range<usize>, workspace: &mut Workspace) {
         let width = self.info.hidden_size;
         let (first, end) = (batch.cu_seqlens[range.start], batch.cu_seqlens[range.end]);
@@ -229,7 +228,7 @@ impl CpuEncoder {
         }
     }
 
-    /// Embeds those sequences again, in f32, whose embeddings are not finite.
+    /// Embeds the sequences whose embeddings are not finite again, in f32.
     fn repair(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()> {
         let rows = embeddings.chunks_exact(self.info.hidden_size);
         let broken = rows.enumerate().filter(|(_, row)| !row.iter().all(|v| v.is_finite()));
@@ -248,7 +247,6 @@ impl CpuEncoder {
         self.forward_all(&layers, batch, broken, embeddings, stop)
     }
 
-    /// The layers in f32, for the sequences that another type cannot hold.
     fn exact_layers(&self) -> Result<Arc<Vec<PackedLayer>>> {
         let mut layers = lock(&self.exact_layers);
         if let Some(layers) = &*layers {
@@ -286,8 +284,8 @@ impl Encoder for CpuEncoder {
     }
 }
 
-/// Reads and packs all layers, several at once, each without a copy of the others in f32; `inputs` are what they
-/// read, in int8.
+/// Reads and packs layers in parallel, so that few are in memory in f32 at a time. `inputs` are
+/// needed for int8.
 fn pack(
     weights: &Weights<'_>,
     config: &Architecture,
@@ -300,7 +298,7 @@ fn pack(
     (0..config.num_layers()).into_par_iter().map(layer).collect()
 }
 
-/// `[max_tokens, head_size]` of each rope.
+/// Computes the angles `[max_tokens, head_size]` of each rope.
 fn angles(config: &Architecture) -> Vec<Arc<[f32]>> {
     let angles = |rope: &Rope| rope.angles(config.max_tokens, config.head_size()).into();
     config.ropes.iter().map(angles).collect()
@@ -318,15 +316,15 @@ fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {
     })
 }
 
-/// Most tokens of a range of several sequences: enough rows for the matrix kernels, few enough that
-/// the states of a base-sized model stay near the second-level cache.
+/// Maximum tokens of a range of several sequences: enough rows for the matrix kernels, few enough
+/// that the states of a base-sized model stay near the second-level cache.
 const MOST_TOKENS: usize = 512;
-/// Fewest tokens that a range is reduced to.
+/// Lower bound on the token limit of a range.
 const FEWEST_TOKENS: usize = 64;
 
-/// Splits a batch for threads that take the ranges in order and are to end together: consecutive ranges
-/// of whole sequences. A range has at most half of the share that each of
-/// `threads` has in what is left, so the ranges get smaller towards the end.
+/// Splits a batch into consecutive ranges of whole sequences for threads that take them in order
+/// and should finish together. A range has at most half of a thread's share of the remaining
+/// tokens, so ranges get smaller towards the end.
 fn split(cu_seqlens: &[u32], threads: usize) -> Vec<Range<usize>> {
     let num_sequences = cu_seqlens.len() - 1;
     let tokens = |range: Range<usize>| (cu_seqlens[range.end] - cu_seqlens[range.start]) as usize;
@@ -404,7 +402,7 @@ mod tests {
     #[test]
     fn ranges_hold_whole_sequences_up_to_their_size() {
         assert!(split(&[0], 2).is_empty());
-        // 2,600 tokens: ranges of 512 at first; a longer sequence is a range of its own.
+        // The 2,600 tokens start with ranges of 512; a longer sequence is a range of its own.
         let lengths = [600, 300, 200, 300, 200, 300, 200, 300, 200];
         assert_eq!(split(&starts(&lengths), 1), [0..1, 1..3, 3..5, 5..7, 7..8, 8..9]);
     }

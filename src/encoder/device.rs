@@ -1,7 +1,5 @@
-//! Which device computes: what the settings ask for, held against what the machine has.
-//!
-//! Invariant: GPUs that are asked for by name are used or are an error; only `auto` falls back to
-//! the CPU, and says so.
+//! Chooses the device that computes, given the settings and the machine. Invariant: GPUs that the
+//! settings name are used or cause an error; only `auto` falls back to the CPU, and logs that.
 
 use std::fmt;
 use std::sync::Once;
@@ -16,18 +14,18 @@ use super::files::ModelFiles;
 use polysift_base::error::{Error, Result};
 use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision};
 
-/// Where and in what an encoder computes; displayed as a [`DeviceChoice`] is written.
+/// Device and precision of an encoder. [`fmt::Display`] writes it like a [`DeviceChoice`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// The numbers of the GPUs; none on the CPU.
+    /// Numbers of the GPUs; empty on the CPU.
     pub gpus: Vec<usize>,
-    /// Not [`EncoderPrecision::Auto`]; on GPUs bf16 or fp8.
+    /// Never [`EncoderPrecision::Auto`]; on GPUs bf16 or fp8.
     pub precision: EncoderPrecision,
 }
 
 impl Placement {
-    /// What an encoder for which the settings say nothing takes: the `gpus`, if there are any, else
-    /// the CPU in the type that is fastest there without harm to the embeddings.
+    /// Returns the placement for `auto`: the `gpus` if there are any, else the CPU in the fastest
+    /// precision that does not reduce fidelity.
     pub fn auto(gpus: Vec<usize>) -> Self {
         let precision = if gpus.is_empty() {
             on_this_cpu(EncoderPrecision::Auto)
@@ -47,19 +45,19 @@ impl fmt::Display for Placement {
     }
 }
 
-/// A GPU and whether it can be used.
+/// A GPU, and whether it is usable.
 #[derive(Debug, Clone)]
 pub struct Gpu {
-    /// What the driver says of it.
+    /// Properties that the driver reports.
     pub info: DeviceInfo,
-    /// Memory that nobody uses now, or why the GPU cannot be used.
+    /// Free memory, or the reason why the GPU is unusable.
     pub free_bytes: Result<u64, CudaError>,
 }
 
-/// All GPUs of this machine. Each is opened for a moment to find out what can be used.
+/// Lists all GPUs of this machine. Each is opened briefly to find out whether it is usable.
 ///
 /// # Errors
-/// As [`devices`].
+/// Returns the errors of [`devices`].
 pub fn gpus() -> Result<Vec<Gpu>, CudaError> {
     let gpu = |info: DeviceInfo| {
         let free_bytes = Device::open(info.ordinal).and_then(|device| device.free_bytes());
@@ -68,25 +66,25 @@ pub fn gpus() -> Result<Vec<Gpu>, CudaError> {
     Ok(devices()?.into_par_iter().map(gpu).collect())
 }
 
-/// The numbers of the usable ones among `gpus`.
+/// Returns the numbers of the usable GPUs among `gpus`.
 ///
 /// # Errors
-/// The first reason why there is none.
+/// Returns the first GPU's error if none is usable.
 pub fn usable(gpus: &[Gpu]) -> Result<Vec<usize>, CudaError> {
     good_ones(gpus.iter().map(|gpu| gpu.free_bytes.clone().map(|_| gpu.info.ordinal)))
 }
 
-/// Opens the GPUs that are `named` and no other, or all that can be used if none is.
+/// Opens exactly the GPUs that are `named`, or all usable ones if the list is empty.
 ///
 /// # Errors
-/// The first reason why there is none, or why one that is named cannot be used.
+/// Returns the first error if no GPU is usable, or a named one is not.
 pub fn open_gpus(named: &[usize]) -> Result<Vec<Device>, CudaError> {
     let count = if named.is_empty() { devices()?.len() } else { 0 };
     open_with(count, named, Device::open)
 }
 
-/// [`open_gpus`] of the first `count` numbers, with any way to `open`. It takes a second a GPU, so
-/// all are opened at once.
+/// Implements [`open_gpus`] for `count` GPUs with a given `open`. Opening a GPU takes a second, so
+/// they are opened in parallel.
 fn open_with<T: Send>(
     count: usize,
     named: &[usize],
@@ -97,7 +95,7 @@ fn open_with<T: Send>(
     if named.is_empty() { good_ones(opened) } else { opened.into_iter().collect() }
 }
 
-/// What is good among `outcomes`, else why the first one is not.
+/// Returns the successful outcomes, or the first error if there are none.
 fn good_ones<T>(
     outcomes: impl IntoIterator<Item = Result<T, CudaError>>,
 ) -> Result<Vec<T>, CudaError> {
@@ -117,7 +115,6 @@ fn good_ones<T>(
 /// An encoder with the place where it computes.
 type Placed = (Box<dyn Encoder>, Placement);
 
-/// Loads the encoder onto the device that `config` asks for.
 pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     let mut no_gpu = None;
     let (encoder, placement) = if config.needs_cpu() {
@@ -142,7 +139,7 @@ pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed>
     Ok((files.output.behind(encoder), placement))
 }
 
-/// Loads onto the GPUs that `config` names, or onto those that can be used.
+/// Loads the encoder onto the GPUs that `config` names, or onto all usable ones.
 fn on_gpus(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     let load = |gpus: &[Device]| load_cuda(files, config, gpus);
     match &config.device {
@@ -174,7 +171,7 @@ fn on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     Ok((Box::new(encoder), Placement { gpus: Vec::new(), precision }))
 }
 
-/// What `precision` means on this CPU. Nothing takes int8 by itself: it costs fidelity.
+/// Resolves `precision` for this CPU. `auto` never means int8, because int8 reduces fidelity.
 fn on_this_cpu(precision: EncoderPrecision) -> EncoderPrecision {
     match (precision, Precision::fastest_half(Isa::detect())) {
         (EncoderPrecision::Auto, Some(Precision::F16)) => EncoderPrecision::F16,
@@ -184,7 +181,7 @@ fn on_this_cpu(precision: EncoderPrecision) -> EncoderPrecision {
     }
 }
 
-/// Loads onto those of `gpus` whose memory suffices.
+/// Loads onto the GPUs with enough memory; the others are left out with a warning.
 fn where_it_fits<C, T>(
     mut gpus: Vec<C>,
     ordinal_of: impl Fn(&C) -> usize,
@@ -206,7 +203,7 @@ fn where_it_fits<C, T>(
     }
 }
 
-/// Says what `auto` took, once for all stages of the process.
+/// Logs what `auto` chose, once per process.
 fn say(placement: &Placement, cause: Option<&CudaError>) {
     static SAID: Once = Once::new();
     let precision = placement.precision;
@@ -239,8 +236,7 @@ mod tests {
         CudaError::DeviceTooOld { ordinal, name, compute_capability: (7, 5) }
     }
 
-    /// What opening gives where the second of three GPUs is too old, and the GPUs that were
-    /// opened for it.
+    /// Opens GPUs, where number 1 is too old; also returns the GPUs that were tried.
     fn open(count: usize, named: &[usize]) -> (Result<Vec<usize>, CudaError>, Vec<usize>) {
         let tried = Mutex::new(Vec::new());
         let opened = open_with(count, named, |ordinal| {

@@ -1,4 +1,4 @@
-//! What computes embeddings: the trait that devices implement, and batches through it.
+//! Defines the trait that devices implement, and embeds chunks through it in batches.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,36 +7,36 @@ use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
 use polysift_config::{DEFAULT_BATCH_TOKENS, EncoderConfig};
 
-/// What an encoder is.
+/// Describes an encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncoderInfo {
-    /// Name as the user wrote it.
+    /// The model's name as the user wrote it.
     pub model: String,
     /// Width H of a token's state.
     pub hidden_size: usize,
     /// Width D of an embedding.
     pub embedding_size: usize,
-    /// Floating-point operations of the linear maps for a token, all layers together.
+    /// Floating-point operations per token in the linear maps of all layers.
     pub linear_flops: u64,
-    /// Of each layer: to how many tokens before and after it a token attends; `None`: to all.
+    /// For each layer, how many tokens before and after itself a token attends to; `None` for all.
     pub windows: Vec<Option<usize>>,
     /// Number of token ids.
     pub vocab_size: usize,
-    /// Longest sequence, special tokens included.
+    /// Maximum length of a sequence, special tokens included.
     pub max_tokens: usize,
-    /// `cpu`, or the GPUs.
+    /// `cpu`, or the list of GPUs.
     pub device: String,
     /// See [`ModelFiles::digest`](super::ModelFiles::digest).
     pub digest: String,
 }
 
 impl EncoderInfo {
-    /// Floating-point operations for one of the `length` tokens of a sequence: a multiplication and an
-    /// addition for each weight of the linear maps, and twice for each width and each token it attends to.
-    /// What the CPU leaves out of the last layer with `cls` pooling, less than that layer, is counted too.
+    /// Returns the floating-point operations per token of a sequence of `length` tokens: two per
+    /// weight of the linear maps and four per unit of width and attended token. Work that the CPU
+    /// skips in the last layer with `cls` pooling is counted.
     pub fn flops_per_token(&self, length: f64) -> f64 {
         let attended = |window: &Option<usize>| match window.map(|w| w as f64) {
-            // 2w + 1, less what is missing at both ends of the sequence.
+            // 2w + 1 on average, less what is missing at both ends of the sequence.
             Some(w) if 2.0 * w < length => 2.0 * w + 1.0 - w * (w + 1.0) / length,
             _ => length,
         };
@@ -44,7 +44,7 @@ impl EncoderInfo {
         self.linear_flops as f64 + 4.0 * self.hidden_size as f64 * keys
     }
 
-    /// [`Error::Shape`] unless the encoder takes `batch` and `embeddings` has room for its rows.
+    /// Returns [`Error::Shape`] if `batch` or the length of `embeddings` does not suit the encoder.
     pub fn check(&self, batch: &PackedBatch, embeddings: &[f32]) -> Result<()> {
         let fail = |reason: String| Err(Error::shape("encode", reason));
         let &Self { embedding_size, max_tokens, vocab_size, .. } = self;
@@ -72,49 +72,50 @@ impl EncoderInfo {
     }
 }
 
-/// The one thing that a device has to do.
+/// The interface of a device.
 pub trait Encoder: Send + Sync {
-    /// What this encoder is.
+    /// Describes this encoder.
     fn info(&self) -> &EncoderInfo;
 
     /// Embeds the sequences of `batch` into `embeddings` `[B, D]`, row-major f32.
     ///
-    /// A sequence whose states overflow gets values that are not finite; no other sequence is touched.
+    /// A sequence whose states overflow gets values that are not finite; the others are unaffected.
     ///
     /// # Errors
-    /// [`Error::Shape`] if `embeddings` has another length, a sequence is empty or too long, or a
+    /// [`Error::Shape`] if `embeddings` has the wrong length, a sequence is empty or too long, or a
     /// token id is outside the vocabulary. [`Error::Stopped`] if `stop` was asked for before the
-    /// batch was done: the embeddings of the sequences that were done are written, the others left as they
-    /// were. A device that takes longer than a second for a batch has to look at `stop` meanwhile.
+    /// batch was done: embeddings of finished sequences are written, the others left unchanged. A
+    /// device that takes longer than a second per batch has to check `stop` meanwhile.
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()>;
 
-    /// How many callers of [`Encoder::encode`] at once keep the device busy.
+    /// Returns how many concurrent calls of [`Encoder::encode`] keep the device busy.
     fn in_flight(&self) -> usize {
         1
     }
 
-    /// Most tokens of a batch that suit the device; `None` where it does not matter.
+    /// Returns the number of tokens per batch that suits the device; `None` if it does not matter.
     fn preferred_batch_tokens(&self) -> Option<usize> {
         None
     }
 
-    /// Most sequences that a batch of at most `batch_tokens` tokens may have; at least one.
+    /// Returns the maximum number of sequences in a batch of `batch_tokens` tokens; at least 1.
     fn max_sequences(&self, batch_tokens: usize) -> usize {
         batch_tokens.max(1)
     }
 }
 
-/// Most tokens of a batch for `encoder`: what `config` says, else what suits the encoder.
+/// Returns the maximum tokens per batch: the setting in `config`, else the encoder's preference.
 pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
     config.batch_tokens.or_else(|| encoder.preferred_batch_tokens()).unwrap_or(DEFAULT_BATCH_TOKENS)
 }
 
-/// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32 in the given order. Chunks are
-/// packed by length into batches of at most `batch_tokens`, [`Encoder::in_flight`] of which are in work
-/// at once. `on_batch` is called, in the calling thread, with the chunks and tokens of each finished batch.
+/// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32, in the given order. Batches
+/// of at most `batch_tokens` hold chunks of similar length; [`Encoder::in_flight`] batches run at a
+/// time. The calling thread passes the numbers of chunks and tokens of each finished batch to
+/// `on_batch`.
 ///
 /// # Errors
-/// As [`Encoder::encode`].
+/// Returns the errors of [`Encoder::encode`].
 pub fn embed_chunks(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
@@ -145,7 +146,6 @@ pub fn embed_chunks(
     Ok(embeddings)
 }
 
-/// Encodes the chunks of `group` into `rows` `[group.len(), D]`.
 fn encode_group(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
@@ -162,8 +162,8 @@ fn encode_group(
     encoder.encode(&batch, rows, stop)
 }
 
-/// Encodes `groups` in `in_flight` threads, which take them in order; `take` gets each in the calling
-/// thread as it is done.
+/// Encodes `groups` in order in `in_flight` threads, and passes each finished group to `take` in
+/// the calling thread.
 fn encode_concurrently(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
@@ -180,7 +180,7 @@ fn encode_concurrently(
                 while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut rows = Vec::new();
                     let outcome = encode_group(encoder, chunks, group, stop, &mut rows);
-                    // Nobody listens once another thread has failed.
+                    // The receiver is gone once another thread has failed.
                     if send.send((group, outcome.map(|()| rows))).is_err() {
                         break;
                     }

@@ -1,4 +1,4 @@
-//! An encoder for tests of what calls encoders: simple values, and as slow as its input says.
+//! A fake encoder for tests of code that calls encoders. It takes as long as its input asks for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::{Encoder, EncoderInfo};
 /// A batch with this token id fails.
 pub const FAILS: u32 = 999;
 
-/// The embedding of a sequence is `[sum of its ids, its length]`; a batch takes as many milliseconds
-/// as its first id says.
+/// The embedding of a sequence is `[sum of its ids, its length]`. The first id of a batch is the
+/// number of milliseconds that the batch takes.
 #[derive(Debug)]
 pub struct FakeEncoder {
     info: EncoderInfo,
     in_flight: usize,
     now_in_flight: AtomicUsize,
-    /// Most calls of `encode` at the same time.
+    /// Maximum number of concurrent calls of `encode`.
     pub most_in_flight: AtomicUsize,
-    /// Calls of `encode`.
+    /// Number of calls of `encode`.
     pub calls: AtomicUsize,
 }
 
 impl FakeEncoder {
-    /// Takes `in_flight` calls of `encode` at the same time.
+    /// Creates an encoder that asks for `in_flight` concurrent calls of `encode`.
     #[must_use]
     pub fn new(in_flight: usize) -> Self {
         let info = EncoderInfo {

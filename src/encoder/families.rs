@@ -1,7 +1,6 @@
-//! The families of encoders: what their `config.json` says, and how their tensors are called.
-//!
-//! Defaults are those of transformers. Sources: transformers 5.24 (`XLMRobertaConfig`, `BertConfig`,
-//! `GteConfig`, `ModernBertConfig`), and for GTE's older files their own configuration.
+//! Parses the `config.json` of each family of encoders, and names its tensors. Defaults are those
+//! of transformers. Sources: transformers 5.24 (`XLMRobertaConfig`, `BertConfig`, `GteConfig`,
+//! `ModernBertConfig`), and for GTE's older files their own configuration.
 
 use std::path::Path;
 
@@ -14,14 +13,14 @@ use super::architecture::{
 use super::keys::{self, only};
 use polysift_base::error::{Error, Result};
 
-/// Maximum positions of a model with rotary positions: its files hold no table that would bound them.
+/// Maximum positions of a model with rotary positions, since no table in its files limits them.
 const MOST_ANGLES: usize = 1 << 17;
 
-/// Bytes of the header of a layer's tensors, at the least.
+/// Minimum size in bytes of a layer's entries in the header.
 const LAYER_HEADER: f64 = 256.0;
 
-/// Parses and checks the contents of a `config.json`; `origin` names it in errors. Sizes that need more than
-/// `weight_bytes` bytes of weights are refused.
+/// Parses and checks the contents of a `config.json`; `origin` names it in errors. Sizes that need
+/// more than `weight_bytes` bytes of weights are refused.
 pub(crate) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Architecture> {
     let parsed = serde_json::from_slice::<Value>(json);
     let config = parsed.and_then(|keys| Ok((Config::deserialize(&keys)?, keys)));
@@ -32,7 +31,7 @@ pub(crate) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Arc
     checked.map_err(|reason| Error::model(origin, reason))
 }
 
-/// The keys of a `config.json` that embeddings depend on, of all families.
+/// The keys of a `config.json` on which embeddings of any family depend.
 #[derive(Deserialize)]
 struct Config {
     model_type: String,
@@ -65,17 +64,16 @@ struct Config {
     local_rope_theta: Option<f64>,
 }
 
-/// Where the key is not there; null is no id.
+/// Default if the key is absent; null means that there is no padding id.
 #[expect(clippy::unnecessary_wraps, reason = "serde takes the type of the field")]
 fn default_pad() -> Option<i64> {
     Some(1)
 }
 
-/// The keys of a rope.
 #[derive(Clone, Default, Deserialize)]
 struct RopeParameters {
     rope_type: Option<String>,
-    /// The older name.
+    /// The older name of `rope_type`.
     #[serde(rename = "type")]
     kind: Option<String>,
     rope_theta: Option<f64>,
@@ -84,10 +82,10 @@ struct RopeParameters {
     others: Map<String, Value>,
 }
 
-/// The kinds of layers of `ModernBERT`.
+/// The kinds of layers in `ModernBERT`.
 const KINDS: &str = "full_attention sliding_attention";
 
-/// Of BERT and of those that took its names.
+/// Tensor names of BERT and of the families that adopted them.
 const BERT: Names = Names {
     prefixes: &["", "bert.", "roberta."],
     words: "embeddings.word_embeddings",
@@ -138,7 +136,7 @@ const MODERN_BERT: Names = Names {
 };
 
 impl Config {
-    /// What it says, or why we cannot run that.
+    /// Returns the architecture, or the reason why it is not supported.
     fn architecture(&self) -> Result<Architecture, String> {
         let this = match self.model_type.as_str() {
             "xlm-roberta" | "roberta" | "camembert" => self.xlm_roberta()?,
@@ -185,7 +183,7 @@ impl Config {
         Ok(this)
     }
 
-    /// Refuses sizes whose weights, at four bits a value, need more than `bytes` bytes.
+    /// Refuses sizes whose weights exceed `bytes` bytes even at four bits a value.
     fn check_sizes(&self, bytes: u64) -> Result<(), String> {
         let Self { hidden_size, intermediate_size, vocab_size, num_hidden_layers, .. } = self;
         let [h, f, v, n] = [hidden_size, intermediate_size, vocab_size, num_hidden_layers]
@@ -200,7 +198,7 @@ impl Config {
         (v * h / 2.0 + n * layer <= bytes as f64).then_some(()).ok_or_else(reason)
     }
 
-    /// What all families say alike, and for the rest BERT: learned positions from 0, norms after the sums.
+    /// Returns what all families share; the rest is as in BERT: positions from 0, and post-norms.
     fn base(&self) -> Architecture {
         let rows = self.max_position_embeddings;
         let layer = LayerKind { window: None, rope: None, first_norm: true };
@@ -222,7 +220,7 @@ impl Config {
         }
     }
 
-    /// BERT. Its padding id means nothing.
+    /// BERT ignores its padding id.
     fn bert(&self) -> Result<Architecture, String> {
         let this = self.base();
         if this.num_token_types == 0 {
@@ -231,7 +229,7 @@ impl Config {
         Ok(this)
     }
 
-    /// BERT whose positions start after the padding id, which has the row of its own number.
+    /// XLM-RoBERTa is BERT with positions after the padding id, which has the row of its number.
     fn xlm_roberta(&self) -> Result<Architecture, String> {
         let rows = self.max_position_embeddings;
         let pad = self.pad_token_id.and_then(|pad| usize::try_from(pad).ok());
@@ -241,7 +239,7 @@ impl Config {
         Ok(Architecture { max_tokens, positions, ..self.bert()? })
     }
 
-    /// GTE (`new` on the hub): BERT with rotary positions and a gated feed-forward part.
+    /// GTE (`new` on the hub) is BERT with rotary positions and a gated feed-forward block.
     fn gte(&self) -> Result<Architecture, String> {
         let (name, said) = self.rope_settings()?;
         let theta =
@@ -258,7 +256,7 @@ impl Config {
         })
     }
 
-    /// `ModernBERT`: rotary positions, norms before, a gated feed-forward part, and windows in most layers.
+    /// `ModernBERT` has rotary positions, pre-norms, a gated feed-forward block and local layers.
     fn modern_bert(&self) -> Result<Architecture, String> {
         let window = self.sliding_window.unwrap_or(self.local_attention.unwrap_or(128) / 2);
         if let Some(types) = self.layer_types.as_ref().filter(|t| t.len() != self.num_hidden_layers)
@@ -299,7 +297,7 @@ impl Config {
         })
     }
 
-    /// The key that describes ropes, and its value.
+    /// Returns the key that describes the ropes, and its value.
     fn rope_settings(&self) -> Result<(&'static str, Map<String, Value>), String> {
         let [old, new] = [&self.rope_scaling, &self.rope_parameters].map(Option::clone);
         match (old.unwrap_or_default(), new.unwrap_or_default()) {
@@ -309,11 +307,11 @@ impl Config {
         }
     }
 
-    /// The ropes of `ModernBERT`: one for each of [`KINDS`]; `rope_scaling` applies to both.
+    /// The ropes of `ModernBERT`, one for each of [`KINDS`]; `rope_scaling` applies to both.
     fn ropes_by_kind(&self) -> Result<Vec<Rope>, String> {
         let (name, said) = self.rope_settings()?;
         let is_change = name == "rope_scaling";
-        // transformers puts a `rope_type` beside it, which wins.
+        // transformers adds a `rope_type`, which takes precedence over `type`.
         if is_change && said.contains_key("type") {
             return Err("rope_scaling.type is not read for modernbert; give rope_type".into());
         }
@@ -328,9 +326,9 @@ impl Config {
         KINDS.split(' ').zip(thetas).map(of_kind).collect()
     }
 
-    /// The rope that `said` describes, the value of the key `name`; its base is `theta` if it says none. NTK
-    /// scaling by a factor f, as GTE's older files name it, is the base `theta · f` and the divisor
-    /// `f^(2 / head_size)`. The dynamic one begins behind the positions that the model has.
+    /// Parses `said`, the rope under the key `name`, with the default base `theta`. For GTE's older
+    /// NTK scaling by a factor f, the base is `theta · f` and the divisor `f^(2 / head_size)`.
+    /// Dynamic scaling has no effect, because it starts beyond the model's positions.
     fn rope(&self, name: &str, said: Value, theta: f64) -> Result<Rope, String> {
         let said: RopeParameters =
             serde_json::from_value(said).map_err(|e| format!("{name} is no rope: {e}"))?;

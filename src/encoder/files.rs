@@ -28,55 +28,54 @@ const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
 const TOKENIZER: &str = "tokenizer.json";
 const ADAPTER: &str = "adapter_config.json";
 
-// The model inside the binary.
 const BUNDLED_CONFIG: &[u8] = include_bytes!("../../models/polysift-mini/config.json");
 const BUNDLED_WEIGHTS: &[u8] = include_bytes!("../../models/polysift-mini/model.safetensors");
 const BUNDLED_TOKENIZER: &[u8] = include_bytes!("../../models/polysift-mini/tokenizer.json");
 
-/// The files of a model, found, readable and of an architecture that we run; weights not yet read.
+/// Files of a supported model that were found and opened; the weights are not parsed yet.
 #[derive(Debug)]
 pub struct ModelFiles {
-    /// Name as the user wrote it.
+    /// The model's name as the user wrote it.
     pub model: String,
     /// BLAKE3 in hex over `config.json`, the weights (shards by file name) and `tokenizer.json`:
     /// each file's length (u64, little endian), then its bytes.
     pub digest: String,
-    /// How the model makes embeddings of texts, as the settings and its files say.
+    /// How the model turns texts into embeddings.
     pub recipe: Recipe,
-    /// The settings behind that, and what says so.
+    /// The resolved settings of the recipe, each with its source.
     pub settings: Vec<ResolvedSetting>,
     pub(super) output: Output,
     pub(super) architecture: Architecture,
-    /// Its head, if it is a model for sequence classification.
+    /// Configuration of the head, if this is a sequence classification model.
     pub classifier: Option<Classifier>,
     pub(super) weights: Arc<[Blob]>,
     tokenizer: Blob,
-    /// The file that wants texts in lower case.
+    /// The file that asks for lower-cased texts.
     lower_case: Option<PathBuf>,
 }
 
 impl ModelFiles {
-    /// Where the files are: weights, then the tokenizer.
+    /// Returns the paths of the weights, then the path of the tokenizer.
     pub fn paths(&self) -> Vec<&Path> {
         self.weights.iter().chain([&self.tokenizer]).map(|blob| blob.path.as_path()).collect()
     }
 
-    /// The contents of the files of weights.
+    /// Returns the path and the contents of each file of weights.
     pub fn weights(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         self.weights.iter().map(|blob| (blob.path.as_path(), blob.bytes()))
     }
 
-    /// The contents of its `tokenizer.json`, and where that is.
+    /// Returns the contents of `tokenizer.json` and its path.
     pub fn tokenizer_json(&self) -> (&[u8], &Path) {
         (self.tokenizer.bytes(), &self.tokenizer.path)
     }
 
-    /// Width of an embedding.
+    /// Returns the width of an embedding.
     pub fn embedding_size(&self) -> usize {
         self.output.embedding_size(self.architecture.width)
     }
 
-    /// What an encoder is that has loaded these files onto `device`, and gives pooled states.
+    /// Describes an encoder that has these files on `device` and returns pooled states.
     pub(super) fn info(&self, device: String) -> EncoderInfo {
         let config = &self.architecture;
         EncoderInfo {
@@ -95,7 +94,7 @@ impl ModelFiles {
     /// Builds the tokenizer.
     ///
     /// # Errors
-    /// As [`Tokenizer::from_bytes`]; [`Error::Model`] if it has ids that the model has no embedding of.
+    /// The errors of [`Tokenizer::from_bytes`]; [`Error::Model`] for ids without an embedding.
     pub fn tokenizer(&self, config: &EncoderConfig) -> Result<Tokenizer> {
         let path = &self.tokenizer.path;
         let Recipe { prompt, max_tokens, .. } = &self.recipe;
@@ -121,21 +120,21 @@ impl ModelFiles {
     }
 }
 
-/// Which a tokenizer that lower cases does not tell from small ones.
+/// Text whose tokens reveal whether the tokenizer converts to lower case.
 const LETTERS: &str = "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
 
-/// Finds the files of the model that `config` names, from the hub if need be, and checks them as
+/// Finds the files of the model that `config` names, downloads them if needed, and checks them as
 /// far as possible without reading weights.
 ///
 /// # Errors
-/// [`Error::Config`] if the name is no model or the model does not allow a setting;
-/// [`Error::Service`] from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
+/// [`Error::Config`] if there is no such model or it does not allow a setting; [`Error::Service`]
+/// from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
     let (json, weights, tokenizer, said) = read(config, hub)?;
     let weight_bytes = weights.iter().map(|blob| blob.bytes().len() as u64).sum();
     let text = python_json(json.bytes());
     let parsed = families::parse(&text, &json.path, weight_bytes);
-    // Sizes may be too large because the weights are cut off.
+    // If a file of weights is truncated, that is the error, not the sizes in the configuration.
     let architecture = parsed.map_err(|error| headers(&weights).err().unwrap_or(error))?;
     let mut hasher = blake3::Hasher::new();
     for blob in [&json].into_iter().chain(&weights).chain([&tokenizer]) {
@@ -168,7 +167,7 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
     })
 }
 
-/// JSON as Python writes and reads it, with a byte order mark and numbers that are not finite, which become null.
+/// Converts Python's JSON: removes a byte order mark and replaces non-finite numbers with null.
 fn python_json(bytes: &[u8]) -> Cow<'_, [u8]> {
     const NUMBERS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
     let bytes = without_byte_order_mark(bytes);
@@ -189,10 +188,9 @@ fn python_json(bytes: &[u8]) -> Cow<'_, [u8]> {
     if strict == bytes { Cow::Borrowed(bytes) } else { Cow::Owned(strict) }
 }
 
-/// Configuration, weights and tokenizer of a model, and what sentence-transformers says of it.
+/// Configuration, weights, tokenizer and sentence-transformers settings of a model.
 type Blobs = (Blob, Vec<Blob>, Blob, SentenceTransformers);
 
-/// Reads the files of the model that `config` names.
 fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     let name = config.model.as_str();
     if name == DEFAULT_MODEL {
@@ -218,7 +216,7 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     let repository = Repository::new(RepoType::Model, name, config.revision.as_deref(), hub)?;
     let source = ModelSource::Hub(&repository);
     let blobs = source.read()?;
-    // Where the branch moved on since the cache was filled, its new commit is known there now.
+    // If the branch has moved since the cache was filled, the cache now knows the new commit.
     if is_one_snapshot(&blobs) { Ok(blobs) } else { source.read() }
 }
 
@@ -228,18 +226,17 @@ fn is_one_snapshot((config, weights, tokenizer, said): &Blobs) -> bool {
     paths.chain(&said.modules).all(|path| path.parent() == directory)
 }
 
-/// Vocabularies of tokenizers without a `tokenizer.json`.
+/// Vocabulary files of tokenizers without a `tokenizer.json`.
 const VOCABULARIES: [&str; 5] =
     ["sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.txt", "vocab.json"];
 
-/// Where the files of a model that is not bundled are.
 enum ModelSource<'a> {
     Directory(&'a Path),
     Hub(&'a Repository<'a>),
 }
 
 impl ModelSource<'_> {
-    /// Where `file` is; `None` if it is not there.
+    /// Returns the path of `file`, or `None` if it does not exist.
     fn find(&self, file: &str) -> Result<Option<PathBuf>> {
         match self {
             Self::Directory(directory) => {
@@ -298,13 +295,13 @@ impl ModelSource<'_> {
     }
 }
 
-/// Which shard holds which tensor.
+/// Maps each tensor to its shard.
 #[derive(Deserialize)]
 struct Index {
     weight_map: std::collections::BTreeMap<String, String>,
 }
 
-/// File names of the shards, each once, sorted.
+/// Returns the distinct file names of the shards, sorted.
 fn shards(index: &Blob) -> Result<Vec<String>> {
     let parsed: Index = serde_json::from_slice(index.bytes())
         .map_err(|e| Error::model(&index.path, format!("is not a weight index: {e}")))?;
@@ -322,7 +319,7 @@ fn shards(index: &Blob) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// MFLOP for a token at 512, 2,048 and 8,192, added up from the models' shapes by hand.
+    /// The expected MFLOP per token, at lengths 512, 2,048 and 8,192, are computed by hand.
     #[test]
     fn work_of_a_token_of_known_encoders() -> Result<()> {
         let of = |family, layers, width, heads, inner: usize| -> Result<[f64; 3]> {

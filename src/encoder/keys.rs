@@ -1,10 +1,10 @@
-//! Decides every key of a model's configuration: polysift reads it, computes one value of it alone, or
-//! ignores it because embeddings do not depend on it.
+//! Checks every key of a model's configuration: polysift reads it, supports only one value of it,
+//! or ignores it because embeddings do not depend on it.
 //!
-//! Sources: the attributes that transformers 5.24 reads of a configuration while it loads and runs a model of
-//! each family, its classes, the keys that older versions and GTE's own code read, and sentence-transformers 6.
-//! What none of them knows changes nothing there; but where such a key is named after a part of a
-//! transformer, a later version may read it, and it is refused.
+//! Sources: the attributes that transformers 5.24 reads of a configuration while it loads and runs
+//! a model of each family and its classes, the keys that older versions and GTE's own code read,
+//! and sentence-transformers 6. They ignore all other keys. But if the name of an unknown key
+//! contains a part of a transformer, a later version may read the key, so it is refused.
 
 use serde_json::Value;
 
@@ -13,8 +13,8 @@ const GTE: &str = "gte new";
 const MODERN_BERT: &str = "modernbert";
 const ALL: &str = "bert xlm-roberta roberta camembert gte new modernbert";
 
-/// Families, the keys that change their computation, and the one supported value; an empty value means that
-/// the key has to be off. A dot leads into an object.
+/// Families, the keys that change their computation, and the only supported value. An empty value
+/// means that the key has to be off; a dot leads into an object.
 const ONE_VALUE: &[(&str, &str, &str)] = &[
     (BERT, "hidden_act", "gelu"),
     (BERT, "position_embedding_type", "absolute"),
@@ -38,7 +38,7 @@ const ONE_VALUE: &[(&str, &str, &str)] = &[
     (ALL, "quantization_config.sparsity_config.format", "dense"),
 ];
 
-/// The supported values in each group of `quantization_config`.
+/// The only supported values in each group of `quantization_config`.
 const GROUP: &[(&str, &str)] = &[
     ("input_activations output_activations", ""),
     ("format", "pack-quantized"),
@@ -46,7 +46,7 @@ const GROUP: &[(&str, &str)] = &[
     ("weights.symmetric", "true"),
 ];
 
-/// Keys with one of the [`WORDS`] that `families` reads, or that are of no account.
+/// Keys that contain one of the [`WORDS`] but are read by `families` or do not matter.
 const KNOWN: &str = "attention_bias attention_dropout attention_probs_dropout_prob attn_implementation \
     cross_attention_hidden_size decoder_bias decoder_start_token_id deterministic_flash_attn \
     experts_implementation global_attn_every_n_layers global_rope_theta head_dim layer_norm_eps layer_types \
@@ -56,22 +56,21 @@ const KNOWN: &str = "attention_bias attention_dropout attention_probs_dropout_pr
     tie_last_hidden_states use_flash_attention use_flash_attention_2 use_flash_attn \
     use_memory_efficient_attention";
 
-/// Beginnings of keys of no account: of heads, of a first state of training, of what a call gives back.
+/// Prefixes of keys that concern heads, the initialization for training, or the outputs of a call.
 const BEGINNINGS: [&str; 6] =
     ["_", "classifier_", "initializer_", "output_", "pooler_", "summary_"];
 
-/// Words of keys that say how a transformer computes.
+/// Words in keys that describe how a transformer computes.
 const WORDS: &str = "act activation adapter adapters alibi attention attentions attn bias bidirectional causal \
     conv cross decoder expert experts ffn fusion gate gated geglu glu head heads kv layer layernorm layers lora \
     mlp moe multiplier norm norms ntk parallel position positional positions quantization residual rms rmsnorm \
     rope rotary scale scaling sink sinks sliding softcap softcapping softmax theta window windows yarn";
 
-/// Whether `word` is in a list of words.
 pub(super) fn is_in(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|known| known == word)
 }
 
-/// Says which key of the `config.json` of a model of `family` makes it compute something that we do not.
+/// Returns an error for a key that makes a model of `family` compute something unsupported.
 pub(crate) fn check(config: &Value, family: &str) -> Result<(), String> {
     for (_, keys, one) in ONE_VALUE.iter().filter(|row| is_in(row.0, family)) {
         only_all("", config, &[(keys, one)])?;
@@ -97,8 +96,8 @@ pub(crate) fn check(config: &Value, family: &str) -> Result<(), String> {
     })
 }
 
-/// As [`only`], of lists of keys of `config`, which the message names after `before`; a dot leads into an
-/// object.
+/// Checks lists of keys of `config` like [`only`]. Messages put `before` in front of a key; a dot
+/// leads into an object.
 pub(super) fn only_all(before: &str, config: &Value, rows: &[(&str, &str)]) -> Result<(), String> {
     let keys =
         rows.iter().flat_map(|(keys, one)| keys.split_whitespace().map(move |key| (key, one)));
@@ -108,8 +107,8 @@ pub(super) fn only_all(before: &str, config: &Value, rows: &[(&str, &str)]) -> R
     })
 }
 
-/// Refuses a value of `key` that is none of the words of `one`; null counts as absent, and an empty `one`
-/// takes every value that is off.
+/// Refuses a value of `key` that is none of the words in `one`. Null counts as absent; an empty
+/// `one` accepts every value that is off.
 pub(super) fn only(key: &str, value: &Value, one: &str) -> Result<(), String> {
     let is_one = match value {
         Value::Null => true,
@@ -123,7 +122,7 @@ pub(super) fn only(key: &str, value: &Value, one: &str) -> Result<(), String> {
     (is_one || one.is_empty() && is_off(value)).then_some(()).ok_or_else(reason)
 }
 
-/// Whether a value turns its option off.
+/// Returns true if a value turns its option off.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -135,12 +134,12 @@ fn is_off(value: &Value) -> bool {
     }
 }
 
-/// Whether a value holds nothing but empty lists and objects.
+/// Returns true if a value holds only null, empty lists and empty objects.
 fn is_empty(value: &Value) -> bool {
     !matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_)) && is_off(value)
 }
 
-/// The beginning of a value.
+/// Returns the first 60 characters of a value.
 fn short(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), |s| s.escape_debug().to_string());
     format!("`{text:.60}`")
@@ -154,7 +153,7 @@ mod tests {
 
     const ODD: &str = include_str!("../../tests/golden/encoder/odd.json");
 
-    /// Configurations of the hub, as they are there, without the sizes.
+    /// Configurations from the hub as published, without the sizes.
     fn published() -> [(&'static str, Value); 9] {
         let xlmr = json!({"_name_or_path": "intfloat/multilingual-e5-large", "architectures":
             ["XLMRobertaModel"], "attention_probs_dropout_prob": 0.1, "bos_token_id": 0,
@@ -248,7 +247,7 @@ mod tests {
             ),
             ("bert", "transformers_weights", json!("other.safetensors"), "transformers_weights"),
             ("bert", "configuration_files", json!(["config.4.0.0.json"]), "configuration_files"),
-            // Of other transformers, of remote code, of versions to come.
+            // Keys of other transformers, of remote code and of future versions.
             (
                 "bert",
                 "attn_logit_softcapping",

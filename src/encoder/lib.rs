@@ -1,4 +1,4 @@
-//! From token ids to embeddings: loading a model, and what it is used for.
+//! Computes embeddings from token ids: finds and loads models, and runs them on batches of chunks.
 //!
 //! ```text
 //!  model name ──resolve──▶ ModelFiles ──load──▶ Model { tokenizer, encoder }
@@ -6,10 +6,10 @@
 //!  chunks ──plan_batches──▶ PackedBatch ──Encoder::encode─┴▶ embeddings
 //! ```
 //!
-//! Does not read documents and writes nothing but the caches of the hub and of the GPUs. Invariant:
-//! the embedding of a chunk is a function of the model and the chunk alone. On the CPU batches, their
-//! order and the number of threads change no bit; on a GPU, which computes in bf16, they change an
-//! embedding by no more than that rounding does.
+//! This crate reads no documents and writes only to the caches of the hub and the GPUs. Invariant:
+//! the embedding of a chunk depends only on the model and the chunk. On the CPU, the result is
+//! bit-equal for all batches, orders and threads; on a GPU it varies by no more than the
+//! precision's rounding.
 //!
 //! ```
 //! use polysift_config::EncoderConfig;
@@ -58,26 +58,26 @@ use polysift_tokenizer::Tokenizer;
 
 /// A model that is ready to embed text.
 pub struct Model {
-    /// How it makes embeddings of texts.
+    /// How the model turns texts into embeddings.
     pub recipe: Recipe,
-    /// The settings behind that, and what says so.
+    /// The resolved settings of the recipe, each with its source.
     pub settings: Vec<ResolvedSetting>,
-    /// Its tokenizer.
+    /// The model's tokenizer.
     pub tokenizer: Tokenizer,
-    /// Its encoder.
+    /// The model's encoder.
     pub encoder: Arc<dyn Encoder>,
-    /// Where that computes.
+    /// The device and precision in which the encoder computes.
     pub placement: Placement,
 }
 
 /// Loads the model that `config` names onto the device that it asks for.
 ///
 /// # Errors
-/// As [`resolve`]; [`polysift_base::Error::Model`] if a weight is missing, of another shape or not of a known
-/// type; [`polysift_base::Error::Device`] if the GPUs that are asked for cannot be used.
+/// Returns the errors of [`resolve`]; [`polysift_base::Error::Model`] for a weight that is missing
+/// or has a wrong shape or type; [`polysift_base::Error::Device`] for a GPU that cannot be used.
 pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
     let files = resolve(config, hub)?;
-    // At once, since either takes a quarter of a second and more.
+    // These run in parallel because each takes a quarter of a second or more.
     let (tokenizer, placed) = std::thread::scope(|scope| {
         let tokenizer = scope.spawn(|| files.tokenizer(config));
         let placed = device::load(&files, config);
@@ -88,20 +88,20 @@ pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
     Ok(Model { recipe, settings, tokenizer, encoder: encoder.into(), placement })
 }
 
-/// The embeddings of some texts.
+/// The embeddings of a list of texts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EmbeddedTexts {
     /// `[num_chunks, D]` f32, row-major, in the order of the texts.
     pub values: Vec<f32>,
-    /// The chunks of text `i` are the rows `chunk_offsets[i]..chunk_offsets[i + 1]`.
+    /// Text `i` has the rows `chunk_offsets[i]..chunk_offsets[i + 1]`.
     pub chunk_offsets: Vec<usize>,
 }
 
 impl Model {
-    /// The same encoder behind a tokenizer that cuts as `config` says, which names the same model.
+    /// Returns this encoder with the tokenizer of `config`, which names the same model.
     ///
     /// # Errors
-    /// As [`load`].
+    /// Returns the errors of [`resolve`] and [`ModelFiles::tokenizer`].
     pub fn cut(&self, config: &EncoderConfig, hub: &HubSettings) -> Result<Self> {
         let files = resolve(config, hub)?;
         let tokenizer = files.tokenizer(config)?;
@@ -110,9 +110,9 @@ impl Model {
         Ok(Self { recipe, settings, tokenizer, encoder, placement })
     }
 
-    /// Embeds `texts`: the first chunk of each, or all that the model's tokenizer makes. `on_batch`
-    /// is that of [`embed_chunks`], as are the errors, with those of
-    /// [`Tokenizer::chunks_all`](polysift_tokenizer::Tokenizer::chunks_all).
+    /// Embeds the first chunk of each text, or all chunks of each. [`embed_chunks`] explains
+    /// `on_batch` and the errors;
+    /// [`Tokenizer::chunks_all`](polysift_tokenizer::Tokenizer::chunks_all) adds its own.
     pub fn embed_texts(
         &self,
         texts: &[&str],

@@ -1,5 +1,5 @@
-//! From pooled states to embeddings: the linear maps, the cut and the norm behind the pooling of a device,
-//! in f32 on the CPU. A row depends on its own states alone.
+//! Turns pooled states into embeddings: applies the linear maps, the truncation and the norm that
+//! follow a device's pooling, in f32 on the CPU. A row depends only on its own states.
 
 use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm,
@@ -12,34 +12,34 @@ use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
 use polysift_config::Pooling;
 
-/// Rows that go through the linear maps at once: whole tiles of every instruction set.
+/// Number of rows that go through the linear maps together: whole tiles of every instruction set.
 const BLOCK_ROWS: usize = 126;
 
-/// From the states of a sequence to its embedding, in the order of the fields.
+/// The steps from a sequence's states to its embedding, in the order of the fields.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Output {
-    /// Done by the device, where the states are.
+    /// The device pools, where the states are.
     pub(super) pooling: Pooling,
     pub(super) dense: Vec<Dense>,
-    /// Values that are kept, the first ones; `None`: all.
+    /// Number of leading values that are kept; `None` keeps all.
     pub(super) dimensions: Option<usize>,
-    /// Whether embeddings are divided by their L2 norm, those of norm 0 apart.
+    /// Whether embeddings are divided by their L2 norm, unless it is 0.
     pub(super) normalize: bool,
 }
 
 /// A linear map of pooled states, `[B, inputs]` to `[B, outputs]`.
 #[derive(Debug, Clone)]
 pub(super) struct Dense {
-    /// BLAKE3 of its files, in hex.
+    /// BLAKE3 of the map's files, in hex.
     pub(super) digest: String,
     weight: PackedMatrix,
     bias: Vec<f32>,
-    /// Whether tanh follows.
+    /// Whether tanh follows the map.
     tanh: bool,
 }
 
 impl Dense {
-    /// A map with `weight` `[outputs, inputs]`, `bias` `[outputs]` and tanh, if `tanh`.
+    /// Packs a map with `weight` `[outputs, inputs]` and `bias` `[outputs]`.
     pub(crate) fn new(digest: String, weight: &[f32], bias: Vec<f32>, tanh: bool) -> Self {
         let inputs = weight.len() / bias.len().max(1);
         let weight = Matrix::new(weight, bias.len(), inputs, inputs);
@@ -64,7 +64,7 @@ impl Dense {
         let (bias, mut scratch) = (Epilogue::Bias(&self.bias), GemmScratch::default());
         gemm(Isa::detect(), x, &self.weight, bias, &mut y, &mut scratch);
         if self.tanh {
-            // That of `libm`, so that all machines agree.
+            // The tanh of `libm` is equal on all machines.
             for value in &mut values {
                 *value = libm::tanh(f64::from(*value)) as f32;
             }
@@ -74,17 +74,17 @@ impl Dense {
 }
 
 impl Output {
-    /// Width of what the linear maps make of states of width `hidden_size`.
+    /// Returns the width after the linear maps for states of width `hidden_size`.
     pub(super) fn dense_size(&self, hidden_size: usize) -> usize {
         self.dense.last().map_or(hidden_size, Dense::outputs)
     }
 
-    /// Width of an embedding of states of width `hidden_size`.
+    /// Returns the width of an embedding for states of width `hidden_size`.
     pub(super) fn embedding_size(&self, hidden_size: usize) -> usize {
         self.dimensions.unwrap_or_else(|| self.dense_size(hidden_size))
     }
 
-    /// An encoder whose embeddings are those of `pooled` with all that follows the pooling.
+    /// Returns an encoder that applies the steps after pooling to the output of `pooled`.
     pub(super) fn behind(&self, pooled: Box<dyn Encoder>) -> Box<dyn Encoder> {
         if self.dense.is_empty() && self.dimensions.is_none() && !self.normalize {
             return pooled;
@@ -94,7 +94,7 @@ impl Output {
         Box::new(OutputEncoder { info, pooled, output: self.clone() })
     }
 
-    /// The embeddings `[B, D]` of pooled states `[B, width]`.
+    /// Computes embeddings `[B, D]` from pooled states `[B, width]`.
     fn apply(&self, states: &[f32], width: usize) -> Vec<f32> {
         let mut values = states.to_vec();
         for dense in &self.dense {
@@ -118,7 +118,6 @@ impl Output {
     }
 }
 
-/// A device's encoder with what follows its pooling.
 struct OutputEncoder {
     info: EncoderInfo,
     pooled: Box<dyn Encoder>,
@@ -144,7 +143,7 @@ impl Encoder for OutputEncoder {
             let applied = self.output.apply(states, width);
             let rows = states.chunks_exact(width).zip(applied.chunks_exact(size));
             for ((states, row), out) in rows.zip(out.chunks_exact_mut(size)) {
-                // After a stop those that were not done are left as they were.
+                // After a stop, the rows of unfinished sequences stay unchanged.
                 if !is_stopped || states.iter().all(|value| value.is_finite()) {
                     out.copy_from_slice(row);
                 }
@@ -172,7 +171,7 @@ mod tests {
 
     #[test]
     fn states_pass_the_maps_the_cut_and_the_norm_in_this_order() {
-        // [x, y] to [x + 2y + 1, 3x, 0], then to twice that without the last, tanh of it.
+        // Maps [x, y] to [x + 2y + 1, 3x, 0], then to tanh of twice that, truncated to two values.
         let dense = vec![
             Dense::new("a".into(), &[1., 2., 3., 0., 0., 0.], vec![1., 0., 0.], false),
             Dense::new("b".into(), &[2., 0., 0., 0., 2., 0., 0., 0., 1.], vec![0.; 3], true),

@@ -1,4 +1,4 @@
-//! How texts become embeddings, as far as a head has to know.
+//! Describes how texts become embeddings, as far as a head depends on it.
 
 use std::fmt::Write as _;
 
@@ -7,49 +7,48 @@ use serde_json::json;
 
 use polysift_config::Pooling;
 
-/// How texts become the embeddings that a head scores: all that the settings and the files of a model say of
-/// it, resolved. What is computed in which type on which device is not part of it.
+/// How texts become the embeddings that a head scores, resolved from the settings and the model's
+/// files. The recipe does not include the device or the precision.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Recipe {
-    /// [`ModelFiles::digest`](super::ModelFiles::digest).
-    /// Empty where that is not known.
+    /// [`ModelFiles::digest`](super::ModelFiles::digest), or empty if unknown.
     #[serde(rename = "digest", default, skip_serializing_if = "String::is_empty")]
     pub model_digest: String,
     /// How token states become one vector.
     pub pooling: Pooling,
-    /// Digests of the linear maps of that vector.
+    /// Digests of the linear maps that are applied to the pooled vector.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dense: Vec<String>,
-    /// Values of an embedding; `None` where they are not known.
+    /// Number of values in an embedding; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dimensions: Option<usize>,
-    /// Whether it is divided by its L2 norm.
+    /// Whether the embedding is divided by its L2 norm.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub normalize: bool,
-    /// What stands before each text.
+    /// Text that is put before each text.
     pub prompt: String,
-    /// Tokens of a chunk.
+    /// Maximum number of tokens in a chunk.
     pub max_tokens: usize,
-    /// Characters of a document that are tokenized; `None`: all.
+    /// Number of characters of a document that are tokenized; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
 }
 
 impl Recipe {
-    /// BLAKE3, in hex, of all of it as compact JSON.
+    /// Returns the BLAKE3 digest, in hex, of the recipe as compact JSON.
     pub fn digest(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
         blake3::hash(&json).to_hex().to_string()
     }
 
-    /// In what `other`, by which embeddings were made, differs from this recipe, as far as this is known, and
-    /// the flags that mend it; `None` if it does not.
+    /// Describes the known differences between this recipe and `other`, which made the embeddings,
+    /// and the flags that resolve them; returns `None` if there is no difference.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let (mut differences, mut flags) = (Vec::new(), String::new());
         let mut hold = |key: &str, [wanted, found]: [String; 2]| {
             if wanted != found {
                 differences.push(format!("{key} {wanted}, not {found}"));
-                // In single quotes for a shell.
+                // A shell takes the value in single quotes.
                 let value = wanted.replace('\'', "'\\''");
                 let _ = write!(flags, " --set 'encoder.{key}={value}'");
             }
@@ -65,7 +64,7 @@ impl Recipe {
         if let (Some(wanted), Some(found)) = (self.dimensions, other.dimensions) {
             hold("dimensions", [wanted, found].map(|values| values.to_string()));
         }
-        // No flag takes a setting away.
+        // No flag can unset a setting.
         if let (None, Some(found)) = (self.max_chars, other.max_chars) {
             differences.push(format!("max_chars not set, not {found}"));
         }

@@ -1,5 +1,5 @@
-//! What sentence-transformers says of a model beside its encoder: which pooling and what follows it, prompts,
-//! the longest text. The files are read where there is a `modules.json`.
+//! Reads what sentence-transformers stores beside an encoder with a `modules.json`: the pooling and
+//! the modules after it, prompts, and the maximum length.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
 const WEIGHTS: &str = "model.safetensors";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-/// Names that the configuration of the Transformer has, or had.
+/// Current and former names of the Transformer module's configuration.
 const LIMITS: [&str; 7] = [
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -30,20 +30,19 @@ const LIMITS: [&str; 7] = [
     "sentence_xlnet_config.json",
 ];
 
-/// A value, and the file that says so.
+/// A value and the file that states it, or `None` if no file does.
 pub(super) type Said<T> = Option<(T, PathBuf)>;
 
-/// What the files say; nothing of what they leave open.
 #[derive(Debug, Default)]
 pub(super) struct SentenceTransformers {
-    /// `modules.json`, if there is one.
+    /// Path of `modules.json`, if it exists.
     pub(super) modules: Option<PathBuf>,
     pooling: Said<PoolingConfig>,
     pub(super) dense: Vec<(Dense, PathBuf)>,
     pub(super) normalize: bool,
     prompts: Said<PromptConfig>,
     pub(super) max_seq_length: Said<usize>,
-    /// The file that wants texts in lower case.
+    /// The file that asks for lower-cased texts.
     pub(super) lower_case: Option<PathBuf>,
 }
 
@@ -58,7 +57,7 @@ struct Module {
 struct PoolingConfig {
     pooling_mode: Option<Modes>,
     include_prompt: Option<bool>,
-    /// Older versions have a key for each mode.
+    /// Keys of older versions, which have one for each mode.
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
 }
@@ -93,18 +92,18 @@ struct Limits {
     do_lower_case: bool,
 }
 
-/// Where newer versions keep `max_seq_length`.
+/// The file in which newer versions store `max_seq_length`.
 #[derive(Deserialize)]
 struct TokenizerConfig {
-    /// 1e30 for none.
+    /// 1e30 means no limit.
     model_max_length: Option<f64>,
 }
 
-/// Keys of a module after the pooling, and the one value of each that is run; empty where it has to be off.
+/// Keys of modules after the pooling, each with its only supported value; empty means off.
 const AFTER_POOLING: &[(&str, &str)] =
     &[("module_input_name module_output_name", "sentence_embedding"), ("use_residual", "")];
 
-/// The supported values of the keys of the Transformer and of the model.
+/// The only supported values of keys of the Transformer and of the model.
 const OF_TRANSFORMER: &[(&str, &str)] = &[
     ("transformer_task", "feature-extraction"),
     ("module_output_name", "token_embeddings"),
@@ -113,8 +112,8 @@ const OF_TRANSFORMER: &[(&str, &str)] = &[
 ];
 const OF_MODEL: &[(&str, &str)] = &[("model_type", "SentenceTransformer")];
 
-/// Keys of the Transformer that are read, or that change no embedding of a text without a task, and options of
-/// transformers in it of which this holds.
+/// Keys of the Transformer, and of the transformers options in it, that are read or that change no
+/// embedding of a text without a task.
 const FREE_KEYS: &str = "add_pooling_layer attn_implementation clean_up_tokenization_spaces device_map \
     do_lower_case document_length dtype low_cpu_mem_usage max_seq_length modality_config module_output_name \
     padding_side query_expansion query_length torch_dtype transformer_task trust_remote_code unpad_inputs \
@@ -122,15 +121,15 @@ const FREE_KEYS: &str = "add_pooling_layer attn_implementation clean_up_tokeniza
 const OPTIONS: &str =
     "model_args model_kwargs config_args config_kwargs tokenizer_args processor_kwargs";
 
-/// Names of the poolings in files.
+/// The supported poolings and their names in files.
 const POOLINGS: [(&str, Pooling); 3] =
     [("mean", Pooling::Mean), ("cls", Pooling::Cls), ("lasttoken", Pooling::Last)];
 
 impl SentenceTransformers {
-    /// Reads what `find` finds by its name below the directory of the model.
+    /// Reads the files that `find` returns for names relative to the model's directory.
     ///
     /// # Errors
-    /// [`Error::Model`] for modules that we do not run, and for files that are damaged or missing.
+    /// [`Error::Model`] for unsupported modules and for damaged or missing files.
     pub(super) fn read(find: &dyn Fn(&str) -> Result<Option<Blob>>) -> Result<Self> {
         let mut this = Self::default();
         let Some(modules) = find(MODULES)? else { return Ok(this) };
@@ -200,10 +199,10 @@ impl SentenceTransformers {
         Ok(this)
     }
 
-    /// How states are pooled.
+    /// Returns the pooling of the model.
     ///
     /// # Errors
-    /// [`Error::Model`] for a pooling that we do not do.
+    /// [`Error::Model`] for an unsupported pooling.
     pub(super) fn pooling(&self) -> Result<Said<Pooling>> {
         let Some((config, path)) = &self.pooling else { return Ok(None) };
         let dimension = "embedding_dimension word_embedding_dimension";
@@ -239,7 +238,7 @@ impl SentenceTransformers {
         Ok(Some((pooling, path.clone())))
     }
 
-    /// [`Error::Model`] if the tokens of the prompt are not to be pooled.
+    /// Returns [`Error::Model`] if the pooling has to leave out the tokens of `prompt`.
     pub(super) fn check_prompt(&self, prompt: &str) -> Result<()> {
         match &self.pooling {
             Some((config, path)) if config.include_prompt == Some(false) && !prompt.is_empty() => {
@@ -251,11 +250,11 @@ impl SentenceTransformers {
         }
     }
 
-    /// The prompt `name`, or the default one.
+    /// Returns the prompt called `name`, or the default prompt.
     ///
     /// # Errors
-    /// [`Error::Config`] if there is no prompt `name`; [`Error::Model`] if there is no default of the name that
-    /// the file says.
+    /// [`Error::Config`] if no prompt is called `name`; [`Error::Model`] if there is no such
+    /// default.
     pub(super) fn prompt(&self, name: Option<&str>) -> Result<Said<String>> {
         let none = BTreeMap::new();
         let prompts = self.prompts.as_ref().map_or(&none, |(said, _)| &said.prompts);
@@ -277,23 +276,22 @@ impl SentenceTransformers {
         }
     }
 
-    /// Values that are kept of an embedding.
+    /// Returns the number of leading values that are kept of an embedding.
     pub(super) fn truncate_dim(&self) -> Said<usize> {
         let (said, path) = self.prompts.as_ref()?;
         Some((said.truncate_dim?, path.clone()))
     }
 }
 
-/// The mode that an older key of a Pooling turns on.
+/// Returns the mode that an older key of a Pooling turns on.
 fn mode_of(key: &str) -> Option<&str> {
     let mode = key.strip_prefix("pooling_mode_")?;
     Some(mode.strip_suffix("_tokens").or(mode.strip_suffix("_token")).unwrap_or(mode))
 }
 
-/// Finds the files of the directory of a model by their names.
 type Find<'a> = &'a dyn Fn(&str) -> Result<Option<Blob>>;
 
-/// The file `name` of a module in the folder `folder`, if it is there.
+/// Finds the file `name` of a module in `folder`.
 fn in_folder(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result<Option<Blob>> {
     if folder.is_empty() || folder.contains(['/', '\\']) || folder.starts_with('.') {
         let reason = format!("names the folder `{folder}`, which is no plain name");
@@ -302,7 +300,7 @@ fn in_folder(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result
     find(&format!("{folder}/{name}"))
 }
 
-/// As [`in_folder`], of a file that has to be there.
+/// Finds a file like [`in_folder`], and fails if it does not exist.
 fn part(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result<Blob> {
     in_folder(find, modules, folder, name)?.ok_or_else(|| {
         let hint = match name {
@@ -319,12 +317,12 @@ fn parse<T: DeserializeOwned>(file: &Blob) -> Result<T> {
     serde_json::from_slice(file.bytes()).map_err(|e| Error::model(&file.path, wrong(e)))
 }
 
-/// Says which key of `file` has another value than the one that is run.
+/// Fails for a key of `file` with another value than the supported one.
 fn check_keys(file: &Blob, keys: &[(&str, &str)]) -> Result<()> {
     keys::only_all("", &parse(file)?, keys).map_err(|reason| Error::model(&file.path, reason))
 }
 
-/// As [`check_keys`], of the configuration of the Transformer, in which no key is unknown.
+/// Checks the Transformer's configuration, in which unknown keys are refused unless they are off.
 fn check_transformer(file: &Blob) -> Result<()> {
     check_keys(file, OF_TRANSFORMER)?;
     let config: Map<String, Value> = parse(file)?;

@@ -1,5 +1,5 @@
-//! The settings of an encoder as they count: what is set, else what the files of sentence-transformers say, else
-//! what is usual.
+//! Resolves the settings of an encoder: the user's settings take precedence over the files of
+//! sentence-transformers, and those over the defaults.
 
 use std::ops::RangeInclusive;
 use std::sync::Once;
@@ -12,18 +12,18 @@ use super::sentence_transformers::{Said, SentenceTransformers};
 use polysift_base::error::{Error, Result};
 use polysift_config::{EncoderConfig, Pooling};
 
-/// A setting as it counts.
+/// A resolved setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResolvedSetting {
-    /// Its name.
+    /// Name of the setting.
     pub name: &'static str,
-    /// Its value, as a settings file has it.
+    /// Value as a settings file would contain it.
     pub value: String,
-    /// What says so: `settings`, a file, or `default`.
+    /// Source of the value: `settings`, a file, or `default`.
     pub source: String,
 }
 
-/// What the settings and the files of a model say together.
+/// Settings resolved from the configuration and the files of a model.
 #[derive(Debug)]
 pub(super) struct ResolvedEncoder {
     pub(super) output: Output,
@@ -31,8 +31,7 @@ pub(super) struct ResolvedEncoder {
     pub(super) settings: Vec<ResolvedSetting>,
 }
 
-/// Models that say on their cards that their embeddings may be cut, by the end of their names, and to how many
-/// values.
+/// Models whose cards allow truncated embeddings: suffix of the name and allowed numbers of values.
 const CUT: [(&str, RangeInclusive<usize>); 3] = [
     ("arctic-embed-m-v2.0", 256..=256),
     ("arctic-embed-l-v2.0", 256..=256),
@@ -41,7 +40,7 @@ const CUT: [(&str, RangeInclusive<usize>); 3] = [
 
 const SET: &str = "settings";
 
-/// What is `set`, else what a file `said`, else the `default`; with what says so.
+/// Returns the user's value, else the value in a file, else the default, together with its source.
 fn pick<T>(set: Option<T>, said: Said<T>, default: T) -> (T, String) {
     match (set, said) {
         (Some(value), _) => (value, SET.to_owned()),
@@ -51,12 +50,12 @@ fn pick<T>(set: Option<T>, said: Said<T>, default: T) -> (T, String) {
 }
 
 impl ResolvedEncoder {
-    /// What `config` and `files` say of the model of `model_digest`, whose states have `hidden_size` values,
-    /// and whose head for classification takes those of the pooling `of_head`, if it has one.
+    /// Resolves `config` and `files` for a model with `model_digest` and `hidden_size`. `of_head`
+    /// is the pooling of the model's classification head, if there is one.
     ///
     /// # Errors
-    /// [`Error::Config`] for settings that the model does not allow; [`Error::Model`] for what its files say and
-    /// we cannot do.
+    /// [`Error::Config`] for settings that the model does not allow; [`Error::Model`] for
+    /// unsupported settings in its files.
     pub(crate) fn new(
         config: &EncoderConfig,
         (files, of_head): (SentenceTransformers, Said<Pooling>),
@@ -153,8 +152,8 @@ impl ResolvedEncoder {
     }
 }
 
-/// [`Error::Config`] unless `model` was trained to be cut from `size` to `wanted` values, of which its files say
-/// `truncate_dim`.
+/// Returns [`Error::Config`] unless `model` was trained for truncation from `size` to `wanted`
+/// values. `truncate_dim` is the value in its files.
 fn check_cut(model: &str, wanted: usize, size: usize, truncate_dim: Option<usize>) -> Result<()> {
     let refuse = |reason| Err(Error::config("encoder.dimensions", reason));
     if wanted == 0 || wanted > size {

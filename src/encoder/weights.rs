@@ -1,4 +1,4 @@
-//! safetensors files to f32 arrays; the one place of the library that maps files into memory.
+//! Reads safetensors files as f32. This is the library's only module that maps files into memory.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use polysift_base::io;
 /// The contents of one model file.
 #[derive(Debug)]
 pub(super) struct Blob {
-    /// Where it is from; for the bundled model a name that is no file.
+    /// Path of the file; the bundled model has a name that is no file.
     pub path: PathBuf,
     contents: Contents,
 }
@@ -57,7 +57,7 @@ impl Blob {
     }
 }
 
-/// Layer norm's weights, `[H]` each.
+/// Weights of a layer norm, `[H]` each.
 pub(super) struct NormWeights {
     pub(super) gamma: Vec<f32>,
     pub(super) beta: Vec<f32>,
@@ -70,25 +70,24 @@ pub(super) struct LinearWeights {
     pub(super) bias: Vec<f32>,
 }
 
-/// A matrix that stays in its file as it is stored there: of a large vocabulary only the rows that occur
-/// take memory.
+/// A matrix that stays in its file as stored: only the rows that are used take memory, even if the
+/// vocabulary is large.
 pub(super) struct Table {
     blobs: Arc<[Blob]>,
     width: usize,
     values: FileTensor,
-    /// Of integers that are packed into words of 32 bits.
+    /// Present if the values are integers packed into 32-bit words.
     packing: Option<Packing>,
 }
 
-/// A tensor in a blob.
 struct FileTensor {
     blob: usize,
     bytes: Range<usize>,
     dtype: Dtype,
 }
 
-/// How a row of integers is stored by compressed-tensors (`pack-quantized`, symmetric): `bits` each, the
-/// first in the lowest bits of a word, half of their range added; each `group` of them has a scale.
+/// A row of packed integers (compressed-tensors `pack-quantized`, symmetric): each has `bits` bits
+/// and half of their range added; the first is in a word's lowest bits. Each `group` has a scale.
 struct Packing {
     bits: usize,
     group: usize,
@@ -96,7 +95,7 @@ struct Packing {
 }
 
 impl FileTensor {
-    /// The part of the tensor that is row `i` of `width` values of `bits`.
+    /// Returns the bytes of row `i`, which has `width` values of `bits` bits.
     fn row<'a>(&self, blobs: &'a [Blob], i: usize, width: usize, bits: usize) -> &'a [u8] {
         let row_bytes = width * bits / 8;
         &blobs[self.blob].bytes()[self.bytes.clone()][i * row_bytes..][..row_bytes]
@@ -104,14 +103,14 @@ impl FileTensor {
 }
 
 impl Table {
-    /// Writes row `i` as f32 into `out`, which has as many values.
+    /// Writes row `i` as f32 into `out`, which holds one row.
     pub(super) fn read_row(&self, i: usize, out: &mut [f32]) {
         let Self { blobs, width, values, packing } = self;
         let Some(Packing { bits, group, scales }) = packing else {
             let bits = 8 * bytes_of(values.dtype);
             return read(values.dtype, values.row(blobs, i, *width, bits), out);
         };
-        // Words are little-endian, so that the integers are in the order of bytes.
+        // Words are little-endian, so the integers are in byte order.
         let codes = values.row(blobs, i, *width, *bits);
         let mut scales_of_row = vec![0.0; width / group];
         let stored = scales.row(blobs, i, width / group, 8 * bytes_of(scales.dtype));
@@ -119,7 +118,6 @@ impl Table {
         dequantize(codes, *bits, &scales_of_row, out);
     }
 
-    /// All rows as f32.
     pub(super) fn to_vec(&self) -> Vec<f32> {
         let bits = self.packing.as_ref().map_or(8 * bytes_of(self.values.dtype), |p| p.bits);
         let mut values = vec![0.0; self.values.bytes.len() * 8 / bits];
@@ -130,33 +128,32 @@ impl Table {
     }
 }
 
-/// The embedding tables.
 pub(super) struct EmbeddingWeights {
     /// `[vocab_size, H]`.
     pub(super) words: Table,
-    /// `[rows of Positions, H]`, the embedding of token type 0 added.
+    /// `[rows of Positions, H]`, with the embedding of token type 0 added.
     pub(super) positions: Vec<f32>,
     pub(super) norm: NormWeights,
-    /// After the last layer, if the norms stand before.
+    /// The norm after the last layer of a pre-norm model.
     pub(super) final_norm: Option<NormWeights>,
 }
 
-/// The linear maps and the norms of one transformer layer, in any form: as read, packed, on a device.
+/// Linear maps and norms of a transformer layer, in any form: as read, packed, or on a device.
 pub(super) struct Layer<L, N> {
-    /// `H` to `3H`: queries, keys, values.
+    /// Maps `H` to `3H`: queries, keys, values.
     pub(super) query_key_value: L,
     pub(super) attention_output: L,
-    /// After attention and its sum, or before it; `None` where the states are normal already.
+    /// Follows attention and its sum, or precedes attention; `None` if its input is normalized.
     pub(super) attention_norm: Option<N>,
-    /// `H` to `F`, or to `2F` (activated, then the gate).
+    /// Maps `H` to `F`, or to `2F` (activated, then the gate).
     pub(super) intermediate: L,
     pub(super) output: L,
-    /// After the feed-forward part and its sum, or before it.
+    /// Follows the feed-forward block and its residual sum, or precedes the block.
     pub(super) output_norm: N,
 }
 
 impl<L, N> Layer<L, N> {
-    /// The same layer, its linear maps (in the order of the fields) and its norms each in another form.
+    /// Converts each linear map, in the order of the fields, and each norm.
     pub(super) fn try_map<M, O, E>(
         self,
         mut linear: impl FnMut(L) -> Result<M, E>,
@@ -173,19 +170,19 @@ impl<L, N> Layer<L, N> {
     }
 }
 
-/// The tensors of a checkpoint of one or several files.
+/// The tensors of a checkpoint in one or several files.
 pub(super) struct Weights<'a> {
     blobs: &'a Arc<[Blob]>,
     architecture: &'a Architecture,
-    /// Of each blob.
+    /// One entry for each blob.
     files: Vec<SafeTensors<'a>>,
-    /// Before the names of the architecture, with what a wrapper put before it.
+    /// Precedes every tensor name; includes the prefix of a wrapper such as `DataParallel`.
     prefix: String,
 }
 
-/// Prefixes that `DataParallel` and `torch.compile` put before every name.
+/// Prefixes that `DataParallel` and `torch.compile` add to every name.
 const WRAPPERS: [&str; 5] = ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."];
-/// Names of a norm's weight and bias, and the ones that BERT's first checkpoints have.
+/// Suffixes of the norms' tensors, and the ones of BERT's first checkpoints.
 const OLD_NAMES: [(&str, &str); 2] =
     [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
 
@@ -207,13 +204,13 @@ impl<'a> Weights<'a> {
         Ok(this)
     }
 
-    /// The tensor `name` (without prefix) as f32, row-major; it must have exactly `shape`
-    /// and finite values.
+    /// Reads the tensor `name` (without prefix) as f32, row-major. It must have exactly `shape` and
+    /// finite values.
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         Ok(self.table(name, shape)?.to_vec())
     }
 
-    /// As [`Weights::tensor`], in its file: plain, or as packed integers with their scales.
+    /// Opens a tensor as a [`Table`] of floats, or of packed integers with their scales.
     fn table(&self, name: &str, shape: &[usize]) -> Result<Table> {
         let full_name = format!("{}{name}", self.prefix);
         let width = shape.last().copied().unwrap_or(1);
@@ -257,7 +254,7 @@ impl<'a> Weights<'a> {
         Ok(Table { blobs, width, values: self.place(blob, &codes), packing })
     }
 
-    /// A tensor of floats of exactly this shape; see [`check`].
+    /// Finds a tensor of floats of exactly `shape`; see [`check`].
     fn floats(&self, full_name: &str, shape: &[usize]) -> Result<FileTensor> {
         let (blob, view) = self.find(full_name).ok_or_else(|| self.missing(full_name))?;
         let path = &self.blobs[blob].path;
@@ -271,7 +268,6 @@ impl<'a> Weights<'a> {
         FileTensor { blob, bytes: start..start + view.data().len(), dtype: view.dtype() }
     }
 
-    /// The embedding tables, and the norm after the last layer.
     pub(super) fn embedding(&self) -> Result<EmbeddingWeights> {
         let Architecture { width, vocab_size, positions, num_token_types, names, .. } =
             self.architecture;
@@ -295,7 +291,6 @@ impl<'a> Weights<'a> {
         Ok(EmbeddingWeights { words, positions: rows, norm, final_norm: final_norm.transpose()? })
     }
 
-    /// Layer `i`.
     pub(super) fn layer(&self, i: usize) -> Result<Layer<LinearWeights, NormWeights>> {
         let Architecture { width, inner, layers, names, .. } = self.architecture;
         let (h, f) = (*width, *inner);
@@ -316,7 +311,7 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// A norm, of layer `i` if it is one of a layer; without a bias in the file it has zeros.
+    /// Reads a norm, of layer `i` if `name` contains `{i}`. Its bias is 0 if the model has none.
     fn norm(&self, name: &str, i: usize) -> Result<NormWeights> {
         let Architecture { width, norm_eps, names, .. } = self.architecture;
         let name = of_layer(name, i);
@@ -329,8 +324,8 @@ impl<'a> Weights<'a> {
         Ok(NormWeights { gamma, beta, eps: *norm_eps })
     }
 
-    /// The tensors of a map of layer `i`, which all have the same input, as one map with their outputs side
-    /// by side; without biases in the file these are zeros.
+    /// Reads the tensors of a linear map of layer `i` and concatenates their outputs; the bias is 0
+    /// if the model has none.
     fn linear(
         &self,
         (names, has_bias): TensorsOfMap,
@@ -352,7 +347,7 @@ impl<'a> Weights<'a> {
         Ok(LinearWeights { weight, bias })
     }
 
-    /// The number of a blob, and its tensor of that name.
+    /// Finds a tensor and the index of its blob.
     fn find(&self, full_name: &str) -> Option<(usize, TensorView<'a>)> {
         let find = |name: &str| {
             let tensors = self.files.iter().map(|file| file.tensor(name));
@@ -371,7 +366,6 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Reads the header of each file.
 pub(super) fn headers(blobs: &[Blob]) -> Result<Vec<SafeTensors<'_>>> {
     let header = |blob| SafeTensors::deserialize(Blob::bytes(blob)).map_err(|e| (blob, e));
     let headers = blobs.iter().map(header).collect::<Result<_, (&Blob, _)>>();
@@ -380,12 +374,11 @@ pub(super) fn headers(blobs: &[Blob]) -> Result<Vec<SafeTensors<'_>>> {
     })
 }
 
-/// The name of a tensor in layer `i`.
 fn of_layer(name: &str, i: usize) -> String {
     name.replace("{i}", &i.to_string())
 }
 
-/// The values of a tensor of floats of exactly `shape`; see [`check`].
+/// Reads a tensor of floats of exactly `shape`; see [`check`].
 pub(super) fn floats(view: &TensorView<'_>, shape: &[usize]) -> Result<Vec<f32>, String> {
     check(view, shape)?;
     let mut values = vec![0.0; shape.iter().product()];
@@ -393,7 +386,7 @@ pub(super) fn floats(view: &TensorView<'_>, shape: &[usize]) -> Result<Vec<f32>,
     Ok(values)
 }
 
-/// Says what is wrong with a tensor that is to have exactly `shape`, a type of floats and finite values.
+/// Checks that a tensor has exactly `shape`, a supported float type and finite values.
 fn check(view: &TensorView<'_>, shape: &[usize]) -> Result<(), String> {
     let (dtype, found) = (view.dtype(), view.shape());
     if found != shape {
@@ -407,16 +400,16 @@ fn check(view: &TensorView<'_>, shape: &[usize]) -> Result<(), String> {
     }
 }
 
-/// Of the types that are read.
+/// Returns the size in bytes of a value of a supported float type.
 fn bytes_of(dtype: Dtype) -> usize {
     if dtype == Dtype::F32 { 4 } else { 2 }
 }
 
-/// Whether all values are finite: none has an exponent of ones.
+/// Returns true if all values are finite: no exponent has only ones.
 fn is_finite(dtype: Dtype, bytes: &[u8]) -> bool {
     let none =
         |exponent: u16| move |half: &[u8; 2]| u16::from_le_bytes(*half) & exponent != exponent;
-    // In pieces without an early end, which the compiler vectorises.
+    // The compiler vectorises the folds because they do not end early.
     bytes.chunks(1 << 12).all(|bytes| match dtype {
         Dtype::F16 => bytes.as_chunks().0.iter().fold(true, |all, b| all & none(0x7c00)(b)),
         Dtype::BF16 => bytes.as_chunks().0.iter().fold(true, |all, b| all & none(0x7f80)(b)),
@@ -429,7 +422,7 @@ fn is_finite(dtype: Dtype, bytes: &[u8]) -> bool {
     })
 }
 
-/// Little-endian values of `dtype` as f32.
+/// Converts little-endian values of `dtype` to f32.
 fn read(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
         for (out, &bytes) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {

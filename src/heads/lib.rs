@@ -1,4 +1,4 @@
-//! Heads, which score embeddings or texts ([`head`], [`fasttext`], [`lexical`]), and their training ([`train`]).
+//! Heads ([`head`], [`fasttext`], [`lexical`]) score embeddings or texts; [`train`] trains them.
 
 pub mod fasttext;
 pub mod head;

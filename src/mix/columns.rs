@@ -1,4 +1,4 @@
-//! The columns of the output: what the inputs have in common, or all.
+//! The output's columns: all columns of the inputs, or those that the inputs share.
 
 use std::sync::Arc;
 
@@ -10,29 +10,28 @@ use super::draw::DrawnFile;
 use polysift_base::error::{Error, Result};
 use polysift_config::MixColumns;
 
-/// Columns that are added: the source of a row, and which of the copies of its document it is, from 0.
+/// Added columns: the source of a row, and the number of its document's copy, from 0.
 const ADDED: [(&str, DataType); 2] = [("source", DataType::Utf8), ("copy", DataType::Int32)];
-/// Stands before the name of an input column that is called as an added one.
+/// Prefix of the name of an input column that is called like an added one.
 const INPUT_PREFIX: &str = "input_";
-/// Bytes of a batch up to which 32-bit offsets surely hold its texts.
+/// Maximum bytes of a batch for which 32-bit offsets always suffice for its texts.
 const NARROW_BYTES: usize = 1 << 30;
 
-/// The columns of the output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MixSchema {
-    /// Those of the inputs with their names there, and the names and types of the output.
+    /// Columns of the inputs: their names there, and their names and types in the output.
     inputs: Vec<(String, Field)>,
     /// Columns of inputs that are not written.
     pub(super) left_out: Vec<String>,
 }
 
 impl MixSchema {
-    /// The columns of `files` that are written. Of one type are also whole numbers of different sizes, texts and
-    /// dictionaries of texts; whole numbers beside fractions become fractions.
+    /// Chooses the columns of `files` to write. Whole numbers of different sizes count as one type,
+    /// as do texts and dictionaries of texts; whole numbers beside fractions become fractions.
     ///
     /// # Errors
-    /// [`Error::Schema`] if a column has two types and all are asked for, if `text` is in a file without it, and if
-    /// an input column cannot have its new name.
+    /// [`Error::Schema`] if a column has two incompatible types and is `text` or all are requested,
+    /// or if an input column cannot have its new name.
     pub(crate) fn new(files: &[DrawnFile], columns: MixColumns, text: &str) -> Result<Self> {
         let mut found: Vec<(String, Option<DataType>, usize)> = Vec::new();
         for DrawnFile { file, counted, .. } in files {
@@ -73,7 +72,7 @@ impl MixSchema {
         Ok(Self { inputs, left_out })
     }
 
-    /// Names and types of the output.
+    /// Returns the names and types of the output.
     pub(crate) fn output(&self) -> SchemaRef {
         let inputs = self
             .inputs
@@ -83,17 +82,17 @@ impl MixSchema {
         Arc::new(Schema::new(inputs.chain(added).collect::<Vec<_>>()))
     }
 
-    /// Columns of inputs, with offsets that hold texts of any number of rows.
+    /// Returns the columns of inputs, with offsets wide enough for the texts of any number of rows.
     pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
         self.inputs.iter().map(|(_, field)| field)
     }
 
-    /// Number of columns of inputs.
+    /// Returns the number of columns of inputs.
     pub(crate) fn len(&self) -> usize {
         self.inputs.len()
     }
 
-    /// The columns of `batch` as [`MixSchema::fields`] has them.
+    /// Converts the columns of `batch` to [`MixSchema::fields`].
     pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
         let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
             Some(column) => cast(column, field.data_type()),
@@ -102,7 +101,7 @@ impl MixSchema {
         self.inputs.iter().map(column).collect()
     }
 
-    /// Batches of the output that hold the rows of `columns`, those of inputs and those that are added.
+    /// Makes batches of the output from `columns`, which are those of inputs and the added ones.
     pub(super) fn batches(&self, columns: &[ArrayRef]) -> Result<Vec<RecordBatch>, ArrowError> {
         let schema = self.output();
         let (rows, bytes) = (
@@ -120,7 +119,7 @@ impl MixSchema {
     }
 }
 
-/// `data_type` without what only says how values lie in memory.
+/// Returns `data_type` without details of the layout in memory.
 fn wide(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Utf8 | DataType::Utf8View => DataType::LargeUtf8,
@@ -130,7 +129,7 @@ fn wide(data_type: &DataType) -> DataType {
     }
 }
 
-/// The type in a file of what is [`wide`] in memory.
+/// Returns the type in a file of a type that is [`wide`] in memory.
 fn narrow(data_type: &DataType) -> DataType {
     match data_type {
         DataType::LargeUtf8 => DataType::Utf8,
@@ -139,7 +138,7 @@ fn narrow(data_type: &DataType) -> DataType {
     }
 }
 
-/// The type of values of both types.
+/// Returns the type that holds values of both types.
 fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     let is_small = |data_type: &DataType| data_type.is_integer() && *data_type != DataType::UInt64;
     let is_number = |data_type: &DataType| is_small(data_type) || data_type.is_floating();

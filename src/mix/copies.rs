@@ -1,4 +1,4 @@
-//! How often a document is in one epoch: the value of a column, or a function of it.
+//! Copies of a document in one epoch: the value of a column or a function of it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,26 +9,26 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
 use polysift_config::{Copies, MixSource};
 
-/// Copies by least cluster size, of the data card of FineWeb-2; those above the last as the last.
+/// Copies by minimum cluster size, from FineWeb-2's data card; larger sizes have the last's copies.
 const CARD: [(u64, u32); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];
-/// Most copies of a document, so that a wrong column is noticed before the disk is full.
+/// Maximum copies of a document, so that a wrong column is noticed before the disk is full.
 const MAX_COPIES: u64 = 10_000;
 
-/// Copies of a document in one epoch of a source.
+/// Rule for the copies of a document in one epoch of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CopyRule {
-    /// One.
+    /// One copy.
     One,
     /// The number in the column.
     Number { column: String },
-    /// By the largest of these that is not above the number in the column; below all: one.
+    /// The copies of the largest step that is not above the number in the column; else one.
     Steps { column: String, steps: BTreeMap<u64, u32> },
-    /// By the value of the column.
+    /// The copies listed for the value in the column.
     Values { column: String, values: BTreeMap<String, u32> },
 }
 
 impl CopyRule {
-    /// The rule of `source`; files that it names are below `base`.
+    /// Makes the rule of `source`; its files are below `base`.
     ///
     /// # Errors
     /// [`Error::Missing`] and [`Error::Corrupt`] for a file of weights.
@@ -50,7 +50,7 @@ impl CopyRule {
         })
     }
 
-    /// The column that it looks at.
+    /// Returns the column that the rule uses.
     pub(super) fn column(&self) -> Option<&str> {
         match self {
             Self::One => None,
@@ -60,7 +60,7 @@ impl CopyRule {
         }
     }
 
-    /// Identifies it: what a file of weights holds counts, not where it lies.
+    /// Describes the rule, with the content of a file of weights instead of its path.
     pub(super) fn describe(&self) -> serde_json::Value {
         match self {
             Self::One => json!(1),
@@ -70,10 +70,10 @@ impl CopyRule {
         }
     }
 
-    /// Copies of a document with `value` in the column; one for null.
+    /// Returns the copies of a document with `value` in the column; one for null.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// A text that says what is wrong with the value.
     pub(crate) fn of(&self, value: Option<&str>) -> Result<u32, String> {
         let Some(value) = value else { return Ok(1) };
         let number = |column: &str| {
@@ -110,13 +110,13 @@ impl CopyRule {
     }
 }
 
-/// A whole number, also as pandas writes those of columns with nulls: `3.0`.
+/// Parses a whole number, also in pandas' form for columns with nulls: `3.0`.
 pub(super) fn whole_number(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     whole.parse().ok().filter(|_| decimals.bytes().all(|byte| byte == b'0'))
 }
 
-/// Reads copies by least cluster size.
+/// Reads copies by minimum cluster size.
 fn read_steps(path: &Path) -> Result<BTreeMap<u64, u32>> {
     let missing = || Error::missing(path, "no such file of weights");
     let text = if_there(read(path))?.ok_or_else(missing)?;
@@ -140,7 +140,7 @@ mod tests {
         CopyRule::Steps { column: "size".into(), steps: steps.into_iter().collect() }
     }
 
-    /// Sizes and copies as the card of FineWeb-2 has them.
+    /// Sizes and copies are those of FineWeb-2's card.
     #[test]
     fn clusters_have_the_copies_of_the_card() -> Result<(), String> {
         let rule = clusters(CARD);

@@ -1,4 +1,4 @@
-//! Tokens of every document, kept by the content of its file: what was counted is not counted again.
+//! Token counts of documents, stored by their file's content, so that nothing is counted twice.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use polysift_data::input::{ColumnKind, ColumnRequest, Format, InputFile, RowRead
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
 
-/// File of a tokenizer in a directory or a repository.
+/// Name of a tokenizer's file in a directory or a repository.
 const TOKENIZER: &str = "tokenizer.json";
-/// Bytes of text that are tokenized together.
+/// Number of text bytes that are tokenized together.
 const BATCH_BYTES: usize = 4 << 20;
-/// Documents that are written together.
+/// Number of documents that are written together.
 const BATCH_DOCUMENTS: usize = 4096;
-/// Uncompressed bytes of a row group of what is kept.
+/// Uncompressed bytes of a row group of the counts.
 const ROW_GROUP_BYTES: u64 = 16 << 20;
-/// Key of the metadata beside the schema: bytes of all columns.
+/// Key in the metadata of the schema for the bytes of all columns.
 const DATA_BYTES: &str = "data_bytes";
-/// And rows, those without text included.
+/// Key for the number of rows, including those without text.
 const NUM_ROWS: &str = "num_rows";
 
-/// What counts as tokens, and in which columns that is.
+/// Method of counting tokens, with the columns that it uses.
 pub(super) struct TokenCounter {
     count: CountMethod,
     text: String,
@@ -46,35 +46,32 @@ enum CountMethod {
     Column(String),
 }
 
-/// What is known of a file once it is counted.
 #[derive(Debug, Clone)]
 pub(super) struct CountedFile {
-    /// The documents with their tokens.
+    /// Documents with their tokens.
     counts: InputFile,
-    /// Its columns.
     pub(super) schema: SchemaRef,
-    /// About how many bytes they hold.
+    /// Approximate number of bytes in the columns.
     pub(super) data_bytes: u64,
-    /// Number of rows, those without text included.
+    /// Number of rows, including those without text.
     pub(super) num_rows: u64,
 }
 
-/// A document that was counted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CountedRow<'a> {
-    /// Number of the row in its file.
     pub row: u64,
     pub id: &'a str,
     pub(super) tokens: u32,
-    /// Value of the column that was asked for beside.
+    /// Value of the additional column.
     pub value: Option<&'a str>,
 }
 
 impl TokenCounter {
-    /// What `config` says; files are below `base`.
+    /// Makes the counter for `config`; its files are below `base`.
     ///
     /// # Errors
-    /// [`Error::Config`] if the tokenizer's name is none; [`Error::Model`], [`Error::Service`] and [`Error::Io`].
+    /// [`Error::Config`] for a wrong tokenizer; [`Error::Model`], [`Error::Service`],
+    /// [`Error::Io`].
     pub(super) fn load(config: &MixConfig, base: &Path, hub: &HubSettings) -> Result<Self> {
         let count = match (&config.count, &config.tokenizer) {
             (Some(TokenCount::Column(name)), _) => CountMethod::Column(name.clone()),
@@ -91,7 +88,7 @@ impl TokenCounter {
         Ok(Self { count, text: config.text.clone(), id: config.id.clone() })
     }
 
-    /// What counts, in words that tell two ways apart.
+    /// Describes the method of counting; different methods have different descriptions.
     pub(super) fn describe(&self) -> String {
         match &self.count {
             CountMethod::Tokenizer { digest, .. } => format!("tokenizer {digest}"),
@@ -100,7 +97,7 @@ impl TokenCounter {
         }
     }
 
-    /// Names what is counted of a file with `fingerprint`: the same for the same content.
+    /// Returns a key for the counts of a file with `fingerprint`; equal content has an equal key.
     pub(super) fn key(&self, file: &InputFile, fingerprint: &str, value: Option<&str>) -> String {
         let (format, described) = (format!("{:?}", file.format), self.describe());
         let parts = [fingerprint, &file.name, &format, &described, &self.text, &self.id];
@@ -111,10 +108,10 @@ impl TokenCounter {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Counts `file` under `key` of `folder`; `value` is the column that is kept beside the counts.
+    /// Counts `file` and stores the counts under `key` in `folder`, with the column `value`.
     ///
     /// # Errors
-    /// As [`read_table`]; [`Error::Model`] if the tokenizer refuses a text.
+    /// The errors of [`read_table`]; [`Error::Model`] if the tokenizer refuses a text.
     pub(super) fn count(
         &self,
         file: &InputFile,
@@ -172,7 +169,7 @@ impl TokenCounter {
         let facts = [(DATA_BYTES, data_bytes), (NUM_ROWS, num_rows)];
         let facts = facts.map(|(key, number)| (key.to_owned(), number.to_string()));
         let schema = Schema::new_with_metadata(fields, facts);
-        // What is written last says that all is there.
+        // This file is written last and marks the counts as complete.
         let columns = columns_file(folder, key).with_extension("");
         ExportWriter::create(&columns, &schema, &options())?.finish().map(drop)
     }
@@ -183,15 +180,15 @@ impl TokenCounter {
 }
 
 impl CountedFile {
-    /// Whether `folder` has counts under `key`.
+    /// Returns true if `folder` has counts under `key`.
     pub(super) fn is_in(folder: &Path, key: &str) -> bool {
         columns_file(folder, key).exists()
     }
 
-    /// The counts under `key` of `folder`.
+    /// Opens the counts under `key` in `folder`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] and those of reading.
+    /// [`Error::Corrupt`], and errors of reading.
     pub(crate) fn open(folder: &Path, key: &str) -> Result<Self> {
         let open = |path: &Path| InputFile::at(path, key.to_owned(), None);
         let columns = columns_file(folder, key);
@@ -205,7 +202,7 @@ impl CountedFile {
         Ok(Self { counts, schema, data_bytes, num_rows })
     }
 
-    /// Hands the documents to `each`, in the order of the file.
+    /// Calls `each` with the documents, in the order of the file.
     pub(super) fn for_each(
         &self,
         stop: &Stop,
@@ -237,7 +234,7 @@ impl CountedFile {
     }
 }
 
-/// Documents on their way to the file of counts.
+/// Buffers documents for the file of counts.
 struct CountWriter<'a> {
     counter: &'a TokenCounter,
     writer: ExportWriter,
@@ -246,7 +243,7 @@ struct CountWriter<'a> {
     ids: Vec<String>,
     tokens: Vec<u32>,
     values: Vec<Option<String>>,
-    /// Texts that are still to be counted, one after another, and where each ends.
+    /// Concatenated texts that are not counted yet, and the end of each.
     texts: String,
     ends: Vec<usize>,
 }
@@ -274,7 +271,6 @@ impl<'a> CountWriter<'a> {
         self.texts.len() >= BATCH_BYTES || self.rows.len() >= BATCH_DOCUMENTS
     }
 
-    /// Counts and writes the documents.
     fn flush(&mut self, progress: &dyn Progress) -> Result<()> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let texts: Vec<&str> =
@@ -317,12 +313,12 @@ fn options() -> WriterOptions {
     }
 }
 
-/// What says of which columns the file counted under `key` of `folder` is.
+/// Returns the path of the file with the columns of the file counted under `key`.
 fn columns_file(folder: &Path, key: &str) -> PathBuf {
     folder.join(format!("{key}-columns.parquet"))
 }
 
-/// The `tokenizer.json` that `name` means.
+/// Finds the `tokenizer.json` called `name`.
 fn tokenizer_path(name: &str, base: &Path, hub: &HubSettings) -> Result<PathBuf> {
     let local = base.join(name);
     if local.is_file() {

@@ -1,9 +1,10 @@
-//! How many copies of each document are taken: whole epochs of all, and of the rest the documents of least hash.
+//! Decides how many copies of each document are taken: whole epochs of all, and for the rest of the
+//! budget the documents of lowest hash.
 //!
-//! Documents that have an amount together are a pool: a source, or a language of it with an amount of its own. With
-//! budget B and A tokens in an epoch, each document gets ⌊B / A⌋ times its copies, and B mod A is filled with copies in
-//! the order of the xxh3-64 of the ids, equal hashes by position, until it is reached: so a budget is passed by less
-//! than one document. All sums are whole numbers and do not depend on the order in which files are read.
+//! Documents that share a budget are a pool: a source, or a language of it with its own share. With
+//! budget B and A tokens in an epoch, each document gets ⌊B / A⌋ times its copies. Copies then fill
+//! B mod A in the order of the xxh3-64 of the ids, equal hashes by position, so that a pool exceeds
+//! its budget by less than one document. All sums are integers, independent of the reading order.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -21,51 +22,47 @@ use polysift_base::sample::hash_seed;
 use polysift_config::{Epochs, MixConfig, MixSource};
 use polysift_data::input::InputFile;
 
-/// What is mixed into the seed of the hash that chooses documents.
+/// Salt for the seed of the hash that chooses documents.
 const SALT: &str = "mix";
-/// Leading bits of a hash by which tokens are summed, to find the documents near the end of a budget.
+/// Leading bits of a hash by which tokens are summed, to find the documents near a budget's end.
 const BIN_BITS: u32 = 12;
 
-/// A file of a source.
 #[derive(Debug, Clone)]
 pub(super) struct DrawnFile {
     pub(super) file: InputFile,
-    /// Place of its source among those of the settings.
+    /// Index of the file's source in the settings.
     pub(super) source: usize,
     pub language: String,
     pub(super) fingerprint: String,
     pub(super) counted: CountedFile,
 }
 
-/// The corpus that is drawn from.
 pub(super) struct MixCorpus<'a> {
     pub(super) config: &'a MixConfig,
-    /// By source.
     pub(super) rules: &'a [CopyRule],
     pub(super) files: &'a [DrawnFile],
     pub(super) stop: &'a Stop,
 }
 
-/// What a language of a source has in one epoch, and what was drawn of it.
+/// Counts of a language of a source: its epoch, and the drawn documents.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, serde::Deserialize)]
 pub struct LanguageCounts {
-    /// Documents within the limits of length.
+    /// Number of documents within the limits of length.
     pub documents: u64,
-    /// Tokens of an epoch: those of each document times its copies.
+    /// Tokens of an epoch: the sum over documents of tokens times copies.
     pub epoch_tokens: u64,
-    /// Documents without a value in the column of weights or copies, of which there is one copy.
+    /// Documents without a value in the column of weights or copies, which have one copy.
     pub without_copies: u64,
-    /// Documents that were drawn at least once.
+    /// Number of documents that were drawn at least once.
     pub drawn_documents: u64,
-    /// Drawn copies, which are rows of the output.
+    /// Number of drawn copies, which are rows of the output.
     pub rows: u64,
-    /// Their tokens.
+    /// Number of tokens of the drawn copies.
     pub tokens: u64,
     /// `tokens` divided by `epoch_tokens`.
     pub epochs: f64,
 }
 
-/// A document with its copies in an epoch.
 struct Document {
     hash: u64,
     copies: u32,
@@ -82,16 +79,16 @@ impl Document {
     }
 }
 
-/// Where the rest of a budget ends: before it documents get their copies once more.
+/// End of the rest of a budget: earlier documents get their copies once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RestEnd {
     /// Hash, file and row of the last document.
     last: (u64, usize, u64),
-    /// Copies that it gets.
+    /// Number of copies that the last document gets.
     copies: u64,
 }
 
-/// What documents of a pool get.
+/// Draw of a pool: whole epochs, and the end of the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PoolDraw {
     whole: u64,
@@ -99,7 +96,7 @@ struct PoolDraw {
 }
 
 impl PoolDraw {
-    /// Copies of `document` at `place`, its file and row.
+    /// Returns the copies of `document` at `place`, its file and row.
     fn copies(&self, document: &Document, (file, row): (usize, u64)) -> u64 {
         let own = u64::from(document.copies);
         let rest = self.rest.map_or(0, |rest| match (document.hash, file, row).cmp(&rest.last) {
@@ -111,22 +108,19 @@ impl PoolDraw {
     }
 }
 
-/// Copies of every document.
+/// Numbers of copies of all documents.
 pub(super) struct Draw {
     seed: u64,
-    /// By pool.
     pools: Vec<PoolDraw>,
-    /// Pool of each file.
+    /// Index of the pool of each file.
     pool_of: Vec<usize>,
-    /// Budget of each source.
     pub(super) budgets: Vec<u64>,
-    /// By source and language.
+    /// Counts by source and language.
     pub(super) counts: BTreeMap<(usize, String), LanguageCounts>,
-    /// Rows of each file in the output.
     pub(super) rows: Vec<u64>,
 }
 
-/// Tokens of the documents of an epoch, by the first bits of their hashes.
+/// Tokens of the documents of an epoch by the first bits of their hashes.
 #[derive(Clone)]
 struct Bins(Vec<u64>);
 
@@ -148,7 +142,7 @@ impl Bins {
         other.0.iter().enumerate().try_for_each(|(bin, &tokens)| self.add(bin, tokens))
     }
 
-    /// The bin in which the sum reaches `target`, and the sum before it.
+    /// Returns the bin in which the sum reaches `target`, and the sum before it.
     fn reach(&self, target: u64) -> (usize, u64) {
         let mut before = 0u64;
         for (bin, &tokens) in self.0.iter().enumerate() {
@@ -161,23 +155,22 @@ impl Bins {
     }
 }
 
-/// Documents that have a budget together.
+/// Documents that share a budget.
 struct Pool {
     budget: u64,
     epoch_tokens: u64,
     bins: Bins,
 }
 
-/// By source and language.
 type Groups = BTreeMap<(usize, String), (LanguageCounts, Bins)>;
 
 impl MixCorpus<'_> {
     /// Decides what is drawn.
     ///
     /// # Errors
-    /// [`Error::Config`] if a source or a language of it would be taken more often than
-    /// [`MixConfig::max_epochs`] says, [`Error::Corrupt`] if one that has a budget has no tokens, [`Error::Row`] if a
-    /// value says no number of copies.
+    /// [`Error::Config`] if a source or a language of it would be repeated more often than
+    /// [`MixConfig::max_epochs`], [`Error::Corrupt`] if one with a budget has no tokens,
+    /// [`Error::Row`] if a value is not a number of copies.
     pub(super) fn draw(&self) -> Result<Draw> {
         let seed = hash_seed(&[SALT], self.config.seed);
         let groups = self.groups(seed)?;
@@ -194,7 +187,7 @@ impl MixCorpus<'_> {
         Ok(draw)
     }
 
-    /// Hands the documents of the file at `place` that are within the limits to `each`.
+    /// Calls `each` with the documents of the file at `place` that are within the limits.
     fn for_each(
         &self,
         seed: u64,
@@ -224,13 +217,13 @@ impl MixCorpus<'_> {
         })
     }
 
-    /// Calls `work` with every file in parallel; the error of the first that fails.
+    /// Calls `work` with every file in parallel; returns the error of the first file that fails.
     fn for_all_files(&self, work: impl Fn(usize) -> Result<()> + Send + Sync) -> Result<()> {
         let done: Vec<Result<()>> = (0..self.files.len()).into_par_iter().map(work).collect();
         done.into_iter().collect()
     }
 
-    /// What an epoch holds.
+    /// Counts an epoch of every source and language.
     fn groups(&self, seed: u64) -> Result<Groups> {
         let groups = Mutex::new(Groups::new());
         let looks_at_copies = |source: usize| self.rules[source].column().is_some();
@@ -259,7 +252,7 @@ impl MixCorpus<'_> {
         Ok(groups)
     }
 
-    /// Adds the pools of the source at `place`; its budget.
+    /// Adds the pools of the source at `place`; returns its budget.
     fn add_pools(
         &self,
         place: usize,
@@ -295,7 +288,7 @@ impl MixCorpus<'_> {
         Ok(budget)
     }
 
-    /// Finds what the documents of each pool get.
+    /// Draws the documents of each pool.
     fn fill(&self, seed: u64, pools: &[Pool], pool_of: &[usize]) -> Result<Vec<PoolDraw>> {
         let rest_of = |pool: &Pool| pool.budget.checked_rem(pool.epoch_tokens).unwrap_or(0);
         let ends: Vec<(usize, u64)> =
@@ -324,7 +317,7 @@ impl MixCorpus<'_> {
         Ok(filled.collect())
     }
 
-    /// Counts what `draw` takes.
+    /// Counts the documents that `draw` takes.
     fn count_drawn(&self, draw: &mut Draw) -> Result<()> {
         let counted = Mutex::new(BTreeMap::new());
         self.for_all_files(|place| {
@@ -352,7 +345,7 @@ impl MixCorpus<'_> {
         Ok(())
     }
 
-    /// Hands the drawn documents of the file at `place` to `each`, with their copies.
+    /// Calls `each` with the drawn documents of the file at `place` and their copies.
     pub(super) fn for_each_drawn(
         &self,
         draw: &Draw,
@@ -381,7 +374,7 @@ fn too_many() -> Error {
     )
 }
 
-/// Tokens that are asked for of `source`, which has `total` in an epoch.
+/// Returns the tokens requested from `source`, which has `total` in an epoch.
 fn budget(config: &MixConfig, source: &MixSource, total: u64) -> Result<u64> {
     match (source.share, source.tokens, source.epochs) {
         (Some(share), ..) => Ok(share.ceil_of(config.tokens.map_or(0, |tokens| tokens.0))),
@@ -392,7 +385,7 @@ fn budget(config: &MixConfig, source: &MixSource, total: u64) -> Result<u64> {
     }
 }
 
-/// `budget` of `source` by pools of `languages`, of which each has tokens in an epoch.
+/// Divides the `budget` of `source` into pools of `languages`, which have tokens per epoch.
 fn split<'l>(
     source: &MixSource,
     languages: &[(&'l str, u64)],
@@ -403,7 +396,7 @@ fn split<'l>(
         return Err(source.wrong("languages", format!("there are no documents of `{code}`")));
     }
     if let Some(power) = source.temperature {
-        // libm's functions are the same on all machines.
+        // libm's functions give equal results on all machines.
         let size = |tokens: u64| if tokens == 0 { 0.0 } else { libm::pow(tokens as f64, power) };
         let total: f64 = languages.iter().map(|(_, tokens)| size(*tokens)).sum();
         let share = |tokens: u64| (budget as f64 * (size(tokens) / total)).round() as u64;
@@ -429,7 +422,7 @@ fn split<'l>(
     Ok(pools)
 }
 
-/// Checks that `budget` tokens of `languages` are there, and not taken too often.
+/// Checks that `languages` have `budget` tokens without too many epochs.
 fn check_epochs(
     source: &MixSource,
     languages: &[&str],
@@ -455,7 +448,7 @@ fn check_epochs(
     Ok(())
 }
 
-/// Where documents, taken in their order, reach `rest` tokens.
+/// Finds where documents, taken in their order, reach `rest` tokens.
 fn rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) -> Option<RestEnd> {
     near.sort_unstable_by_key(|(order, _)| *order);
     for (last, document) in near {
@@ -472,7 +465,6 @@ fn rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) -> Opti
 mod tests {
     use super::*;
 
-    /// Documents `doc-0` to `doc-999` of `tokens` each.
     fn documents(seed: u64, tokens: u32) -> Vec<((u64, usize, u64), Document)> {
         let document = |i: u64| {
             let hash = XxHash3_64::oneshot_with_seed(seed, format!("doc-{i}").as_bytes());
@@ -481,7 +473,7 @@ mod tests {
         (0..1000).map(document).collect()
     }
 
-    /// Copies by tests/golden/mix.py, which has xxhash for Python, with both salts.
+    /// The copies come from tests/golden/mix.py, which uses xxhash for Python, with both salts.
     #[test]
     fn epochs_are_met_to_the_document() -> Result<(), String> {
         let epochs: Epochs = "2.37".parse()?;
@@ -527,12 +519,12 @@ mod tests {
         let languages = [("ces", 100), ("deu", 400), ("fra", 900)];
         let of = |settings: &str| split(&source(settings)?, &languages, 1000);
         assert_eq!(of("")?, [(vec!["ces", "deu", "fra"], 1000)]);
-        // Of the square roots 10, 20 and 30: a sixth, a third, a half.
+        // The square roots are 10, 20 and 30: a sixth, a third, a half.
         let alone =
             |ces, deu, fra| vec![(vec!["ces"], ces), (vec!["deu"], deu), (vec!["fra"], fra)];
         assert_eq!(of("temperature = 0.5")?, alone(167, 333, 500));
         assert_eq!(of("temperature = 0")?, alone(333, 333, 333));
-        // Of 1400: 71.4, 285.7, 642.9.
+        // The shares are 71.4, 285.7 and 642.9.
         assert_eq!(of("temperature = 1")?, alone(71, 286, 643));
         let named = of("languages = { deu = 0.2 }")?;
         assert_eq!(named, [(vec!["deu"], 200), (vec!["ces", "fra"], 800)]);

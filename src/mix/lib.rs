@@ -1,21 +1,21 @@
 //! Mixtures: sources with token budgets become one shuffled corpus.
 //!
 //! ```text
-//!  files ──count──▶ tokens by document ──draw──▶ copies of each document ──shuffle──▶ part-00000.parquet, mix.json
+//!  files ──count──▶ tokens by document ──draw──▶ copies ──shuffle──▶ part-00000.parquet, mix.json
 //! ```
 //!
-//! Owns the three phases and the folder of the output. Any number of processes work in it; what is done is kept:
+//! Any number of processes can work in the output folder, and finished work is kept:
 //!
 //! ```text
-//! OUT/part-00000.parquet, ...   the mixture; each appears whole, and the same whatever happened before
-//! OUT/mix.json                  what it is made of, written last
-//! OUT/_state/counts/            tokens of the documents, by content of the files: for later mixtures too
-//! OUT/_state/plan.json          the settings and inputs that the mixture is made of
-//! OUT/_state/shuffle/, parts/   the shuffle on its way, and what of it is done
+//! OUT/part-00000.parquet, ...   the mixture; each appears whole, and equal after any interruption
+//! OUT/mix.json                  what the mixture consists of, written last
+//! OUT/_state/counts/            tokens of documents by content of files, also for later mixtures
+//! OUT/_state/plan.json          settings and inputs of the mixture
+//! OUT/_state/shuffle/, parts/   the shuffle in progress, and its finished files
 //! OUT/_state/state/             the processes, and which of them does what
 //! ```
 //!
-//! Names that begin with `_` are not searched for inputs, so that `OUT` is one.
+//! Names that begin with `_` are not searched for inputs, so that `OUT` can itself be an input.
 
 mod columns;
 mod copies;
@@ -48,89 +48,88 @@ use polysift_data::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
 use polysift_runs::run::{RunDir, Worker, difference};
 use shuffle::{JSON, Shuffle};
 
-/// Most files of an output, each of which has a section in every file of the shuffle.
+/// Maximum files of an output. Each has a section in every file of the shuffle.
 const MAX_FILES: u64 = 100_000;
-/// What says of what a mixture is made, in its folder.
 const REPORT: &str = "mix.json";
-/// Time after which a file that another process makes is looked for again.
+/// Time to wait for a file that another process creates.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What is to be mixed.
+/// Request for a mixture.
 pub struct MixRequest<'a> {
-    /// The settings.
+    /// Settings of the mixture.
     pub config: &'a MixConfig,
-    /// Folder that the paths of the settings start at.
+    /// Folder to which the paths of the settings are relative.
     pub base: &'a Path,
     /// Folder of the output.
     pub out: &'a Path,
-    /// Where tokenizers are.
+    /// Settings of the hub that provides tokenizers.
     pub hub: &'a HubSettings,
-    /// Asks for a stop.
+    /// Signal to stop.
     pub stop: &'a Stop,
-    /// Receives how far it is.
+    /// Receiver of the progress.
     pub progress: &'a dyn Progress,
-    /// Whether a mixture of other settings in the folder is removed first.
+    /// True to remove a mixture with other settings from the folder first.
     pub redo: bool,
-    /// Whether only to count and to draw.
+    /// True to count and draw without writing the mixture.
     pub dry_run: bool,
 }
 
-/// What a mixture is made of: `mix.json`.
+/// Contents of a mixture, stored as `mix.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MixReport {
-    /// What counts as tokens.
+    /// Method of counting tokens.
     pub count: String,
     /// Seed of the draw and the shuffle.
     pub seed: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Their tokens.
+    /// Number of tokens in the rows.
     pub tokens: u64,
-    /// By source, in the order of the settings.
+    /// Reports by source, in the order of the settings.
     pub sources: Vec<SourceReport>,
     /// Columns of the rows.
     pub columns: Vec<String>,
-    /// Columns that only some inputs have, or that have several types, and that are not written.
+    /// Columns that are not written because only some inputs have them or their types differ.
     pub left_out: Vec<String>,
-    /// The files of the mixture, without those of a dry run.
+    /// Files of the mixture; empty in a dry run.
     pub files: Vec<MixedFile>,
 }
 
-/// What was drawn of a source.
+/// Documents drawn from a source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceReport {
-    /// Its name.
+    /// Name of the source.
     pub name: String,
-    /// Tokens that were asked for.
+    /// Requested number of tokens.
     pub budget: u64,
-    /// Tokens that were drawn.
+    /// Number of drawn tokens.
     pub tokens: u64,
-    /// `tokens` divided by those of an epoch.
+    /// Drawn tokens divided by the tokens of an epoch.
     pub epochs: f64,
-    /// By language.
+    /// Counts by language.
     pub languages: BTreeMap<String, LanguageCounts>,
-    /// Its files by name.
+    /// Files of the source by name.
     pub inputs: BTreeMap<String, MixInput>,
 }
 
 /// A file that was drawn from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MixInput {
-    /// BLAKE3 digest of its size and both of its ends, or of the version of an object.
+    /// BLAKE3 digest of the file's size and both of its ends, or of an object's version.
     pub fingerprint: String,
-    /// Its rows.
+    /// Number of rows of the file.
     pub rows: u64,
-    /// Rows of the mixture that come from it.
+    /// Number of rows of the mixture that come from the file.
     pub drawn: u64,
 }
 
-/// Mixes, or goes on where it was stopped; several processes with the same settings share the work.
+/// Makes a mixture, or continues one; processes with the same settings share the work.
 ///
 /// # Errors
-/// [`Error::Config`] for settings that do not suit the inputs, as a source that would be taken too often;
-/// [`Error::Missing`] for files that are not there; [`Error::Mismatch`] if the folder has a mixture of other settings
-/// or inputs; [`Error::Busy`] if that is to be removed while another process works there; [`Error::Row`], [`Error::Schema`], [`Error::Decode`] and
-/// [`Error::Corrupt`] for bad inputs.
+/// [`Error::Config`] for settings that do not suit the inputs, such as too many epochs of a source;
+/// [`Error::Missing`] for missing files; [`Error::Mismatch`] if the folder has a mixture of other
+/// settings or inputs; [`Error::Busy`] if it is to be removed while another process works there;
+/// [`Error::Row`], [`Error::Schema`], [`Error::Decode`] and [`Error::Corrupt`] for bad inputs.
 pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let &MixRequest { config, base, out, .. } = request;
     let rules = config.sources.iter().map(|source| CopyRule::load(source, base));
@@ -177,7 +176,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     Ok(report)
 }
 
-/// The files of each source: place of the source, file, fingerprint.
+/// Finds the files of each source; returns the source's index, the file and its fingerprint.
 fn find_files(config: &MixConfig, base: &Path) -> Result<Vec<(usize, InputFile, String)>> {
     let mut all = Vec::new();
     for (place, source) in config.sources.iter().enumerate() {
@@ -191,7 +190,7 @@ fn find_files(config: &MixConfig, base: &Path) -> Result<Vec<(usize, InputFile, 
     Ok(all)
 }
 
-/// Counts what was not counted before.
+/// Counts the files that have no counts yet.
 fn count(
     request: &MixRequest<'_>,
     worker: &Worker,
@@ -205,7 +204,7 @@ fn count(
         (counter.key(&file, &fingerprint, value), source, file, fingerprint)
     });
     let keyed: Vec<(String, usize, InputFile, String)> = keyed.collect();
-    // Sources may have files in common, which are counted once.
+    // Sources may share files, which are counted once.
     let mut known = BTreeSet::new();
     let distinct: Vec<_> = keyed.iter().filter(|(key, ..)| known.insert(key.as_str())).collect();
     let keys: Vec<String> = distinct.iter().map(|(key, ..)| key.clone()).collect();
@@ -230,7 +229,7 @@ fn count(
     Ok(files.collect())
 }
 
-/// Files of the output, so that each has about [`MixConfig::output_bytes`].
+/// Returns the number of output files of about [`MixConfig::output_bytes`] each.
 fn num_files(config: &MixConfig, files: &[DrawnFile], draw: &Draw) -> Result<u64> {
     let bytes = files.iter().zip(&draw.rows).map(|(file, &rows)| {
         let CountedFile { data_bytes, num_rows, .. } = &file.counted;
@@ -244,12 +243,12 @@ fn num_files(config: &MixConfig, files: &[DrawnFile], draw: &Draw) -> Result<u64
     })
 }
 
-/// What the bytes of a mixture depend on.
+/// Returns everything that determines the bytes of a mixture.
 fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Result<Value> {
     let invalid = |e: serde_json::Error| Error::config("mix", e.to_string());
     let mut settings = serde_json::to_value(corpus.config).map_err(invalid)?;
     if let Some(settings) = settings.as_object_mut() {
-        // What stands here in the place of a path is its content.
+        // The plan has the content of these files instead of their paths.
         for key in ["tokenizer", "count", "max_epochs", "source"] {
             settings.remove(key);
         }
@@ -269,14 +268,14 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
     )
 }
 
-/// Keeps `plan`, or checks that it is the one that the folder was begun with.
+/// Writes `plan`, or checks that the folder was started with it.
 fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()> {
     let path = worker.run().path("plan.json");
     let mut text = serde_json::to_vec_pretty(plan).map_err(|e| Error::write(&path, Box::new(e)))?;
     text.push(b'\n');
     let mut redo = request.redo;
     loop {
-        // A process that writes outputs wrote its plan before.
+        // A process that writes outputs has written its plan before.
         let written = written(request.out)?;
         let before: Option<Value> = read_json(&path, JSON)?;
         match &before {
@@ -294,7 +293,7 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
                 std::thread::sleep(LOOK_AGAIN);
             }
             Some(_) if redo => {
-                // What says that something is done goes before it, and the plan last.
+                // Markers of finished work are removed before it, and the plan last.
                 let run = worker.run();
                 let done = [request.out.join(REPORT), run.path("parts"), run.path("shuffle")];
                 let all = || done.iter().chain(&written).chain([&path]);
@@ -315,7 +314,7 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
     }
 }
 
-/// Files in `out` that are called as those of a mixture.
+/// Returns the files in `out` with names of a mixture's files.
 fn written(out: &Path) -> Result<Vec<PathBuf>> {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let part = |name: &str| name.strip_prefix("part-")?.strip_suffix(".parquet").map(is_number);

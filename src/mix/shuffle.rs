@@ -1,15 +1,16 @@
-//! The global shuffle: which file a copy goes to, and its place there, are hashes of its document's id.
+//! The global shuffle: hashes of a document's id choose the file of a copy and its place there.
 //!
 //! ```text
-//!  input file ──drawn copies, by output file──▶ _state/shuffle/00007-00000.bin  (a section for each output file)
+//!  input file ──drawn copies, by output file──▶ _state/shuffle/00007-00000.bin  (in sections)
 //!                                                        │ one section of each
 //!                                                        ▼
 //!                                          sorted by hash ──▶ part-00003.parquet
 //! ```
 //!
-//! Copy `i` of a document has the hash xxh3-64 of `i` as 8 bytes, seeded with that of the id; one hash, modulo the
-//! number of files, is the file, and another the place in it. Equal hashes stand in the order of files, rows and
-//! copies. So the bytes of a file depend on what was drawn, and not on how the work was shared out or interrupted.
+//! Copy `i` of a document has the hash xxh3-64 of `i` as 8 bytes, seeded with that of the id. One
+//! hash, modulo the number of files, is the file, and another is the place in it. Equal hashes are
+//! ordered by file, row and copy. So the bytes of a file depend on the draw, not on how processes
+//! share the work or are interrupted.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -44,65 +45,61 @@ use polysift_data::export::{ExportWriter, WriterOptions};
 use polysift_data::input::RowReader;
 use polysift_runs::run::Worker;
 
-/// Salts of the hashes that say the file and the place of a copy.
+/// Salts of the hashes that choose the file and the place of a copy.
 const SALTS: [&str; 2] = ["file", "order"];
-/// Rows that are put together at once.
+/// Number of rows that are assembled together.
 const BATCH_ROWS: usize = 1024;
-/// Fewest bytes that are gathered of an input before they are sorted into sections.
+/// Minimum bytes of an input that are collected before they are sorted into sections.
 const LEAST_CHUNK_BYTES: u64 = 8 << 20;
 /// Uncompressed bytes of a row group of the output.
 const ROW_GROUP_BYTES: u64 = 100_000_000;
-/// What messages call the files beside a mixture.
+/// Name in messages for the JSON files of a mixture.
 pub(super) const JSON: &str = "JSON of a mixture";
-/// Compression of what is read once.
+/// Compression of chunks, which are read only once.
 const CHUNK_ZSTD_LEVEL: i32 = 1;
 
 /// A file of the mixture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MixedFile {
-    /// Its name in the folder of the output.
+    /// Name of the file in the output folder.
     pub name: String,
     /// Number of rows.
     pub rows: u64,
-    /// Size and digest.
+    /// Size and digest of the file.
     #[serde(flatten)]
     pub stamp: FileStamp,
 }
 
-/// Writes what was drawn.
 pub(super) struct Shuffle<'a> {
     pub(super) corpus: &'a MixCorpus<'a>,
     pub(super) draw: &'a Draw,
     pub(super) worker: &'a Worker,
     pub(super) schema: &'a MixSchema,
     pub(super) progress: &'a dyn Progress,
-    /// Folder of the output.
     pub(super) out: &'a Path,
-    /// Folder of what is kept of a mixture beside it.
+    /// Folder of the mixture's state.
     pub(super) state: &'a Path,
     pub(super) num_files: u64,
 }
 
-/// A file of an input's copies, in a section for each file of the output.
+/// Marker of an input that was scattered into chunks, which have a section per output file.
 #[derive(Serialize, Deserialize)]
 struct Scattered {
-    /// Number of such files.
     chunks: usize,
 }
 
-/// A copy of a document of a file, and where it goes.
 struct Drawn {
     row: u64,
     copies: u64,
-    /// Hashes of the id, with the seed of each of [`SALTS`].
+    /// Hashes of the id, seeded with each of [`SALTS`].
     hashes: [u64; 2],
 }
 
 impl Shuffle<'_> {
-    /// Writes what is not written yet; all files of the output.
+    /// Writes what is not written yet; returns all files of the output.
     ///
     /// # Errors
-    /// Those of reading, [`Error::Corrupt`] if an input has other rows than were counted, [`Error::Io`].
+    /// Errors of reading; [`Error::Corrupt`] if an input changed since counting; [`Error::Io`].
     pub(super) fn write(&self) -> Result<Vec<MixedFile>> {
         if let Some(files) = self.all_written()? {
             return Ok(files);
@@ -117,7 +114,7 @@ impl Shuffle<'_> {
         let done = self.worker.share(stop, &inputs, threads, is_done, |place| self.scatter(place));
         self.progress.end();
         done?;
-        // Known once there is something to gather: who gathers the last file removes them.
+        // Chunks are listed once there is a file to gather; they are removed after the last one.
         let chunks = Mutex::new(None);
         let outputs = keys("gather", self.num_files as usize);
         self.progress.begin("gather", Some(rows), "rows");
@@ -140,10 +137,9 @@ impl Shuffle<'_> {
             .ok_or_else(|| Error::corrupt(self.out, "files of the mixture are gone again"))
     }
 
-    /// Whether the input at `place` need not be scattered: it was, or all is written, and what was scattered is
-    /// removed.
+    /// Returns true if the input at `place` was scattered, or all output is written.
     fn is_scattered(&self, place: usize) -> Result<bool> {
-        // In this order: another process removes the marker only once all is written.
+        // The order matters: another process removes the marker only after everything is written.
         let is_done = read_json::<Scattered>(&self.scatter_marker(place), JSON)?.is_some()
             || self.all_written()?.is_some();
         if is_done {
@@ -152,12 +148,12 @@ impl Shuffle<'_> {
         Ok(is_done)
     }
 
-    /// The files of the output, if all are written.
+    /// Returns the files of the output if all are written.
     fn all_written(&self) -> Result<Option<Vec<MixedFile>>> {
         (0..self.num_files).map(|place| self.written(place)).collect()
     }
 
-    /// The file of the output at `place`, if it was written.
+    /// Returns the file of the output at `place` if it was written.
     fn written(&self, place: u64) -> Result<Option<MixedFile>> {
         let file: Option<MixedFile> = read_json(&self.part_marker(place), JSON)?;
         Ok(file.filter(|file| file.is_in(self.out)))
@@ -175,7 +171,7 @@ impl Shuffle<'_> {
         self.state.join(format!("shuffle/{place:05}.json"))
     }
 
-    /// Puts the copies of the input at `place` into the sections of the files that they go to.
+    /// Sorts the copies of the input at `place` into the sections of their output files.
     fn scatter(&self, place: usize) -> Result<()> {
         let marker = self.scatter_marker(place);
         let DrawnFile { file, source, .. } = &self.corpus.files[place];
@@ -216,7 +212,7 @@ impl Shuffle<'_> {
         write_json(&marker, &Scattered { chunks: sections.num_chunks }).map(drop)
     }
 
-    /// The files that the inputs were scattered to.
+    /// Returns the chunks of all inputs.
     fn chunks(&self) -> Result<Vec<PathBuf>> {
         let mut chunks = Vec::new();
         for input in 0..self.corpus.files.len() {
@@ -228,7 +224,7 @@ impl Shuffle<'_> {
         Ok(chunks)
     }
 
-    /// Writes the file of the output at `place`, of the sections that `chunks` have for it.
+    /// Writes the file of the output at `place` from its sections in `chunks`.
     fn gather(&self, place: u64, chunks: &[PathBuf]) -> Result<()> {
         let read = |path: &PathBuf| {
             self.corpus.stop.check()?;
@@ -278,13 +274,13 @@ impl Shuffle<'_> {
 }
 
 impl MixedFile {
-    /// Whether it is in `folder`, as large as it was written.
+    /// Returns true if the file is in `folder` with the size that was written.
     pub(super) fn is_in(&self, folder: &Path) -> bool {
         folder.join(&self.name).metadata().is_ok_and(|file| file.len() == self.stamp.bytes)
     }
 }
 
-/// What copies are sorted by.
+/// Sort key of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     order: u64,
@@ -294,7 +290,7 @@ struct Key {
 }
 
 impl Key {
-    /// The columns behind those of inputs: what is added to the output, and what it is sorted by.
+    /// Returns the columns after those of inputs: the added ones, and those of the sort key.
     fn fields() -> Vec<Field> {
         vec![
             Field::new("source", DataType::Utf8, false),
@@ -305,7 +301,7 @@ impl Key {
         ]
     }
 
-    /// The keys of the rows of `batch`, which has these columns behind `first`.
+    /// Returns the keys of the rows of `batch`, whose key columns follow `first` others.
     fn of(batch: &RecordBatch, first: usize) -> Option<impl Iterator<Item = (Self, usize)>> {
         let [_, copies, numbers @ ..] = batch.columns().get(first..)? else { return None };
         let copies = copies.as_primitive_opt::<Int32Type>()?;
@@ -319,15 +315,15 @@ impl Key {
     }
 }
 
-/// The copies of one input, on their way to its sections.
+/// Copies of one input, sorted into sections.
 struct Sections<'a> {
     shuffle: &'a Shuffle<'a>,
     place: usize,
     schema: SchemaRef,
-    /// Rows of the batch that is read, and what is known of each copy: its file of the output and its key.
+    /// For each copy its row in the current batch, its output file and its key.
     chosen: Vec<(u32, u64, Key)>,
     batches: Vec<RecordBatch>,
-    /// Files of the output, for the rows of each batch.
+    /// Output files of the rows of each batch.
     targets: Vec<Vec<u64>>,
     bytes: u64,
     num_chunks: usize,
@@ -341,7 +337,7 @@ impl<'a> Sections<'a> {
         Self { shuffle, place, schema, chosen, batches, targets, bytes: 0, num_chunks: 0 }
     }
 
-    /// Takes row `at` of the batch that is read as copy number `copy`.
+    /// Chooses row `at` of the current batch as copy number `copy`.
     fn choose(&mut self, at: usize, document: &Drawn, copy: u64) {
         let [file, order] =
             document.hashes.map(|hash| XxHash3_64::oneshot_with_seed(hash, &copy.to_le_bytes()));
@@ -384,8 +380,8 @@ impl<'a> Sections<'a> {
         if self.bytes >= most.max(LEAST_CHUNK_BYTES) { self.flush() } else { Ok(()) }
     }
 
-    /// Writes the copies, those of each file of the output in a section: Parquet, one after another, and at the end
-    /// where each begins and the last ends, 8 bytes each.
+    /// Writes a chunk: one Parquet section per output file, then a table of 8 bytes each with the
+    /// start of every section and the end of the last.
     fn flush(&mut self) -> Result<()> {
         let (batches, targets) =
             (std::mem::take(&mut self.batches), std::mem::take(&mut self.targets));
@@ -440,7 +436,7 @@ fn chunk_properties() -> parquet::errors::Result<WriterProperties> {
         .build())
 }
 
-/// Section number `section` of the `num_sections` of the file `path`.
+/// Reads section number `section` of the `num_sections` of the file `path`.
 fn read_section(path: &Path, section: u64, num_sections: u64) -> Result<Vec<RecordBatch>> {
     let bytes = section_bytes(open(path)?, section, num_sections);
     let bytes = bytes.map_err(Error::io(path, "read"))?;
@@ -466,7 +462,7 @@ fn section_bytes(mut file: File, section: u64, num_sections: u64) -> std::io::Re
     });
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(start))?;
-    // What the table says is not trusted with memory.
+    // The table is not trusted, so memory grows only with the bytes that are read.
     file.take(end.saturating_sub(start)).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

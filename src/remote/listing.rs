@@ -1,40 +1,40 @@
-//! What a store is asked for and what it has. No network.
+//! Types for listings of stores. They need no network.
 
 use std::path::PathBuf;
 
-/// Which keys a search is after.
+/// Selects keys in a listing.
 pub trait ObjectFilter {
-    /// Whether keys that begin with `folder`, which ends with a slash, may be wanted.
+    /// Returns true if keys that begin with `folder`, which ends with a slash, may be wanted.
     fn enters(&self, folder: &str) -> bool;
-    /// Whether `key` is wanted.
+    /// Returns true if `key` is wanted.
     fn takes(&self, key: &str) -> bool;
 }
 
-/// What identifies one content of an object.
+/// Identifies one content of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectVersion {
     /// Size in bytes.
     pub bytes: u64,
-    /// The store's name of the content (its ETag, else when it was changed; the commit on a hub);
-    /// `None` where it has none.
+    /// The store's name of the content: its ETag, or else its time of change; on a hub, the commit.
+    /// `None` if the store has none.
     pub tag: Option<String>,
 }
 
-/// An object that was found.
+/// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
-    /// Its key, from the root of the store on.
+    /// The object's key, from the root of the store.
     pub key: String,
-    /// Its version now.
+    /// The object's current version.
     pub version: ObjectVersion,
 }
 
-/// One commit of a repository of a hub.
+/// A commit of a repository on a hub.
 pub struct Snapshot {
-    /// Its hash.
+    /// Hash of the commit.
     pub commit: String,
-    /// Where the cache has its files, with the same paths below.
+    /// Folder of the commit's files in the cache; their paths below it are as in the repository.
     pub folder: PathBuf,
-    /// Paths of all files of the repository; `None` offline, when only the folder is known.
+    /// Paths of all files in the repository; `None` offline, when only the folder is known.
     pub files: Option<Vec<String>>,
 }

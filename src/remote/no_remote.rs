@@ -1,9 +1,9 @@
-//! The module `remote` of a build without that feature: every URL and every id of a hub is an error.
+//! Replaces `objects` in builds without the feature `remote`: every URL and hub id is an error.
 
 #![allow(
     dead_code,
     unused_variables,
-    missing_docs, // the module that it stands for has them
+    missing_docs, // the module that it replaces has them
     clippy::len_without_is_empty,
     clippy::return_self_not_must_use,
     clippy::needless_pass_by_value,
@@ -25,7 +25,7 @@ use polysift_base::io::{FileStamp, FirstError, redacted};
 
 use crate::listing::{ListedObject, ObjectFilter, ObjectVersion, Snapshot};
 
-/// Methods of a type that cannot be made, since it holds an [`Infallible`].
+/// Defines methods of a type that holds an [`Infallible`] and so is never created.
 macro_rules! never {
     ($of:ty: $(fn $name:ident($($argument:ident: $type:ty),*) -> $made:ty;)*) => {
         impl $of {
@@ -38,10 +38,10 @@ fn without<T>(name: &str) -> Result<T> {
     Err(Error::without_feature(redacted(name), "remote"))
 }
 
-/// Takes nothing: there is no hub.
+/// Does nothing, because there is no hub.
 pub fn set_hub(_settings: &HubSettings) {}
 
-/// Refuses every place.
+/// Refuses every destination.
 pub fn check_destination(url: &str) -> Result<()> {
     without(url)
 }

@@ -1,4 +1,4 @@
-//! The objects of stores, where the feature `remote` is built.
+//! Objects of stores, in builds with the feature `remote`.
 
 mod client;
 mod download;

@@ -1,4 +1,4 @@
-//! The run directory and the processes on it ([`run`]), and the schedulers that start them ([`cluster`]).
+//! Run directories and the processes that work on them ([`run`]), and job schedulers ([`cluster`]).
 
 pub mod cluster;
 pub mod run;

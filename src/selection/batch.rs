@@ -1,72 +1,73 @@
-//! Documents as the selection sees them: one by one, and as columns of some consecutive rows.
+//! Defines documents as the selection reads them: one by one, or as columns of consecutive rows.
 
 use super::counts::Amount;
 use polysift_base::error::Result;
 
-/// One document.
+/// A scored document.
 #[derive(Debug, Clone, Copy)]
 pub struct ScoredDocument<'a> {
-    /// Id.
+    /// The document's id.
     pub id: &'a str,
     /// Position in plan order, unique in the corpus: the last tie-break.
     pub ordinal: u64,
-    /// By head: `None` without a score (no text, or no such head), NaN for a reject. Heads
-    /// beyond the slice have no score.
+    /// The logit by each head: `None` without a score (no text, or no such head), NaN for a reject.
+    /// Heads beyond the slice have no score.
     pub logits: &'a [Option<f32>],
-    /// By head, beside `logits`: the score, a non-decreasing function of the logit.
+    /// The score by each head, beside `logits`: a non-decreasing function of the logit.
     pub scores: &'a [Option<f32>],
 }
 
-/// The scores of one head for the rows of a [`ScoreBatch`]; a head that is not asked for has none.
+/// The scores of one head for the rows of a [`ScoreBatch`]; empty for a head that is not requested.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadColumn<'a> {
-    /// See [`ScoredDocument::logits`]; any value where there is no score.
+    /// See [`ScoredDocument::logits`]; arbitrary where there is no score.
     pub logits: &'a [f32],
-    /// See [`ScoredDocument::scores`]; likewise.
+    /// See [`ScoredDocument::scores`]; arbitrary where there is no score.
     pub scores: &'a [f32],
-    /// Whether a row has a logit and a score; `None`: all have.
+    /// Whether each row has a logit and a score; `None` if all have.
     pub present: Option<&'a [bool]>,
 }
 
-/// Some consecutive rows of a shard, as columns; all that are there have [`ScoreBatch::len`] values.
+/// Consecutive rows of a shard as columns of [`ScoreBatch::len`] values; some columns may be empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScoreBatch<'a> {
     /// Number of rows.
     pub len: usize,
-    /// See [`ScoredDocument::id`](field@ScoredDocument::id), of the rows of [`ScanRequest::ids`]; empty where there are none of them.
+    /// See [`ScoredDocument::id`](field@ScoredDocument::id); set only for the rows of
+    /// [`ScanRequest::ids`].
     pub ids: &'a [&'a str],
-    /// See [`ScoredDocument::ordinal`](field@ScoredDocument::ordinal); likewise.
+    /// See [`ScoredDocument::ordinal`](field@ScoredDocument::ordinal); set like `ids`.
     pub ordinals: &'a [u64],
-    /// What rates and budgets count: 1, bytes or tokens; `None`: every row weighs 1.
+    /// What rates and budgets count: bytes, tokens or 1; `None` if every row weighs 1.
     pub weights: Option<&'a [u64]>,
-    /// By head. Heads beyond the slice have no score.
+    /// One column per head. Heads beyond the slice have no score.
     pub heads: &'a [HeadColumn<'a>],
-    /// What removals count, where that is not [`ScoreBatch::weights`]: a row of a sample stands for the documents that
-    /// it was drawn from.
+    /// What removals count if not [`ScoreBatch::weights`]: an audited row stands for all documents
+    /// from which it was sampled.
     pub removal_weights: Option<&'a [u64]>,
-    /// Documents near these rows that were dropped before they were scored.
+    /// Documents near these rows that a cascade dropped before they were scored.
     pub dropped: Amount,
 }
 
-/// What a scan looks at.
+/// The data that a scan needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScanRequest {
     /// Indices of the heads, ascending.
     pub heads: Vec<usize>,
-    /// Id and ordinal are looked at only of rows to which one of these heads gave this logit.
+    /// A row's id and ordinal are needed only if one of these heads gave it this logit.
     pub ids: Vec<(usize, f32)>,
-    /// Whether other rows are looked at too; if not, they may be left out.
+    /// Whether other rows are needed; if not, the corpus may leave them out.
     pub others: bool,
 }
 
 impl ScanRequest {
-    /// Whether id and ordinal of one of the rows of `heads` (by head) are looked at.
+    /// Returns true if the id and ordinal of any row of `heads`, the columns by head, are needed.
     #[expect(clippy::float_cmp, reason = "the very logit is looked for")]
     pub fn wants_any_id(&self, heads: &[HeadColumn<'_>]) -> bool {
         let is_there = |&(head, logit): &(usize, f32)| {
             let logits = heads.get(head).map_or(&[][..], |column| column.logits);
-            // Equal as numbers: zeros of both signs are one place in the order. Counted to the end,
-            // which compilers vectorise.
+            // Equal zeros of both signs share a place in the order. The compiler vectorises a full
+            // count.
             logits.iter().filter(|&&found| found == logit).count() > 0
         };
         self.ids.iter().any(is_there)
@@ -75,16 +76,16 @@ impl ScanRequest {
 
 /// The documents of one language, which can be scanned any number of times.
 pub trait Corpus: Sync {
-    /// Number of shards (input files, or some consecutive rows of one).
+    /// Returns the number of shards (input files, or consecutive rows of one).
     fn num_shards(&self) -> usize;
 
-    /// A number of the input file of `shard` and no other; shards of a file are in the order of its rows.
+    /// Returns the unique number of the input file of `shard`; its shards are in row order.
     fn file(&self, shard: usize) -> usize {
         shard
     }
 
-    /// Calls `visit` for all rows of a shard, some at a time in row order, and passes on its error.
-    /// Shards are scanned from several threads. Only what the `request` names is looked at.
+    /// Passes all rows of a shard to `visit`, in batches in row order, and returns the error of
+    /// `visit`. Several threads scan shards. Only data in the `request` is used.
     fn scan(
         &self,
         shard: usize,
@@ -93,11 +94,11 @@ pub trait Corpus: Sync {
     ) -> Result<()>;
 }
 
-/// What a decision needs to know of one document.
+/// What a decision needs to know about a document.
 pub(super) trait RankedDocument {
     fn id(&self) -> &str;
     fn ordinal(&self) -> u64;
-    /// Logit and score by `head`, `None` without them.
+    /// Returns the logit and the score by `head`, or `None` without a score.
     fn scored(&self, head: usize) -> Option<(f32, f32)>;
 }
 
@@ -115,7 +116,6 @@ impl RankedDocument for ScoredDocument<'_> {
     }
 }
 
-/// A row of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchRow<'a> {
     pub(super) batch: &'a ScoreBatch<'a>,

@@ -1,14 +1,15 @@
-//! Thresholds at a value of the score: fixed ones, and those that FineWeb2-HQ's filters find: a
-//! quantile of the scores at the head of each file.
+//! Computes thresholds on the score: fixed ones, and those of FineWeb2-HQ's filters, which are
+//! quantiles of the first scores of each file.
 //!
-//! From each of the F input files, into however many shards they are cut, the first floor(1,000,000 / F) scored rows; the
-//! quantile of these scores at 1 − rate, linearly interpolated as numpy does, bit by bit; kept are scores strictly
-//! above it (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
-//! (`toxic_filter.py`). Rates count documents, whatever the weight. Every threshold takes its sample
-//! from all scored documents, as the reference does, not from the survivors of earlier thresholds.
+//! The sample has the first floor(1,000,000 / F) scored rows of each of the F input files,
+//! regardless of shards. The threshold is the quantile of these scores at 1 − rate, interpolated
+//! linearly and bit by bit as in numpy. Scores strictly above it are kept (`mlp.py`, `cs.py`), or
+//! strictly below it for heads whose low scores are good (`toxic_filter.py`). Rates count
+//! documents, whatever the weight. As in the reference, every threshold samples all scored
+//! documents, not the survivors of earlier ones.
 //!
-//! One deviation: NaN scores are left out. In the reference one NaN makes the quantile NaN, and
-//! every document is dropped without a word.
+//! One deviation: NaN scores are left out. In the reference one NaN makes the quantile NaN, which
+//! silently drops every document.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,10 +22,10 @@ use super::scan::View;
 use polysift_base::error::{Error, Result};
 use polysift_config::{Keep, Rate};
 
-/// Rows sampled over all files (`mlp.py`).
+/// Number of rows sampled over all files (`mlp.py`).
 const SAMPLE_ROWS: usize = 1_000_000;
 
-/// Keeps what is on the good side of the fixed score, or of the quantile at each rate.
+/// Keeps the good side of the fixed score, or of the quantile at each rate.
 pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     let threshold = view.threshold;
     let limit = match threshold.kind {
@@ -70,7 +71,6 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     Ok(view.report(&survey, scores, &candidates, found))
 }
 
-/// Rows sampled from each file of `corpus`.
 fn rows_per_file(corpus: &dyn Corpus) -> Result<usize> {
     let files: HashSet<usize> = (0..corpus.num_shards()).map(|shard| corpus.file(shard)).collect();
     let num_files = files.len();
@@ -85,22 +85,22 @@ fn rows_per_file(corpus: &dyn Corpus) -> Result<usize> {
     }
 }
 
-/// Scores at the heads of files, of some shards that follow one another.
+/// Scores from the beginnings of files, sampled from consecutive shards.
 #[derive(Debug)]
 struct QuantileSample {
-    /// Most rows of a file.
+    /// Maximum rows per file.
     limit: usize,
     by_file: BTreeMap<usize, Vec<f32>>,
 }
 
 impl QuantileSample {
-    /// Takes scores of `file` until it gave as many as it may.
+    /// Adds scores of `file` up to the limit.
     fn add(&mut self, file: usize, scores: &[f32]) {
         let taken = self.by_file.entry(file).or_default();
         taken.extend_from_slice(&scores[..scores.len().min(self.limit - taken.len())]);
     }
 
-    /// The bound of `threshold` at each of its rates; nothing is kept where nothing was sampled.
+    /// Returns the bound of `threshold` at each of its rates; without a sample, nothing is kept.
     fn bounds(self, threshold: &Threshold) -> Result<Vec<Bound>> {
         let mut scores: Vec<f32> = self.by_file.into_values().flatten().collect();
         if scores.is_empty() {
@@ -111,9 +111,8 @@ impl QuantileSample {
     }
 }
 
-/// The bound at the quantile of `scores`, which ascend.
 fn bound(scores: &[f32], threshold: &Threshold, rate: Rate) -> Result<Bound> {
-    // The share of the scores, counted from the lowest, that lies below the threshold.
+    // `q` is the share of the scores, counted from the lowest, that lies below the threshold.
     let is_removal = matches!(threshold.kind, ThresholdKind::Remove(_));
     let from_top = is_removal == (threshold.keep == Keep::Below);
     let q = if from_top { 1.0 - rate.as_f64() } else { rate.as_f64() };
@@ -131,20 +130,20 @@ fn bound(scores: &[f32], threshold: &Threshold, rate: Rate) -> Result<Bound> {
 }
 
 impl Merge for QuantileSample {
-    /// Takes what the shards after these gave.
+    /// Adds the sample of the shards that follow.
     fn merge(&mut self, other: Self) {
         other.by_file.into_iter().for_each(|(file, scores)| self.add(file, &scores));
     }
 }
 
-/// `numpy.quantile(sorted, q)` of f32 values taken as f64, bit by bit; `sorted` ascending without NaN,
-/// not empty, `q` in [0, 1].
+/// Computes `numpy.quantile(sorted, q)` of f32 values taken as f64, bit by bit. `sorted` is
+/// ascending, not empty and without NaN; `q` is in [0, 1].
 fn quantile(sorted: &[f32], q: f64) -> f64 {
     let last = sorted.len() - 1;
     let place = last as f64 * q;
     let index = (place as usize).min(last);
     let (a, b) = (f64::from(sorted[index]), f64::from(sorted[(index + 1).min(last)]));
     let t = place - index as f64;
-    // numpy's `_lerp`: from the nearer end.
+    // Like numpy's `_lerp`, this starts from the nearer end.
     if t >= 0.5 { b - (b - a) * (1.0 - t) } else { a + (b - a) * t }
 }

@@ -1,16 +1,14 @@
-//! What a scan counts, in a form that can be merged in any order.
+//! Counts documents of a scan in forms that can be merged in any order.
 //!
-//! Everything here is an exact integer sum or a maximum, so that the merged value does not depend
-//! on how the corpus was split. Sizes depend on the number of rates only, never on the
-//! number of documents.
+//! Every count is an exact integer sum or a maximum, so the merged value does not depend on how the
+//! corpus was split. Sizes depend only on the number of rates, never on the number of documents.
 
 use serde::{Deserialize, Serialize};
 
 use super::rank::RADIX;
 
-/// Counts that can be joined; associative and commutative.
+/// A value that can be merged; merging is associative and commutative.
 pub(super) trait Merge {
-    /// Adds what `other` counted.
     fn merge(&mut self, other: Self);
 }
 
@@ -29,28 +27,26 @@ impl<T: Merge> Merge for Vec<T> {
     }
 }
 
-/// How many documents, and their weight.
+/// A number of documents and their weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Amount {
-    /// Documents.
+    /// Number of documents.
     pub num_documents: u64,
     /// Sum of their weights: documents, bytes or tokens.
     pub weight: u64,
 }
 
 impl Amount {
-    /// Whether there are no documents.
     pub(super) fn is_none(&self) -> bool {
         self.num_documents == 0
     }
 
-    /// Adds one document. Wraps where the corpus weighs 2^64 or more: `Survey` sums in 128 bits
-    /// and refuses such a corpus before a sum is used.
+    /// Adds one document. The sum wraps if the corpus weighs 2^64 or more: `Survey` sums in 128
+    /// bits and refuses such a corpus before a sum is used.
     pub fn add(&mut self, weight: u64) {
         self.merge(Self { num_documents: 1, weight });
     }
 
-    /// What is left when `part` of this is taken away.
     pub(super) fn without(self, part: Self) -> Self {
         Self {
             num_documents: self.num_documents - part.num_documents,
@@ -66,21 +62,21 @@ impl Merge for Amount {
     }
 }
 
-/// Documents under one key prefix, by the next digit of their key.
+/// Documents under one key prefix, counted by the next digit of their key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KeyCounts {
     /// `[RADIX]`
     documents: Vec<u64>,
-    /// `[RADIX]`, what the documents of a cell weigh beyond 1 each, modulo 2^64; empty as long as every
+    /// `[RADIX]`: weight of a cell's documents beyond 1 each, modulo 2^64. Empty as long as every
     /// document weighs 1.
     excess: Vec<u64>,
-    /// Largest score of each cell, `[RADIX]`; empty where a cell holds more than one logit.
+    /// `[RADIX]`: largest score in each cell. Empty if cells hold more than one logit.
     scores: Vec<f32>,
     has_zero_weights: bool,
 }
 
 impl KeyCounts {
-    /// No documents yet. `with_scores`: also keep the score of every cell, for the digit that
+    /// Creates empty counts. `with_scores` also stores a score per cell, for the digit that
     /// completes the logit.
     pub(crate) fn new(with_scores: bool) -> Self {
         Self {
@@ -91,7 +87,6 @@ impl KeyCounts {
         }
     }
 
-    /// Counts a document.
     #[inline]
     pub(crate) fn add(&mut self, digit: usize, weight: u64) {
         self.documents[digit] += 1;
@@ -106,14 +101,14 @@ impl KeyCounts {
         self.has_zero_weights |= weight == 0;
     }
 
-    /// Takes note of the score of a document, where scores are kept.
+    /// Records the score of a document, if scores are stored.
     pub(super) fn see_score(&mut self, digit: usize, score: f32) {
         if let Some(cell) = self.scores.get_mut(digit) {
             *cell = cell.max(score);
         }
     }
 
-    /// The cell in which the running weight reaches `target`, and what the cells before it hold.
+    /// Returns the cell in which the running weight reaches `target`, and the sum before it.
     pub(super) fn reach(&self, target: u64) -> Option<(usize, Amount)> {
         let mut before = Amount::default();
         for digit in 0..RADIX {
@@ -126,7 +121,6 @@ impl KeyCounts {
         None
     }
 
-    /// All documents.
     pub(super) fn total(&self) -> Amount {
         (0..RADIX).fold(Amount::default(), |mut total, digit| {
             total.merge(self.cell(digit));
@@ -134,26 +128,24 @@ impl KeyCounts {
         })
     }
 
-    /// The documents of one cell.
     pub(super) fn cell(&self, digit: usize) -> Amount {
         let num_documents = self.documents[digit];
         let excess = self.excess.get(digit).copied().unwrap_or_default();
         Amount { num_documents, weight: num_documents.wrapping_add(excess) }
     }
 
-    /// Score of the documents of one cell, where scores are kept.
+    /// Returns the score in one cell, if scores are stored.
     pub(super) fn score(&self, digit: usize) -> Option<f32> {
         self.scores.get(digit).map(|score| score + 0.0) // zeros unsigned
     }
 
-    /// Number of cells, whatever was counted.
     #[cfg(test)]
     pub(super) fn num_counters(&self) -> usize {
         self.documents.len().max(self.excess.len()).max(self.scores.len())
     }
 
-    /// Whether exactly `needed` of the cell's weight means all of its documents: yes for a single
-    /// document; otherwise documents without weight may stand behind the last one needed.
+    /// Returns true if `needed` of the cell's weight means all of its documents. This holds for a
+    /// single document; otherwise, documents without weight may rank behind the last one needed.
     pub(super) fn takes_whole(&self, digit: usize, needed: u64) -> bool {
         let cell = self.cell(digit);
         cell.num_documents == 1 || cell.weight == needed && !self.has_zero_weights
@@ -178,7 +170,7 @@ impl Merge for KeyCounts {
     }
 }
 
-/// First look at the scores of one head over the whole language.
+/// A first survey of one head's scores in a language.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Survey {
     num_scored: u64,
@@ -187,7 +179,7 @@ pub(super) struct Survey {
     weight_dropped: u128,
     pub(super) num_unscored: u64,
     pub(super) num_nan: u64,
-    /// Least and largest finite score; the other way round without one.
+    /// Minimum and maximum finite score; `min > max` if there is none.
     min: f32,
     max: f32,
 }
@@ -208,7 +200,7 @@ impl Default for Survey {
 }
 
 impl Survey {
-    /// Counts documents with a score, of weight 1 where there are no weights.
+    /// Adds documents with a score; each weighs 1 if there are no weights.
     pub(crate) fn add(&mut self, scores: &[f32], weights: Option<&[u64]>) {
         self.num_scored += scores.len() as u64;
         self.weight_scored += match weights {
@@ -224,30 +216,30 @@ impl Survey {
         (self.min, self.max) = (min, max);
     }
 
-    /// Counts documents that were dropped before they were scored.
+    /// Adds documents that a cascade dropped before they were scored.
     pub(super) fn add_dropped(&mut self, dropped: Amount) {
         self.num_dropped += dropped.num_documents;
         self.weight_dropped += u128::from(dropped.weight);
     }
 
-    /// The documents that were dropped before they were scored.
+    /// Returns the documents that a cascade dropped before they were scored.
     pub(super) fn dropped(&self) -> Amount {
         Amount { num_documents: self.num_dropped, weight: self.weight_dropped as u64 }
     }
 
-    /// All scored and dropped documents; `None` where their weight does not fit 64 bits.
+    /// Returns all scored and dropped documents; `None` if their weight exceeds 64 bits.
     pub(super) fn whole(&self) -> Option<Amount> {
         let weight = u64::try_from(self.weight_scored + self.weight_dropped).ok()?;
         Some(Amount { num_documents: self.num_scored + self.num_dropped, weight })
     }
 
-    /// All scored documents; `None` where their weight does not fit 64 bits.
+    /// Returns all scored documents; `None` if their weight exceeds 64 bits.
     pub(super) fn scored(&self) -> Option<Amount> {
         let weight = u64::try_from(self.weight_scored).ok()?;
         Some(Amount { num_documents: self.num_scored, weight })
     }
 
-    /// Least and largest finite score (zeros unsigned); `None` without one.
+    /// Returns the minimum and maximum finite score (zeros unsigned); `None` if no score is finite.
     pub(super) fn range(&self) -> Option<(f32, f32)> {
         (self.min <= self.max).then_some((self.min + 0.0, self.max + 0.0))
     }
@@ -266,44 +258,44 @@ impl Merge for Survey {
     }
 }
 
-/// Bins of a [`Histogram`].
+/// Number of bins of a [`Histogram`].
 pub const NUM_BINS: usize = 50;
 
-/// Counts side by side, so that one addition does not wait for the one before.
+/// Number of separate counts per bin, so that an addition does not wait for the previous one.
 const LANES: usize = 4;
 
-/// Distribution of the scores of a head over a language, with [`NUM_BINS`] bins.
+/// Distribution of a head's scores in a language, with [`NUM_BINS`] bins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Histogram {
-    /// Least finite score.
+    /// Minimum finite score.
     pub min: f32,
-    /// Largest finite score.
+    /// Maximum finite score.
     pub max: f32,
-    /// Lower end of the first bin: 0 where all scores are in [0, 1], else `min`.
+    /// Lower end of the first bin: 0 if all scores are in [0, 1], else `min`.
     pub low: f64,
-    /// Upper end of the last bin: 1 where all scores are in [0, 1], else `max`.
+    /// Upper end of the last bin: 1 if all scores are in [0, 1], else `max`.
     pub high: f64,
-    /// Documents per bin of equal width, upper ends excluded but the last; infinite scores are in
-    /// the end bins.
+    /// Documents per bin. Bins have equal width and exclude their upper end, except for the last
+    /// one; infinite scores are in the end bins.
     pub counts: Vec<u64>,
 }
 
 impl Histogram {
-    /// Without documents, of scores from `min` to `max`.
+    /// Creates an empty histogram for scores from `min` to `max`.
     pub fn new(min: f32, max: f32) -> Self {
         let is_within = min >= 0.0 && max <= 1.0;
         let (low, high) = if is_within { (0.0, 1.0) } else { (f64::from(min), f64::from(max)) };
         Self { min, max, low, high, counts: vec![0; NUM_BINS] }
     }
 
-    /// These counts as those of scores from `min` to `max`; `None` where their bins are others.
+    /// Changes the range of scores to `min` to `max`; returns `None` if that changes the bins.
     pub(super) fn spanning(self, min: f32, max: f32) -> Option<Self> {
         let Self { low, high, .. } = Self::new(min, max);
         ((low, high) == (self.low, self.high)).then_some(Self { min, max, ..self })
     }
 
-    /// Counts documents; infinite scores go to the end bins.
+    /// Counts scores; infinite ones go to the end bins.
     pub fn add(&mut self, scores: &[f32]) {
         let (low, width) = (self.low, self.high - self.low);
         if (low, width) == (0.0, 1.0) {
@@ -313,9 +305,9 @@ impl Histogram {
         }
     }
 
-    /// Counts documents whose bin is the whole part of `place(score)`.
+    /// Counts scores in the bin at the integer part of `place(score)`.
     fn add_places(&mut self, scores: &[f32], place: impl Fn(f64) -> f64) {
-        // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
+        // The cast saturates: scores below `low`, or all if the width is 0 (NaN), go to bin 0.
         let bin = |score: f32| (place(f64::from(score)) as usize).min(NUM_BINS - 1);
         let mut counts = [[0u64; NUM_BINS]; LANES];
         let (blocks, rest) = scores.as_chunks::<LANES>();

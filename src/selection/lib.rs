@@ -1,31 +1,30 @@
-//! From the scores of one language's documents to exact thresholds and a decision per document.
-//!
-//! Owns the thresholds, the order of documents, the search and the record of what was selected. Reads and writes no file: scores come through [`Corpus`], which is scanned a few
-//! times; memory does not depend on the number of documents.
+//! Computes exact thresholds from the scores of one language's documents, and decides each
+//! document. This crate reads and writes no file: [`Corpus`] provides the scores and is scanned a
+//! few times. Memory does not depend on the number of documents.
 //!
 //! # What is selected
 //!
-//! Thresholds are made one after another, each among the survivors of those before it. A document
-//! without a score of a threshold's head, or with a NaN, is rejected there: never selected, never
-//! counted in a rate. Infinite logits are scores like others.
+//! Thresholds are computed one after another, each among the documents that the earlier ones keep.
+//! A document without a score by a threshold's head, or with NaN, is rejected there: it is never
+//! selected and never counted in a rate. Infinite logits are scores like others.
 //!
-//! - The **order** of a threshold is total: best logit first (−0.0 equals +0.0), equal logits by the
-//!   xxh3-64 of the id, equal hashes by position in the plan. So a rate is met to the document.
+//! - The **order** of a threshold is total: best logit first (−0.0 equals +0.0), equal logits by
+//!   the xxh3-64 of the id, equal hashes by position in the plan. So a rate is met to the document.
 //! - **Retention** at a rate keeps the smallest set of best survivors whose weight reaches
 //!   ceil(rate · W), all survivors if none does. W is the weight of *all* scored documents of the
-//!   language, those included that an earlier threshold removed or a cascade dropped: the rate asked for is the rate
-//!   got. With documents as weight, that is exactly ceil(rate · n) documents.
+//!   language, including those that an earlier threshold removed or a cascade dropped: the
+//!   requested rate is realised, with exactly ceil(rate · n) documents if documents are the weight.
 //! - **Removal** at a rate removes the smallest set of worst survivors whose weight reaches
-//!   ceil(rate · W'), W' being the weight of the scored survivors.
-//! - A **budget** keeps the smallest set of best survivors whose weight reaches it, all survivors if none does.
-//! - A **threshold** keeps scores strictly on its good side, compared as f64.
-//! - One retention may have several rates. They are so many selections, and every later threshold is
-//!   made in each of them on its own; a document's retention is the smallest rate whose final selection
-//!   has it.
-//! - Documents of weight zero count for nothing: they are kept where they stand before the last
-//!   document needed (retention), and removed where they stand behind the best one removed.
+//!   ceil(rate · W'), where W' is the weight of the scored survivors.
+//! - A **budget** keeps the smallest set of best survivors that reaches its weight, or else all.
+//! - A **threshold** keeps scores on its good side, compared as f64. Only `at_least` and `at_most`
+//!   keep equal scores.
+//! - One retention may have several rates. Each makes a selection with its own later thresholds. A
+//!   document's retention is the smallest rate whose final selection has it.
+//! - Documents of weight zero do not count. A retention keeps those that rank before the last
+//!   document needed; a removal removes those that rank behind the best document removed.
 //!
-//! [`Mode::Published`] finds its thresholds as FineWeb2-HQ does (see `by_score`).
+//! [`Mode::Published`] computes its thresholds as FineWeb2-HQ does (see `by_score`).
 //!
 //! # How
 //!
@@ -36,12 +35,12 @@
 //!                     counts that merge in any order, by digits of the rank (RankKey)
 //! ```
 //!
-//! Radix search on a 160-bit key (logit, id hash, ordinal), 16 bits per scan, from the top: weights
-//! are summed by the next digit of the documents that share the digits found so far, the digit
-//! in which the running sum reaches the target is the next one found. Two scans complete the
-//! logit, or one where a sample of the shards (every 64th) tells which first digits to look into; ids are
-//! asked for only where the boundary then falls among equal logits. All sums are exact integers, so the answer
-//! does not depend on shards, their order or threads.
+//! The radix search on a 160-bit key (logit, id hash, ordinal) finds 16 bits per scan, from the
+//! top. It sums weights by the next digit, over the documents that share the digits found so far,
+//! and takes the digit in which the running sum reaches the target. Two scans complete the logit,
+//! or one if a sample (every 64th shard) predicts the first digits. Ids are read only if the
+//! boundary falls among equal logits. All sums are exact integers, so the result is independent of
+//! shards, their order and threads.
 
 mod batch;
 mod by_score;
@@ -62,15 +61,15 @@ use self::scan::View;
 use polysift_base::error::Result;
 use polysift_config::Mode;
 
-/// Finds where `thresholds` (see [`plan_thresholds`]) lie in `corpus`; the semantics are the module's.
-///
-/// Scans the corpus once or twice per threshold, at most ten times with ids, in parallel over shards.
+/// Computes `thresholds` (see [`plan_thresholds`]) for `corpus`, as the [crate](crate) defines
+/// them. Scans it once or twice per threshold, at most ten times with ids, in parallel over shards.
 ///
 /// ```
 /// use polysift_config::{LanguageThresholds, Mode};
 /// use polysift_heads::head::HeadSpec;
 /// use polysift_selection::{
-///     Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, plan_thresholds, select,
+///     Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, plan_thresholds,
+///     select,
 /// };
 ///
 /// const IDS: [&str; 3] = ["a", "b", "c"];
@@ -88,7 +87,8 @@ use polysift_config::Mode;
 ///         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> polysift_base::Result<()>,
 ///     ) -> polysift_base::Result<()> {
 ///         let heads = [HeadColumn { logits: &self.0, scores: &self.0, present: None }];
-///         visit(&ScoreBatch { len: 3, ids: &IDS, ordinals: &[0, 1, 2], heads: &heads, ..ScoreBatch::default() })
+///         let batch = ScoreBatch { ids: &IDS, ordinals: &[0, 1, 2], ..ScoreBatch::default() };
+///         visit(&ScoreBatch { len: 3, heads: &heads, ..batch })
 ///     }
 /// }
 ///
@@ -104,17 +104,17 @@ use polysift_config::Mode;
 /// let head = HeadSpec::default(); // keeps high scores
 /// let thresholds = plan_thresholds(&settings, &[("quality", Some(&head))], &[])?;
 /// let selection = select(&Logits([0.5, -1.0, 2.0]), &thresholds, Mode::Default)?;
-/// // ceil(0.5 · 3) = 2 documents
-/// assert_eq!(selection.decide(&document(0, &[Some(0.5)])), Decision::Kept { retentions: vec![rate] });
+/// let kept = Decision::Kept { retentions: vec![rate] }; // ceil(0.5 · 3) = 2 documents
+/// assert_eq!(selection.decide(&document(0, &[Some(0.5)])), kept);
 /// assert_eq!(selection.decide(&document(1, &[Some(-1.0)])).to_string(), "quality");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// What the corpus returns; [`Error::Config`](polysift_base::Error::Config) for thresholds that [`plan_thresholds`]
-/// refuses, for a corpus that weighs 2^64 or more, and in published mode for more than a million
-/// shards or a quantile that is not finite; [`Error::Shape`](polysift_base::Error::Shape) for a corpus that
-/// changes between scans.
+/// Returns the errors of the corpus; [`Error::Config`](polysift_base::Error::Config) for thresholds
+/// that [`plan_thresholds`] refuses, for a corpus that weighs 2^64 or more, and in published mode
+/// for more than a million files or a quantile that is not finite;
+/// [`Error::Shape`](polysift_base::Error::Shape) for a corpus that changes between scans.
 pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Result<Selection> {
     plan::check(thresholds)?;
     let mut selection =

@@ -1,6 +1,5 @@
-//! From a language's settings to an ordered list of thresholds.
-//!
-//! Knows settings and names of heads only; sees no document.
+//! Turns a language's settings into an ordered list of thresholds. It depends on settings and heads
+//! only, not on documents.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,23 +9,23 @@ use polysift_config::{
 };
 use polysift_heads::head::HeadSpec;
 
-/// Most rates of a retention.
+/// Maximum number of rates of a retention.
 pub const MAX_RATES: usize = 64;
 
-/// One threshold of the documents of a language.
+/// A threshold for the documents of one language.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
-    /// Index of the head in [`ScoredDocument::logits`](super::ScoredDocument::logits); `None`: the language has no such head.
+    /// Index in [`ScoredDocument::logits`](super::ScoredDocument::logits); `None` if missing.
     pub head: Option<usize>,
     /// Name of the head.
     pub head_name: String,
-    /// Which scores are good.
+    /// Whether high or low scores are good.
     pub keep: Keep,
-    /// What is kept or removed.
+    /// What the threshold keeps or removes.
     pub kind: ThresholdKind,
-    /// What the head's score is. The published code rounds the quantile of a probability to f32
-    /// before it compares, that of a raw score not.
+    /// Meaning of the head's score. The published code rounds the quantile of a probability, but
+    /// not of a raw score, to f32 before it compares.
     pub output: HeadOutput,
 }
 
@@ -34,18 +33,18 @@ pub struct Threshold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ThresholdKind {
-    /// Keep the best: a selection for each of these rates, ascending.
+    /// Keeps the best documents, in a selection for each of these ascending rates.
     Retain(Vec<Rate>),
-    /// Remove the worst.
+    /// Removes the worst documents.
     Remove(Rate),
-    /// Keep the scores on the good side of this one.
+    /// Keeps scores on the good side of this one.
     Fixed(FixedThreshold),
-    /// Keep the best until they weigh this.
+    /// Keeps the best documents until they weigh this much.
     Budget(Budget),
 }
 
 impl Threshold {
-    /// The rates of a retention or a removal.
+    /// Returns the rates of a retention or removal.
     pub fn rates(&self) -> &[Rate] {
         match &self.kind {
             ThresholdKind::Retain(rates) => rates,
@@ -54,28 +53,29 @@ impl Threshold {
         }
     }
 
-    /// Its rate in the selection `i`.
+    /// Returns the rate for the selection `i`; a removal has one rate for all.
     pub fn rate(&self, i: usize) -> Option<Rate> {
         let rates = self.rates();
         rates.get(i).or(rates.last()).copied()
     }
 }
 
-/// The thresholds of one language in the order they are made.
+/// Returns the thresholds of one language in the order in which they are computed.
 ///
-/// `heads`: those of the run, in the order of [`ScoredDocument::logits`](super::ScoredDocument::logits), by name;
-/// `None` where the language has no such head.
-/// `order`: names of heads; every head with a threshold has to be named once (other names are ignored),
-/// and a head's own thresholds come as removal, threshold, retention, budget. Empty: all removals, then all
-/// thresholds, all retentions, all budgets, each by name of the head, and after them those of random heads.
+/// `heads` are the run's heads by name, in the order of
+/// [`ScoredDocument::logits`](super::ScoredDocument::logits); `None` if the language has no such
+/// head. `order` names each head with a threshold once (other names are ignored); a head's
+/// thresholds have the order removal, threshold, retention, budget. If `order` is empty, all
+/// removals come first, then thresholds, retentions and budgets, each by name of the head; random
+/// heads come last.
 ///
-/// A threshold by a head that the language lacks has [`Threshold::head`] `None`: a removal or a threshold is then
-/// skipped and listed in [`Selection::skipped`](super::Selection::skipped), a retention or a budget selects
-/// nobody.
+/// For a head that the language lacks, [`Threshold::head`] is `None`. Then a removal or threshold
+/// is skipped and listed in [`Selection::skipped`](super::Selection::skipped); others select
+/// nothing.
 ///
 /// # Errors
 /// [`Error::Config`] for an incomplete or repeating order, a retention without rates, a threshold
-/// that is not finite, several rates of more than one retention, and more than [`MAX_RATES`].
+/// that is not finite, several rates of more than one retention, or more than [`MAX_RATES`].
 pub fn plan_thresholds(
     settings: &LanguageThresholds,
     heads: &[(&str, Option<&HeadSpec>)],
@@ -95,7 +95,7 @@ pub fn plan_thresholds(
         .map(|(name, kind)| new_threshold(name, kind, heads))
         .collect();
     if order.is_empty() {
-        // A share of what the others keep.
+        // Random heads come last, because each takes a share of what the others keep.
         let spec = |threshold: &Threshold| threshold.head.and_then(|head| heads[head].1);
         let is_random = |spec: &HeadSpec| spec.kind == HeadKind::Random;
         planned.sort_by_key(|threshold| spec(threshold).is_some_and(is_random));
@@ -134,7 +134,7 @@ fn new_threshold(
     }
 }
 
-/// Checks what [`Threshold`]'s types cannot.
+/// Checks what the type [`Threshold`] cannot.
 pub(crate) fn check(thresholds: &[Threshold]) -> Result<()> {
     let mut with_several: Option<&str> = None;
     for Threshold { head, head_name, kind, keep, .. } in thresholds {
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// The heads of a run, of which the language has the first `num_served`.
+    /// Plans for a language that has only the first `num_served` heads of the run.
     fn plan(
         settings: &LanguageThresholds,
         num_served: usize,

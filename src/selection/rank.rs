@@ -1,7 +1,7 @@
-//! The total order of documents for one threshold: best first, no two equal.
+//! Defines the total order of documents for one threshold: best first, no two equal.
 //!
-//! Owns the mapping of (logit, id, ordinal) to an unsigned key and the key's 16-bit digits. NaN has
-//! no place in the order; the caller keeps it out.
+//! This module maps (logit, id, ordinal) to an unsigned key and splits the key into 16-bit digits.
+//! NaN has no place in the order; the caller excludes it.
 
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
@@ -12,12 +12,12 @@ use polysift_config::Keep;
 pub(super) const LEVELS: usize = 10;
 /// First digit that comes from the id; the digits before it come from the logit alone.
 pub(super) const ID_LEVEL: usize = 2;
-/// Values of a digit.
+/// Number of values of a digit.
 pub(super) const RADIX: usize = 1 << 16;
 /// First digit that comes from the ordinal.
 const ORDINAL_LEVEL: usize = 6;
 
-/// Place of a document in the order of one threshold; smaller is better.
+/// A document's place in the order of one threshold; smaller is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankKey {
     /// Order-preserving key of the f32 logit, inverted where high scores are good; −0.0 and +0.0
@@ -30,10 +30,9 @@ pub struct RankKey {
 }
 
 impl RankKey {
-    /// The key before every other.
     pub(super) const FIRST: Self = Self { logit: 0, id_hash: 0, ordinal: 0 };
 
-    /// Key of the logit alone, tie-breaks zero.
+    /// Returns the key of a logit, with tie-breaks of zero.
     pub fn of_logit(logit: f32, keep: Keep) -> Self {
         let bits = (logit + 0.0).to_bits(); // −0.0 + 0.0 is +0.0
         let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
@@ -44,13 +43,13 @@ impl RankKey {
         Self { logit, ..Self::FIRST }
     }
 
-    /// The same logit with its tie-breaks.
+    /// Returns the key with the tie-breaks of a document.
     #[must_use]
     pub fn with_id(self, id: &str, ordinal: u64) -> Self {
         Self { id_hash: XxHash3_64::oneshot(id.as_bytes()), ordinal, ..self }
     }
 
-    /// The logit this key was made of (+0.0 for both zeros).
+    /// Returns the logit of the key (+0.0 for both zeros).
     pub fn logit(self, keep: Keep) -> f32 {
         let ascending = match keep {
             Keep::Above => !self.logit,
@@ -59,12 +58,12 @@ impl RankKey {
         f32::from_bits(if ascending >> 31 == 1 { ascending & !(1 << 31) } else { !ascending })
     }
 
-    /// The key at the same place of the reversed order (worst first).
+    /// Returns the key of the same document in the reversed order (worst first).
     pub(super) fn reversed(self) -> Self {
         Self { logit: !self.logit, id_hash: !self.id_hash, ordinal: !self.ordinal }
     }
 
-    /// Digit number `level`, most significant first.
+    /// Returns digit number `level`, most significant first.
     pub(super) fn digit(self, level: usize) -> usize {
         let (word, place) = match level {
             0..ID_LEVEL => (u64::from(self.logit) << 32, level),
@@ -74,7 +73,7 @@ impl RankKey {
         (word >> (48 - 16 * place)) as usize & (RADIX - 1)
     }
 
-    /// This prefix, whose digits from `level` on are zero, with `digit` at `level`.
+    /// Sets the digit at `level` of a prefix, whose digits from `level` on are zero.
     pub(super) fn with_digit(mut self, level: usize, digit: usize) -> Self {
         let at = |place: usize| (digit as u64) << (48 - 16 * place);
         match level {
@@ -85,7 +84,7 @@ impl RankKey {
         self
     }
 
-    /// This key with the digits from `level` on set to zero.
+    /// Returns this key with the digits from `level` on set to zero.
     pub(super) fn prefix(self, level: usize) -> Self {
         Self {
             logit: self.logit & (top_digits(level.min(ID_LEVEL)) >> 32) as u32,
@@ -94,13 +93,13 @@ impl RankKey {
         }
     }
 
-    /// The last key whose digits before `level` are those of this prefix.
+    /// Returns the last key that shares the digits before `level` with this prefix.
     pub(super) fn last_of_prefix(self, level: usize) -> Self {
         self.reversed().prefix(level).reversed()
     }
 }
 
-/// A word whose first `count` digits are all ones.
+/// Returns a word whose first `count` digits are all ones.
 fn top_digits(count: usize) -> u64 {
     !u64::MAX.checked_shr(16 * count as u32).unwrap_or(0)
 }

@@ -1,8 +1,8 @@
-//! The result of a selection: the thresholds of a language, and what they decide of any one document.
+//! The result of a selection: the thresholds of a language, and their decision on each document.
 //!
-//! [`Selection`] is all that later stages need: it is read back from its serialised form and
-//! decides every document alone, without another look at the corpus. JSON readers have to parse
-//! floats exactly (`serde_json` with `float_roundtrip`).
+//! [`Selection`] is all that later stages need. Read back from its serialised form, it decides each
+//! document without another scan of the corpus. JSON readers must parse floats exactly
+//! (`serde_json` with `float_roundtrip`).
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
 use polysift_config::{FixedThreshold, Keep, Mode, Rate};
 
-/// Thresholds of one language and what they select.
+/// The thresholds of one language.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
@@ -24,94 +24,95 @@ pub struct Selection {
     pub skipped: Vec<String>,
     /// The thresholds in the order they were made.
     pub thresholds: Vec<ThresholdReport>,
-    /// What a cascade left out, and what that costs; `None` where all documents were encoded.
+    /// Effects of a cascade; `None` if all documents were encoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cascade: Option<CascadeAudit>,
 }
 
-/// What a cascade left out of a language, and what that costs.
+/// How much a cascade left out of a language, and what that costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CascadeAudit {
-    /// The first pass.
+    /// Name of the first pass.
     pub first_pass: String,
-    /// Rows of the language.
+    /// Number of rows of the language.
     pub documents: u64,
-    /// Documents that were not encoded.
+    /// Number of documents that were not encoded.
     pub dropped: u64,
-    /// Documents that were encoded though the first pass would have dropped them.
+    /// Number of documents that were encoded although the first pass would have dropped them.
     pub audited: u64,
-    /// Tokens of the dropped documents, estimated from the pilot.
+    /// Number of tokens in the dropped documents, estimated from the pilot.
     pub tokens_saved: u64,
-    /// What they would take of one H200 at the speed that it had with an encoder of the base shape, roughly.
+    /// Rough time that an H200 needs for these tokens at its speed with a base-shaped encoder.
     pub gpu_hours_saved: f64,
-    /// Floating-point operations of pilot, first pass and encoder, by those of a run without a cascade, estimated from the
-    /// pilot.
+    /// Floating-point operations of pilot, first pass and encoder, divided by those of a run
+    /// without a cascade, estimated from the pilot.
     pub cost: f64,
-    /// By head and rate.
+    /// One recall per head and rate.
     pub recalls: Vec<Recall>,
 }
 
-/// Which share of the documents that a run without a cascade would keep is kept.
+/// The share that is kept of the documents that a run without a cascade would keep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recall {
-    /// The head.
+    /// Name of the head.
     pub head: String,
-    /// `None` for a fixed threshold.
+    /// Rate of the retention; `None` for a fixed threshold.
     pub rate: Option<Rate>,
-    /// Audited documents that are kept.
+    /// Number of audited documents that are kept.
     pub audited_kept: u64,
-    /// As the audit estimates it.
+    /// The recall, estimated from the audited documents.
     pub estimate: f64,
-    /// Lower bound by Clopper and Pearson, at the confidence of the settings.
+    /// Clopper-Pearson lower bound of the recall, at the confidence in the settings.
     pub lower_bound: f64,
-    /// Whether that is the recall that was asked for.
+    /// Whether the lower bound reaches the required recall.
     pub is_proved: bool,
 }
 
-/// One threshold and what it keeps.
+/// A threshold and what it keeps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThresholdReport {
     /// The threshold.
     pub threshold: Threshold,
-    /// All documents of the language with a score (infinite ones too), whatever became of them
-    /// before: with those that were dropped the n that retention rates refer to. Of a removal, an audited
-    /// document of a cascade weighs as much as the documents that it stands for.
+    /// All documents of the language with a score (infinite ones too), including those that were
+    /// removed before; with `dropped`, they are the n of retention rates. For a removal, an audited
+    /// document weighs as much as all documents that it stands for.
     pub scored: Amount,
-    /// Documents of the language that a cascade dropped, of which nothing is kept.
+    /// Documents of the language that a cascade dropped; none of them is kept.
     #[serde(default, skip_serializing_if = "Amount::is_none")]
     pub dropped: Amount,
-    /// Documents without a score.
+    /// Number of documents without a score.
     pub num_unscored: u64,
-    /// Documents whose score is NaN.
+    /// Number of documents with the score NaN.
     pub num_nan: u64,
-    /// Distribution of the scores; `None` where no score is finite.
+    /// Distribution of the scores; `None` if no score is finite.
     pub scores: Option<Histogram>,
-    /// One per selection: by rate of a retention, ascending; from a retention at several rates on, one
-    /// for each of them.
+    /// One outcome per selection: one per rate (ascending) of a retention, and of each threshold
+    /// after a retention with several rates.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What a threshold does in one of the selections.
+/// The effect of a threshold on one of the selections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// Rates of the retentions so far, this one included, in the order of the thresholds.
+    /// Rates of the retentions so far, including this one, in the order of the thresholds.
     pub retentions: Vec<Rate>,
-    /// The scored documents that the thresholds before keep.
+    /// Scored documents that the earlier thresholds keep.
     pub candidates: Amount,
-    /// Those of them that are kept.
+    /// Candidates that are kept.
     pub kept: Amount,
-    /// Of a retention or a budget: kept weight by the weight of all scored and dropped documents of the language; of a
-    /// removal: removed by candidates; of a fixed threshold: kept by candidates. 0 where there are none.
+    /// Weight kept by a retention or budget, divided by all scored and dropped documents; weight
+    /// removed by a removal or kept by a fixed threshold, divided by the candidates. 0 if the
+    /// divisor is 0.
     pub realised_rate: f64,
-    /// Logit at the boundary: of the worst kept document of a retention or a budget, of the best removed one
-    /// of a removal; `None` where the threshold is one on the score, keeps all or none, or where the
-    /// logit is infinite.
+    /// Logit at the boundary: of the worst document that a retention or budget keeps, or of the
+    /// best one that a removal removes. `None` if the threshold is on the score, all or no
+    /// documents are kept, or the logit is infinite.
     pub threshold_logit: Option<f32>,
-    /// Score there, or the score that kept documents have to pass. `None` as above.
+    /// Score at the boundary, or the threshold on the score; `None` in the other cases above.
     pub threshold_score: Option<f64>,
     /// Which candidates are kept.
     pub bound: Bound,
@@ -121,56 +122,56 @@ pub struct Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// All.
+    /// Keeps all candidates.
     All,
-    /// None.
+    /// Keeps no candidate.
     Nothing,
-    /// Those up to this place in the threshold's order (retention, budget). Tie-breaks of all ones: every
-    /// document of that logit.
+    /// Keeps candidates up to this place in the threshold's order (retention, budget). Tie-breaks
+    /// of all ones include every document of that logit.
     UpTo(RankKey),
-    /// Those before this place (removal). Tie-breaks of all zeros: no document of that logit.
+    /// Keeps candidates before this place (removal). Tie-breaks of zero exclude all of that logit.
     Before(RankKey),
-    /// Scores strictly above.
+    /// Keeps scores strictly above this one.
     Above(f64),
-    /// Scores strictly below.
+    /// Keeps scores strictly below this one.
     Below(f64),
-    /// This score and those above.
+    /// Keeps this score and higher ones.
     AtLeast(f64),
-    /// This score and those below.
+    /// Keeps this score and lower ones.
     AtMost(f64),
 }
 
-/// What becomes of one document.
+/// The decision on a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision<'a> {
-    /// In at least one of the final selections.
+    /// At least one of the final selections has the document.
     Kept {
-        /// For each retention, in the order of the thresholds, the smallest of its rates with a final
-        /// selection that keeps the document.
+        /// For each retention, in the order of the thresholds, the smallest of its rates with a
+        /// final selection that keeps the document.
         retentions: Vec<Rate>,
     },
-    /// In none; displays as its reason.
+    /// No final selection has the document; displays as the reason.
     Removed {
         /// Head of the first threshold after which no selection has the document.
         head: &'a str,
-        /// Why.
+        /// The reason for the removal.
         why: Why,
     },
 }
 
-/// Why a threshold removed a document.
+/// The reason why a threshold removed a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// By its score.
+    /// The score does not pass the threshold.
     Threshold,
-    /// It has no score.
+    /// The document has no score.
     Unscored,
-    /// Its score is NaN.
+    /// The score is NaN.
     Nan,
 }
 
 impl fmt::Display for Decision<'_> {
-    /// `kept`, or the reason: `<head>`, `<head>_unscored` or `<head>_nan`.
+    /// Writes `kept`, or the reason: `<head>`, `<head>_unscored` or `<head>_nan`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kept { .. } => f.write_str("kept"),
@@ -182,18 +183,18 @@ impl fmt::Display for Decision<'_> {
 }
 
 impl Selection {
-    /// The final selections: outcomes of the last threshold; empty without thresholds.
+    /// Returns the final selections: the last threshold's outcomes, or none without thresholds.
     pub fn outcomes(&self) -> &[Outcome] {
         self.thresholds.last().map_or(&[], |report| &report.outcomes)
     }
 
-    /// Whether [`decide`](Self::decide) looks at ids at all.
+    /// Returns true if [`decide`](Self::decide) uses ids.
     pub fn needs_ids(&self) -> bool {
         !split_logits(&self.thresholds).is_empty()
     }
 
-    /// Whether every threshold treats a document alike with the scores of `one` and with those of
-    /// `other`, and so with any between them.
+    /// Returns true if every threshold treats a document equally with the scores of `one` and of
+    /// `other`, and so with any scores between them.
     pub fn treats_alike(&self, one: &ScoredDocument<'_>, other: &ScoredDocument<'_>) -> bool {
         let upto = |n| {
             let before = &self.thresholds[..n];
@@ -202,8 +203,8 @@ impl Selection {
         (1..=self.thresholds.len()).all(upto)
     }
 
-    /// The final selections that keep a document, a bit each; at every bound that it comes to, of the outcome `i` of the
-    /// threshold `at`, `at_bound(at, i, passes)` is told whether it passes.
+    /// Returns a bit per final selection that keeps the document. Calls `at_bound(at, i, passes)`
+    /// for each bound that the document reaches, of outcome `i` of threshold `at`.
     pub fn kept(
         &self,
         document: &ScoredDocument<'_>,
@@ -212,11 +213,11 @@ impl Selection {
         survivors_watched(&self.thresholds, document, at_bound).map_or(0, |alive| alive.0)
     }
 
-    /// Decides a document of the corpus the selection was made of; pure.
+    /// Decides a document of the corpus from which the selection was made. This is a pure function.
     pub fn decide(&self, document: &ScoredDocument<'_>) -> Decision<'_> {
         match survivors(&self.thresholds, document) {
             Ok(alive) => {
-                // Rates ascend, so the first selection is that of the smallest.
+                // Rates ascend, so the first selection has the smallest rate.
                 let outcome = self.outcomes().get(alive.first());
                 Decision::Kept { retentions: outcome.map_or(Vec::new(), |o| o.retentions.clone()) }
             }
@@ -227,12 +228,11 @@ impl Selection {
     }
 }
 
-/// A set of selections, by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Selections(u64);
 
 impl Selections {
-    /// The one that all documents are in before the first threshold.
+    /// The one selection before the first threshold, which has all documents.
     pub(super) const ALL: Self = Self(1);
 
     pub(super) fn has(self, selection: usize) -> bool {
@@ -244,8 +244,8 @@ impl Selections {
     }
 }
 
-/// The selections that keep the document after all of `thresholds`; where there are none, the index of
-/// the threshold that removed it from the last, and why.
+/// Returns the selections that keep the document after all `thresholds`. If there are none, returns
+/// the index of the threshold that removed it from the last one, and the reason.
 pub(super) fn survivors(
     thresholds: &[ThresholdReport],
     document: &impl RankedDocument,
@@ -253,7 +253,7 @@ pub(super) fn survivors(
     survivors_watched(thresholds, document, |_, _, _| {})
 }
 
-/// The same; `at_bound` is that of [`Selection::kept`].
+/// Computes [`survivors`]; [`Selection::kept`] explains `at_bound`.
 fn survivors_watched(
     thresholds: &[ThresholdReport],
     document: &impl RankedDocument,
@@ -284,14 +284,14 @@ fn survivors_watched(
     Ok(alive)
 }
 
-/// Which of the selections before, of which there are `num_before`, the selection `i` continues: the
-/// only one, or that of the same rate.
+/// Returns the earlier selection that selection `i` continues: the only one, or that at the same
+/// rate.
 pub(super) fn parent(i: usize, num_before: usize) -> usize {
     if num_before == 1 { 0 } else { i }
 }
 
-/// The heads and logits of which documents end up on both sides of a threshold: there, and only there,
-/// ids matter to a decision.
+/// Returns the heads and logits whose documents end up on both sides of a threshold. Only for these
+/// do decisions depend on ids.
 pub(super) fn split_logits(thresholds: &[ThresholdReport]) -> Vec<(usize, f32)> {
     let of_report = |report: &ThresholdReport| {
         let Threshold { head, keep, .. } = report.threshold;
@@ -303,7 +303,6 @@ pub(super) fn split_logits(thresholds: &[ThresholdReport]) -> Vec<(usize, f32)> 
 }
 
 impl Bound {
-    /// Scores strictly on the good side of `score`.
     pub(super) fn strictly(keep: Keep, score: f64) -> Self {
         match keep {
             Keep::Above => Self::Above(score),
@@ -311,7 +310,7 @@ impl Bound {
         }
     }
 
-    /// Scores on the good side of `threshold`.
+    /// Returns the bound of a fixed threshold.
     pub(super) fn fixed(keep: Keep, threshold: FixedThreshold) -> Self {
         let score = f64::from(threshold.score() as f32);
         match threshold {
@@ -321,7 +320,7 @@ impl Bound {
         }
     }
 
-    /// Whether documents of one logit end up on both sides.
+    /// Returns true if documents of one logit end up on both sides.
     fn splits_ties(&self) -> bool {
         match self {
             Self::UpTo(last) => (last.id_hash, last.ordinal) != (u64::MAX, u64::MAX),
@@ -330,14 +329,14 @@ impl Bound {
         }
     }
 
-    /// Whether a candidate is kept; `rank` holds its logit only.
+    /// Returns true if a candidate is kept; `rank` holds only its logit.
     pub(super) fn keeps(&self, rank: RankKey, score: f32, document: &impl RankedDocument) -> bool {
         let is_tie = self.key().is_some_and(|key| key.logit == rank.logit) && self.splits_ties();
         let key = if is_tie { rank.with_id(document.id(), document.ordinal()) } else { rank };
         self.keeps_key(key, score)
     }
 
-    /// Whether a candidate at this place in the threshold's order is kept.
+    /// Returns true if a candidate at this place in the threshold's order is kept.
     pub fn keeps_key(&self, key: RankKey, score: f32) -> bool {
         match self {
             Self::All => true,
@@ -351,7 +350,6 @@ impl Bound {
         }
     }
 
-    /// The score that kept documents have to pass, of a threshold on scores.
     fn score(&self) -> Option<f64> {
         match self {
             Self::Above(score)
@@ -362,7 +360,6 @@ impl Bound {
         }
     }
 
-    /// The place at the boundary, if there is one.
     fn key(&self) -> Option<RankKey> {
         match self {
             Self::UpTo(key) | Self::Before(key) => Some(*key),
@@ -372,8 +369,8 @@ impl Bound {
 }
 
 impl Outcome {
-    /// What `threshold` keeps at its rate for the selection `i`, after `retentions`: of `candidates`
-    /// among all `scored` documents. `score` is that of the document at the boundary.
+    /// Describes what `threshold` keeps at its rate for the selection `i`, after `retentions`.
+    /// `score` is the score at the boundary, and `all` includes dropped documents.
     pub fn new(
         (threshold, i, mut retentions): (&Threshold, usize, Vec<Rate>),
         (bound, score): (Bound, Option<f32>),

@@ -1,5 +1,5 @@
-//! One parallel pass over the corpus, as a threshold sees it: the documents with a score of its head,
-//! and which of them the thresholds before keep.
+//! Scans the corpus in parallel as a threshold sees it: the documents with a score by its head, and
+//! the selections of earlier thresholds that keep them.
 
 use rayon::prelude::*;
 
@@ -9,27 +9,26 @@ use super::plan::{Threshold, ThresholdKind};
 use super::report::{Bound, Outcome, Selections, ThresholdReport, parent, split_logits, survivors};
 use polysift_base::error::{Error, Result};
 
-/// Groups of shards that a pass is split into per thread, so that uneven shards even out.
+/// Number of shard groups per thread, which evens out shards of different sizes.
 const GROUPS_PER_THREAD: usize = 4;
 
-/// The corpus as one threshold sees it.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) corpus: &'a dyn Corpus,
-    /// The thresholds before.
+    /// The earlier thresholds.
     pub(super) done: &'a [ThresholdReport],
     pub(super) threshold: &'a Threshold,
 }
 
-/// The rows of a batch that have a score of the threshold's head which is not NaN, as columns.
+/// Columns of the rows of a batch whose score by the threshold's head exists and is not NaN.
 pub(super) struct Candidates<'a> {
     pub(super) logits: &'a [f32],
     pub(super) scores: &'a [f32],
-    /// `None`: each weighs 1.
+    /// `None` if each weighs 1.
     pub(super) weights: Option<&'a [u64]>,
-    /// The file that they are of, see [`Corpus::file`].
+    /// The candidates' file, see [`Corpus::file`].
     pub(super) file: usize,
-    /// Where in the batch each of them is; `None`: they are all rows of the batch.
+    /// Index of each candidate in the batch; `None` if all rows are candidates.
     rows: Option<&'a [usize]>,
     batch: &'a ScoreBatch<'a>,
     done: &'a [ThresholdReport],
@@ -43,17 +42,16 @@ impl<'a> Candidates<'a> {
         self.weights.map_or(1, |weights| weights[i])
     }
 
-    /// All about the `i`-th of them.
     pub(super) fn row(&self, i: usize) -> BatchRow<'a> {
         BatchRow { batch: self.batch, at: self.rows.map_or(i, |rows| rows[i]) }
     }
 
-    /// The selections that keep the `i`-th so far.
+    /// Returns the selections that keep candidate `i` so far.
     pub(super) fn alive(&self, i: usize) -> Option<Selections> {
         survivors(self.done, &self.row(i)).ok()
     }
 
-    /// Calls `each` with the logit and the weight of those that are in `selection` so far.
+    /// Calls `each` with the logit and the weight of each candidate in `selection` so far.
     pub(super) fn for_each_in(&self, selection: usize, mut each: impl FnMut(f32, u64)) {
         match self.weights {
             None if self.done.is_empty() => self.logits.iter().for_each(|&logit| each(logit, 1)),
@@ -64,7 +62,7 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Memory of [`Gathered::candidates`].
+/// Memory for [`Gathered::candidates`].
 #[derive(Default)]
 struct Gathered {
     logits: Vec<f32>,
@@ -74,7 +72,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// The candidates of `batch`; they are copied together only where some rows are none.
+    /// Returns the candidates of `batch`, copied only if some rows are not candidates.
     fn candidates<'a>(
         &'a mut self,
         view: &View<'a>,
@@ -100,7 +98,7 @@ impl Gathered {
         let (logits, scores) = (column.logits, column.scores);
         let removes = matches!(view.threshold.kind, ThresholdKind::Remove(_));
         let weights = batch.removal_weights.filter(|_| removes).or(batch.weights);
-        // Without an early end these are what compilers vectorise.
+        // Folds without an early end are vectorised by the compiler.
         let all_present =
             column.present.is_none_or(|present| present.iter().fold(true, |all, &is| all & is));
         let any_nan = |values: &[f32]| values.iter().fold(false, |any, v| any | v.is_nan());
@@ -133,9 +131,9 @@ impl Gathered {
 }
 
 impl View<'_> {
-    /// Visits the candidates of all rows, or with `ties` those with one of these logits (others may be
-    /// among them), of which alone ids are known then. They come in the order of shards and rows, some shards to one `A`;
-    /// merged is what was counted of shards that follow one another.
+    /// Visits the candidates of all rows. `ties` restricts them to candidates with one of these
+    /// logits (others may be among them); only these have ids then. Candidates come in the order of
+    /// shards and rows, and each `A` counts consecutive shards, which are merged in order.
     pub(super) fn pass<A: Merge + Send>(
         &self,
         ties: Option<&[f32]>,
@@ -176,7 +174,7 @@ impl View<'_> {
         merged.unwrap_or_else(|| Ok(new()))
     }
 
-    /// The first look: what the scores are like, and what `visit` counts of the candidates.
+    /// Runs the first scan: surveys the scores, and counts candidates with `visit`.
     pub(super) fn survey<A: Merge + Send>(
         &self,
         new: impl Fn() -> A + Send + Sync,
@@ -197,7 +195,7 @@ impl View<'_> {
         })
     }
 
-    /// The second look: the histogram, and what `visit` counts of the candidates.
+    /// Runs the second scan: builds the histogram, and counts candidates with `visit`.
     pub(super) fn histogram<A: Merge + Send>(
         &self,
         survey: &Survey,
@@ -214,20 +212,19 @@ impl View<'_> {
         Ok((range.map(|_| histogram), counted))
     }
 
-    /// Number of selections before this threshold.
     pub(super) fn num_before(&self) -> usize {
         self.done.last().map_or(1, |report| report.outcomes.len())
     }
 
-    /// By selection from here on, the one before that it continues.
+    /// Returns, for each selection after this threshold, the earlier selection that it continues.
     pub(super) fn parents(&self) -> Vec<usize> {
         let num_before = self.num_before();
         let num_after = num_before.max(self.threshold.rates().len());
         (0..num_after).map(|i| parent(i, num_before)).collect()
     }
 
-    /// Puts the report together, of the candidates by selection before, and by selection from here on
-    /// the bound with the score there and what is kept.
+    /// Builds the report from `candidates`, one amount per earlier selection, and from the bound,
+    /// the score there and the kept amount of each selection after this threshold.
     pub(super) fn report(
         &self,
         survey: &Survey,

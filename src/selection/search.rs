@@ -1,9 +1,9 @@
-//! Thresholds at exact rates and budgets: the radix search.
+//! Computes thresholds at exact rates and budgets with a radix search.
 //!
-//! A document has a key of ten digits, which orders all documents: two digits of the logit, four of
-//! the hash of the id, four of the ordinal. The key of the last document taken is found digit by digit,
-//! from the top: what the documents under the digits found so far weigh is counted by their next digit,
-//! and the digit in which the running weight reaches the target is the next one found.
+//! A key of ten digits orders all documents: two digits of the logit, four of the id's hash, four
+//! of the ordinal. The search finds the key of the last document taken digit by digit, from the
+//! top. A scan sums weights by the next digit, over the documents that share the digits found so
+//! far; the next digit found is the one in which the running weight reaches the target.
 
 use super::batch::{Corpus, RankedDocument, ScanRequest, ScoreBatch};
 use super::counts::{Amount, Histogram, KeyCounts, Merge, Survey};
@@ -14,14 +14,14 @@ use super::scan::{Candidates, View};
 use polysift_base::error::{Error, Result};
 use polysift_config::Keep;
 
-/// A guess is made from one shard of so many.
+/// A guess samples one of this many shards.
 const GUESS_EVERY: usize = 64;
-/// A guess is right where the corpus differs from the sample by up to this part of its weight.
+/// A guess holds if corpus and sample differ by at most 1/400 of the sample's weight.
 const GUESS_MARGIN: u64 = 400;
-/// Most slots of a guess: each takes 768 KiB per thread.
+/// Maximum slots of a guess: each takes 768 KiB per thread.
 const MAX_GUESSED: usize = 16;
 
-/// Finds the retention or the removal, at each of its rates in each of the selections so far, or the budget.
+/// Computes a budget, or a retention or removal at each rate in each of the selections so far.
 pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     let order = Order::of(view.threshold);
     let guess = guess(view, order)?;
@@ -29,7 +29,7 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
         First::scan(view, order, &guess)?;
     descend(&mut searches, 0, &Slots::all(view), &counts)?;
 
-    // Their second digit, which completes the logit: from a second scan unless it was guessed.
+    // The second digit completes the logit. It needs a second scan unless it was guessed.
     let open = Slots::open(&searches);
     let range = survey.range();
     let bins = bins.zip(range).and_then(|(bins, (min, max))| bins.spanning(min, max));
@@ -48,8 +48,8 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     };
     descend(&mut searches, 1, counted, &counts)?;
 
-    // One more for each digit of hash and ordinal, over the documents of the boundary's logit, where the
-    // boundary falls among equal ones.
+    // If the boundary falls among equal logits, each digit of hash and ordinal takes one more scan
+    // over the documents with that logit.
     for level in ID_LEVEL..LEVELS {
         let open = Slots::open(&searches);
         if open.slots.is_empty() {
@@ -68,18 +68,18 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     Ok(view.report(&survey, scores, &candidates, found))
 }
 
-/// What the first scan makes known.
+/// Results of the first scan.
 struct First {
     survey: Survey,
-    /// By selection so far.
+    /// One amount per selection so far.
     candidates: Vec<Amount>,
-    /// Not begun.
+    /// The searches, not yet begun.
     searches: Vec<Search>,
-    /// By the first digit of the logits, by selection so far.
+    /// Counts by the first digit of the logits, one per selection so far.
     counts: Vec<KeyCounts>,
-    /// Scores as if all were in [0, 1]; `None` without a guess.
+    /// Histogram of the scores, assumed to be in [0, 1]; `None` without a guess.
     bins: Option<Histogram>,
-    /// By the second digit, by guessed slot.
+    /// Counts by the second digit, one per guessed slot.
     guessed: Vec<KeyCounts>,
 }
 
@@ -115,9 +115,10 @@ impl First {
     }
 }
 
-/// The slots that the searches will open after the first digit, judged by a sample of the shards. None where
-/// a second scan is needed anyway, for bins of scores that are no probabilities; for budgets, of which a
-/// sample has no known share; and where too many slots may be opened.
+/// Predicts from a sample of shards which slots the searches open after the first digit. It
+/// predicts none if a second scan is needed anyway (for a histogram of scores that are not
+/// probabilities), for a budget (a sample's share of it is unknown), or if there may be too many
+/// slots.
 fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     let nothing = Slots::of(std::iter::empty());
     let sample = SomeShards(view.corpus);
@@ -146,7 +147,7 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     Ok(Slots::of(slots.into_iter()))
 }
 
-/// One shard in [`GUESS_EVERY`] of a corpus.
+/// One of every [`GUESS_EVERY`] shards of a corpus.
 struct SomeShards<'a>(&'a dyn Corpus);
 
 impl Corpus for SomeShards<'_> {
@@ -164,11 +165,10 @@ impl Corpus for SomeShards<'_> {
     }
 }
 
-/// The order in which a threshold takes documents.
 #[derive(Clone, Copy)]
 struct Order {
     keep: Keep,
-    /// Removals take the worst, retentions and budgets the best.
+    /// Removals take the worst documents first, retentions and budgets the best.
     takes_worst: bool,
 }
 
@@ -178,7 +178,7 @@ impl Order {
         Self { keep: threshold.keep, takes_worst }
     }
 
-    /// Key by which documents are taken, smallest first; tie-breaks are not set.
+    /// Returns the key by which documents are taken, smallest first; tie-breaks are not set.
     fn key(self, logit: f32) -> RankKey {
         self.oriented(RankKey::of_logit(logit, self.keep))
     }
@@ -187,7 +187,7 @@ impl Order {
         if self.takes_worst { key.reversed() } else { key }
     }
 
-    /// Adds candidates to the counts of the slots they fall under, by digit `level`.
+    /// Counts candidates by digit `level` in the slots that contain them.
     fn count(
         self,
         level: usize,
@@ -202,7 +202,7 @@ impl Order {
         }
     }
 
-    /// The `i`-th of them; a function of its own, so that looking for them is a short loop.
+    /// Counts candidate `i`; being a separate function keeps the loop over candidates short.
     #[inline(never)]
     fn count_one(
         self,
@@ -229,7 +229,7 @@ impl Order {
     }
 }
 
-/// A prefix under which documents of one selection are counted.
+/// A prefix of keys under which the documents of one selection are counted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Slot {
     selection: usize,
@@ -237,7 +237,6 @@ struct Slot {
 }
 
 impl Slot {
-    /// All documents of `selection`.
     fn all(selection: usize) -> Self {
         Self { selection, prefix: RankKey::FIRST }
     }
@@ -246,20 +245,20 @@ impl Slot {
 /// The search for the last document taken at one rate in one selection.
 #[derive(Debug)]
 struct Search {
-    /// With the digits found.
+    /// The selection, and the digits found.
     slot: Slot,
-    /// Documents taken so far; while the search goes on, those before the prefix.
+    /// Documents taken so far; during the search, those before the prefix.
     taken: Amount,
     /// Weight still to be taken under the prefix.
     needed: u64,
     /// Score of the documents under the prefix, once their logit is known.
     score: Option<f32>,
-    /// What is taken, once it is known.
+    /// The bound, once it is found.
     end: Option<Bound>,
 }
 
 impl Search {
-    /// For the documents that weigh `needed`, of the `candidates` in `selection`.
+    /// Starts a search for `needed` weight among the `candidates` of `selection`.
     fn new(selection: usize, needed: u64, candidates: Amount) -> Self {
         let (end, taken) = match needed {
             0 => (Some(Bound::Nothing), Amount::default()),
@@ -269,7 +268,7 @@ impl Search {
         Self { slot: Slot::all(selection), taken, needed, score: None, end }
     }
 
-    /// Finds the next digit; `None` where the documents counted do not reach the target.
+    /// Finds the next digit; returns `None` if the counted documents do not reach the target.
     fn descend(&mut self, level: usize, counts: &KeyCounts) -> Option<()> {
         let (digit, before) = counts.reach(self.needed)?;
         self.slot.prefix = self.slot.prefix.with_digit(level, digit);
@@ -285,7 +284,7 @@ impl Search {
         Some(())
     }
 
-    /// Bound, score there and what is kept of the `candidates`, by selection.
+    /// Returns the bound, the score there and the amount kept; `candidates` is by selection.
     fn found(self, order: Order, candidates: &[Amount]) -> (Bound, Option<f32>, Amount) {
         let candidates = candidates[self.slot.selection];
         let kept = if order.takes_worst { candidates.without(self.taken) } else { self.taken };
@@ -299,21 +298,18 @@ impl Search {
     }
 }
 
-/// Distinct slots.
 struct Slots {
     slots: Vec<Slot>,
-    /// A bit per first digit: whether a slot has it.
+    /// One bit per first digit: whether a slot has it.
     first_digits: Vec<u64>,
 }
 
 impl Slots {
-    /// Those of the searches that go on.
     fn open(searches: &[Search]) -> Self {
         let open = searches.iter().filter(|search| search.end.is_none());
         Self::of(open.map(|search| search.slot))
     }
 
-    /// All documents of each selection so far.
     fn all(view: &View<'_>) -> Self {
         Self::of((0..view.num_before()).map(Slot::all))
     }
@@ -330,19 +326,18 @@ impl Slots {
         distinct
     }
 
-    /// Counts of nothing yet, one per slot.
     fn counts(&self, level: usize) -> Vec<KeyCounts> {
         self.slots.iter().map(|_| KeyCounts::new(level + 1 == ID_LEVEL)).collect()
     }
 
-    /// Whether there is a slot with the first digit of `key`.
+    /// Returns true if a slot has the first digit of `key`.
     fn may_hold(&self, key: RankKey) -> bool {
         let digit = key.digit(0);
         self.first_digits[digit / 64] >> (digit % 64) & 1 == 1
     }
 }
 
-/// Takes every open search one digit further; `counts[i]` belongs to slot `i`.
+/// Advances every unfinished search by one digit; `counts[i]` belongs to slot `i`.
 fn descend(
     searches: &mut [Search],
     level: usize,

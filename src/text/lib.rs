@@ -1,5 +1,5 @@
-//! Rules on the text and the URL of a document, which need no model: consent of its site ([`robots`]), personal data
-//! ([`pii`]), text of benchmarks ([`decontamination`]), licences, words and repetition ([`rules`]).
+//! Rules for a document's text and URL that need no model: opt-outs ([`robots`]), personal data
+//! ([`pii`]), decontamination ([`decontamination`]), licences, words and repetition ([`rules`]).
 
 pub mod decontamination;
 pub mod pii;

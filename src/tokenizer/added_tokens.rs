@@ -1,25 +1,24 @@
-//! Added tokens: texts that are found before the model sees anything.
+//! Added tokens: texts that are matched before the model sees anything.
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
-/// An added token.
+/// Id of an added token, and the white space it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AddedToken {
     pub id: u32,
-    /// Takes the white space before it.
+    /// Whether the token takes the white space before it.
     pub(super) lstrip: bool,
-    /// Takes the white space after it.
+    /// Whether the token takes the white space after it.
     pub(super) rstrip: bool,
 }
 
-/// A token in a text, without the white space that it takes.
+/// A match of a token in a text, without the white space that the token takes.
 pub(super) struct AddedTokenMatch {
     pub(super) token: AddedToken,
     pub start: usize,
     pub end: usize,
 }
 
-/// A set of added tokens.
 pub(super) struct AddedTokens {
     search: AhoCorasick,
     tokens: Vec<AddedToken>,
@@ -27,7 +26,7 @@ pub(super) struct AddedTokens {
 }
 
 impl AddedTokens {
-    /// `None` if the search cannot be built.
+    /// Builds the search. Returns `None` if that fails.
     pub(crate) fn new(tokens: &[(String, AddedToken)]) -> Option<Self> {
         let search = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
@@ -37,12 +36,12 @@ impl AddedTokens {
         Some(Self { search, tokens: tokens.iter().map(|(_, token)| *token).collect(), longest })
     }
 
-    /// Bytes of the longest one.
+    /// Returns the bytes of the longest token.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The first token that starts in `from..to`; of several there the longest.
+    /// Returns the first token that starts in `from..to`; of several at one place, the longest.
     pub(crate) fn find(&self, text: &str, from: usize, to: usize) -> Option<AddedTokenMatch> {
         let end = text.len().min(to.saturating_add(self.longest));
         let found = self.search.find(Input::new(text).range(from..end))?;

@@ -1,14 +1,15 @@
-//! Byte-pair encoding of text that nothing splits into words, as Gemma has it.
+//! Byte-pair encoding of text that is not split into words, as in Gemma.
 //!
-//! A merge joins two symbols side by side, so it needs the last character of its left part and the
-//! first of its right part side by side in the text. Two characters of which no merge has these are
-//! a **seam**: no merge ever crosses it. Merges are made by rank, then from left to right; those of
-//! one side of a seam never see the other side, so the ids of a text are the ids of its stretches
-//! between seams, one stretch after the other. Most are words or parts of them and are seen again.
+//! A merge joins two adjacent symbols, so the last character of its left part and the first
+//! character of its right part are adjacent in the text. A place between two characters that no
+//! merge joins like this is a **seam**: no merge ever crosses it. Merges are applied by rank, then
+//! from left to right, and those on one side of a seam never see the other side. So the ids of a
+//! text are the ids of its stretches between seams, one after the other. Most stretches are words
+//! or parts of words, and occur again.
 //!
-//! This holds where a symbol is the text that it stands for. Bytes of characters that are not in the
-//! vocabulary are symbols of another text, so a model that merges them is refused; so is one without
-//! them, where neighbours may become one unknown token.
+//! This holds where every symbol stands for its own text. The byte symbols of characters missing in
+//! the vocabulary stand for other text, so a model that merges them is refused. A model without
+//! byte symbols is refused too, because adjacent characters may become one unknown token.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -19,38 +20,39 @@ use tokenizers::models::bpe::BPE;
 
 use super::charmap::META;
 
-/// No symbol, and the rank of no merge.
+/// Id of no symbol, and rank of no merge.
 const NONE: u32 = u32::MAX;
-/// log2 of the bits that say which characters may be joined: 128 KiB.
+/// log2 of the number of bits that say which characters may be joined: 128 KiB.
 const PAIR_BITS: u32 = 20;
-/// Characters in the table of symbols.
+/// Number of characters in the table of symbols.
 const TABLE_LEN: u32 = 0x1_0000;
-/// Numbers that may be no ids, beside one for each id.
+/// Unused ids that are allowed besides one per token.
 const MOST_GAPS: usize = 1 << 16;
-/// Symbols of a stretch up to which the next merge is looked for in all of it.
+/// Maximum symbols in a stretch whose next merge is found by scanning all of them.
 const SHORT: usize = if cfg!(test) { 6 } else { 32 };
 
-/// The model.
 pub(super) struct Bpe {
     /// Symbols of the characters of the Basic Multilingual Plane.
     table: Vec<u32>,
     beyond: HashMap<char, u32>,
     bytes: [u32; 256],
-    /// Hashed pairs of characters that some merge has side by side. Pairs that share a bit with one
-    /// are taken for such, which makes a stretch longer and changes no id.
+    /// Set of hashed pairs of characters that some merge joins. A pair that shares a bit with one
+    /// counts as a member, which makes a stretch longer and changes no id.
     pairs: Vec<u64>,
     merges: HashMap<(u32, u32), Merge, FixedState>,
 }
 
-/// What the crate writes of its model, by rank.
+/// The merges by rank, as the crate serializes them.
 #[derive(Deserialize)]
 struct RankedMerges {
     merges: Vec<(String, String)>,
 }
 
 impl Bpe {
+    /// Converts `model`.
+    ///
     /// # Errors
-    /// What of `model` this one has not.
+    /// The reason why the engine does not support `model`.
     pub(crate) fn of(model: &BPE) -> Result<Self, &'static str> {
         let is_set = |part: &Option<String>| part.as_deref().is_some_and(|text| !text.is_empty());
         if model.dropout.is_some_and(|share| share > 0.0) || model.ignore_merges {
@@ -65,7 +67,7 @@ impl Bpe {
         if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.last() == Some(&NONE) {
             return Err("it is BPE with two tokens of one id");
         }
-        // The crate writes a model as long as its largest id.
+        // The crate serializes as many entries as its largest id.
         if ids.last().is_some_and(|&last| last as usize >= MOST_GAPS + 2 * ids.len()) {
             return Err("it is BPE with ids far apart");
         }
@@ -119,20 +121,19 @@ impl Bpe {
         Ok(bpe)
     }
 
-    /// Whether a merge might join symbols that end and begin so.
+    /// Returns true if a merge may join symbols that end with `last` and begin with `first`.
     #[inline]
     pub(super) fn may_join(&self, last: char, first: char) -> bool {
         let bit = pair_bit(last, first);
         self.pairs[bit / 64] >> (bit % 64) & 1 == 1
     }
 
-    /// [`NO_MERGE`] if there is none.
     #[inline]
     fn merge(&self, left: u32, right: u32) -> Merge {
         self.merges.get(&(left, right)).copied().unwrap_or(NO_MERGE)
     }
 
-    /// Hands the symbols of a character over: one, or those of its bytes.
+    /// Passes the symbols of a character to `take`: one, or those of its bytes.
     #[inline]
     pub(super) fn symbols(&self, c: char, mut take: impl FnMut(u32)) {
         let id = match self.table.get(c as usize) {
@@ -147,20 +148,19 @@ impl Bpe {
     }
 }
 
-/// A character as the model gets it.
+/// Returns the character as the model gets it.
 #[inline]
 pub(super) fn spaced(c: char) -> char {
     if c == ' ' { META } else { c }
 }
 
-/// The bit of two characters side by side.
 #[inline]
 fn pair_bit(last: char, first: char) -> usize {
     let pair = u64::from(u32::from(last)) << 32 | u64::from(u32::from(first));
     (pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - PAIR_BITS)) as usize
 }
 
-/// What two symbols become, and when: the lowest rank first.
+/// The result and the rank of a merge; the lowest rank is applied first.
 #[derive(Debug, Clone, Copy)]
 struct Merge {
     rank: u32,
@@ -169,11 +169,10 @@ struct Merge {
 
 const NO_MERGE: Merge = Merge { rank: NONE, whole: NONE };
 
-/// A symbol of a stretch.
 #[derive(Debug, Clone, Copy)]
 struct Symbol {
     id: u32,
-    /// With the next one.
+    /// Merge with the next symbol.
     merge: Merge,
     /// Neighbours; [`NONE`] at the ends.
     previous: u32,
@@ -186,12 +185,12 @@ const GONE: Symbol = Symbol { id: NONE, merge: NO_MERGE, previous: NONE, next: N
 #[derive(Default)]
 pub(super) struct Symbols {
     list: Vec<Symbol>,
-    /// Rank and place of the left symbol.
+    /// Ranks of merges and the places of their left symbols.
     queue: BinaryHeap<Reverse<(u32, u32)>>,
 }
 
 impl Symbols {
-    /// Gives back what a stretch of unusual length took.
+    /// Frees the memory that an unusually long stretch used.
     pub(super) fn shrink_to(&mut self, kept: usize) {
         self.list.clear();
         self.queue.clear();
@@ -199,7 +198,6 @@ impl Symbols {
         self.queue.shrink_to(kept);
     }
 
-    /// Appends the ids of a stretch.
     pub(super) fn encode(&mut self, stretch: &str, model: &Bpe, ids: &mut Vec<u32>) {
         self.list.clear();
         let mut take = |id| {
@@ -215,8 +213,8 @@ impl Symbols {
         ids.extend(self.list.iter().map(|symbol| symbol.id).filter(|&id| id != NONE));
     }
 
-    /// Merges until nothing can be; what became part of the symbol before it is [`GONE`]. The next
-    /// merge comes from a queue, or from a look at all symbols if they are few.
+    /// Applies merges until none is left. Symbols that became part of the one before them are
+    /// [`GONE`]. The next merge comes from a queue, or from a scan of all symbols if they are few.
     fn merge(&mut self, model: &Bpe) {
         let Self { list, queue } = self;
         let is_short = list.len() <= SHORT;
@@ -233,7 +231,7 @@ impl Symbols {
             };
             let Some((rank, place)) = first.filter(|merge| merge.0 != NONE) else { return };
             let left = list[place as usize];
-            // A pair has one rank: another one is of a pair that was here before.
+            // A pair has one rank, so another rank belongs to a pair that was here before.
             if left.merge.rank != rank {
                 continue;
             }

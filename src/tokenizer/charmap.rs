@@ -1,11 +1,11 @@
-//! What each character becomes: the `Precompiled` normalizer of `tokenizer.json`, and grapheme
-//! clusters found without asking for most of them.
+//! The `Precompiled` normalizer of `tokenizer.json`, which maps characters to replacements, and a
+//! fast way to find grapheme clusters.
 //!
-//! The normalizer goes over grapheme clusters. One below six bytes is looked up whole, where the
-//! shortest key that it starts with wins and replaces all of it; otherwise each of its characters is
-//! looked up alone. Most clusters are one character that stays, so a table over the Basic
-//! Multilingual Plane says in one load what a character becomes and whether it could share a
-//! cluster with a neighbour; only then is the text segmented.
+//! The normalizer maps grapheme clusters. A cluster below six bytes is looked up whole: the
+//! shortest key that is a prefix of it wins and replaces all of it. Otherwise each of its
+//! characters is looked up alone. Most clusters are one unchanged character. So a table over the
+//! Basic Multilingual Plane gives, in one load, the replacement of a character and whether it could
+//! share a cluster with a neighbour. Only then is the text segmented.
 
 use std::sync::LazyLock;
 
@@ -13,61 +13,61 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The sign for a space in the pieces of the model.
+/// The character that stands for a space in the pieces of the model.
 pub(super) const META: char = '▁';
 
-/// Characters in the table.
+/// Number of characters in the table.
 const TABLE_LEN: u32 = 0x1_0000;
-/// Clusters of this many bytes and more are taken apart.
+/// Clusters of at least this many bytes are split into characters.
 const LONG_CLUSTER: usize = 6;
 
-/// Flags of a [`Glyph`]: it may go on a cluster, something may go on its cluster.
+/// Flags of a [`Glyph`]: it may continue a cluster, or its own cluster may be continued.
 const JOINS: u32 = 1 << 31;
 const OPENS: u32 = 1 << 30;
-/// Kinds of a [`Glyph`]; a number from `FIRST_TEXT` on is the place of a replacement.
+/// Kinds of a [`Glyph`]. A number from `FIRST_TEXT` on is the index of a replacement.
 const KEEP: u32 = 0;
 const SPACE: u32 = 1;
 const META_SIGN: u32 = 2;
 const BLANK: u32 = 3;
 const FIRST_TEXT: u32 = 4;
 
-/// A character's entry in the table.
+/// Entry of a character in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Glyph(u32);
 
 impl Glyph {
-    /// Stays as it is, is no white space, and is a cluster unless the next character joins.
+    /// Returns true if the character is unchanged, not blank, and a cluster unless the next joins.
     pub(super) fn is_plain(self) -> bool {
         self.0 == KEEP
     }
 
-    /// May belong to the cluster of the character before.
+    /// Returns true if the character may belong to the cluster of the one before.
     pub(super) fn joins(self) -> bool {
         self.0 & JOINS != 0
     }
 
-    /// Whether it forms clusters with its neighbours may depend on more than the next one's
+    /// Returns true if the clusters of the character may depend on more than the next character's
     /// [`Glyph::joins`].
     pub(super) fn is_open(self) -> bool {
         self.0 & (JOINS | OPENS) != 0
     }
 }
 
-/// What a character or a cluster becomes.
+/// Replacement of a character or a cluster.
 pub(super) enum Normal<'a> {
-    /// What it was; neither white space nor [`META`].
+    /// Unchanged, and neither white space nor [`META`].
     Same,
     /// One `' '`.
     Space,
     /// [`META`].
     Meta,
-    /// White space other than `' '`, as it was.
+    /// White space other than `' '`, unchanged.
     Blank,
-    /// This, with anything in it.
+    /// This text, which may hold anything.
     Text(&'a str),
 }
 
-/// The map; see the module.
+/// The character map; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct CharMap {
     /// sentencepiece's double array; empty without a normalizer.
@@ -75,22 +75,21 @@ pub(super) struct CharMap {
     /// Replacements, each ended by NUL.
     texts: String,
     table: Vec<u32>,
-    /// Start and end in `texts` of the replacements that the table names.
+    /// Start and end in `texts` of each replacement in the table.
     ranges: Vec<(u32, u32)>,
-    /// Entry of the characters beyond the table.
+    /// Entry of all characters outside the table.
     beyond: Glyph,
 }
 
 impl CharMap {
-    /// Every character stays.
+    /// Creates a map that changes no character.
     pub(super) fn identity() -> Self {
         let table = (0..TABLE_LEN).map(|code| char::from_u32(code).map_or(KEEP, kind)).collect();
         let beyond = Glyph(KEEP);
         Self { units: Vec::new(), texts: String::new(), table, ranges: Vec::new(), beyond }
     }
 
-    /// Reads a `precompiled_charsmap`: u32 length, double array, replacements. `None` if it is
-    /// none.
+    /// Reads a `precompiled_charsmap` (length as u32, double array, replacements), if it is valid.
     pub(super) fn from_base64(charsmap: &str) -> Option<Self> {
         let bytes = BASE64_STANDARD.decode(charsmap).ok()?;
         let (len, rest) = bytes.split_first_chunk()?;
@@ -122,13 +121,12 @@ impl CharMap {
         FIRST_TEXT + self.ranges.len() as u32 - 1
     }
 
-    /// The entry of a character by its code.
     #[inline]
     pub(super) fn glyph(&self, code: u32) -> Glyph {
         self.table.get(code as usize).map_or(self.beyond, |&entry| Glyph(entry))
     }
 
-    /// What a cluster of the one character of `glyph` becomes; not for one beyond the table.
+    /// Returns the replacement of a one-character cluster. The character must be in the table.
     pub(super) fn single(&self, glyph: Glyph) -> Normal<'_> {
         match glyph.0 & !(JOINS | OPENS) {
             KEEP => Normal::Same,
@@ -142,7 +140,7 @@ impl CharMap {
         }
     }
 
-    /// What a character becomes when it is looked up alone.
+    /// Returns the replacement of a character that is looked up alone.
     pub(super) fn alone(&self, c: char) -> Normal<'_> {
         if u32::from(c) < TABLE_LEN {
             return self.single(self.glyph(u32::from(c)));
@@ -154,7 +152,7 @@ impl CharMap {
         }
     }
 
-    /// What replaces a whole cluster, if something does.
+    /// Returns the replacement of a whole cluster, if there is one.
     pub(super) fn whole(&self, cluster: &str) -> Option<&str> {
         if cluster.len() >= LONG_CLUSTER {
             return None;
@@ -162,7 +160,7 @@ impl CharMap {
         self.find(cluster.as_bytes()).map(|(start, end)| &self.texts[start..end])
     }
 
-    /// Where the replacement of the shortest key that `text` starts with is.
+    /// Finds the replacement of the shortest key that is a prefix of `text`.
     fn find(&self, text: &[u8]) -> Option<(usize, usize)> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         let mut at = offset(*self.units.first()?);
@@ -183,7 +181,6 @@ impl CharMap {
     }
 }
 
-/// Kind of a character that stays.
 fn kind(c: char) -> u32 {
     match c {
         ' ' => SPACE,
@@ -193,17 +190,17 @@ fn kind(c: char) -> u32 {
     }
 }
 
-/// Most of the table, of which the segmenter need not be asked: ideographs, syllables of Hangul, private use.
+/// Returns true for most of the table, which needs no segmenter: ideographs, Hangul, private use.
 fn is_alone(c: char) -> bool {
     matches!(c, '㐀'..='鿿' | '가'..='힣' | '\u{E000}'..='\u{F8FF}')
 }
 
-/// [`JOINS`] and [`OPENS`] of the characters in the table, by asking the segmenter for pairs.
+/// [`JOINS`] and [`OPENS`] of the characters in the table, found by segmenting pairs.
 ///
-/// Two characters are separate clusters when the first is not open and the second does not join.
-/// Extend, SpacingMark and ZWJ join to any letter, vowel and trailing jamo to a vowel; prepended
-/// characters, leading jamo and regional indicators are open, and so is all that joins, since
-/// emoji and conjuncts go on behind it. Line feed joins to a carriage return only, which is open.
+/// Two characters are separate clusters if the first is not open and the second does not join.
+/// Extend, SpacingMark and ZWJ join any letter; vowel and trailing jamo join a vowel. Prepended
+/// characters, leading jamo and regional indicators are open, and so is all that joins, since emoji
+/// and conjuncts continue after it. Line feed joins only a carriage return, which is open.
 static CLUSTERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut pair = String::new();
     let mut one = |first: char, second: char| {

@@ -1,14 +1,14 @@
-//! Pipelines without the cost of the `tokenizers` crate and with its ids: one pass over the text,
-//! which stops once there are enough ids.
+//! Pipelines that are faster than the `tokenizers` crate and give the same ids: one pass over the
+//! text, which stops once there are enough ids.
 //!
 //! ```text
-//!                            ┌─clusters, character map──▶ normalized text ──▶ words ──▶ ids   XLM-RoBERTa
+//!                          ┌─clusters, charmap──▶ normalized text ──▶ words ──▶ ids   XLM-RoBERTa
 //! text ──added tokens──▶ segments
-//!                            └─seams──▶ stretches ──▶ ids                                     Gemma
+//!                          └─seams──▶ stretches ──▶ ids                               Gemma
 //! ```
 //!
-//! All of it works forwards on bounded look-ahead, so the first ids of a long text are those of
-//! the whole text by construction.
+//! All steps work forwards with bounded look-ahead, so the first ids of a long text are by
+//! construction those of the whole text.
 
 use std::sync::Mutex;
 
@@ -23,13 +23,12 @@ use super::words::{WordScratch, WordWriter};
 
 use polysift_base::panics::lock;
 
-/// Bytes that are handed on at a time.
+/// Bytes of plain characters that are passed on at a time.
 const RUN: usize = if cfg!(test) { 4 } else { 512 };
 
-/// The pipeline.
 pub(super) struct Engine {
     pipeline: TokenPipeline,
-    /// Memory of the threads that are not at work.
+    /// Memory of threads that are not at work.
     idle: Mutex<Vec<WordScratch>>,
 }
 
@@ -40,10 +39,10 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// The same pipeline as `tokenizer`, with the model `unigram` if there is one.
+    /// Creates an engine with the pipeline of `tokenizer`, and the model `unigram` if there is one.
     ///
     /// # Errors
-    /// What is in it that this one has not.
+    /// The reason why the engine does not support the pipeline.
     pub(crate) fn new(
         tokenizer: &tokenizers::Tokenizer,
         unigram: Option<&UnigramEntries>,
@@ -51,13 +50,13 @@ impl Engine {
         Ok(Self { pipeline: TokenPipeline::of(tokenizer, unigram)?, idle: Mutex::default() })
     }
 
-    /// Hands the ids of `text` to `read`: all of them, or the first ones and at least `limit`.
+    /// Passes the ids of `text` to `read`: all of them, or at least the first `limit`.
     pub(super) fn encode<T>(&self, text: &str, limit: usize, read: impl FnOnce(&[u32]) -> T) -> T {
         let idle = || lock(&self.idle);
         let scratch = idle().pop();
         let mut scratch = scratch.unwrap_or_else(WordScratch::new);
         let added_tokens = self.pipeline.added_tokens.as_ref();
-        // A break says that there are enough.
+        // A break means that there are enough ids.
         let _ = match &self.pipeline.model {
             PipelineModel::Unigram(map, model) => {
                 let words = WordWriter::new(model, &mut scratch, limit);
@@ -73,13 +72,12 @@ impl Engine {
         result
     }
 
-    /// Whether a text is split before a space or line feed between ASCII characters.
+    /// Returns true if a text is split before a space or line feed between ASCII characters.
     pub(super) fn splits(&self) -> bool {
         matches!(self.pipeline.model, PipelineModel::Unigram(..))
     }
 }
 
-/// Normalizes the text on its way to the words.
 struct NormalizingWriter<'a> {
     map: &'a CharMap,
     words: WordWriter<'a>,
@@ -88,7 +86,7 @@ struct NormalizingWriter<'a> {
 impl SegmentWriter for NormalizingWriter<'_> {
     fn write(&mut self, text: &str, mut at: usize, goes_on: bool) -> Flow<usize> {
         let bytes = text.as_bytes();
-        // Plain characters that are not written yet, and the last of them.
+        // Plain characters not yet written start at `run`; the last of them starts at `last`.
         let (mut run, mut last) = (at, at);
         while let Some((code, len)) = decode(bytes, at) {
             let glyph = self.map.glyph(code);
@@ -146,12 +144,11 @@ impl NormalizingWriter<'_> {
     }
 }
 
-/// Bytes of the first grapheme cluster.
 fn first_cluster(text: &str) -> usize {
     text.graphemes(true).next().map_or(0, str::len)
 }
 
-/// The character at `at`, which must be a border of one: code and bytes.
+/// Decodes the character at `at`, a character boundary. Returns its code point and bytes.
 #[inline]
 fn decode(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let rest = bytes.get(at..)?;

@@ -1,5 +1,5 @@
-//! Reads a `tokenizer.json` by the `tokenizers` crate: all of it, or all but a unigram model. To make that
-//! takes the crate longer than anything else at a start, and our engine needs nothing of it.
+//! Reads a `tokenizer.json` with the `tokenizers` crate: all of it, or all but a unigram model. Our
+//! engine needs no model of the crate's, and building it is the slowest step of a start.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokenizers::Tokenizer;
 
-/// The crate's tokenizer of all of a file, for texts of any length.
+/// Opens a whole file with the crate, for texts of any length.
 ///
 /// # Errors
-/// What the crate says of a file that is none.
+/// The crate's message for an invalid file.
 pub(crate) fn open(json: &[u8]) -> Result<Tokenizer, String> {
     let mut tokenizer =
         Tokenizer::from_bytes(json).map_err(|e| format!("is not a tokenizer: {e}"))?;
@@ -23,12 +23,12 @@ pub(crate) fn open(json: &[u8]) -> Result<Tokenizer, String> {
 
 /// A file with a unigram model.
 pub(super) struct UnigramFile {
-    /// All but the model, in the place of which is one that knows the added tokens alone.
+    /// Everything but the model; a placeholder in its place knows only the added tokens.
     pub(super) tokenizer: Tokenizer,
     pub(super) model: UnigramEntries,
 }
 
-/// The model as the file has it; with anything else in it, the crate reads it.
+/// The unigram model as in the file. A model with other fields is left to the crate.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UnigramEntries {
@@ -36,7 +36,7 @@ pub(super) struct UnigramEntries {
     _type: UnigramTag,
     #[serde(rename = "unk_id")]
     pub(super) unknown: Option<usize>,
-    /// Pieces and their scores; ids are places.
+    /// Pieces and their scores; ids are indices.
     #[serde(rename = "vocab")]
     pub(super) vocabulary: Vec<(String, f64)>,
     #[serde(default)]
@@ -56,14 +56,14 @@ struct TokenizerFile {
 }
 
 impl UnigramFile {
-    /// `None` if `json` is anything else, or the crate has to say what is wrong with it.
+    /// Reads `json`, or returns `None` if it is anything else or the crate has to report its error.
     pub(super) fn read(json: &[u8]) -> Option<Self> {
         let TokenizerFile { model, mut rest } = serde_json::from_slice(json).ok()?;
         let size = model.vocabulary.len();
         if size == 0 || model.unknown.is_some_and(|id| id >= size) {
             return None;
         }
-        // As the crate numbers added tokens: the last piece of that text, else the next number.
+        // The crate assigns to an added token the last piece with its text, else the next number.
         let added = rest.get("added_tokens").and_then(Value::as_array).into_iter().flatten();
         let texts: Vec<&str> = added.filter_map(|token| token["content"].as_str()).collect();
         let mut ids: HashMap<&str, Option<usize>> =

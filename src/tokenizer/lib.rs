@@ -1,14 +1,14 @@
-//! Text to chunks of token ids, as transformers' fast tokenizers split them.
+//! Tokenizes text into chunks of token ids, as transformers' fast tokenizers do.
 //!
-//! A document, or its first characters, is tokenized with the prompt before it; the ids are then split into consecutive chunks
-//! without overlap, and every chunk gets the special tokens of the tokenizer's own post-processor.
-//! That equals `return_overflowing_tokens` with `stride=0`. Truncation and padding that
-//! `tokenizer.json` may ask for do not apply.
+//! A document, or its first characters, is tokenized with the prompt before it. The ids are then
+//! split into consecutive chunks without overlap, and every chunk gets the special tokens of the
+//! tokenizer's post-processor. The result equals `return_overflowing_tokens` with `stride=0`.
+//! Truncation and padding settings of `tokenizer.json` are ignored.
 //!
-//! The pipelines of XLM-RoBERTa and Gemma run on an engine of our own, which gives the ids of the
-//! `tokenizers` crate and reads no more of a text than the ids that are wanted need. Any other goes
-//! through the crate, which gets a text only up to a place that surely splits it, where that gives
-//! the ids that are wanted.
+//! The pipelines of XLM-RoBERTa and Gemma run on an engine of our own. It gives the ids of the
+//! `tokenizers` crate, and reads only as much of a text as the requested ids need. All other
+//! pipelines run on the crate. If the first part of a text, up to a place where it is always split,
+//! gives the requested ids, the crate gets only that part.
 //!
 //! ```
 //! use polysift_config::EncoderConfig;
@@ -51,16 +51,16 @@ use polysift_base::error::{Error, Result};
 use polysift_base::panics::caught;
 use polysift_config::{Chunks, EncoderConfig};
 
-/// Bytes of a text that the crate gets at first for each token that is wanted.
+/// Bytes of text per requested token that the crate gets at first.
 const BYTES_PER_TOKEN: usize = if cfg!(test) { 2 } else { 16 };
 
 /// One tokenized document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokenized {
-    /// Token ids of each chunk with its special tokens, at most `max_tokens`; at least one chunk,
-    /// which for text without content is `<s></s>`. Only the first one under [`Chunks::First`].
+    /// Token ids of each chunk with its special tokens, at most `max_tokens`. There is at least one
+    /// chunk; a text without content gives `<s></s>`. Only the first chunk under [`Chunks::First`].
     pub chunks: Vec<Vec<u32>>,
-    /// Tokens of the whole text, without the prompt and the special tokens.
+    /// Number of tokens of the whole text, without the prompt and the special tokens.
     pub num_tokens: u64,
 }
 
@@ -69,7 +69,7 @@ pub struct Tokenized {
 pub struct Tokenizer {
     backend: Backend,
     origin: PathBuf,
-    /// Special tokens before and after the content of a chunk.
+    /// Special tokens before the content of a chunk; `after` follows the content.
     before: Vec<u32>,
     after: Vec<u32>,
     largest_id: u32,
@@ -79,16 +79,15 @@ pub struct Tokenizer {
     max_chars: Option<usize>,
 }
 
-/// What makes the ids.
 #[derive(Debug)]
 enum Backend {
-    /// Our engine, and the crate where there is a prompt.
+    /// Our engine; with a prompt, the crate counts its tokens.
     Engine(Box<Engine>, Option<Box<PromptCounter>>),
-    /// The crate, why, and where it may get a text in parts.
+    /// The crate, the reason for it, and where it may get a text in parts.
     Crate(Box<CrateTokenizer>, &'static str, Option<SureSplits>),
 }
 
-/// The crate, which knows how many of the ids a prompt is; read when that is asked first.
+/// Counts the tokens of a prompt with the crate, which reads the tokenizer at first use.
 #[derive(Debug)]
 struct PromptCounter {
     json: Vec<u8>,
@@ -96,13 +95,13 @@ struct PromptCounter {
 }
 
 impl Tokenizer {
-    /// Reads the contents of a `tokenizer.json`; `origin` names it in errors.
+    /// Reads the contents of a `tokenizer.json`; errors name `origin`.
     ///
     /// # Errors
-    /// [`Error::Model`] if it cannot be read, [`Error::Config`] if `max_tokens` leaves no room
-    /// for content.
+    /// [`Error::Model`] if it cannot be read, [`Error::Config`] if `max_tokens` leaves no room for
+    /// content.
     pub fn from_bytes(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
-        // The crate panics on some files, and so may what takes its parts.
+        // The crate panics on some files, and so may the code that takes its parts.
         caught(|| Self::parse(json, origin, config)).unwrap_or_else(|panic| {
             Err(Error::model(origin, format!("is not a tokenizer, or is damaged: {panic}")))
         })
@@ -154,12 +153,12 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Largest id that it can give.
+    /// Returns the largest id that the tokenizer can give.
     pub fn largest_id(&self) -> u32 {
         self.largest_id
     }
 
-    /// What makes the ids, for people: our engine, or the crate and why. The ids are the same.
+    /// Describes what produces the ids: our engine, or the crate and why. The ids are the same.
     pub fn engine(&self) -> String {
         match &self.backend {
             Backend::Engine(..) => "polysift's engine".into(),
@@ -170,10 +169,10 @@ impl Tokenizer {
         }
     }
 
-    /// Tokenizes one document, all of it: what the chunks leave out counts too.
+    /// Tokenizes all of one document; the count includes text that the chunks leave out.
     ///
     /// # Errors
-    /// [`Error::Model`] if the tokenizer refuses the text (no unknown token, for example).
+    /// [`Error::Model`] if the tokenizer refuses the text (for example, without an unknown token).
     pub fn tokenize(&self, text: &str) -> Result<Tokenized> {
         let whole = self.with_prompt(text);
         let (chunks, num_tokens) = match &self.backend {
@@ -202,9 +201,9 @@ impl Tokenizer {
         Ok(Tokenized { chunks, num_tokens: num_tokens as u64 })
     }
 
-    /// The chunks of one document, as [`Tokenizer::tokenize`] gives them. Under [`Chunks::First`]
-    /// the text is read only as far as they need, however long it is, unless the crate makes the ids
-    /// and nothing in the text surely splits it.
+    /// Returns the chunks of one document, as [`Tokenizer::tokenize`] does. Under [`Chunks::First`]
+    /// the text is read only as far as they need, unless the crate makes the ids and nothing in the
+    /// text is sure to split it.
     ///
     /// # Errors
     /// As [`Tokenizer::tokenize`].
@@ -235,7 +234,7 @@ impl Tokenizer {
         }
     }
 
-    /// The chunks of documents in parallel; results in the order of `texts`.
+    /// Returns the chunks of documents, computed in parallel, in the order of `texts`.
     ///
     /// # Errors
     /// As [`Tokenizer::tokenize`].
@@ -243,7 +242,6 @@ impl Tokenizer {
         texts.par_iter().map(|text| self.chunks(text)).collect()
     }
 
-    /// What of a document the chunks are made of.
     fn first_chars<'a>(&self, text: &'a str) -> &'a str {
         let cut = self.max_chars.and_then(|chars| text.char_indices().nth(chars));
         cut.map_or(text, |(end, _)| &text[..end])
@@ -257,9 +255,9 @@ impl Tokenizer {
         }
     }
 
-    /// With offsets where there is a prompt, whose tokens they show.
+    /// Encodes `text`, with offsets if there is a prompt, to find the prompt's tokens.
     fn encode(&self, tokenizer: &CrateTokenizer, text: &str) -> Result<Encoding> {
-        // A damaged normalizer is noticed, by a panic, at the first text that needs the damaged place.
+        // A damaged normalizer panics at the first text that needs the damaged place.
         let encoding = caught(|| {
             if self.prompt.is_empty() {
                 tokenizer.encode_fast(text, false)
@@ -271,8 +269,8 @@ impl Tokenizer {
         encoding.map_err(fail)?.map_err(|e| fail(e.to_string()))
     }
 
-    /// Tokens that end in the prompt. A space at its end is none of them where `tokenizer` puts one before
-    /// every text: the text alone begins with that token too.
+    /// Returns the number of tokens that end in the prompt. A space at its end is not counted if
+    /// `tokenizer` puts one before every text, since the text alone begins with that token too.
     fn tokens_of_prompt(&self, tokenizer: &CrateTokenizer, encoding: &Encoding) -> Result<usize> {
         if self.prompt.is_empty() {
             return Ok(0);
@@ -296,7 +294,7 @@ impl Tokenizer {
     }
 }
 
-/// What the post-processor puts before and after the content of a single sequence.
+/// Returns the ids that the post-processor puts before and after the content of one sequence.
 fn special_tokens(tokenizer: &CrateTokenizer) -> tokenizers::Result<(Vec<u32>, Vec<u32>)> {
     let content = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
     let whole = tokenizer.post_process(content, None, true)?;
@@ -305,8 +303,8 @@ fn special_tokens(tokenizer: &CrateTokenizer) -> tokenizers::Result<(Vec<u32>, V
     Ok((before.to_vec(), rest[1..].to_vec()))
 }
 
-/// The end of a word at `from` or later, so that the text up to there has the first tokens of the
-/// whole text: before a space or line feed between ASCII characters. The whole text if none is near.
+/// Returns the end of a word at `from` or later, up to which the text has the first tokens of the
+/// whole text: a space or line feed between ASCII characters, or the text's end if none is near.
 fn word_end(text: &str, from: usize) -> usize {
     const NEAR: usize = 1024;
     let is_end = |window: &[u8]| {

@@ -1,5 +1,5 @@
-//! A `tokenizer.json` in this engine's terms, or what of it the engine does not know. Anything
-//! that is not read below exactly is refused, and the `tokenizers` crate does the work.
+//! Converts a `tokenizer.json` to this engine's pipeline, or names an unsupported part. Anything
+//! that is not matched exactly below is refused, and the `tokenizers` crate does the work.
 
 use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::replace::ReplacePattern;
@@ -16,29 +16,28 @@ use super::file::UnigramEntries;
 use super::unigram::Unigram;
 use super::words::{Spacing, WordModel};
 
-/// What the engine runs on.
 pub(super) struct TokenPipeline {
     pub(super) model: PipelineModel,
-    /// Added tokens that are looked for in the text as it is.
+    /// Added tokens that are searched in the original text.
     pub(super) added_tokens: Option<AddedTokens>,
 }
 
-/// What makes the ids of a segment.
+/// Produces the ids of a segment.
 pub(super) enum PipelineModel {
-    /// XLM-RoBERTa's.
+    /// XLM-RoBERTa's pipeline.
     Unigram(Box<CharMap>, Box<WordModel>),
-    /// Gemma's.
+    /// Gemma's pipeline.
     Bpe(Box<Bpe>),
 }
 
-/// A part of the pipeline, or what is not known about it.
+/// A part of the pipeline, or why it is not supported.
 type Supported<T> = Result<T, &'static str>;
 
 impl TokenPipeline {
-    /// Of `tokenizer`, with the model `unigram` if there is one.
+    /// Converts `tokenizer`, with the model `unigram` if there is one.
     ///
     /// # Errors
-    /// What it has that the engine has not.
+    /// The reason why the engine does not support it.
     pub(crate) fn of(tokenizer: &Tokenizer, unigram: Option<&UnigramEntries>) -> Supported<Self> {
         match (unigram, tokenizer.get_model()) {
             (Some(model), _) => Self::of_unigram(tokenizer, model),
@@ -61,7 +60,7 @@ impl TokenPipeline {
         Ok(Self { model, added_tokens })
     }
 
-    /// Spaces become `▁`, after which a split at spaces finds none.
+    /// The normalizer turns spaces into `▁`, after which a split at spaces finds none.
     fn of_bpe(tokenizer: &Tokenizer, model: &BPE) -> Supported<Self> {
         let space = Replace::new(" ", META.to_string());
         if !matches!((tokenizer.get_normalizer(), space),
@@ -92,7 +91,7 @@ impl TokenPipeline {
     }
 }
 
-/// The character map, whether the end is stripped, whether spaces collapse.
+/// Returns the character map, whether the end is stripped, and whether spaces collapse.
 fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, bool, bool)> {
     let steps = match normalizer {
         None => &[],
@@ -127,7 +126,7 @@ fn charmap(precompiled: &Precompiled) -> Supported<CharMap> {
     charsmap.ok_or("its character map cannot be read")
 }
 
-/// Whether white space splits before `▁` is put in.
+/// Returns true if white space splits words before `▁` is inserted.
 fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
     use PreTokenizerWrapper::{Metaspace as Meta, Sequence, WhitespaceSplit};
     let (splits, metaspace) = match pre_tokenizer {
@@ -154,7 +153,7 @@ fn unigram(model: &UnigramEntries) -> Supported<Unigram> {
     Unigram::new(&model.vocabulary, unknown as u32).ok_or("its vocabulary cannot be searched")
 }
 
-/// Added tokens to be found in the text as it is, and in normalized text.
+/// Returns the added tokens to search in the original text, and those in normalized text.
 fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Supported<[Option<AddedTokens>; 2]> {
     let mut texts: [Vec<(String, AddedToken)>; 2] = Default::default();
     for (id, token) in tokenizer.get_added_tokens_decoder() {
@@ -166,7 +165,7 @@ fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Supported<[Option<Ad
         if token.single_word || text.is_empty() || text.contains(char::is_whitespace) {
             return Err("an added token is a single word, empty or holds white space");
         }
-        // Where white space does not split, the words around one are written before it is seen.
+        // Unless white space splits, the words around a token are written before it is found.
         let takes_space = (token.lstrip || token.rstrip) && !spacing.splits;
         if token.normalized && (text.contains(META) || takes_space) {
             return Err("an added token in normalized text holds ▁ or takes white space");

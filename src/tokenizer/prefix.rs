@@ -1,26 +1,26 @@
-//! Where a text can be cut in front of the `tokenizers` crate: the ids of what is before the cut
-//! are the first ids of the whole text.
+//! Finds where a text can be cut for the `tokenizers` crate, so that the ids of the text before the
+//! cut are the first ids of the whole text.
 //!
-//! A cut is made before a space behind a letter or digit, or before a comma or full stop of East
-//! Asia behind one of their letters. There the pre-tokenizers below split whatever stands around it,
-//! their look-ahead (`\s+(?!\S)`) is only at white space, no normalizer below composes across it, and
-//! no added token has such a place inside. Words are then modelled one by one.
+//! A cut is before a space after a letter or digit, or before an East Asian comma or full stop
+//! after an East Asian letter. The pre-tokenizers below split there whatever surrounds it: their
+//! look-ahead (`\s+(?!\S)`) applies only to white space, no normalizer below composes across a cut,
+//! and no added token contains one. Words are then modelled one by one.
 
 use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
 
 use super::pipeline::normalized;
 
-/// Patterns of Llama 3 and Qwen 2, which begin and end alike; GPT-2's is known to the crate.
+/// Start and end of the patterns of Llama 3 and Qwen 2. The crate itself knows GPT-2's pattern.
 const PATTERN_START: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}";
 const PATTERN_END: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Says that a pipeline splits every text at the places that [`SureSplits::find`] finds.
+/// Proof that a pipeline splits every text at the places that [`SureSplits::find`] returns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SureSplits(());
 
 impl SureSplits {
-    /// `None` if `tokenizer` is not known to.
+    /// Returns `None` unless `tokenizer` is known to split there.
     pub(crate) fn of(tokenizer: &Tokenizer) -> Option<Self> {
         let tokens = tokenizer.get_added_tokens_decoder().into_values();
         let is_inside = |text: &str| {
@@ -37,7 +37,7 @@ impl SureSplits {
         is_sure.then_some(Self(()))
     }
 
-    /// The first of the places at `from` or later, or the end of the text.
+    /// Returns the first such place at `from` or later, or the end of the text.
     pub(crate) fn find(text: &str, from: usize) -> usize {
         let from = text.floor_char_boundary(from);
         let mut chars = text[from..].char_indices();
@@ -52,28 +52,28 @@ impl SureSplits {
     }
 }
 
-/// Comma and full stop of East Asia.
+/// Returns true for the comma and the full stop of East Asia.
 fn is_stop(c: char) -> bool {
     matches!(c, '、' | '。' | '，')
 }
 
-/// Letters for everybody's tables, whichever Unicode they are of: kana, ideographs, Hangul.
+/// Returns true for kana, ideographs and Hangul that are letters in every version of Unicode.
 fn is_east_asian(c: char) -> bool {
     matches!(c, 'ぁ'..='ゔ' | 'ァ'..='ヴ' | '一'..='龥' | '가'..='힣')
 }
 
-/// Whether every place stays one.
+/// Returns true if the normalizer keeps every place where a text can be cut.
 fn keeps(normalizer: Option<&NormalizerWrapper>) -> bool {
     use NormalizerWrapper::{BertNormalizer, Lowercase, NFC, Sequence};
     match normalizer {
         Some(Sequence(steps)) => steps.as_ref().iter().all(|step| keeps(Some(step))),
         None | Some(BertNormalizer(_) | Lowercase(_) | NFC(_)) => true,
-        // NFD would put marks behind letters.
+        // NFD would put marks after letters.
         Some(_) => false,
     }
 }
 
-/// Whether every place is split; then what follows in a sequence sees the parts alone.
+/// Returns true if the text is split at every such place; later steps then see only the parts.
 fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> bool {
     use PreTokenizerWrapper::{BertPreTokenizer, ByteLevel, Sequence, Split, Whitespace};
     match pre_tokenizer {

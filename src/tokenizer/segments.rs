@@ -1,29 +1,29 @@
-//! A text to its added tokens and the segments between them.
+//! Splits a text into its added tokens and the segments between them.
 
 use std::ops::ControlFlow;
 
 use super::added_tokens::{AddedTokenMatch, AddedTokens};
 
-/// Bytes in which added tokens are looked for at a time.
+/// Bytes searched for added tokens at a time.
 const WINDOW: usize = if cfg!(test) { 48 } else { 8192 };
 
-/// Goes on, or stops because there are enough ids.
+/// Continues, or breaks because there are enough ids.
 pub(super) type Flow<T = ()> = ControlFlow<(), T>;
 
-/// Takes the segments of a text between its added tokens.
+/// Receives the segments of a text between its added tokens.
 pub(super) trait SegmentWriter {
-    /// Writes `text[at..]`; if the text may go on, only what is certain whatever follows. Gives
-    /// where it stopped.
+    /// Writes `text[at..]`. If the text `goes_on`, writes only what is certain whatever follows.
+    /// Returns where it stopped.
     fn write(&mut self, text: &str, at: usize, goes_on: bool) -> Flow<usize>;
 
     /// Ends a segment.
     fn end_segment(&mut self) -> Flow;
 
-    /// An added token between segments.
+    /// Writes an added token between segments.
     fn id(&mut self, id: u32) -> Flow;
 }
 
-/// Segments between added tokens, these as they are.
+/// Writes the segments of `text` and the added tokens between them.
 pub(super) fn write(
     added_tokens: Option<&AddedTokens>,
     text: &str,
@@ -37,7 +37,7 @@ pub(super) fn write(
             out.write(text, from, false)?;
             return out.end_segment();
         };
-        // White space that the token before it took may hold this one.
+        // White space taken by the token before may contain this one.
         let before = text.get(from..found.start).unwrap_or_default();
         let kept = if found.token.lstrip { before.trim_end().len() } else { before.len() };
         out.write(&text[..from + kept], from, false)?;
@@ -51,9 +51,9 @@ pub(super) fn write(
     }
 }
 
-/// Looks for the next added token and writes the segment on the way as far as it is certain:
-/// up to white space, which the token may take, and the last cluster or stretch, which may go on.
-/// Gives where the text is not yet written.
+/// Finds the next added token and writes the segment before it as far as it is certain: up to white
+/// space, which the token may take, and the last cluster or stretch, which may go on. Returns the
+/// start of the text that is not yet written, and the token.
 fn next_added_token(
     added_tokens: Option<&AddedTokens>,
     text: &str,

@@ -1,4 +1,4 @@
-//! Segments to stretches between seams (see `bpe`) and stretches to ids.
+//! Splits segments into stretches between seams (see `bpe`), and encodes the stretches.
 
 use super::bpe::{Bpe, spaced};
 use super::cache::{LONGEST_CACHED, key};
@@ -9,18 +9,18 @@ use super::words::WordScratch;
 pub(super) struct StretchWriter<'a> {
     model: &'a Bpe,
     scratch: &'a mut WordScratch,
-    /// Ids that are enough.
+    /// Number of ids that is enough.
     limit: usize,
 }
 
 impl<'a> StretchWriter<'a> {
-    /// For a new text.
+    /// Starts a new text.
     pub(crate) fn new(model: &'a Bpe, scratch: &'a mut WordScratch, limit: usize) -> Self {
         scratch.ids.clear();
         Self { model, scratch, limit }
     }
 
-    /// Ids of a stretch that begins with `first`, from the cache if it is short.
+    /// Appends the ids of a stretch that begins with `first`, from the cache if it is short.
     #[inline]
     fn stretch(&mut self, stretch: &str, first: char) -> Flow {
         let WordScratch { ids, cache, symbols, .. } = &mut *self.scratch;

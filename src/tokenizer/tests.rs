@@ -1,5 +1,5 @@
-//! The engine with small steps (windows of 48 bytes, words long from 24 on), so that short texts
-//! reach what otherwise only long ones do; the `tokenizers` crate says what is right.
+//! Tests of the engine with small steps (windows of 48 bytes, words long from 24 on), so that short
+//! texts reach code that otherwise only long ones reach. The `tokenizers` crate is the oracle.
 
 #[path = "../../tests/tokenizer/texts.rs"]
 mod texts;
@@ -30,7 +30,7 @@ fn open(json: &Value) -> Result<tokenizers::Tokenizer> {
     Ok(tokenizer)
 }
 
-/// Our engine for it, or why there is none.
+/// Returns our engine for the tokenizer, or why there is none.
 fn engine(json: &Value) -> Result<Engine, String> {
     let json = json.to_string();
     match UnigramFile::read(json.as_bytes()) {
@@ -40,8 +40,8 @@ fn engine(json: &Value) -> Result<Engine, String> {
     .map_err(String::from)
 }
 
-/// The golden tokenizer; as XLM-RoBERTa was published, with added tokens in normalized text; and
-/// Gemma's.
+/// Returns the golden tokenizer; XLM-RoBERTa as published, with added tokens in normalized text;
+/// and Gemma's.
 fn pipelines() -> Result<[Value; 3]> {
     let today: Value = serde_json::from_str(TOKENIZER)?;
     let mut published = today.clone();
@@ -57,7 +57,6 @@ fn pipelines() -> Result<[Value; 3]> {
     Ok([today, published, serde_json::from_str(GEMMA)?])
 }
 
-/// Texts of the goldens.
 fn golden_texts() -> Result<Vec<String>> {
     let lines = include_str!("../../tests/golden/encoder/tokenizer/expected.jsonl").lines();
     let real = lines.map(|line| {
@@ -67,7 +66,7 @@ fn golden_texts() -> Result<Vec<String>> {
     real.collect()
 }
 
-/// All ids, and the first ones, as the crate gives them.
+/// Checks that all ids, and the first ones, equal those of the crate.
 fn check(engine: &Engine, oracle: &tokenizers::Tokenizer, text: &str, limit: usize) -> Result<()> {
     let want = oracle.encode_fast(text, false).map_err(anyhow::Error::msg)?;
     let want = want.get_ids();
@@ -110,7 +109,7 @@ fn the_first_ids_of_a_long_text_are_had_without_reading_it() -> Result<()> {
         {
             let text = text.repeat(50_000);
             let read = engine.encode(&text, 510, <[u32]>::len);
-            // A word in small steps has at most a few dozen bytes, a stretch some characters.
+            // A word has at most a few dozen bytes in small steps, and a stretch a few characters.
             assert!((510..560).contains(&read), "{read} ids of {:?}", &text[..30]);
         }
     }
@@ -119,7 +118,7 @@ fn the_first_ids_of_a_long_text_are_had_without_reading_it() -> Result<()> {
 
 #[test]
 fn of_equal_scores_the_token_that_starts_first_wins() -> Result<()> {
-    // `ab` + `c` and `a` + `bc` weigh the same.
+    // `ab` + `c` and `a` + `bc` have equal scores.
     let vocabulary =
         [("?", 0.0), ("a", -1.0), ("b", -9.0), ("c", -1.0), ("ab", -2.0), ("bc", -2.0)];
     let model = Unigram::new(&vocabulary, 0).ok_or_else(|| anyhow::anyhow!("no model"))?;
@@ -139,10 +138,10 @@ fn unknown_characters_side_by_side_are_one_token_and_a_later_equal_token_counts(
     Ok(())
 }
 
-/// The ids of the best segmentation of a whole text, or the first ones.
+/// Returns the ids of the best segmentation of a whole text, or at least the first `limit`.
 fn best(model: &Unigram, text: &str, limit: usize) -> Vec<u32> {
     let (mut lattice, mut ids) = (Lattice::default(), Vec::new());
-    // As a text that grows.
+    // The text grows in three steps.
     for part in 1..=3 {
         model.forward(&text[..text.floor_char_boundary(text.len() / 3 * part)], &mut lattice);
     }
@@ -233,11 +232,11 @@ fn a_pipeline_with_other_parts_is_refused_with_the_reason() -> Result<()> {
     Ok(())
 }
 
-/// Characters of the small vocabularies, the last ones in none; what a space becomes is among them.
+/// Characters of the small vocabularies. The last ones are in none; `▁` stands for a space.
 const ALPHABET: [char; 9] = ['a', 'b', '▁', 'é', '字', '<', '\n', '😀', 'c'];
 
-/// Gemma's pipeline with the characters of `known`, merges of tokens that these indices name, ranked
-/// in the order of `ranks`, and added tokens that `added` names.
+/// Returns Gemma's pipeline with the characters of `known`, merges of the tokens at these indices
+/// ranked by `ranks`, and the added tokens of `added`.
 fn small_gemma(known: u8, merges: &[(Index, Index)], ranks: &[u32], added: u8) -> Value {
     let bytes = (0..256).map(|byte| format!("<{byte:#04X}>"));
     let known = (0..8).filter(|i| (known | 1) >> i & 1 == 1).map(|i| ALPHABET[i].to_string());
@@ -338,7 +337,7 @@ fn bpe_that_has_no_seams_is_refused_with_the_reason() -> Result<()> {
     Ok(())
 }
 
-/// WordPiece as BERT has it, without the token for unknown words if `known_only`.
+/// Returns WordPiece as in BERT, without the token for unknown words if `known_only`.
 fn word_piece(known_only: bool) -> Value {
     let letters = ('a'..='z').chain("狐狸はねзв.，。、".chars());
     let mut tokens: Vec<String> = letters.flat_map(|c| [c.to_string(), format!("##{c}")]).collect();
@@ -359,7 +358,7 @@ fn word_piece(known_only: bool) -> Value {
     })
 }
 
-/// Byte-level BPE as GPT-2, ModernBERT, Llama 3 and Qwen have it, with added tokens of spaces.
+/// Returns byte-level BPE as in GPT-2, ModernBERT, Llama 3 and Qwen, with added tokens of spaces.
 fn byte_level() -> [Value; 4] {
     let mut tokens: Vec<String> = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet()
         .into_iter()
@@ -398,7 +397,7 @@ fn byte_level() -> [Value; 4] {
     })
 }
 
-/// The tokenizer of `json` for first chunks of `max_tokens`.
+/// Returns the tokenizer of `json` for first chunks of `max_tokens`.
 fn first(json: &Value, max_tokens: usize) -> Result<Tokenizer> {
     let config = EncoderConfig { max_tokens, chunks: Chunks::First, ..EncoderConfig::default() };
     Ok(Tokenizer::from_bytes(json.to_string().as_bytes(), Path::new("t.json"), &config)?)
@@ -428,7 +427,7 @@ fn the_crate_gives_the_first_ids_of_a_text_from_a_part_of_it() -> Result<()> {
 
 #[test]
 fn the_crate_reads_a_whole_text_only_where_nothing_surely_splits_it() -> Result<()> {
-    // The crate refuses what it cannot name, where it sees it.
+    // The crate refuses a text if it sees a character without a token.
     let json = word_piece(true);
     for text in ["the fox ", "狐はね、", "狐狸，"] {
         let text = text.repeat(500) + "€";

@@ -1,29 +1,27 @@
-//! The best segmentation of a word under a unigram model, as the `tokenizers` crate finds
-//! it: same sums in f64, and among equal scores the piece that starts first wins.
+//! Finds the best segmentation of a word under a unigram model as the `tokenizers` crate does: with
+//! the same sums in f64, and of equal scores the piece that starts first wins.
 
 use std::collections::HashMap;
 
 use daachorse::{CharwiseDoubleArrayAhoCorasick, CharwiseDoubleArrayAhoCorasickBuilder};
 
-/// Ids of a path that are kept however few are wanted.
+/// Number of ids of a path that are kept even if fewer are requested.
 const MOST_IDS: usize = 1 << 12;
 
-/// How far below the lowest score of the vocabulary an unknown character is.
+/// Difference between the lowest score of the vocabulary and that of an unknown character.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// An entry of the vocabulary.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     id: u32,
     score: f64,
 }
 
-/// The model.
 pub(super) struct Unigram {
-    /// Finds all pieces that end at a character, the longest first.
+    /// Finds all pieces that end at a character, longest first.
     pieces: CharwiseDoubleArrayAhoCorasick<Piece>,
-    /// Pieces of one character that is in no other. Thousands of them at the root of `pieces` would make
-    /// that take several times as long to build.
+    /// Pieces of one character that occurs in no other piece. Thousands of them at the root of
+    /// `pieces` would make it several times slower to build.
     lone: HashMap<char, Piece>,
     unknown: Piece,
     /// Bytes of the longest piece.
@@ -31,8 +29,8 @@ pub(super) struct Unigram {
 }
 
 impl Unigram {
-    /// Of `vocabulary`, where ids are places; a later one of two equal pieces counts. `None` if
-    /// there are too many.
+    /// Builds the model of `vocabulary`. Ids are indices, and of two equal pieces the later one
+    /// counts. Returns `None` if there are too many pieces.
     pub(crate) fn new(vocabulary: &[(impl AsRef<str>, f64)], unknown: u32) -> Option<Self> {
         let mut pieces: Vec<(&str, Piece)> = Vec::with_capacity(vocabulary.len());
         for (id, (text, score)) in vocabulary.iter().enumerate() {
@@ -50,7 +48,7 @@ impl Unigram {
         Some(Self { pieces, lone, unknown, longest: longest.max(char::MAX.len_utf8()) })
     }
 
-    /// Goes on with `lattice` to the end of `text`, which begins with all that was read before.
+    /// Extends `lattice` to the end of `text`, which begins with all the text read before.
     pub(super) fn forward(&self, text: &str, lattice: &mut Lattice) {
         lattice.restart_if_beyond(text.len());
         loop {
@@ -63,11 +61,11 @@ impl Unigram {
         }
     }
 
-    /// Finds the best ways to the bytes of `text` up to `to`, in the block that `lattice` holds.
+    /// Finds the best paths to the bytes of `text` up to `to`, in the current block of `lattice`.
     fn extend(&self, text: &str, to: usize, lattice: &mut Lattice) {
         let (first, from) = (lattice.first(), lattice.end());
         let nodes = lattice.grow(to);
-        // A piece that ends here starts behind `read`, so what is before need not be known.
+        // A piece that ends here starts after `read`, so the text before it is not needed.
         let read = text.floor_char_boundary(from.saturating_sub(self.longest)).max(first);
         let mut stepper = self.pieces.find_overlapping_stepper();
         text[read..from].chars().for_each(|c| stepper.consume(c));
@@ -86,7 +84,7 @@ impl Unigram {
                     best = Some(LatticeNode { score, bytes: (end - start) as u32, id: piece.id });
                 }
             }
-            // Pieces come longest first: a last one that is not this character says it is none.
+            // Pieces come longest first: unless the last is this character, it is no piece.
             let is_piece = best.is_some() && start == start_of_char;
             if !is_piece {
                 let Piece { id, score } = *self.lone.get(&c).unwrap_or(&self.unknown);
@@ -99,9 +97,9 @@ impl Unigram {
         }
     }
 
-    /// Appends the ids on the best way to the byte `end` of the text that `lattice` is of, or the
-    /// first of them and at least `limit`; unknown characters side by side are one piece. The
-    /// lattice has to be restarted afterwards.
+    /// Appends the ids of the best path to the byte `end` of the text of `lattice`, or at least the
+    /// first `limit` of them. Adjacent unknown characters are one piece. The lattice must be
+    /// restarted afterwards.
     pub(crate) fn path(
         &self,
         text: &str,
@@ -112,7 +110,7 @@ impl Unigram {
     ) {
         let first = ids.len();
         let mut end = end;
-        // Where the unknown characters end of which `end` is the start.
+        // End of the unknown characters that start at `end`.
         let mut unknown_end = None;
         while end > 0 {
             let Some(node) = lattice.node(end) else {
@@ -128,7 +126,7 @@ impl Unigram {
                 ids.push(node.id);
             }
             end -= node.bytes as usize;
-            // The ids come last to first.
+            // The ids come in reverse order.
             if ids.len() - first > MOST_IDS.max(limit).saturating_mul(2) {
                 ids.drain(first..ids.len() - limit);
             }
@@ -137,12 +135,12 @@ impl Unigram {
         ids[first..].reverse();
     }
 
-    /// How much of the best segmentation is the same whatever follows the text that `lattice` is of,
-    /// without unknown characters at its end, and the score up to there. `None` if that is nothing, or
-    /// more than the block that is held can decide.
+    /// Returns the length of the part of the best segmentation that is the same whatever follows
+    /// the text of `lattice`, without unknown characters at its end, and the score up to there.
+    /// Returns `None` if that part is empty or the current block cannot decide it.
     ///
-    /// Every segmentation of a longer text has a border among the last `longest` bytes; what the
-    /// best ways to all of these share is settled.
+    /// Every segmentation of a longer text has a border among the last `longest` bytes. The part
+    /// that the best paths to all of these share is settled.
     pub(super) fn settled(&self, text: &str, lattice: &Lattice) -> Option<(usize, f64)> {
         let mut settled = text.len();
         let borders = text.len().saturating_sub(self.longest)..text.len();
@@ -163,12 +161,12 @@ impl Unigram {
         None
     }
 
-    /// The id of unknown characters side by side: they may be a piece together.
+    /// Returns the id of adjacent unknown characters, which may be a piece together.
     fn unknown_id(&self, text: &str) -> u32 {
         self.id_of(text).unwrap_or(self.unknown.id)
     }
 
-    /// The id of a text that is one piece.
+    /// Returns the id of a text that is one piece.
     fn id_of(&self, text: &str) -> Option<u32> {
         if text.len() > self.longest {
             return None;
@@ -179,7 +177,7 @@ impl Unigram {
     }
 }
 
-/// Takes the pieces of one character of the Basic Multilingual Plane that is in no other.
+/// Removes the pieces of one character of the Basic Multilingual Plane that is in no other.
 fn take_lone(pieces: &mut Vec<(&str, Piece)>) -> HashMap<char, Piece> {
     let mut occurrences = vec![0u32; 0x1_0000];
     for c in pieces.iter().flat_map(|piece| piece.0.chars()) {
@@ -203,7 +201,7 @@ fn take_lone(pieces: &mut Vec<(&str, Piece)>) -> HashMap<char, Piece> {
 /// Bytes of a block, besides those at its start that it shares with the one before.
 const BLOCK: usize = if cfg!(test) { 96 } else { 1 << 16 };
 
-/// The best way to a byte of the text: the last piece on it, its length, the score.
+/// The best path to a byte of the text: its last piece, the piece's length, and its score.
 #[derive(Debug, Clone, Copy, Default)]
 struct LatticeNode {
     score: f64,
@@ -211,25 +209,25 @@ struct LatticeNode {
     id: u32,
 }
 
-/// The best ways through a text, in memory that hardly grows with it.
+/// The best paths through a text, in memory that hardly grows with it.
 ///
-/// Held are the nodes of one block of the text. What the blocks before it began with is kept, so
-/// that each can be made again when the path is followed back; a text without any border that is
-/// certain (one letter a million times) takes little more than its own bytes.
+/// Only the nodes of one block of the text are in memory. The first nodes of each earlier block are
+/// kept, so that it can be computed again when the path is followed back. A text without any
+/// certain border (one letter a million times) takes little more than its own bytes.
 #[derive(Default)]
 pub(super) struct Lattice {
-    /// Of the bytes from `first` to `end`, and unused ones behind them.
+    /// Nodes of the bytes from `first` to `end`, followed by unused ones.
     nodes: Vec<LatticeNode>,
     first: usize,
     end: usize,
     score_before: f64,
-    /// What every block but the first began with: its first byte, and the nodes from there on that
-    /// it shares with the one before.
+    /// For every block but the first: its first byte, and the nodes from there on that it shares
+    /// with the block before.
     starts: Vec<(usize, Vec<LatticeNode>)>,
 }
 
 impl Lattice {
-    /// For a new text that follows on what has this score.
+    /// Starts a new text after one with this score.
     #[inline]
     pub(super) fn restart(&mut self, score_before: f64) {
         self.score_before = score_before;
@@ -237,35 +235,33 @@ impl Lattice {
         self.starts.clear();
     }
 
-    /// Forgets everything where it reached further than `bytes`.
+    /// Restarts if the lattice reaches further than `bytes`.
     fn restart_if_beyond(&mut self, bytes: usize) {
         if self.end > bytes {
             self.restart(self.score_before);
         }
     }
 
-    /// The first byte whose node is held.
     fn first(&self) -> usize {
         self.first
     }
 
-    /// Bytes of the text that were read.
     fn end(&self) -> usize {
         self.end
     }
 
-    /// The node of the byte `at`, unless it is in a block before.
+    /// Returns the node of the byte `at`, unless it is in an earlier block.
     #[inline]
     fn node(&self, at: usize) -> Option<LatticeNode> {
         Some(self.nodes[at.checked_sub(self.first)?])
     }
 
-    /// Where the block that is held ends, in a vocabulary with pieces of up to `longest` bytes.
+    /// Returns the end of the current block, for a vocabulary with pieces of up to `longest` bytes.
     fn block_end(&self, text: &str, longest: usize) -> usize {
         text.floor_char_boundary(self.first.saturating_add(longest + BLOCK))
     }
 
-    /// Nodes of the block for the bytes up to `to`, which become its end.
+    /// Returns nodes for the current block and sets its end to `to`.
     fn grow(&mut self, to: usize) -> &mut [LatticeNode] {
         if self.nodes.len() <= to - self.first {
             self.nodes.resize(to - self.first + 1, LatticeNode::default());
@@ -277,7 +273,6 @@ impl Lattice {
         &mut self.nodes
     }
 
-    /// Goes on to the next block.
     fn next_block(&mut self, text: &str, longest: usize) {
         let first = text.floor_char_boundary(self.end.saturating_sub(longest));
         let shared = self.nodes[first - self.first..=self.end - self.first].to_vec();
@@ -286,7 +281,7 @@ impl Lattice {
         self.starts.push((first, shared));
     }
 
-    /// Goes back to the start of the block before.
+    /// Moves back to the start of the block before.
     fn last_block(&mut self) {
         self.starts.pop();
         (self.first, self.end) = (0, 0);

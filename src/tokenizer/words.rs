@@ -1,8 +1,7 @@
-//! Normalized text to words and words to ids: spaces, the metaspace, the ids of the words seen last.
+//! Splits normalized text into words and encodes them: handles spaces, the metaspace, and a cache.
 //!
-//! A word is what the model gets at once: `▁` and what follows up to the next one. Text comes in
-//! as it is normalized; only the word that is being written is kept, so a reader who wants the
-//! first ids stops the work behind them.
+//! A word is the unit that the model gets: `▁` and the text up to the next one. Text arrives as it
+//! is normalized, and only the current word is kept, so the work stops once there are enough ids.
 
 use super::added_tokens::AddedTokens;
 use super::bpe::Symbols;
@@ -11,57 +10,57 @@ use super::charmap::{META, Normal};
 use super::segments::Flow;
 use super::unigram::{Lattice, Unigram};
 
-/// Bytes at which what is certain of an unfinished word becomes ids: scripts without spaces.
+/// Bytes at which the certain part of an unfinished word is encoded, for scripts without spaces.
 const LONG_WORD: usize = if cfg!(test) { 24 } else { 1024 };
 
-/// Ids and bytes for which memory is kept from text to text.
+/// Number of ids and bytes whose memory is kept from text to text.
 const KEPT: usize = 1 << 18;
 
-/// What the pipeline does with white space.
+/// Treatment of white space in the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spacing {
-    /// `WhitespaceSplit`: any white space ends a word and is dropped. Then nothing else applies.
+    /// `WhitespaceSplit`: any white space ends a word and is dropped, and nothing else applies.
     pub(super) splits: bool,
-    /// `Strip` on the right of a segment.
+    /// `Strip` at the right end of a segment.
     pub(super) strips_end: bool,
-    /// `Replace`: two and more `' '` are one `▁`.
+    /// `Replace`: two or more `' '` become one `▁`.
     pub(super) collapses: bool,
 }
 
-/// What the words are made for and with.
+/// The model, spacing and added tokens that make words into ids.
 pub(super) struct WordModel {
     pub(super) spacing: Spacing,
     pub(super) unigram: Unigram,
-    /// Added tokens that are looked for in normalized text.
+    /// Added tokens that are searched in normalized text.
     pub(super) added_tokens: Option<AddedTokens>,
 }
 
 /// How a word begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WordStart {
-    /// The start of a segment, or text behind an added token: its `▁` is not in the text.
+    /// Start of a segment, or text after an added token: the word's `▁` is not in the text.
     Segment,
-    /// `▁` in the text, or `' '`.
+    /// `▁` or `' '` in the text.
     Space,
-    /// The middle of a long word, whose beginning has its ids already.
+    /// The middle of a long word whose beginning is already encoded.
     Continued,
 }
 
-/// Memory that is used again for every text.
+/// Memory that is reused for every text.
 pub(super) struct WordScratch {
     /// Ids of the text so far.
     pub(super) ids: Vec<u32>,
-    /// The word that is being written; empty before the first one.
+    /// The current word; empty before the first one.
     word: String,
     start: WordStart,
     /// White space that is dropped if the segment ends.
     pending: String,
-    /// Bytes at which the word is looked at before its end.
+    /// Bytes at which an unfinished word is examined.
     long: usize,
-    /// Ways through the word as far as it was looked at.
+    /// Paths through the word as far as it was examined.
     lattice: Lattice,
     pub(super) cache: WordCache,
-    /// For the pipelines without words.
+    /// Used by the pipelines without words.
     pub(super) symbols: Symbols,
 }
 
@@ -79,18 +78,17 @@ impl WordScratch {
         }
     }
 
-    /// Breaks once there are as many ids as are enough.
+    /// Breaks once there are at least `limit` ids.
     pub(super) fn enough(&self, limit: usize) -> Flow {
         if self.ids.len() >= limit { Flow::Break(()) } else { Flow::Continue(()) }
     }
 
-    /// Adds the id of an added token.
     pub(super) fn id(&mut self, id: u32, limit: usize) -> Flow {
         self.ids.push(id);
         self.enough(limit)
     }
 
-    /// Gives back what a text of unusual length took.
+    /// Frees the memory that an unusually long text used.
     pub(super) fn shrink(&mut self) {
         self.ids.clear();
         self.word.clear();
@@ -102,16 +100,16 @@ impl WordScratch {
     }
 }
 
-/// Takes the normalized text of one text, segment by segment.
+/// Receives the normalized text of one text, segment by segment.
 pub(super) struct WordWriter<'a> {
     model: &'a WordModel,
     scratch: &'a mut WordScratch,
-    /// Ids that are enough.
+    /// Number of ids that is enough.
     limit: usize,
 }
 
 impl<'a> WordWriter<'a> {
-    /// For a new text.
+    /// Starts a new text.
     pub(crate) fn new(model: &'a WordModel, scratch: &'a mut WordScratch, limit: usize) -> Self {
         scratch.ids.clear();
         scratch.pending.clear();
@@ -120,12 +118,12 @@ impl<'a> WordWriter<'a> {
         writer
     }
 
-    /// An added token between segments.
+    /// Writes an added token between segments.
     pub(super) fn id(&mut self, id: u32) -> Flow {
         self.scratch.id(id, self.limit)
     }
 
-    /// Takes text that is neither white space nor [`META`].
+    /// Writes text that is neither white space nor [`META`].
     #[inline]
     pub(super) fn text(&mut self, text: &str) -> Flow {
         if text.is_empty() {
@@ -137,7 +135,6 @@ impl<'a> WordWriter<'a> {
         self.append(text)
     }
 
-    /// Takes one `' '`.
     #[inline]
     pub(super) fn space(&mut self) -> Flow {
         if self.model.spacing.splits {
@@ -147,7 +144,7 @@ impl<'a> WordWriter<'a> {
         Flow::Continue(())
     }
 
-    /// Takes what a character or a cluster `source` became.
+    /// Writes the replacement of the character or cluster `source`.
     pub(super) fn normal(&mut self, normal: &Normal<'_>, source: &str) -> Flow {
         match normal {
             Normal::Same => self.text(source),
@@ -158,7 +155,6 @@ impl<'a> WordWriter<'a> {
         }
     }
 
-    /// Takes any text.
     pub(super) fn any(&mut self, text: &str) -> Flow {
         let mut bytes = [0; 4];
         for c in text.chars() {
@@ -172,7 +168,6 @@ impl<'a> WordWriter<'a> {
         Flow::Continue(())
     }
 
-    /// Ends a segment.
     pub(super) fn end_segment(&mut self) -> Flow {
         if self.model.spacing.strips_end {
             self.scratch.pending.clear();
@@ -209,11 +204,11 @@ impl<'a> WordWriter<'a> {
                 ([b' ', ..], _) => {
                     run.iter().try_for_each(|_| self.start_word(WordStart::Space))?;
                 }
-                // Blanks are whole between bytes of spaces.
+                // A run between spaces consists of whole characters.
                 (_, blanks) => self.append(blanks.unwrap_or_default())?,
             }
         }
-        // Gives the memory back for the next run.
+        // Keeps the memory for the next run.
         self.scratch.pending = pending;
         self.scratch.pending.clear();
         Flow::Continue(())
@@ -261,7 +256,7 @@ impl<'a> WordWriter<'a> {
         self.scratch.long = LONG_WORD;
     }
 
-    /// Ids of the word, from the cache if it is short.
+    /// Appends the ids of the word, from the cache if it is short.
     #[inline]
     fn tokenize_word(&mut self) {
         let limit = self.limit.saturating_sub(self.scratch.ids.len());
@@ -283,7 +278,7 @@ impl<'a> WordWriter<'a> {
         cache.set(&key, &ids[first..]);
     }
 
-    /// Makes ids of what is certain of a long word, whatever follows.
+    /// Encodes the part of a long word that is certain whatever follows.
     #[cold]
     fn shorten(&mut self) -> Flow {
         let margin = self.model.added_tokens.as_ref().map_or(0, AddedTokens::longest);
@@ -291,7 +286,7 @@ impl<'a> WordWriter<'a> {
         self.enough()?;
         let limit = self.limit.saturating_sub(self.scratch.ids.len());
         let WordScratch { ids, word, start, lattice, long, .. } = &mut *self.scratch;
-        // What could be part of an added token is left alone.
+        // Text that could be part of an added token is left alone.
         let known = word.floor_char_boundary(word.len().saturating_sub(2 * margin));
         self.model.unigram.forward(&word[..known], lattice);
         let Some((settled, score_there)) = self.model.unigram.settled(&word[..known], lattice)
@@ -307,8 +302,8 @@ impl<'a> WordWriter<'a> {
         self.enough()
     }
 
-    /// Makes ids of the word up to the first added token in it and of that; the word is then
-    /// what follows. Only if at least `margin` bytes follow, so that no longer token starts there.
+    /// Encodes the word up to its first added token, and that token; the word is then the rest.
+    /// Does so only if at least `margin` bytes follow, so that no longer token starts there.
     fn take_added_token(&mut self, margin: usize) -> bool {
         let Some(added_tokens) = &self.model.added_tokens else { return false };
         let scratch = &mut *self.scratch;
@@ -322,7 +317,7 @@ impl<'a> WordWriter<'a> {
         }
         let rest = scratch.word.split_off(found.end);
         scratch.word.truncate(found.start);
-        // Without text before it, its own `▁` is not in the text either.
+        // Without text before the token, the word's own `▁` is not in the text either.
         if found.start > text_at || self.scratch.start == WordStart::Space {
             self.tokenize_word();
         }

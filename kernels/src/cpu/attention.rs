@@ -1,8 +1,8 @@
 //! Attention of one head within one sequence: `softmax(Q · Kᵀ / √head_size) · V`.
 //!
-//! A tile of queries (as many as a micro-kernel of `gemm` takes) meets all keys, or those of its window;
-//! its scores stay in the first-level cache, become weights there, and meet all values. The division of
-//! softmax is done on the result. Nothing is padded but the last panel.
+//! A tile of queries (as many as a `gemm` micro-kernel takes) is multiplied with all keys or those
+//! of its window; the scores stay in the first-level cache, become weights there and are multiplied
+//! with all values. The result is divided by softmax's sums. Only the last panel is padded.
 //!
 //! A row depends on no other query. In f32 all instruction sets give the same bits.
 
@@ -17,27 +17,26 @@ use crate::cpu::gemm::pack_a::PackedRows;
 use crate::cpu::isa::vectorized;
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix, Precision};
 
-/// Memory of [`attention`] that is worth keeping between calls.
+/// Memory that [`attention`] reuses between calls.
 #[derive(Debug, Default)]
 pub struct AttentionScratch {
     keys: PackedMatrix,
     values: PackedMatrix,
     queries: PackedRows,
-    /// Scores, which become weights one panel further to the front.
+    /// Scores; the weights made from them are stored one panel further to the front.
     scores: Vec<CacheLine>,
     sums: Vec<CacheLine>,
 }
 
-/// `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32; or `q` and `out` have fewer
-/// rows, those of the first queries.
+/// Computes `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32. `q` and
+/// `out` may have fewer rows: those of the first queries.
 ///
-/// The products are made in the precision that the CPU has itself: f16 for [`Precision::F16`] and
-/// [`Precision::Int8`] where it multiplies f16, bf16 for [`Precision::Bf16`] likewise, else f32; with
-/// AMX bf16 for [`Precision::Int8`].
-/// Softmax is computed in f32.
+/// Products are in a format that the CPU multiplies itself: [`Precision::F16`] and
+/// [`Precision::Bf16`] use f32 if it does not multiply theirs; [`Precision::Int8`] uses bf16 with
+/// AMX, otherwise the first of f16, bf16 and f32 that it multiplies. Softmax is computed in f32.
 ///
-/// With a `window` a query meets only the keys at most so many places before and after it; those outside
-/// of it weigh at most 2^-125 of the nearest, which no sum of a row can hold.
+/// With a `window` a query meets only the keys at most `window` places before and after it. Keys
+/// outside weigh at most 2^-125 of the largest weight, which no sum of a row can hold.
 ///
 /// A row whose scores are NaN or infinite (in f16: above 65,504) is not finite.
 ///
@@ -45,8 +44,8 @@ pub struct AttentionScratch {
 /// If the shapes differ.
 ///
 /// # Precision
-/// f32: `attention_matches_f64`; the others: the rounding of the factors, and in f16 of the sums
-/// over the head size and over 128 keys (`attention_in_two_bytes_is_near_f64`).
+/// f32: see `attention_matches_f64`. Other formats: the rounding of the factors, and in f16 of the
+/// sums over the head size and over 128 keys (see `attention_in_two_bytes_is_near_f64`).
 pub fn attention(
     isa: Isa,
     precision: Precision,
@@ -70,7 +69,7 @@ pub fn attention(
     values.pack_transposed(isa, precision, v);
 
     let mr = kernel.mr();
-    // A window that holds all keys from every place is none.
+    // A window that contains all keys for every query is no window.
     let window = window.filter(|&window| window < length - 1);
     let most_keys = window.map_or(length, |window| length.min(2 * window + mr + CHAIN));
     let panels = most_keys.div_ceil(kernel.nr) + 1;
@@ -82,7 +81,7 @@ pub fn attention(
         queries.pack(isa, kernel, (q, &[]), std::iter::once(rows.clone()));
         let mut softmax = Softmax::new(head_size, height);
         let panels = window.map_or(0..length.div_ceil(kernel.nr), |window| {
-            // Whole chains of a product, so that its sums do not depend on the tile.
+            // The start is a multiple of a product's chain, so that sums do not depend on the tile.
             let start = first.saturating_sub(window) / CHAIN * CHAIN;
             start / kernel.nr..length.min(end + window).div_ceil(kernel.nr)
         });
@@ -104,7 +103,7 @@ pub fn attention(
     }
 }
 
-/// What a CPU computes itself of `precision`, or what is as good.
+/// Returns the format for the products of `precision` on this CPU.
 fn own(isa: Isa, precision: Precision) -> Precision {
     let native = |wanted| match Kernel::new(isa, wanted).variant {
         Variant::F32(_) => Precision::F32,
@@ -114,7 +113,7 @@ fn own(isa: Isa, precision: Precision) -> Precision {
         Precision::F32 => Precision::F32,
         Precision::Bf16 => native(Precision::Bf16),
         Precision::F16 => native(Precision::F16),
-        // On tiles bf16 takes a fraction of the time, and is nearer than the rest is in int8.
+        // On tiles bf16 takes a fraction of the time and is more exact than other int8 products.
         Precision::Int8 if isa.units.amx => Precision::Bf16,
         Precision::Int8 => match native(Precision::F16) {
             Precision::F32 => native(Precision::Bf16),
@@ -123,9 +122,8 @@ fn own(isa: Isa, precision: Precision) -> Precision {
     }
 }
 
-/// Some queries, and the panels of keys that they meet.
+/// Some queries and the panels of keys that they meet.
 struct Tile<'a> {
-    /// Packed.
     queries: &'a [CacheLine],
     rows: Range<usize>,
     panels: Range<usize>,
@@ -133,14 +131,14 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Whether all queries meet all keys of `panel`, if there are `keys` of them.
+    /// Returns true if all queries meet all keys of `panel`; there are `keys` keys.
     fn meets_all(&self, panel: &Range<usize>, keys: usize) -> bool {
         let Range { start, end } = self.rows;
         let within = |window| panel.start + window + 1 >= end && panel.end <= start + window + 1;
         panel.end <= keys && self.window.is_none_or(within)
     }
 
-    /// Which columns of `panel` are keys that the query `row` meets.
+    /// Returns the columns of `panel` that are keys which the query `row` meets.
     fn columns(&self, row: usize, panel: &Range<usize>, keys: usize) -> Range<usize> {
         let from = self.window.map_or(0, |window| row.saturating_sub(window));
         let to = self.window.map_or(keys, |window| keys.min(row + window + 1));
@@ -149,8 +147,8 @@ impl Tile<'_> {
     }
 }
 
-/// The weights of the queries of `tile`, not yet divided by their sums, as the left operand of a
-/// product with the values.
+/// Computes the weights of the queries of `tile`, not yet divided by their sums, as the left
+/// operand of a product with the values.
 fn weigh<'a>(
     isa: Isa,
     kernel: Kernel,
@@ -188,7 +186,7 @@ fn weigh<'a>(
     &scores[..panels * made]
 }
 
-/// Makes the scores of a row that are not in `columns` smaller than any.
+/// Sets the scores of a row outside `columns` to minus infinity.
 fn mask(scores: &mut [CacheLine], columns: Range<usize>) {
     for (i, line) in scores.iter_mut().enumerate() {
         for (j, word) in line.0.iter_mut().enumerate() {

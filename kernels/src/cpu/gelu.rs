@@ -1,10 +1,10 @@
-//! GELU with the error function itself (`hidden_act = "gelu"`), not the tanh form; alone, and in a gated linear unit.
+//! GELU with the error function (`hidden_act = "gelu"`), not tanh; also in a gated linear unit.
 
 use crate::cpu::isa::vectorized;
 
-/// Beyond it the result is 0 or the argument.
+/// Beyond this magnitude the result is 0 or the argument.
 const BOUND: f32 = 5.656_25;
-/// Of `erf(x / √2) / 2x` in `2 (x / BOUND)² - 1`, see coefficients.py.
+/// Polynomial for `erf(x / √2) / 2x` in `2 (x / BOUND)² - 1`, see coefficients.py.
 const POLYNOMIAL: [f32; 17] = [
     0.125_005_42,
     -0.062_435_634,
@@ -25,7 +25,7 @@ const POLYNOMIAL: [f32; 17] = [
     0.000_301_707_4,
 ];
 vectorized! {
-    /// `x · (1 + erf(x / √2)) / 2` in place.
+    /// Computes `x · (1 + erf(x / √2)) / 2` in place.
     ///
     /// # Precision
     /// Absolute error at most `2e-7 · max(1, |x|)` (`gelu_matches_its_definition`).
@@ -37,14 +37,14 @@ vectorized! {
 }
 
 vectorized! {
-    /// Rows of `x` are `[activated | gate]`, each of `width` f32; `gelu(activated) · gate` goes to the
-    /// rows of `out`.
+    /// Computes `gelu(activated) · gate` for rows `[activated | gate]` of `x`, each of `width` f32,
+    /// into the rows of `out`.
     ///
     /// # Panics
-    /// If `x` has not twice as many values as `out`, or these are no rows of `width`.
+    /// If `x` does not have twice as many values as `out`, or `out` is not whole rows of `width`.
     ///
     /// # Precision
-    /// That of [`gelu`], times the gate, and one rounding (`a_gated_unit_is_its_definition`).
+    /// The error of [`gelu`] times the gate, and one rounding (`a_gated_unit_is_its_definition`).
     pub fn geglu(x: &[f32], width: usize, out: &mut [f32]) {
         assert!(x.len() == 2 * out.len() && out.len().is_multiple_of(width), "the lengths do not fit");
         for (row, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
@@ -60,7 +60,7 @@ vectorized! {
 pub(crate) fn gelu_scalar(x: f32) -> f32 {
     let bounded = x.clamp(-BOUND, BOUND);
     let u = (bounded * bounded).mul_add(2.0 / (BOUND * BOUND), -1.0);
-    // Written out: in a loop within a loop over values it is not vectorised.
+    // Unrolled by hand: a loop inside a loop over values is not vectorised.
     let c = POLYNOMIAL;
     let mut p = c[16];
     p = p.mul_add(u, c[15]);

@@ -1,13 +1,13 @@
-//! `Y = X · Wᵀ` with a fused epilogue (bias, GELU, residual), built as in BLIS; X is its A, Wᵀ its B.
+//! `Y = X · Wᵀ` with a fused epilogue (bias, GELU, residual), built as in BLIS: A = X, B = Wᵀ.
 //!
-//! A value of the product is the sum, first to last, of the sums of chains of values of k, each from
-//! zero (AMX has chains of its own: [`amx_portable`]). So a value does not depend on the number of rows
-//! or on the row's place; and in f32 and int8 not on the instruction set.
+//! A value of the product is the sum, first to last, of chains over values of k; each chain starts
+//! from zero (AMX has chains of its own: [`amx_portable`]). So a value does not depend on the
+//! number of rows or on the row's place, and in f32 and int8 not on the instruction set.
 //!
-//! Blocking: a block of rows of A is packed (and rounded or quantised) into micro-panels that stay in
-//! the second-level cache; each micro-panel of B meets all of them, KC units of k after the other, while
-//! the next ones are fetched. The sums of a micro-tile stay in registers and the first-level cache until
-//! they are final.
+//! Blocking: a block of rows of A is packed (and rounded or quantised) into micro-panels that stay
+//! in the second-level cache. Each micro-panel of B is multiplied with all of them, KC units of k
+//! at a time, while its next units are prefetched. The sums of a micro-tile stay in registers and
+//! the first-level cache until they are final.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -34,26 +34,26 @@ use self::micro_kernel::{CacheLine, WORDS};
 use self::pack_a::PackedRows;
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
 
-/// Memory of [`gemm`] that is worth keeping between calls.
+/// Memory that [`gemm`] reuses between calls.
 #[derive(Debug, Default)]
 pub struct GemmScratch {
     a: PackedRows,
     buffers: Buffers,
 }
 
-/// `y` `[m, n]` = `x` `[m, k]` · `w` `[n, k]`ᵀ with `epilogue`, in the precision of `w`.
+/// Computes `y` `[m, n]` = `x` `[m, k]` · `w` `[n, k]`ᵀ with `epilogue`, in the precision of `w`.
 ///
 /// A row of `x` that is not finite makes the same row of `y` not finite, and no other.
 ///
 /// # Panics
-/// If the shapes do not fit together, or a row is of a kind that `w` has no mean of (int8).
+/// If the shapes do not fit together, or a row is of a kind for which `w` has no mean (int8).
 ///
 /// # Precision
-/// With `u = 2⁻²⁴` and chains of `b = 128` values, the error of a value is at most
+/// With `u = 2⁻²⁴` and chains of `b = 128` values, the maximum error of a value is
 /// - f32: `(b + k / b) · u · Σ|x·w|`;
-/// - bf16: that of f32 and `2⁻⁷ · Σ|x·w|` for the rounded factors; with AMX `b = 32`, and what is below
-///   2⁻¹²⁶ counts as 0;
-/// - f16: that of f32 and `2⁻¹⁰ · Σ|x·w|`, with sums in f16 `b · 2⁻¹¹ · Σ|x·w|` more;
+/// - bf16: as f32, plus `2⁻⁷ · Σ|x·w|` for the rounded factors; with AMX `b = 32`, and values below
+///   2⁻¹²⁶ count as 0;
+/// - f16: as f32, plus `2⁻¹⁰ · Σ|x·w|`; if sums are in f16, plus `b · 2⁻¹¹ · Σ|x·w|`;
 /// - int8: half a unit of each factor, after the mean is subtracted.
 pub fn gemm(
     isa: Isa,

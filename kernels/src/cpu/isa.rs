@@ -1,32 +1,31 @@
-//! Which instruction set the kernels use; found at run time.
+//! The instruction set that the kernels use, detected at run time.
 
 use std::sync::OnceLock;
 
-/// An instruction set that this CPU has: a value exists only after the CPU was asked, which is
-/// what makes calling the specialised code sound.
+/// An instruction set that this CPU was found to have, which makes calling its code sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Isa {
     pub(crate) level: Level,
     pub(crate) units: Units,
-    /// Bytes of the second-level cache.
+    /// Size of the second-level cache in bytes.
     pub(crate) cache: usize,
 }
 
-/// Where the CPU does not say: the least that its kind has today.
+/// Cache size if the CPU does not report it: the minimum of today's CPUs.
 const CACHE: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Portable,
-    /// With FMA and F16C, which every CPU with AVX2 has.
+    /// Includes FMA and F16C, which every CPU with AVX2 has.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// F, BW, DQ and VL.
+    /// Includes AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
-/// What a CPU may have beyond its level, for matrix products.
+/// Units for matrix products that a CPU may have beyond its level.
 #[expect(clippy::struct_excessive_bools, reason = "a CPU has any of them or not")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Units {
@@ -36,8 +35,8 @@ pub(crate) struct Units {
     pub(crate) bf16: bool,
     /// AVX-512 FP16.
     pub(crate) fp16: bool,
-    /// AMX with BF16 and INT8, which the operating system lets this process use; at
-    /// [`Level::Portable`] a program that computes what the unit does.
+    /// AMX with BF16 and INT8, permitted by the operating system; at [`Level::Portable`] a program
+    /// that computes what the unit does.
     pub(crate) amx: bool,
 }
 
@@ -48,8 +47,8 @@ impl Units {
 impl Isa {
     const PORTABLE: Self = Self { level: Level::Portable, units: Units::NONE, cache: CACHE };
 
-    /// The fastest instruction set of this CPU. It is asked once: under a hypervisor a question takes
-    /// as long as thousands of products.
+    /// Returns the fastest instruction set of this CPU. The CPU is asked only once: under a
+    /// hypervisor the query takes as long as thousands of products.
     pub fn detect() -> Self {
         static FASTEST: OnceLock<Isa> = OnceLock::new();
         *FASTEST.get_or_init(Self::fastest)
@@ -58,15 +57,15 @@ impl Isa {
     fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(mut best) = x86::all().pop() {
-            // Intel's run at half of the rate of f32: the expansion to f32 is faster.
+            // Intel's BF16 unit runs at half the rate of f32, so expanding to f32 is faster.
             best.units.bf16 &= x86::is_amd();
             return best;
         }
         Self::PORTABLE
     }
 
-    /// Every instruction set of this CPU, the portable one first and then AMX as a program; for tests
-    /// and benches.
+    /// Returns every instruction set of this CPU for tests and benches: AMX as a program first,
+    /// then the portable one, then those of the CPU from the slowest to the fastest.
     pub fn available() -> Vec<Self> {
         let amx = Units { amx: true, ..Units::NONE };
         let portable = vec![Self { units: amx, ..Self::PORTABLE }, Self::PORTABLE];
@@ -76,7 +75,7 @@ impl Isa {
         portable
     }
 
-    /// `portable`, `portable-amx`, `avx2`, `avx512` or `amx`.
+    /// Returns `portable`, `portable-amx`, `avx2`, `avx512` or `amx`.
     pub fn name(self) -> &'static str {
         match (self.level, self.units.amx) {
             (Level::Portable, false) => "portable",
@@ -97,7 +96,7 @@ mod x86 {
 
     use super::{CACHE, Isa, Level, Units};
 
-    /// From the slowest to the fastest.
+    /// Returns the instruction sets from the slowest to the fastest.
     pub(super) fn all() -> Vec<Isa> {
         let mut all = Vec::new();
         let avx2 = is_x86_feature_detected!("avx2")
@@ -134,8 +133,8 @@ mod x86 {
         }
     }
 
-    /// Whether there is AMX with tiles, BF16 and INT8, and the operating system keeps its state for this
-    /// process. The CPU has AVX-512.
+    /// Returns true if there is AMX with tiles, BF16 and INT8, and the operating system keeps its
+    /// state for this process. The CPU must have AVX-512.
     fn has_amx() -> bool {
         const TILE_BF16_INT8: u32 = 1 << 24 | 1 << 22 | 1 << 25;
         const CONFIG_AND_DATA: u64 = 0b11 << 17;
@@ -151,7 +150,7 @@ mod x86 {
         may_use
     }
 
-    /// Linux saves the tiles of a process that asked for it (Documentation/arch/x86/xstate.rst).
+    /// Asks Linux to save tiles for this process (Documentation/arch/x86/xstate.rst).
     fn request_tile_data() -> bool {
         #[cfg(target_os = "linux")]
         {
@@ -178,7 +177,7 @@ mod x86 {
         } else {
             CACHE
         };
-        // A hypervisor may say anything.
+        // A hypervisor may report any value.
         bytes.clamp(CACHE / 4, 2 * CACHE)
     }
 
@@ -188,9 +187,9 @@ mod x86 {
     }
 }
 
-/// Makes of `fn name(...) { body }` a kernel `fn name(isa, ...)` whose body is compiled once per
-/// instruction set: the compiler vectorises it with the features of the function that it is inlined in.
-/// What it calls must be `#[inline(always)]`, too.
+/// Turns `fn name(...) { body }` into a kernel `fn name(isa, ...)` with its body compiled once per
+/// instruction set: the compiler vectorises it with the features of the function it is inlined in.
+/// Functions that the body calls must be `#[inline(always)]` too.
 macro_rules! vectorized {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$meta])*

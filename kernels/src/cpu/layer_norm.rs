@@ -1,13 +1,13 @@
-//! Layer norm over rows, alone and of a sum.
+//! Layer norm of rows, and of the sum of two rows.
 
 use crate::cpu::isa::vectorized;
 
-/// Partial sums of a row: value `i` belongs to lane `i % LANES`.
+/// Number of partial sums of a row: value `i` belongs to lane `i % LANES`.
 const LANES: usize = 64;
 
 vectorized! {
-    /// Rows of `x` (`gamma.len()` f32 each) are normalised to mean 0 and variance 1 (biased, plus
-    /// `eps`), times `gamma`, plus `beta`, into `out` of the same length as `x`.
+    /// Normalises rows of `x` (`gamma.len()` f32 each) to mean 0 and variance 1 (biased, plus
+    /// `eps`), times `gamma`, plus `beta`, into `out`, which is as long as `x`.
     ///
     /// # Panics
     /// If the lengths do not fit together.
@@ -27,7 +27,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// [`layer_norm`] of one row: `x + addend`, into `out`; all of `gamma.len()` f32.
+    /// Computes [`layer_norm`] of one row `x + addend` into `out`; all have `gamma.len()` f32.
     ///
     /// # Panics
     /// If the lengths do not fit together.
@@ -49,9 +49,9 @@ vectorized! {
     }
 }
 
-/// What makes the mean of a row 0 and its variance 1.
+/// The scaling that makes the mean of a row 0 and its variance 1.
 struct Scaling {
-    /// Nearly the mean: sums of differences from it lose nothing, whatever the mean is.
+    /// Approximate mean: sums of differences from it lose no precision, whatever the mean is.
     center: f32,
     inverse: f32,
     shift: f32,
@@ -95,7 +95,7 @@ impl Scaling {
     }
 }
 
-/// The sum of all lanes: twice in fours, then first to last in f64.
+/// Returns the sum of all lanes: added in fours twice, then in order in f64.
 #[inline(always)]
 fn total(lanes: &[f32; LANES]) -> f64 {
     let mut sums = [0.0; LANES / 4];
@@ -141,10 +141,10 @@ mod tests {
             let inverse = 1.0 / (variance + EPS).sqrt();
             let spread = x.iter().map(|&v| (f64::from(v) - mean).abs()).sum::<f64>() / n * inverse;
             // In units of u = 2^-24. A value passes through `depth` additions of its lane and of
-            // `total`. The mean is off by 1 for each difference and by the depth, of the mean
-            // absolute difference. A square is off by 3, their sum by the depth, its root by half of
-            // both. Each value is rounded as a difference, with `inverse`, and as a sum. The centre
-            // is not the mean: 8 u of 103, over the root of `EPS`, is below 0.02.
+            // `total`. The mean is off by the mean absolute difference times 1 + depth. A square is
+            // off by 3, their sum by the depth, its root by half of both. Each value is rounded as
+            // a difference, with `inverse`, and as a sum. The centre is not the mean: 8 u of 103
+            // over the root of `EPS` is below 0.02.
             let depth = n.div_euclid(LANES as f64) + 4.0;
             let (of_mean, of_value) = (depth + 1.0, f64::midpoint(depth, 3.0) + 3.0);
             for (i, &value) in run(Isa::detect(), &x, &gamma, &beta).iter().enumerate() {

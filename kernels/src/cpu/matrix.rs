@@ -1,6 +1,6 @@
-//! Borrowed row-major views with a row stride; lengths are checked when a view is made.
+//! Borrowed row-major views with a row stride; lengths are checked when a view is created.
 
-/// `[rows, columns]` f32, row-major, `stride` values from one row to the next.
+/// A row-major f32 view `[rows, columns]`, with `stride` values from one row to the next.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a> {
     data: &'a [f32],
@@ -10,7 +10,7 @@ pub struct Matrix<'a> {
     kinds: &'a [u8],
 }
 
-/// [`Matrix`] that can be written.
+/// A mutable [`Matrix`].
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     data: &'a mut [f32],
@@ -19,14 +19,14 @@ pub struct MatrixMut<'a> {
     stride: usize,
 }
 
-/// The place of some values of a [`MatrixMut`]: a hint, never read or written.
+/// The address of some values of a [`MatrixMut`]: a prefetch hint, never read or written.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512's kernels fetch"))]
 pub(crate) struct WriteTarget {
     pub(crate) start: *const f32,
-    /// From one row to the next.
+    /// Values from one row to the next.
     pub(crate) stride: usize,
-    /// Values in each row.
+    /// Number of values in each row.
     pub(crate) width: usize,
 }
 
@@ -37,7 +37,7 @@ fn check(length: usize, rows: usize, columns: usize, stride: usize) {
 }
 
 impl<'a> Matrix<'a> {
-    /// A view of the first `rows` rows.
+    /// Creates a view of the first `rows` rows.
     ///
     /// # Panics
     /// If `columns > stride` or `data` is too short.
@@ -46,33 +46,33 @@ impl<'a> Matrix<'a> {
         Self { data, rows, columns, stride, kinds: &[] }
     }
 
-    /// The same view, and of which kind each row is: the number of its mean in
-    /// [`PackedMatrix::around`](crate::PackedMatrix::around). Without, all are of kind 0.
+    /// Returns the view with the kind of each row: the index of its mean in
+    /// [`PackedMatrix::around`](crate::PackedMatrix::around). By default all rows are of kind 0.
     ///
     /// # Panics
-    /// If there are not as many as rows.
+    /// If the number of kinds is not the number of rows.
     #[must_use]
     pub fn with_kinds(self, kinds: &'a [u8]) -> Self {
         assert!(kinds.len() == self.rows, "{} kinds of {} rows", kinds.len(), self.rows);
         Self { kinds, ..self }
     }
 
-    /// The kind of row `i`.
+    /// Returns the kind of row `i`.
     pub fn kind(&self, i: usize) -> usize {
         self.kinds.get(i).copied().map_or(0, usize::from)
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Row `i`.
+    /// Returns row `i`.
     ///
     /// # Panics
     /// If there is no such row.
@@ -81,14 +81,14 @@ impl<'a> Matrix<'a> {
         &self.data[i * self.stride..][..self.columns]
     }
 
-    /// Row `i` if there is one.
+    /// Returns row `i`, if it exists.
     pub(crate) fn get(&self, i: usize) -> Option<&'a [f32]> {
         (i < self.rows).then(|| self.row(i))
     }
 }
 
 impl<'a> MatrixMut<'a> {
-    /// A view of the first `rows` rows.
+    /// Creates a view of the first `rows` rows.
     ///
     /// # Panics
     /// If `columns > stride` or `data` is too short.
@@ -105,13 +105,13 @@ impl<'a> MatrixMut<'a> {
         self.columns
     }
 
-    /// Where the values from (`row`, `column`) on lie.
+    /// Returns the address of the values from (`row`, `column`) on.
     pub(crate) fn target(&self, row: usize, column: usize, width: usize) -> WriteTarget {
         let start = self.data.as_ptr().wrapping_add(row * self.stride + column);
         WriteTarget { start, stride: self.stride, width }
     }
 
-    /// Columns `from..from + width` of row `i`.
+    /// Returns columns `from..from + width` of row `i`.
     pub(crate) fn part(&mut self, i: usize, from: usize, width: usize) -> &mut [f32] {
         assert!(i < self.rows && from + width <= self.columns, "outside the view");
         &mut self.data[i * self.stride + from..][..width]

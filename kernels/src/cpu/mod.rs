@@ -1,4 +1,4 @@
-//! The kernels of the CPU: one file an operation, and [`gemm`] for the products in it.
+//! The CPU kernels: one file per operation, and [`gemm`] for matrix products.
 
 #![allow(
     clippy::inline_always,

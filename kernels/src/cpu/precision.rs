@@ -1,8 +1,8 @@
-//! The number formats of a matrix product, and the roundings to them: of values and of rows.
+//! Number formats of matrix products, and the rounding of values and rows to them.
 
 use crate::cpu::isa::{Isa, Level, Units, vectorized};
 
-/// In what numbers the factors of a product are multiplied. `Y`, bias and residual are f32 in all.
+/// Number format of the factors of a product. `Y`, bias and residual are always f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// f32 factors and sums.
@@ -10,17 +10,16 @@ pub enum Precision {
     F32,
     /// Factors rounded to bf16, sums in f32.
     Bf16,
-    /// Factors rounded to f16. Sums in f32; where the CPU multiplies f16 itself, up to 128
-    /// products are summed in f16 before they are added in f32. What exceeds 65,504 becomes infinite.
+    /// Factors rounded to f16; values beyond 65,504 become infinite. Sums in f32; if the CPU
+    /// multiplies f16 itself, up to 128 products are summed in f16 before they are added in f32.
     F16,
-    /// Weights as 8-bit integers with a scale per output, `X` less a mean with a scale and a zero point per
-    /// row ([`crate::PackedMatrix::around`]); sums are exact.
+    /// Weights as 8-bit integers with a scale per output; `X` minus a mean as integers with a scale
+    /// and a zero point per row ([`crate::PackedMatrix::around`]). Sums are exact.
     Int8,
 }
 
 impl Precision {
-    /// The one of two bytes a value whose products take clearly less time than f32's; `None` where
-    /// neither does.
+    /// Returns the two-byte format with products clearly faster than f32, if there is one.
     pub fn fastest_half(isa: Isa) -> Option<Self> {
         let Units { bf16, fp16, amx, .. } = isa.units;
         if amx {
@@ -29,12 +28,12 @@ impl Precision {
         fp16.then_some(Self::F16).or(bf16.then_some(Self::Bf16))
     }
 
-    /// Columns of the result that one panel of a [`crate::PackedMatrix`] serves: 128 bytes of one unit of k.
+    /// Returns the columns per panel of a [`crate::PackedMatrix`]: 128 bytes of one unit of k.
     pub(crate) fn panel(self) -> usize {
         if self == Self::F16 { 64 } else { 32 }
     }
 
-    /// Consecutive values of k that lie beside each other for one column.
+    /// Returns how many consecutive values of k lie side by side for one column.
     pub(crate) fn k_per_unit(self) -> usize {
         match self {
             Self::F32 | Self::F16 => 1,
@@ -44,7 +43,7 @@ impl Precision {
     }
 }
 
-/// The nearest bf16, ties to even, in the low half.
+/// Returns the nearest bf16, ties to even, in the low half.
 #[inline(always)]
 pub(crate) fn bf16_bits(x: f32) -> u32 {
     let bits = x.to_bits();
@@ -53,13 +52,13 @@ pub(crate) fn bf16_bits(x: f32) -> u32 {
     if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded }
 }
 
-/// The value of bf16 `bits` (in the low half).
+/// Returns the value of bf16 `bits` (in the low half).
 #[inline(always)]
 pub(crate) fn bf16_value(bits: u32) -> f32 {
     f32::from_bits(bits << 16)
 }
 
-/// The nearest f16, ties to even, in the low half.
+/// Returns the nearest f16, ties to even, in the low half.
 #[inline(always)]
 pub(crate) fn f16_bits(x: f32) -> u32 {
     let bits = x.to_bits();
@@ -74,7 +73,7 @@ pub(crate) fn f16_bits(x: f32) -> u32 {
     (if magnitude < 0x4780_0000 { finite } else { large }) | (bits >> 16 & 0x8000)
 }
 
-/// The value of f16 `bits` (in the low half).
+/// Returns the value of f16 `bits` (in the low half).
 #[inline(always)]
 pub(crate) fn f16_value(bits: u32) -> f32 {
     let shifted = (bits & 0x7fff) << 13;
@@ -84,18 +83,18 @@ pub(crate) fn f16_value(bits: u32) -> f32 {
     f32::from_bits(magnitude | (bits & 0x8000) << 16)
 }
 
-/// How a row of values is written as 8-bit integers: `value ≈ scale · (integer - zero)`.
+/// Quantisation of a row to 8-bit integers: `value ≈ scale · (integer - zero)`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quantisation {
     /// Not finite if a value of the row is not.
     pub(crate) scale: f32,
     inverse: f32,
-    /// The integer of 0.
+    /// The integer that represents 0.
     pub(crate) zero: i32,
 }
 
 impl Quantisation {
-    /// For values of a magnitude up to `largest`: integers in -127..=127, that of 0 is 0.
+    /// Quantises magnitudes up to `largest` to integers in -127..=127; 0 becomes 0.
     pub(crate) fn symmetric(largest: f32) -> Self {
         if !largest.is_finite() {
             return Self { scale: f32::NAN, inverse: 0.0, zero: 0 };
@@ -105,9 +104,9 @@ impl Quantisation {
         Self { scale: 1.0 / inverse, inverse, zero: 0 }
     }
 
-    /// For values from `low` (at most 0) to `high` (at least 0): integers in 0..=255.
+    /// Quantises values from `low` (at most 0) to `high` (at least 0) to integers in 0..=255.
     pub(crate) fn asymmetric([low, high]: [f32; 2]) -> Self {
-        // 254 units, so that the two roundings of a value's integer end at 255. Halves do not overflow.
+        // With 254 units the two roundings of an integer end at 255. Halves do not overflow.
         let symmetric = Self::symmetric(high * 0.5 - low * 0.5);
         Self { zero: if low < 0.0 { -symmetric.integer(low) } else { 0 }, ..symmetric }
     }
@@ -121,7 +120,7 @@ impl Quantisation {
     }
 }
 
-/// The smallest and the largest of `values` and 0; NaN if a value is not finite.
+/// Returns the smallest and the largest of `values` and 0; NaN if a value is not finite.
 #[inline(always)]
 pub(crate) fn range_with_zero(values: &[f32]) -> [f32; 2] {
     let (mut low, mut high, mut largest) = ([0.0; LANES], [0.0; LANES], [0; LANES]);
@@ -145,10 +144,10 @@ pub(crate) fn range_with_zero(values: &[f32]) -> [f32; 2] {
     [low.into_iter().fold(0.0, f32::min), high.into_iter().fold(0.0, f32::max)]
 }
 
-/// Values that [`range_with_zero`] takes side by side.
+/// Number of values that [`range_with_zero`] handles side by side.
 const LANES: usize = 32;
 
-/// The nearest f16 of each of `values`.
+/// Rounds each of `values` to the nearest f16.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -169,7 +168,7 @@ pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
 }
 
 vectorized! {
-    /// The nearest bf16 of each of `values`.
+    /// Rounds each of `values` to the nearest bf16.
     pub(crate) fn to_bf16(values: &[f32], halves: &mut [u16]) {
         for (half, &value) in halves.iter_mut().zip(values) {
             *half = bf16_bits(value) as u16;
@@ -178,7 +177,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// The low bytes of the integers of `values`.
+    /// Writes the low byte of the integer of each of `values`.
     pub(crate) fn to_integers(quantisation: Quantisation, values: &[f32], bytes: &mut [u8]) {
         for (byte, &value) in bytes.iter_mut().zip(values) {
             *byte = quantisation.integer(value) as u8;
@@ -187,7 +186,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Words of two neighbours each, the first in the low half.
+    /// Packs two neighbours into each word, the first in the low half.
     pub(crate) fn pairs(halves: &[u16], words: &mut [u32]) {
         for (word, pair) in words.iter_mut().zip(halves.as_chunks::<2>().0) {
             *word = u32::from(pair[0]) | u32::from(pair[1]) << 16;
@@ -196,7 +195,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Words of one value of each row, the first in the low half.
+    /// Packs one value of each row into each word, that of `low` in the low half.
     pub(crate) fn interleaved(low: &[u16], high: &[u16], words: &mut [u32]) {
         for ((word, &low), &high) in words.iter_mut().zip(low).zip(high) {
             *word = u32::from(low) | u32::from(high) << 16;
@@ -211,7 +210,7 @@ mod x86 {
         _mm512_loadu_ps,
     };
 
-    /// Converts whole groups of 8 and returns their values' number; ties to even (0).
+    /// Converts whole groups of 8, ties to even (0), and returns the number of converted values.
     #[target_feature(enable = "avx2,f16c")]
     pub(super) fn to_f16_by_8(values: &[f32], halves: &mut [u16]) -> usize {
         let (values, halves) = (values.as_chunks::<8>().0, halves.as_chunks_mut::<8>().0);
@@ -225,7 +224,7 @@ mod x86 {
         8 * values.len().min(halves.len())
     }
 
-    /// As [`to_f16_by_8`], 16 at a time.
+    /// Like [`to_f16_by_8`], 16 values at a time.
     #[target_feature(enable = "avx512f")]
     pub(super) fn to_f16_by_16(values: &[f32], halves: &mut [u16]) -> usize {
         let (values, halves) = (values.as_chunks::<16>().0, halves.as_chunks_mut::<16>().0);

@@ -1,12 +1,11 @@
-//! Rotary position embedding (`RoPE`), in the form of GPT-NeoX: value `i` of a head turns with value
-//! `i + head_size / 2`.
+//! Rotary position embedding (`RoPE`), in the form of GPT-NeoX: value `i` of a head is rotated with
+//! value `i + head_size / 2`.
 
 use crate::cpu::isa::vectorized;
 
 vectorized! {
-    /// Turns the first `heads` heads of each row of `rows` (`stride` f32 each) in place. Row `i` turns by
-    /// row `i` of `angles` `[length, head_size]`, whose first half are cosines and whose second half are
-    /// the sines.
+    /// Rotates the first `heads` heads of each row of `rows` (`stride` f32 each) in place. Row `i`
+    /// of `angles` `[length, head_size]` holds the cosines of row `i`, then its sines.
     ///
     /// # Panics
     /// If the lengths do not fit together.
@@ -71,7 +70,7 @@ mod tests {
                 let (sine, cosine) = turn(row, c % half).sin_cos();
                 let (own, other) = (at(c), at((c + half) % head_size));
                 let exact = own * cosine + if c < half { -other * sine } else { other * sine };
-                // Both angles are rounded, both products and their sum.
+                // Both angles, both products and their sum are rounded.
                 let bound = 3.0 * 2f64.powi(-24) * (own.abs() + other.abs());
                 prop_assert!((f64::from(value) - exact).abs() <= bound, "{value} {exact}");
             }

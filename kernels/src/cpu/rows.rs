@@ -1,19 +1,18 @@
-//! What is done with the rows of a matrix besides products: those of integers as f32 for loading; their
-//! mean for pooling; for scoring finding what is not finite, ReLU, the last layer in f64, the largest value.
+//! Other operations on rows: dequantisation for loading, mean for pooling, and for scoring the
+//! check for finite values, ReLU, the last layer in f64 and the largest value.
 
 use crate::cpu::isa::vectorized;
 
-/// Sums side by side, so that one addition does not wait for the one before; their order is part of
-/// the result.
+/// Number of interleaved sums, which do not wait for each other; the order is part of the result.
 const LANES: usize = 8;
-/// Values compared side by side: four vectors of the widest instruction set.
+/// Number of values compared side by side: four vectors of the widest instruction set.
 const WIDTH: usize = 64;
-/// Columns whose sums are kept at a time.
+/// Number of columns summed at a time.
 const COLUMNS: usize = 16;
 
 vectorized! {
-    /// Mean over the rows of `rows` (`out.len()` f32 each) into `out`; summed in f64, first row to
-    /// last. No rows give zeros.
+    /// Computes the mean over the rows of `rows` (`out.len()` f32 each) into `out`; summed in f64,
+    /// from the first row to the last. The mean of no rows is 0.
     pub fn mean_rows(rows: &[f32], out: &mut [f32]) {
         let width = out.len().max(1);
         let count = (rows.len() / width).max(1) as f64;
@@ -32,7 +31,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Whether all values of each row of `rows` `[finite.len(), columns]` are finite.
+    /// Sets whether all values of each row of `rows` `[finite.len(), columns]` are finite.
     ///
     /// # Panics
     /// If `rows` has another length.
@@ -40,14 +39,14 @@ vectorized! {
         assert!(rows.len() == finite.len() * columns, "{} rows of {columns}", finite.len());
         for (i, finite) in finite.iter_mut().enumerate() {
             let row = &rows[i * columns..][..columns];
-            // No early end: such a loop is not vectorised.
+            // A loop that ends early is not vectorised.
             *finite = row.iter().fold(true, |all, value| all & value.is_finite());
         }
     }
 }
 
 vectorized! {
-    /// Values below zero become zero; NaN stays NaN.
+    /// Sets values below zero to zero; NaN stays NaN.
     pub fn relu(values: &mut [f32]) {
         for value in values {
             *value = if *value < 0.0 { 0.0 } else { *value };
@@ -56,8 +55,8 @@ vectorized! {
 }
 
 vectorized! {
-    /// A linear layer in f64 for few outputs: `out` `[m, n]` = `x` `[m, k]` · `weight` `[n, k]`ᵀ + `bias` `[n]`.
-    /// Products of f32 are exact in f64; they are added in eight interleaved sums.
+    /// Computes `out` `[m, n]` = `x` `[m, k]` · `weight` `[n, k]`ᵀ + `bias` `[n]` in f64 for few
+    /// outputs. Products of f32 are exact in f64; they are added in eight interleaved sums.
     ///
     /// # Panics
     /// If the lengths do not fit together.
@@ -88,8 +87,8 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// A row of integers of `bits` (4 or 8) as f32 into `out`: less half of their range, times the scale of
-/// their group, of which a row has `scales.len()`. Of two integers in a byte the first is in its low half.
+/// Dequantises a row of integers of `bits` (4 or 8) into `out`: the integer minus half its range,
+/// times the scale of its group (`scales.len()` groups). With 4 bits the low half is first.
 ///
 /// # Panics
 /// If the lengths do not fit together.
@@ -113,8 +112,8 @@ pub fn dequantize(codes: &[u8], bits: usize, scales: &[f32], out: &mut [f32]) {
 }
 
 vectorized! {
-    /// Raises each value of `best` to the largest of its row of `rows` `[best.len(), columns]`; no value
-    /// may be NaN.
+    /// Raises each value of `best` to the maximum of its row of `rows` `[best.len(), columns]`; no
+    /// value may be NaN.
     ///
     /// # Panics
     /// If `rows` has another length.
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
     use crate::Isa;
 
-    /// Values in [-1, 1) that repeat late.
+    /// Pseudo-random values in [-1, 1) with a long period.
     fn noise(count: usize, seed: u32) -> Vec<f32> {
         let mut state = seed;
         let mut next = || {

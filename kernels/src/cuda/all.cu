@@ -1,4 +1,4 @@
-// Every kernel in one translation unit: one image to load.
+// All kernels are one translation unit, so that there is one image to load.
 #include "attention.cu"
 #include "attention_hopper.cu"
 #include "glu.cu"

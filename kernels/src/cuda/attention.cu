@@ -1,4 +1,4 @@
-// Attention with the matrix products of a warp (mma.sync), for every GPU from sm_80 on.
+// Attention with warp instructions (mma.sync), for every GPU from sm_80 on.
 //
 // Each of 4 warps owns 32 queries, so that a fragment of keys or values read from shared memory
 // serves two matrix instructions.
@@ -11,13 +11,13 @@ struct WarpTile {
   // Rows are 16 bytes longer than their data: eight consecutive ones start in different banks.
   static constexpr int ROW = D + 8;
 
-  // Place of 16-byte chunk `chunk` of row `row`.
+  // Returns the offset of 16-byte chunk `chunk` of row `row`.
   DEVICE int place(int row, int chunk) { return row * ROW + chunk * 8; }
 };
 
-constexpr int WARP_FRAGMENTS = 2;  // of 16 queries
+constexpr int WARP_FRAGMENTS = 2;  // fragments of 16 queries per warp
 
-// What a thread holds of its warp's queries.
+// A thread's part of its warp's queries.
 template <int D>
 struct Queries {
   unsigned fragments[WARP_FRAGMENTS][D / 16][4];
@@ -37,7 +37,7 @@ DEVICE void begin(Queries<D> &state, const bf16 *rows) {
   }
 }
 
-// scores[f][n] = queries of fragment f times keys 8n to 8n + 7.
+// Computes scores[f][n] = queries of fragment f times keys 8n to 8n + 7.
 template <int D>
 DEVICE void multiply_keys(float (&scores)[WARP_FRAGMENTS][KEY_FRAGMENTS][4],
                           const Queries<D> &state, const bf16 *keys) {
@@ -61,7 +61,7 @@ DEVICE void multiply_keys(float (&scores)[WARP_FRAGMENTS][KEY_FRAGMENTS][4],
   }
 }
 
-// The sums of fragment f += its probabilities times values.
+// Adds the probabilities of each fragment times the values to the fragment's sums.
 template <int D>
 DEVICE void multiply_values(Queries<D> &state,
                             const unsigned (&probabilities)[WARP_FRAGMENTS][KEYS / 16][4],
@@ -83,8 +83,7 @@ DEVICE void multiply_values(Queries<D> &state,
   }
 }
 
-// Takes the keys and values from number `first_key` on, of which the last is before `end`, into account;
-// `first_query` is the first of the warp.
+// Adds the keys and values in `first_key`..`end` for the warp's queries from `first_query` on.
 template <int D, bool WINDOW>
 DEVICE void step(Queries<D> &state, const bf16 *keys, const bf16 *values, int first_key, int end,
                  int first_query, int window, float scale_log2) {
@@ -108,8 +107,8 @@ DEVICE void step(Queries<D> &state, const bf16 *keys, const bf16 *values, int fi
   multiply_values(state, probabilities, values);
 }
 
-// Any grid; context [tokens, heads * D]; scale_log2 = log2(e) / sqrt(D), as the softmax is taken to
-// base 2; `window` counts if WINDOW.
+// Any grid works. context is [tokens, heads * D]; scale_log2 = log2(e) / sqrt(D), as the softmax
+// uses base 2; `window` is used only with WINDOW.
 template <int D, bool WINDOW>
 DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
                       int heads, float scale_log2, int window) {
@@ -117,7 +116,7 @@ DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const in
   constexpr int TILE_VALUES = KEYS * Tile::ROW;
   alignas(16) SHARED bf16 keys[2 * TILE_VALUES];
   alignas(16) SHARED bf16 values[2 * TILE_VALUES];
-  // The queries come and the results go through the memory of the keys.
+  // Queries and results pass through the memory of the keys.
   static_assert(2 * KEYS == QUERIES, "two tiles of keys are as many rows as one of queries");
   bf16 *rows = keys;
 
@@ -148,7 +147,7 @@ DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const in
     copy(0);
     for (int number = 0; number < num_steps; ++number) {
       copy_async_wait<0>();
-      block_barrier();  // this tile is here for all, and nobody still reads the other buffer
+      block_barrier();  // all threads see this tile, and none still reads the other buffer
       if (number + 1 < num_steps) copy(number + 1);
       const int at = number % 2 * TILE_VALUES;
       if (active)

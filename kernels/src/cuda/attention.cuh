@@ -1,31 +1,31 @@
-// Attention over packed sequences: softmax(q k^T / sqrt(D)) v for every head, nothing padded and no
-// score ever in device memory (the online softmax of FlashAttention, Dao et al. 2022, algorithm 1).
+// Attention over packed sequences: softmax(q k^T / sqrt(D)) v for every head, without padding or
+// scores in device memory (the online softmax of FlashAttention, Dao et al. 2022, algorithm 1).
 //
-// A work item is a tile of 128 queries of one sequence and one head. Scores and sums stay in
-// registers; keys and values come through shared memory, the next ones loading while the present ones
-// are used. Matrix products are bf16 with f32 sums; the softmax is f32.
+// A unit of work (Item) is a tile of 128 queries of one sequence and one head. Scores and sums stay
+// in registers. Keys and values pass through shared memory; the next ones load while the present
+// ones are used. Matrix products are bf16 with f32 sums; the softmax is f32.
 //
-// Keys past the end of a sequence count as zeros and are masked: what follows in memory belongs to
-// a neighbour, whose values (NaN included) must not reach this sequence.
+// Keys past the end of a sequence count as zeros and are masked: the memory there belongs to a
+// neighbour, and its values (NaN included) must not reach this sequence.
 //
-// With WINDOW a query meets only the keys at most `window` places before and after it: a tile takes
-// those from `window` before its first query to `window` after its last one, masked at both edges.
+// With WINDOW, a query attends only to keys at most `window` places before and after it. A tile
+// takes the keys from `window` before its first query to `window` after its last, and masks edges.
 //
-// Here is what the kernels of attention.cu and attention_hopper.cu share.
+// The kernels of attention.cu and attention_hopper.cu share this file.
 #pragma once
 #include "device.cuh"
 
-constexpr int QUERIES = 128;  // of a tile
-constexpr int KEYS = 64;      // whose scores are in registers at a time
+constexpr int QUERIES = 128;  // queries per tile
+constexpr int KEYS = 64;      // keys with scores in registers at a time
 constexpr int KEY_FRAGMENTS = KEYS / 8;
 
-// A work item. `tiles` holds {first token of the sequence, its length, first query, 0} and counts[1] of
-// them; qkv [tokens, 3 * heads * D].
+// A unit of work. `tiles` holds counts[1] of {first token of the sequence, its length, first query,
+// 0}; qkv is [tokens, 3 * heads * D].
 struct Item {
-  const bf16 *queries;  // of the first token of the sequence; keys and values are one and two `width` on
-  long long start;      // that token
+  const bf16 *queries;  // row of `start`; its keys and values follow one and two `width` later
+  long long start;      // first token of the sequence
   int length, first_query;
-  int column;  // of the head
+  int column;  // first column of the head
 };
 
 template <int D>
@@ -36,7 +36,7 @@ DEVICE Item item_at(int index, const bf16 *qkv, const int *tiles, int heads) {
           column};
 }
 
-// The keys that the queries of an item meet, those that each of them misses included.
+// Keys that any query of an item attends to; single queries may miss some of them.
 struct Keys {
   int first, end;
 };
@@ -47,11 +47,11 @@ DEVICE Keys keys_of(const Item &item, int window) {
 }
 
 // Starts copying `ROWS` rows into a tile, from row `first` on; rows from `length` on become zeros.
-// Offsets within one sequence fit 32 bits. `Tile` says where in it they go.
+// Offsets within one sequence fit 32 bits. `Tile` defines the places in the tile.
 template <int ROWS, class Tile>
 DEVICE void copy_rows(bf16 *to, const bf16 *from, int row_stride, int first, int length) {
   constexpr int CHUNKS = Tile::HEAD / 8;
-  constexpr int STEP = Tile::THREADS / CHUNKS;  // rows that the block copies at once
+  constexpr int STEP = Tile::THREADS / CHUNKS;  // rows that the block copies at a time
   const int own = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
   const bf16 *source = from + (first + own) * row_stride + chunk * 8;
 #pragma unroll
@@ -62,10 +62,10 @@ DEVICE void copy_rows(bf16 *to, const bf16 *from, int row_stride, int first, int
   }
 }
 
-// Below every score, and a number: a query that met no key yet gives the masked ones no weight.
+// A finite value below every score, so that masked keys get no weight before any key is met.
 constexpr float LOWEST = -3e38f;
 
-// What a thread holds of the result for 16 queries of its warp: of the rows lane / 4 and 8 more.
+// A thread's part of the result for 16 queries of its warp: rows lane / 4 and lane / 4 + 8.
 template <int D>
 struct Sums {
   float values[D / 8][4];
@@ -81,7 +81,7 @@ struct Sums {
   }
 };
 
-// Scores become probabilities relative to the largest score so far; the sums so far are scaled to it.
+// Turns scores into probabilities relative to the largest score so far; rescales the sums to it.
 template <int D>
 DEVICE void update_softmax(float (&scores)[KEY_FRAGMENTS][4], Sums<D> &sums, float scale_log2) {
   float largest[2];
@@ -95,7 +95,7 @@ DEVICE void update_softmax(float (&scores)[KEY_FRAGMENTS][4], Sums<D> &sums, flo
     largest[h] = fmaxf(largest[h], shuffle_xor(largest[h], 1));
     largest[h] = fmaxf(largest[h], shuffle_xor(largest[h], 2));
   }
-  // Mostly no query of the warp has found a larger one.
+  // In most steps no query of the warp finds a larger score.
   if (any_lane(largest[0] > sums.largest[0] || largest[1] > sums.largest[1])) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -130,8 +130,8 @@ DEVICE void mask_keys(float (&scores)[KEY_FRAGMENTS][4], int first_key, int leng
       if (own + n * 8 + i % 2 >= length) scores[n][i] = -INFINITY;
 }
 
-// Keys that a query does not meet get no weight: those further than `window` from it, and those from
-// `end` on. `query` is that of the first of this thread's two rows.
+// Gives no weight to keys that a query does not attend to: those further than `window` from it, and
+// those from `end` on. `query` belongs to the first of this thread's two rows.
 DEVICE void mask_window(float (&scores)[KEY_FRAGMENTS][4], int first_key, int end, int query,
                         int window) {
   const int own = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -148,8 +148,8 @@ DEVICE void mask_window(float (&scores)[KEY_FRAGMENTS][4], int first_key, int en
   }
 }
 
-// Whether any of the `rows` queries from `query` on meets a key from `first_key` to KEYS more, and
-// whether all of them meet them all.
+// Returns true if any of the `rows` queries from `query` on attends to any of the KEYS keys from
+// `first_key` on; the second function, if all of them attend to all.
 DEVICE bool window_meets_any(int first_key, int query, int rows, int window) {
   return first_key + KEYS > query - window && first_key < query + rows + window;
 }
@@ -157,8 +157,8 @@ DEVICE bool window_meets_all(int first_key, int query, int rows, int window) {
   return first_key >= query + rows - 1 - window && first_key + KEYS <= query + window + 1;
 }
 
-// Probabilities as the left operand of the product with the values: the layout of a result is, two
-// by two, that of an operand.
+// Packs probabilities as the left operand of the product with the values: two fragments of a result
+// have the layout of one fragment of an operand.
 DEVICE void pack_probabilities(unsigned (&packed)[KEYS / 16][4],
                                const float (&probabilities)[KEY_FRAGMENTS][4]) {
 #pragma unroll
@@ -169,8 +169,8 @@ DEVICE void pack_probabilities(unsigned (&packed)[KEYS / 16][4],
 }
 
 // Divides the sums of the warp's 16 queries by their totals and writes them to `context`
-// [tokens, heads * D], through `rows`: as many rows of shared memory that nobody else uses now, from
-// row `first_row` of a tile on. `first_query` is that of the tile.
+// [tokens, heads * D]. They pass through 16 rows of the tile `rows` in shared memory, from
+// `first_row` on, which nothing else uses now. The tile starts at the item's first query.
 template <class Tile, int D = Tile::HEAD>
 DEVICE void write_rows(Sums<D> &sums, bf16 *rows, int first_row, const Item &item, bf16 *context,
                        int width) {

@@ -10,10 +10,10 @@ use super::module::Function;
 use super::staged::{Limits, Staged};
 use super::stream::{Argument, Grid, Stream};
 
-/// Sizes of a head that there is a kernel for.
+/// Head sizes that have a kernel.
 pub const HEAD_SIZES: [usize; 2] = [32, 64];
 
-/// Returns the entry points without and with a window, and the threads of a block, if `device` has a
+/// Returns the kernels without and with a window and their threads per block, if `device` has a
 /// kernel with `instructions` for heads of `head_size`.
 fn functions(
     device: &Device,
@@ -31,20 +31,20 @@ fn functions(
     }
 }
 
-/// Blocks that a multiprocessor has room for; the blocks share the work among themselves.
+/// Blocks that fit on a multiprocessor; the blocks share the work among themselves.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 
-/// No window is larger for a kernel, so that its sums with places fit 32 bits.
+/// Maximum window of a kernel, so that its sums with positions fit 32 bits.
 const MOST_PLACES: usize = 1 << 30;
 
-/// Work items per multiprocessor of the trial: a few rounds of the blocks that are on one at once.
+/// Units of work per multiprocessor in the trial: a few rounds of the blocks that run on one.
 const ITEMS: usize = 6;
 /// Tiles of a sequence of 512 tokens.
 const TILES: usize = 4;
 
-/// `context` `[T, heads * D]` = softmax(q kᵀ / √D) v for each head and each sequence of `staged`, with
-/// `qkv` `[T, 3 * heads * D]`, rows of q, k, v. With a `window` a query meets only the keys at most so many
-/// places before and after it. Rows that belong to no sequence are left as they are.
+/// Computes `context` `[T, heads * D]` = softmax(q kᵀ / √D) v for each head and sequence of
+/// `staged`, from rows of q, k, v in `qkv` `[T, 3 * heads * D]`. With a `window`, a query attends
+/// only to keys at most that many positions away. Rows outside the sequences stay as they are.
 ///
 /// # Errors
 /// [`CudaError::Unsupported`] if the GPU has no kernel with `instructions` for heads of D values;
@@ -69,7 +69,7 @@ pub fn attention(
     check_len(OP, "qkv", qkv.len(), values.and_then(|values| values.checked_mul(3)))?;
     check_len(OP, "context", context.len(), values)?;
     let blocks = blocks(staged.max_tiles(), heads, device.info().multiprocessors as usize)?;
-    // The kernel's softmax is to base 2.
+    // The kernel's softmax uses base 2.
     let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
     let (tiles, counts, heads) = (staged.tiles(), staged.counts(), heads as i32);
     let mut arguments: Vec<&dyn Argument> = vec![qkv, &*context, &tiles, &counts, &heads, &scale];
@@ -78,8 +78,7 @@ pub fn attention(
         arguments.push(places);
         windowed
     });
-    // SAFETY: the arguments of attention_D or attention_window_D; the tiles that `staged` may hold are
-    // inside T rows.
+    // SAFETY: the arguments match the kernels; the tiles that `staged` may hold are inside T rows.
     unsafe { stream.launch(function, Grid::line(blocks, threads), &arguments) }
 }
 
@@ -93,12 +92,12 @@ fn blocks(max_tiles: usize, heads: usize, multiprocessors: usize) -> Result<u32>
     }
 }
 
-/// Returns the instructions that attention of `heads` heads of `head_size` values is computed with: those
-/// of a warpgroup where the GPU has them and they give right results with the `window` on sequences of up
-/// to `max_tokens` tokens. Overwrites `qkv` `[T, 3 * heads * D]` and `context` `[T, heads * D]`.
+/// Chooses the instructions for attention with `heads` heads of `head_size` values: warpgroup
+/// instructions if the GPU has them and they give right results with `window` on sequences of up to
+/// `max_tokens` tokens. Overwrites `qkv` `[T, 3 * heads * D]` and `context` `[T, heads * D]`.
 ///
 /// # Errors
-/// As [`attention`] and [`Device::alloc`](super::Device::alloc).
+/// Returns the errors of [`attention`] and [`Device::alloc`](super::Device::alloc).
 pub fn choose_attention(
     stream: &Stream,
     qkv: &mut Buffer<bf16>,
@@ -116,7 +115,7 @@ pub fn choose_attention(
     let cu_seqlens = trial_batch(tokens, max_tokens, sequences);
     let num_tokens = cu_seqlens[cu_seqlens.len() - 1] as usize;
     let mut staged = Staged::new(stream, tokens, limits)?;
-    // Attention sees no token ids; one that is not skipped gives every token a position.
+    // Attention reads no token ids; an id that is not skipped gives every token a position.
     let any_id = u32::from(limits.skipped_id == Some(0));
     staged.put(stream, &vec![any_id; num_tokens], &cu_seqlens)?;
     let values = num_tokens * heads * head_size;
@@ -126,8 +125,8 @@ pub fn choose_attention(
     })
 }
 
-/// Starts of at most `sequences` sequences in at most `tokens` tokens, of four lengths each of which
-/// leaves another rest of a tile.
+/// Returns the starts of at most `sequences` sequences in at most `tokens` tokens, with four
+/// lengths that leave different remainders of a tile.
 fn trial_batch(tokens: usize, max_tokens: usize, sequences: usize) -> Vec<u32> {
     let lengths = [max_tokens, max_tokens.div_ceil(2) + 1, max_tokens / 4 + 7, max_tokens * 3 / 4];
     let mut starts = vec![0];

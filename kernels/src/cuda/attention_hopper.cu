@@ -1,12 +1,12 @@
-// Attention for head size 64 with the matrix products of a warpgroup (wgmma), for sm_90a.
+// Attention for head size 64 with warpgroup instructions (wgmma), for sm_90a.
 //
-// Two warpgroups of a block own 64 queries each. The matrix units read queries, keys and values from
-// shared memory, so a thread holds little and two blocks fit a multiprocessor: while one waits for its
-// products, the other computes exponentials. (Queries in registers would be one operand more to keep
-// over the loop, and ptxas before 13.1 lets other values overwrite them.)
+// Each of a block's two warpgroups owns 64 queries. The matrix units read queries, keys and values
+// from shared memory, so a thread holds little and two blocks fit on a multiprocessor: while one
+// waits for its products, the other computes exponentials. (Queries in registers would be one more
+// operand to keep over the loop, and ptxas before 13.1 lets other values overwrite them.)
 //
-// A step takes 128 keys, in two halves. While it computes, the next step's keys and values are
-// copied; after the last step of an item those are the next item's first, and its queries.
+// A step takes 128 keys, in two halves, while the keys and values of the next step are copied. The
+// last step of an item copies the next item's queries and first keys and values.
 #include "attention.cuh"
 
 #if defined(POLYSIFT_SIM) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -16,21 +16,21 @@ struct GroupTile {
   static constexpr int HEAD = 64;
   static constexpr int THREADS = 8 * WARP;
 
-  // Place of 16-byte chunk `chunk` of row `row`: the order that the matrix units expect.
+  // Returns the offset of chunk `chunk` of row `row`, in the order that the matrix units expect.
   DEVICE int place(int row, int chunk) { return row * HEAD + (chunk ^ row % 8) * 8; }
 };
 
 constexpr int STEP_KEYS = 128;
 
-// Each twice: one to compute with and one to copy to.
+// Every operand has two buffers: one to compute with and one to copy to.
 struct alignas(1024) AttentionMemory {
   bf16 queries[2][QUERIES * 64];
   bf16 keys[2][STEP_KEYS * 64];
   bf16 values[2][STEP_KEYS * 64];
 };
 
-// Takes 64 keys and values from number `first_key` on, of which the last is before `end`, into account
-// for 64 queries, of which the first is `first_query`.
+// Adds 64 keys and values from `first_key` on, as far as they are before `end`, for the 64 queries
+// from `first_query` on.
 template <bool WINDOW>
 DEVICE void group_step(Sums<64> &sums, const bf16 *queries, const bf16 *keys, const bf16 *values,
                        int first_key, int end, int first_query, int window, float scale_log2) {
@@ -61,7 +61,7 @@ DEVICE void group_step(Sums<64> &sums, const bf16 *queries, const bf16 *keys, co
   warpgroup_wait<0>();
 }
 
-// As `attention` of attention.cu.
+// Computes the same result as `attention` of attention.cu.
 template <bool WINDOW>
 DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
                             int heads, float scale_log2, int window) {
@@ -98,7 +98,7 @@ DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, co
     for (int first_key = keys.first; first_key < keys.end; first_key += STEP_KEYS, buffer ^= 1) {
       copy_async_wait<0>();
       shared_memory_fence();
-      block_barrier();  // this step is here for all, and nobody still reads the other buffer
+      block_barrier();  // all threads see this step, and none still reads the other buffer
       if (first_key + STEP_KEYS < keys.end) {
         copy_step(item, first_key + STEP_KEYS, buffer ^ 1);
       } else if (next < num_items) {
@@ -116,8 +116,8 @@ DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, co
       }
     }
     if (active) {
-      // The group's products have read the queries; until the next barrier of the block the rows are
-      // the warp's.
+      // The group's products have read the queries. Until the next barrier of the block, only this
+      // warp uses its rows.
       warpgroup_barrier(1 + group_first / 64);
       write_rows<GroupTile>(sums, memory.queries[own], warp_first, item, context, width);
     }

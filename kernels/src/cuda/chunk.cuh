@@ -4,7 +4,6 @@
 
 constexpr int CHUNK = 8;
 
-// The eight bf16 of `words`.
 DEVICE void unpack_chunk(float (&values)[CHUNK], const uint4 &words) {
   values[0] = first_of(words.x), values[1] = second_of(words.x);
   values[2] = first_of(words.y), values[3] = second_of(words.y);
@@ -20,7 +19,6 @@ DEVICE void add_chunk(float (&values)[CHUNK], const uint4 &words) {
   for (int i = 0; i < CHUNK; ++i) values[i] += others[i];
 }
 
-// The eight f32 of `low` and `high`.
 DEVICE void unpack_chunk(float (&values)[CHUNK], const uint4 &low, const uint4 &high) {
   values[0] = __uint_as_float(low.x), values[1] = __uint_as_float(low.y);
   values[2] = __uint_as_float(low.z), values[3] = __uint_as_float(low.w);
@@ -35,7 +33,7 @@ DEVICE void store_chunk(bf16 *to, const float (&values)[CHUNK], bool valid) {
   store_16(to, words, valid);
 }
 
-// The same as they are.
+// Writes the values in f32 if `valid`.
 DEVICE void store_chunk(float *to, const float (&values)[CHUNK], bool valid) {
 #pragma unroll
   for (int i = 0; i < CHUNK; i += 4) {

@@ -1,15 +1,15 @@
-// What the kernels need of the device, one function per instruction.
+// Device functions that the kernels use, one per instruction.
 //
-// The kernels include this file alone and no CUDA header. With POLYSIFT_SIM defined the same
-// functions come from the simulator of the tests (tests/cuda_sim/sim.cuh), which runs the kernels
-// on a CPU; everything below is what nvcc compiles.
+// The kernels include only this file and no CUDA header. With POLYSIFT_SIM defined, the simulator
+// of the tests (tests/cuda_sim/sim.cuh) supplies the same functions and runs the kernels on a CPU;
+// nvcc compiles everything below.
 #pragma once
 
 #ifdef POLYSIFT_SIM
 #include "sim.cuh"
 #else
 
-// bf16 as its bits: the upper half of an f32.
+// The bits of a bf16 value: the upper half of an f32.
 struct bf16 {
   unsigned short bits;
 };
@@ -23,7 +23,7 @@ constexpr int WARP = 32;
 
 DEVICE float to_float(bf16 value) { return __uint_as_float(static_cast<unsigned>(value.bits) << 16); }
 
-// Two bf16 in one word, the first in the lower half; rounds to nearest even.
+// Packs two bf16 into one word, the first in the lower half; rounds to nearest even.
 DEVICE unsigned pack_bf16(float first, float second) {
   unsigned word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
@@ -32,18 +32,18 @@ DEVICE unsigned pack_bf16(float first, float second) {
 DEVICE float first_of(unsigned word) { return __uint_as_float(word << 16); }
 DEVICE float second_of(unsigned word) { return __uint_as_float(word & 0xffff0000u); }
 
-// Value of the lane whose index differs in the bits of `mask`; all lanes of a warp take part.
+// Returns the value of lane (own index ^ `mask`); all lanes of a warp take part.
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 DEVICE double shuffle_xor(double value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
-// Value of lane `lane`, which may be another for each; all lanes of a warp take part.
+// Returns the value of lane `lane`, which may differ per lane; all lanes of a warp take part.
 DEVICE float shuffle_from(float value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
-// Whether a condition holds for any lane of the warp; all of them take part.
+// Returns true if the condition holds for any lane of the warp; all lanes take part.
 DEVICE bool any_lane(bool condition) { return __any_sync(0xffffffffu, condition); }
-// Waits for the lanes of a warp, whose writes to memory they then see.
+// Waits for the lanes of a warp, which then see each other's writes to memory.
 DEVICE void warp_barrier() { __syncwarp(); }
 
-// Sum over a warp in a fixed order; every lane gets it.
+// Returns the sum over a warp, added in a fixed order, to every lane.
 template <class T>
 DEVICE T warp_sum(T value) {
 #pragma unroll
@@ -51,22 +51,22 @@ DEVICE T warp_sum(T value) {
   return value;
 }
 
-// Largest value of a warp; every lane gets it. NaN counts for nothing.
+// Returns the largest value of a warp to every lane; NaN is ignored.
 DEVICE float warp_max(float value) {
 #pragma unroll
   for (int mask = WARP / 2; mask > 0; mask /= 2) value = fmaxf(value, shuffle_xor(value, mask));
   return value;
 }
 
-// 2^x within 2 ulp; 0 for -inf.
+// Returns 2^x within 2 ulp, and 0 for -inf.
 DEVICE float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// 16 bytes of global memory, or zeros if not `valid` (`global` is then not read). Without a branch,
-// so that several loads in a row are under way at once. `global` is a multiple of 16.
+// Loads 16 bytes of global memory, or returns zeros without reading if not `valid`. It does not
+// branch, so that several loads in a row run concurrently. `global` is a multiple of 16.
 DEVICE uint4 load_16(const void *global, bool valid) {
   uint4 words;
   asm volatile(
@@ -88,8 +88,8 @@ DEVICE void store_16(void *global, const uint4 &words, bool valid) {
       : "memory");
 }
 
-// Copies 16 bytes from global to shared memory in the background, or zeros if not `valid`
-// (`global` is then not read). Both addresses are multiples of 16.
+// Copies 16 bytes from global to shared memory in the background, or writes zeros without reading
+// `global` if not `valid`. Both addresses are multiples of 16.
 DEVICE void copy_async_16(void *shared, const void *global, bool valid) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 16 : 0;
@@ -104,9 +104,9 @@ DEVICE void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// Four 8x8 matrices of 16-bit values from shared memory: lane l names row l % 8 (16 bytes) of
-// matrix l / 8. Lane l gets, of each matrix, the values (l / 4, 2 * (l % 4)) and the one after it;
-// with `transposed`, those of the transposed matrix.
+// Loads four 8x8 matrices of 16-bit values from shared memory: lane l names row l % 8 (16 bytes) of
+// matrix l / 8. Lane l gets the values (l / 4, 2 * (l % 4)) and (l / 4, 2 * (l % 4) + 1) of each
+// matrix, or of each transposed matrix from load_matrices_transposed.
 DEVICE void load_matrices(unsigned (&out)[4], const void *row) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -122,7 +122,7 @@ DEVICE void load_matrices_transposed(unsigned (&out)[4], const void *row) {
                : "memory");
 }
 
-// acc [16, 8] f32 += a [16, 16] bf16 times b [16, 8] bf16, in the fragment layout of PTX's
+// Computes acc [16, 8] f32 += a [16, 16] bf16 times b [16, 8] bf16, in the fragment layout of PTX's
 // mma.m16n8k16.
 DEVICE void multiply_add(float (&acc)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

@@ -1,4 +1,4 @@
-//! A GPU that is ready for work.
+//! An open GPU with its kernels loaded.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::recordings::{Recording, Recordings};
 /// Oldest compute capability with bf16 matrix instructions.
 const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
 
-/// A GPU with its kernels loaded; clones are the same GPU.
+/// A GPU with its kernels loaded; clones refer to the same GPU.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -35,8 +35,8 @@ impl Device {
     /// Opens GPU `ordinal` and loads the kernels.
     ///
     /// # Errors
-    /// As [`super::devices`]; [`CudaError::NoDevice`], [`CudaError::DeviceTooOld`],
-    /// [`CudaError::Driver`] if the GPU fails.
+    /// [`CudaError::NoDevice`] or [`CudaError::DeviceTooOld`]; [`CudaError::Driver`] if the GPU
+    /// fails; the errors of [`super::devices`].
     pub fn open(ordinal: usize) -> Result<Self> {
         let count = driver::count()?;
         if ordinal >= count {
@@ -49,8 +49,8 @@ impl Device {
         }
         let failed = CudaError::driver(ordinal, "opening the GPU");
         let context = CudaContext::new(ordinal).map_err(failed)?;
-        // SAFETY: buffers are not cudarc's: `memory` keeps them from being freed too early, and
-        // ordering streams is the caller's (see the module `cuda`).
+        // SAFETY: the buffers are not cudarc's: `memory` keeps them from being freed too early, and
+        // the caller orders streams (see the module `cuda`).
         unsafe { context.disable_event_tracking() };
         let loaded = Kernels::load(info.compute_capability);
         let kernels = loaded.map_err(CudaError::driver(ordinal, "loading the kernels"))?;
@@ -59,22 +59,22 @@ impl Device {
         Ok(Self(Arc::new(Inner { info, driver_version, context, kernels, recordings })))
     }
 
-    /// What the GPU is.
+    /// Returns the properties of the GPU.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
-    /// Its number: the N of `cuda:N`.
+    /// Returns the GPU's number: the N of `cuda:N`.
     pub fn ordinal(&self) -> usize {
         self.0.info.ordinal
     }
 
-    /// Version of CUDA that the driver supports: 13010 for 13.1.
+    /// Returns the CUDA version that the driver supports, such as 13010 for 13.1.
     pub fn driver_version(&self) -> u32 {
         self.0.driver_version
     }
 
-    /// Memory that nobody uses now.
+    /// Returns the free memory of the GPU in bytes.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the GPU fails.
@@ -83,12 +83,11 @@ impl Device {
         Ok(free as u64)
     }
 
-    /// Calls `give_back` once the GPU has no work left; see [`Recordings::when_idle`].
+    /// Calls `give_back` once the GPU is idle; see [`Recordings::when_idle`].
     pub(super) fn when_idle(&self, give_back: impl FnOnce() + Send + 'static) {
         self.0.recordings.when_idle(&self.0.context, give_back);
     }
 
-    /// See [`Recordings::begin`].
     pub(super) fn begin_recording(&self) -> Recording {
         self.0.recordings.begin()
     }
@@ -101,7 +100,6 @@ impl Device {
         &self.0.kernels
     }
 
-    /// A closure for `map_err` of the driver's calls.
     pub(super) fn failed(
         &self,
         action: &'static str,

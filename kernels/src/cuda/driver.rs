@@ -1,22 +1,22 @@
-//! The driver itself: whether it is there, how old it is, which GPUs it knows.
+//! The CUDA driver: whether it is present, which version it has and which GPUs it finds.
 
 use cudarc::driver::{DriverError, result, sys};
 
 use super::error::{CudaError, Result};
 use super::info::DeviceInfo;
 
-/// Oldest version of CUDA that a driver has to support: the PTX of the kernels needs it.
+/// Oldest CUDA version that a driver must support; the PTX of the kernels needs it.
 const OLDEST_DRIVER: (u32, u32) = (12, 0);
 
-/// All GPUs, whether polysift can use them or not, in the driver's order.
+/// Returns all GPUs in the driver's order, including those that polysift cannot use.
 ///
 /// # Errors
-/// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`]; [`CudaError::Driver`] if the driver fails.
+/// [`CudaError::NoDriver`], [`CudaError::DriverTooOld`]; [`CudaError::Driver`] if the driver fails.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count()?).map(describe).collect()
 }
 
-/// Starts the driver and counts the GPUs.
+/// Starts the driver and returns the number of GPUs.
 pub(super) fn count() -> Result<usize> {
     let version = version()?;
     let found = (version / 1000, version % 1000 / 10);
@@ -31,15 +31,15 @@ pub(super) fn count() -> Result<usize> {
     Ok(count as usize)
 }
 
-/// Version of CUDA that the driver supports: 13010 for 13.1.
+/// Returns the CUDA version that the driver supports, such as 13010 for 13.1.
 pub(super) fn version() -> Result<u32> {
     if !is_present() {
         return Err(CudaError::NoDriver);
     }
     let mut version = 0;
-    // SAFETY: libcuda is there and `version` outlives the call.
+    // SAFETY: libcuda is present and `version` outlives the call.
     match unsafe { sys::cuDriverGetVersion(&raw mut version) }.result() {
-        // No driver says so; what stands in for it where it was linked without being there does.
+        // No real driver returns this; the stub that stands in for libcuda at link time does.
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Err(CudaError::NoDriver),
         answer => answer
             .map_err(CudaError::driver(0, "asking the driver for its version"))
@@ -53,20 +53,20 @@ fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// Without its libraries, a program that is linked with them does not start.
+/// A program that is linked with libcuda does not start without it.
 #[cfg(feature = "cuda-linked")]
 fn is_present() -> bool {
     true
 }
 
-/// Describes GPU `ordinal`; the driver must be started. Makes no context, which would take the GPU
-/// about a second and memory: so nothing is said of what changes, such as the memory that is free.
+/// Describes GPU `ordinal`; the driver must be started. It creates no context, which would take
+/// about a second and GPU memory, so it reports nothing that changes, such as the free memory.
 pub(super) fn describe(ordinal: usize) -> Result<DeviceInfo> {
     use sys::CUdevice_attribute as Attribute;
     let failed = CudaError::driver(ordinal, "asking for the GPU's properties");
     let device = result::device::get(ordinal as i32).map_err(failed)?;
     let attribute = |which| {
-        // SAFETY: `device` was just given by the driver.
+        // SAFETY: the driver just returned `device`.
         let value = unsafe { result::device::get_attribute(device, which) };
         value.map(i32::unsigned_abs).map_err(failed)
     };

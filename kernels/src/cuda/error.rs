@@ -1,4 +1,4 @@
-//! What can go wrong on a GPU.
+//! Errors of the GPU functions.
 
 #[cfg(feature = "cuda")]
 use cudarc::driver::DriverError;
@@ -6,33 +6,33 @@ use cudarc::driver::DriverError;
 /// Result with [`CudaError`].
 pub type Result<T, E = CudaError> = std::result::Result<T, E>;
 
-/// Why a GPU cannot be used, or failed.
+/// Reason why a GPU cannot be used or has failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
-    /// The program has no code for it.
+    /// This build has no CUDA support.
     #[error(
         "this polysift was built without the feature `cuda`; build it with \
          `cargo build --release --features cuda`"
     )]
     NotBuilt,
-    /// libcuda is not there.
+    /// The machine has no CUDA driver (libcuda).
     #[error("there is no CUDA driver (libcuda) on this machine")]
     NoDriver,
-    /// The driver is older than the oldest that the kernels load on.
+    /// The driver is too old to load the kernels.
     #[error("the CUDA driver supports CUDA {}.{}; {}.{} or later is needed", found.0, found.1, needed.0, needed.1)]
     DriverTooOld {
-        /// Version that the driver supports, major and minor.
+        /// CUDA version that the driver supports: major and minor.
         found: (u32, u32),
-        /// Oldest version that would do.
+        /// Oldest CUDA version that the kernels need.
         needed: (u32, u32),
     },
-    /// There is no such GPU.
+    /// The machine has no GPU with this number.
     #[error("there is no GPU cuda:{ordinal}; {count} found")]
     NoDevice {
-        /// Number that was asked for.
+        /// Requested number.
         ordinal: usize,
-        /// How many there are.
+        /// Number of GPUs found.
         count: usize,
     },
     /// The GPU has no bf16 matrix units.
@@ -41,52 +41,52 @@ pub enum CudaError {
         compute_capability.0, compute_capability.1
     )]
     DeviceTooOld {
-        /// Its number.
+        /// Number of the GPU.
         ordinal: usize,
-        /// Its name.
+        /// Name of the GPU.
         name: String,
-        /// Its compute capability.
+        /// Compute capability of the GPU: major and minor.
         compute_capability: (u32, u32),
     },
-    /// The GPU's memory does not suffice.
+    /// The GPU has too little free memory.
     #[error("cuda:{ordinal}: out of memory, {needed_bytes} bytes wanted for {purpose}")]
     OutOfMemory {
         /// Number of the GPU.
         ordinal: usize,
-        /// Bytes that were asked for.
+        /// Requested bytes.
         needed_bytes: u64,
-        /// What they were for.
+        /// Purpose of the memory.
         purpose: &'static str,
     },
-    /// The kernels do not cover the shape.
+    /// No kernel supports the shape, or the GPU lacks the kernel.
     #[error("not supported on CUDA: {reason}")]
     Unsupported {
-        /// The limit and the value.
+        /// The unsupported value and its limit.
         reason: String,
     },
     /// Buffers or sizes do not fit together.
     #[error("{op}: {reason}")]
     Shape {
-        /// The operation.
+        /// Name of the operation.
         op: &'static str,
-        /// What does not fit.
+        /// Description of the mismatch.
         reason: String,
     },
-    /// A call of the driver failed.
+    /// A driver call failed.
     #[error("cuda:{ordinal}: {action} failed: {message}")]
     Driver {
         /// Number of the GPU.
         ordinal: usize,
-        /// What was being done.
+        /// Action that failed.
         action: &'static str,
-        /// The driver's name of the failure.
+        /// The driver's name and description of the failure.
         message: String,
     },
 }
 
 #[cfg(feature = "cuda")]
 impl CudaError {
-    /// A closure for `map_err` that names the GPU and what was being done.
+    /// Returns a closure for `map_err` that adds the GPU's number and the action to a driver error.
     pub(super) fn driver(
         ordinal: usize,
         action: &'static str,
@@ -100,18 +100,16 @@ impl CudaError {
         }
     }
 
-    /// [`CudaError::Shape`] of `op`.
     pub(super) fn shape(op: &'static str, reason: impl Into<String>) -> Self {
         Self::Shape { op, reason: reason.into() }
     }
 
-    /// [`CudaError::Unsupported`].
     pub(super) fn unsupported(reason: impl Into<String>) -> Self {
         Self::Unsupported { reason: reason.into() }
     }
 }
 
-/// [`CudaError::Shape`] unless `name` of `op` has at least `needed` values.
+/// Returns [`CudaError::Shape`] unless `found` is at least `needed`; `None` means an overflow.
 #[cfg(feature = "cuda")]
 pub(super) fn check_len(
     op: &'static str,

@@ -2,9 +2,9 @@
 #pragma once
 #include "device.cuh"
 
-// x Phi(x), Phi being the normal distribution: Phi(-t) is 2 to a polynomial in t >= 0, of
-// kernels/coefficients.py. For every bf16 number x within 2^-15 of the exact value or 2^-23, whichever
-// is more: half a unit of bf16 is 2^-9 at least. Of infinities and NaN what x Phi(x) is: inf, NaN, NaN.
+// Computes x Phi(x) with the normal distribution Phi; Phi(-t) is 2 to a polynomial in t >= 0 (see
+// kernels/coefficients.py). The error for bf16 x is at most the larger of 2^-15 of the value and
+// 2^-23; half a unit of bf16 is at least 2^-9. inf, -inf and NaN give inf, NaN and NaN.
 DEVICE float gelu_of(float x) {
   const float t = fabsf(x);
   float exponent = fmaf(-0.00041456803f, t, 0.0066711479f);

@@ -1,8 +1,8 @@
-// The gated unit GeGLU: gelu(a) times b of rows [a | b]. CPU twin: geglu in kernels/src/cpu/gelu.rs.
+// GeGLU: gelu(a) times b for rows [a | b]. CPU twin: geglu in kernels/src/cpu/gelu.rs.
 #include "chunk.cuh"
 #include "gelu.cuh"
 
-// x [rows, 2 * width], out [rows, width]; `width` is a multiple of 8; any grid.
+// x is [rows, 2 * width] and out [rows, width]; `width` is a multiple of 8; any grid works.
 KERNEL __launch_bounds__(256) glu(const bf16 *x, bf16 *out, int rows, int width) {
   const int chunks = width / CHUNK;
   const long long step = static_cast<long long>(gridDim.x) * blockDim.x;

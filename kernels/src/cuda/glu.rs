@@ -1,4 +1,4 @@
-//! The gated unit of GELU.
+//! The gated linear unit with GELU (GeGLU).
 
 use half::bf16;
 
@@ -7,13 +7,13 @@ use super::memory::Buffer;
 use super::stream::{Grid, Stream};
 
 const THREADS: usize = 256;
-/// Values of a thread at a time.
+/// Values that a thread computes at a time.
 const VALUES: usize = 8;
-/// Blocks of 256 threads that a multiprocessor has room for.
+/// Blocks of 256 threads that fit on a multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 
-/// `out` `[rows, width]` = gelu(a) · b for the rows `[a | b]` of `x` `[rows, 2 · width]`; `width` is a
-/// multiple of 8.
+/// Computes `out` `[rows, width]` = gelu(a) · b for rows `[a | b]` of `x` `[rows, 2 · width]`, with
+/// `width` a multiple of 8.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
@@ -35,7 +35,7 @@ pub fn glu(
     }
     let device = stream.device();
     let grid = grid(rows * width, device.info().multiprocessors as usize)?;
-    // SAFETY: the arguments of glu; every row is inside its buffer.
+    // SAFETY: these are the arguments of glu; every row is inside its buffer.
     unsafe { stream.launch(device.kernels().glu, grid, &[x, &*out, &kernel_rows, &kernel_width]) }
 }
 

@@ -1,10 +1,10 @@
-// What Hopper adds (sm_90a): matrix products of a warpgroup (4 warps, 128 threads) on operands in
-// shared memory, tiles of a tensor copied by one thread, and barriers that count bytes. Beside
-// device.cuh, and like it replaced by the simulator.
+// Device functions that Hopper adds (sm_90a): matrix products of a warpgroup (4 warps, 128 threads)
+// on operands in shared memory, copies of tensor tiles by one thread, and barriers that count
+// bytes. The simulator replaces this file, as it replaces device.cuh.
 //
-// An operand tile in shared memory has rows of 128 bytes and starts at a multiple of 1,024 bytes; the
-// eight 16-byte chunks of row r are stored in the order `chunk ^ (r % 8)` (the 128-byte swizzle of
-// PTX's matrix descriptors and tensor maps), so that neither rows nor columns collide in a bank.
+// An operand tile in shared memory has rows of 128 bytes and starts at a multiple of 1,024 bytes.
+// The eight 16-byte chunks of row r are stored in the order `chunk ^ (r % 8)` (the 128-byte swizzle
+// of PTX's matrix descriptors and tensor maps), so that neither rows nor columns collide in a bank.
 #pragma once
 #include "device.cuh"
 
@@ -15,12 +15,12 @@
 constexpr int SWIZZLE_ROWS = 8;
 constexpr int SWIZZLE_BYTES = 1024;  // of 8 rows
 
-// e4m3 as its bits: sign, 4 bits of exponent, 3 of fraction.
+// The bits of an e4m3 value: sign, 4 bits of exponent, 3 of fraction.
 struct e4m3 {
   unsigned char bits;
 };
 
-// The shared memory that a launch gives a kernel, `bytes` of it.
+// Declares the `bytes` of dynamic shared memory that a launch gives a kernel.
 #define DYNAMIC_SHARED(name, bytes) extern __shared__ __align__(1024) unsigned char name[]
 
 DEVICE unsigned shared_address(const void *place) {
@@ -29,9 +29,9 @@ DEVICE unsigned shared_address(const void *place) {
 
 // ---- products of a warpgroup -----------------------------------------------------------------
 
-// PTX's matrix descriptor: address, leading and stride offset in units of 16 bytes, swizzle mode 1
-// (128 bytes). Groups of 8 rows follow each other directly; the leading offset is not used by
-// operands whose rows are 128 bytes. `offset` in bytes: within the first row, or a multiple of 1,024.
+// Returns PTX's matrix descriptor: address, leading and stride offset in units of 16 bytes, swizzle
+// mode 1 (128 bytes). Groups of 8 rows follow each other; rows of 128 bytes need no leading offset.
+// `offset` is in bytes, within the first row or a multiple of 1,024.
 DEVICE unsigned long long matrix_descriptor(const void *tile, int offset) {
   const unsigned long long address = shared_address(tile);
   constexpr unsigned long long stride = SWIZZLE_BYTES >> 4;
@@ -39,10 +39,10 @@ DEVICE unsigned long long matrix_descriptor(const void *tile, int offset) {
          static_cast<unsigned long long>(offset >> 4);
 }
 
-// Orders writes to registers before with the products that follow.
+// Orders earlier writes to registers before the products that follow.
 DEVICE void warpgroup_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Orders this thread's writes to shared memory, by ordinary stores or cp.async, with what the matrix
-// units and the copies of tensor tiles do later.
+// Orders this thread's writes to shared memory, by ordinary stores or cp.async, before later
+// accesses by the matrix units and the copies of tensor tiles.
 DEVICE void shared_memory_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // Closes the group of products issued so far.
 DEVICE void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -52,8 +52,8 @@ DEVICE void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// Two e4m3 in the lower half of a word, the first in its lower byte; rounds to nearest even, numbers
-// beyond 448 to 448; NaN stays NaN (0x7f).
+// Packs two e4m3 into the lower half of a word, the first in its lower byte. Numbers are rounded to
+// nearest even, and beyond 448 to 448; NaN stays NaN (0x7f).
 DEVICE unsigned pack_e4m3(float first, float second) {
   unsigned short pair;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
@@ -73,11 +73,11 @@ DEVICE unsigned pack_e4m3(float first, float second) {
   "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "   \
   "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
-// The sums of a product are in the layout of mma.m16n8k16: warp w of the warpgroup holds the rows
-// 16 w to 16 w + 15, acc[n] being its fragment of the columns 8 n to 8 n + 7. `a` and `b` are
-// descriptors of 32 bytes of each row, but for `b` of warpgroup_multiply_rows.
+// The sums of a product have the layout of mma.m16n8k16: warp w of the warpgroup holds rows 16 w to
+// 16 w + 15, and acc[n] is its fragment of columns 8 n to 8 n + 7. `a` and `b` are descriptors of
+// 32 bytes of each row, except for `b` of warpgroup_multiply_rows.
 
-// acc [64, 64] = (add ? acc : 0) + a [64, 16] b [64, 16]^T, bf16.
+// Computes acc [64, 64] = (add ? acc : 0) + a [64, 16] b [64, 16]^T in bf16.
 DEVICE void warpgroup_multiply(float (&acc)[8][4], unsigned long long a, unsigned long long b,
                                bool add) {
   asm volatile(
@@ -88,8 +88,8 @@ DEVICE void warpgroup_multiply(float (&acc)[8][4], unsigned long long a, unsigne
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
-// acc [64, 64] += a [64, 16], in registers as of mma.m16n8k16, times b [16, 64], bf16: 16 rows of a
-// tile.
+// Computes acc [64, 64] += a [64, 16] b [16, 64] in bf16; a is in registers with the layout of
+// mma.m16n8k16, b is 16 rows of a tile.
 DEVICE void warpgroup_multiply_rows(float (&acc)[8][4], const unsigned (&a)[4],
                                     unsigned long long b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_32
@@ -118,7 +118,7 @@ DEVICE void warpgroup_multiply(float (&acc)[24][4], unsigned long long a, unsign
 
 // ---- registers and barriers ------------------------------------------------------------------
 
-// All warps of a warpgroup give back registers, or wait for more: then `N` a thread.
+// Gives back registers, or waits for more, until a thread has `N`; all warps of the group join.
 template <int N>
 DEVICE void warpgroup_give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -128,13 +128,13 @@ DEVICE void warpgroup_take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-// Waits for the threads of a warpgroup; `index` from 1 on, one for each group.
+// Waits for the threads of a warpgroup; each group has its own `index`, from 1 on.
 DEVICE void warpgroup_barrier(int index) {
   asm volatile("bar.sync %0, 128;" ::"r"(index) : "memory");
 }
 
-// A barrier in shared memory (PTX's mbarrier). A phase ends when as many have arrived as are awaited
-// and the bytes they have announced are there; phases have parity 0, 1, 0, ...
+// A barrier in shared memory (PTX's mbarrier). A phase ends when all awaited arrivals have come and
+// all announced bytes are there; phases have parity 0, 1, 0, ...
 struct Barrier {
   unsigned long long state;
 };
@@ -143,7 +143,7 @@ DEVICE void barrier_init(Barrier *barrier, int awaited) {
                "r"(awaited)
                : "memory");
 }
-// Makes barriers that were just initialised known to the copies of tensor tiles.
+// Makes newly initialised barriers visible to the copies of tensor tiles.
 DEVICE void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::
                    : "memory");
@@ -162,7 +162,7 @@ DEVICE void barrier_arrive_expecting(Barrier *barrier, int bytes) {
       "r"(bytes)
       : "memory");
 }
-// Waits for the end of the phase of this parity; that of the phase before the first has ended.
+// Waits for the end of the phase of this parity; the phase before the first counts as ended.
 DEVICE void barrier_wait(Barrier *barrier, int parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\tWAIT:\n\t"
@@ -174,15 +174,15 @@ DEVICE void barrier_wait(Barrier *barrier, int parity) {
 
 // ---- tiles of tensors ------------------------------------------------------------------------
 
-// The driver's description of a matrix in global memory and of the tiles it is copied in: rows of
-// 128 bytes, swizzled as above. What is beyond the matrix is read as zeros and not written.
+// The driver's description of a matrix in global memory and its tiles, with rows of 128 bytes (the
+// swizzle above) or 64 (the 64-byte one). Beyond the matrix it reads zeros and writes nothing.
 struct alignas(128) TensorMap {
   unsigned long long words[16];
 };
 #define TENSOR_MAP const __grid_constant__ TensorMap
 
-// One thread copies the tile whose first value is (row, column) to shared memory; its bytes, all of
-// the tile, count at `barrier`.
+// One thread copies the tile that starts at (row, column) to shared memory; all bytes of the tile
+// count at `barrier`.
 DEVICE void copy_tile_in(void *tile, const TensorMap &map, int row, int column, Barrier *barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -190,7 +190,7 @@ DEVICE void copy_tile_in(void *tile, const TensorMap &map, int row, int column, 
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
-// One thread copies a tile from shared memory, closing a group of its copies.
+// One thread copies a tile from shared memory and closes a group of its copies.
 DEVICE void copy_tile_out(const TensorMap &map, int row, int column, const void *tile) {
   asm volatile(
       "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\n\t"

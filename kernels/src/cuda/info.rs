@@ -1,16 +1,16 @@
-//! What a GPU is.
+//! Description of a GPU.
 
-/// A GPU, as the driver describes it.
+/// Properties of a GPU, as the driver reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its number: the N of `cuda:N`.
+    /// Number of the GPU: the N of `cuda:N`.
     pub ordinal: usize,
-    /// Such as `NVIDIA H200`.
+    /// Name, such as `NVIDIA H200`.
     pub name: String,
-    /// Major and minor: (9, 0) for Hopper.
+    /// Compute capability, major and minor: (9, 0) for Hopper.
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Memory of the GPU.
+    /// Total memory of the GPU in bytes.
     pub total_bytes: u64,
 }

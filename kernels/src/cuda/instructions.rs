@@ -1,4 +1,4 @@
-//! Which matrix instructions a kernel uses, and whether two kernels for one operation agree.
+//! Matrix instructions of the kernels, and the check that two kernels for an operation agree.
 
 use half::bf16;
 
@@ -7,20 +7,20 @@ use super::error::{Result, check_len};
 use super::memory::Buffer;
 use super::stream::Stream;
 
-/// The matrix instructions that a product or attention is computed with.
+/// Matrix instructions that a matrix product or attention uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixInstructions {
-    /// Those of a warp (mma.sync): on every GPU; bf16 only.
+    /// Instructions of a warp (mma.sync), on every supported GPU; bf16 only.
     Warp,
-    /// Those of a warpgroup (wgmma): on GPUs of compute capability 9.0.
+    /// Instructions of a warpgroup (wgmma), on GPUs of compute capability 9.0.
     Warpgroup,
 }
 
-/// Values of a result that are compared at either end of it: what the kernels begin with, and what
-/// they come to after all memory that they reuse was used several times.
+/// Values compared at each end of a result: the first ones that the kernels compute, and the ones
+/// that they compute after they have reused all their memory several times.
 const COMPARED: usize = 1 << 20;
-/// Largest relative L2 distance between two right results: both are rounded to bf16, by at most 2^-8
-/// each and by far less on average.
+/// Largest relative L2 distance between two right results: rounding to bf16 adds at most 2^-8 to
+/// each, and far less on average.
 const MAX_DISTANCE: f64 = 1.0 / 128.0;
 
 impl MatrixInstructions {
@@ -29,13 +29,13 @@ impl MatrixInstructions {
         if device.kernels().hopper().is_ok() { Self::Warpgroup } else { Self::Warp }
     }
 
-    /// Returns [`Self::Warpgroup`] if its result agrees with that of [`Self::Warp`], else warns and
-    /// returns [`Self::Warp`]. The kernels for warpgroups rely on how operands lie in shared memory
-    /// and on the order of accesses to it, which only a GPU shows. `run` puts the operation `what` into
-    /// the queue; its result is the first `values` values of `y`.
+    /// Returns [`Self::Warpgroup`] if its result agrees with [`Self::Warp`]'s; otherwise warns and
+    /// returns [`Self::Warp`]. The warpgroup kernels rely on how operands lie in shared memory and
+    /// on the order of accesses to it, which only a GPU shows. `run` queues the operation `what`;
+    /// its result is the first `values` values of `y`.
     ///
     /// # Errors
-    /// [`super::CudaError::Shape`] if `y` is shorter; errors of `run`.
+    /// [`super::CudaError::Shape`] if `y` is shorter; the errors of `run`.
     pub fn agreeing(
         stream: &Stream,
         what: &str,
@@ -66,11 +66,10 @@ impl MatrixInstructions {
     }
 }
 
-/// Fills the first `n` values of `buffer` with random values between -1 and 1, the same values at
-/// every call.
+/// Fills the first `n` values of `buffer` with values between -1 and 1, random but always the same.
 ///
 /// # Errors
-/// As [`Stream::upload`].
+/// Returns the errors of [`Stream::upload`].
 pub fn randomize(stream: &Stream, buffer: &mut Buffer<bf16>, n: usize) -> Result<()> {
     let block = random_values(n.clamp(1, 1 << 20));
     (0..n)
@@ -78,14 +77,13 @@ pub fn randomize(stream: &Stream, buffer: &mut Buffer<bf16>, n: usize) -> Result
         .try_for_each(|at| stream.upload(buffer, at, &block[..block.len().min(n - at)]))
 }
 
-/// ‖a - b‖ / ‖a‖.
 fn distance(a: &[bf16], b: &[bf16]) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     let differences = a.iter().zip(b).map(|(&x, &y)| f64::from(x) - f64::from(y));
     norm(&mut { differences }) / norm(&mut a.iter().map(|&x| f64::from(x)))
 }
 
-/// Values between -1 and 1, the same values at every call.
+/// Returns random values between -1 and 1, equal at every call.
 fn random_values(n: usize) -> Vec<bf16> {
     let mut state = 0u64;
     let next = || {
@@ -108,8 +106,8 @@ mod tests {
         let values = random_values(10_000);
         let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / 1e4;
         let square = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / 1e4;
-        // Uniform on [-1, 1]: the mean is 0 within 4 of its deviations of 0.0058, the square 1/3
-        // within 4 of 0.003.
+        // For the uniform distribution, the mean is 0 with deviation 0.0058 and the mean square 1/3
+        // with deviation 0.003; the test allows 4 deviations.
         assert!(mean.abs() < 0.024 && (square - 1.0 / 3.0).abs() < 0.012, "{mean} {square}");
         assert!(values.iter().all(|x| x.to_f32().abs() <= 1.0));
     }
@@ -119,7 +117,7 @@ mod tests {
         let values = |x: f32| [bf16::ONE, bf16::from_f32(x)];
         let agrees = |x: f32| distance(&values(1.0), &values(x)) <= MAX_DISTANCE;
         assert!(agrees(1.0));
-        // One unit of bf16 above 1 in one of two values: 2^-7 / sqrt(2).
+        // One of two values is one bf16 unit above 1: the distance is 2^-7 / sqrt(2).
         assert!(agrees(1.007_812_5));
         assert!(!agrees(1.03));
         assert!(!agrees(f32::NAN));

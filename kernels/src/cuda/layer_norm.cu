@@ -1,5 +1,5 @@
-// Layer norm of rows: of the sum of embeddings, of a tensor to which the residual is added already, or of
-// states in f32 to which an update is added.
+// Layer norm of rows: of the sum of embeddings, of a tensor that already includes the residual, or
+// of f32 states to which an update is added.
 #include "layer_norm.cuh"
 
 #define LAYER_NORM_KERNELS(NAME, N, EXACT)                                                         \

@@ -1,21 +1,21 @@
-// What the kernels of layer norm share, whatever a row is made of and however it is written.
+// Code that the layer norm kernels share, for every input and output.
 //
 // A warp has two rows, so that gamma and beta are read once for both; a lane has the chunks
-// `lane + 32 * i` of each. All that a row is made of is asked for before any of it is used. The rows
+// `lane + 32 * i` of each. All inputs of a row are requested before any of them is used. The rows
 // stay in registers between the mean and the variance (two passes, f32, biased variance as in
-// PyTorch). A row's result depends on the row alone. CPU twin: kernels/src/layer_norm.rs.
+// PyTorch). A row's result depends on that row alone. CPU twin: kernels/src/cpu/layer_norm.rs.
 #pragma once
 #include "chunk.cuh"
 
-constexpr int NORM_ROWS = 2;   // of a warp
-constexpr int NORM_WARPS = 4;  // of a block
+constexpr int NORM_ROWS = 2;   // rows per warp
+constexpr int NORM_WARPS = 4;  // warps per block
 constexpr int NORM_THREADS = NORM_WARPS * WARP;
 
-// Two rows of up to 256 * N values, or if EXACT of 256 * N, which needs no guards.
+// Two rows of up to 256 * N values; with EXACT they have 256 * N values and need no guards.
 template <int N, bool EXACT>
 struct Rows {
   int width;
-  int index[NORM_ROWS];  // the last row stands here twice if their number is odd
+  int index[NORM_ROWS];  // contains the last row twice if the number of rows is odd
   float values[NORM_ROWS][N][CHUNK];
 };
 
@@ -28,7 +28,7 @@ DEVICE bool has_chunk(const Rows<N, EXACT> &own, int chunk) {
   return EXACT || column_of(chunk) < own.width;
 }
 
-// Which rows this warp has; false if there are none.
+// Assigns this warp its rows; returns false if there are none.
 template <int N, bool EXACT>
 DEVICE bool take_rows(Rows<N, EXACT> &own, int rows, int width) {
   const int warp = static_cast<int>(blockIdx.x) * NORM_WARPS + static_cast<int>(threadIdx.x) / WARP;
@@ -50,7 +50,7 @@ DEVICE void load_rows(uint4 (&words)[NORM_ROWS][N], const Rows<N, EXACT> &own,
   }
 }
 
-// The same of rows of f32: two words a chunk.
+// Reads this lane's chunks of f32 rows, two words per chunk.
 template <int N, bool EXACT>
 DEVICE void load_rows(uint4 (&words)[NORM_ROWS][N][2], const Rows<N, EXACT> &own,
                       const int (&index)[NORM_ROWS], const float *from) {
@@ -65,7 +65,6 @@ DEVICE void load_rows(uint4 (&words)[NORM_ROWS][N][2], const Rows<N, EXACT> &own
   }
 }
 
-// The rows of `x`.
 template <int N, bool EXACT>
 DEVICE void read_rows(Rows<N, EXACT> &own, const bf16 *x) {
   uint4 words[NORM_ROWS][N];
@@ -76,7 +75,7 @@ DEVICE void read_rows(Rows<N, EXACT> &own, const bf16 *x) {
     for (int i = 0; i < N; ++i) unpack_chunk(own.values[r][i], words[r][i]);
 }
 
-// The sums of the embeddings of each row's token and position.
+// Sums the embeddings of each row's token and position.
 template <int N, bool EXACT>
 DEVICE void read_embeddings(Rows<N, EXACT> &own, const int *input_ids, const int *position_ids,
                             const bf16 *words, const float *positions) {
@@ -98,8 +97,8 @@ DEVICE void read_embeddings(Rows<N, EXACT> &own, const int *input_ids, const int
     }
 }
 
-// Adds the rows of `update` to the states in f32 and takes the sums. At `first` the states so far are the
-// rows of `hidden`, and `states` is anything.
+// Adds the rows of `update` to the f32 states, and keeps the sums. If `first`, the states so far
+// are the rows of `hidden`, whatever `states` holds.
 template <int N, bool EXACT>
 DEVICE void add_rows(Rows<N, EXACT> &own, const bf16 *update, float *states, const bf16 *hidden,
                      bool first) {
@@ -127,7 +126,7 @@ DEVICE void add_rows(Rows<N, EXACT> &own, const bf16 *update, float *states, con
   }
 }
 
-// The mean of each row's `sums` over the lanes, in a fixed order; every lane gets it.
+// Computes the mean of each row's `sums` over the lanes, in a fixed order, for every lane.
 DEVICE void warp_means(float (&sums)[NORM_ROWS], float share) {
 #pragma unroll
   for (int mask = WARP / 2; mask > 0; mask /= 2)
@@ -137,7 +136,6 @@ DEVICE void warp_means(float (&sums)[NORM_ROWS], float share) {
   for (int r = 0; r < NORM_ROWS; ++r) sums[r] *= share;
 }
 
-// Normalises the rows in place.
 template <int N, bool EXACT>
 DEVICE void normalise(Rows<N, EXACT> &own, const float *gamma, const float *beta, float eps) {
   const float share = 1.0f / static_cast<float>(own.width);
@@ -153,7 +151,7 @@ DEVICE void normalise(Rows<N, EXACT> &own, const float *gamma, const float *beta
   for (int r = 0; r < NORM_ROWS; ++r)
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      // Chunks past the end hold zeros, which are no values of the row.
+      // Chunks past the end hold zeros, which are not values of the row.
       const float centre = has_chunk(own, i) ? mean[r] : 0.0f;
 #pragma unroll
       for (int j = 0; j < CHUNK; ++j)
@@ -189,8 +187,8 @@ DEVICE void write_rows(const Rows<N, EXACT> &own, bf16 *out) {
   }
 }
 
-// KERNELS(name, N, EXACT) for every width: up to 512, 768, 1,024, and others up to 1,024.
-// NORM_BOUNDS leaves registers for as many blocks on a multiprocessor as hold their rows in them.
+// Expands KERNELS(name, N, EXACT) for every width: up to 512, 768, 1,024, and others up to 1,024.
+// NORM_BOUNDS sets how many blocks per multiprocessor hold their rows in registers.
 #define NORM_BOUNDS(N) __launch_bounds__(NORM_THREADS, N == 4 ? 3 : 4)
 #define FOR_NORM_WIDTHS(KERNELS) \
   KERNELS(upto_512, 2, false)    \

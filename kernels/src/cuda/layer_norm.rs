@@ -1,4 +1,4 @@
-//! Layer norm of rows, alone or fused with the sum of embeddings.
+//! Layer norm of rows, alone or fused with a sum of embeddings or of states.
 
 use half::bf16;
 
@@ -9,10 +9,10 @@ use super::quantise::Quantised;
 use super::staged::Staged;
 use super::stream::{Argument, Grid, Stream};
 
-/// Widest row that the kernels hold in registers.
+/// Maximum width of a row, which the kernels hold in registers.
 pub const MAX_WIDTH: usize = 1024;
 
-/// Rows of a block: four warps with two each.
+/// Rows per block: four warps with two rows each.
 const ROWS: usize = 8;
 const THREADS: u32 = 128;
 
@@ -27,8 +27,8 @@ impl Norm {
     /// Copies `gamma` and `beta` `[H]` to the GPU; `eps` is added to the variance.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if their lengths differ; [`CudaError::Unsupported`] if H is no multiple of
-    /// 8 or more than [`MAX_WIDTH`]; as [`super::Device::alloc`].
+    /// [`CudaError::Shape`] if `beta` is shorter than `gamma`; [`CudaError::Unsupported`] if H is
+    /// no multiple of 8 or more than [`MAX_WIDTH`]; the errors of [`super::Device::alloc`].
     pub fn new(stream: &Stream, gamma: &[f32], beta: &[f32], eps: f64) -> Result<Self> {
         check_len("layer norm", "beta", beta.len(), Some(gamma.len()))?;
         variant(gamma.len())?;
@@ -36,7 +36,7 @@ impl Norm {
         Ok(Self { gamma, beta: stream.to_device(beta, "the weights")?, eps: eps as f32 })
     }
 
-    /// Width H of a row.
+    /// Returns the width H of a row.
     pub fn width(&self) -> usize {
         self.gamma.len()
     }
@@ -50,11 +50,11 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Copies `words` `[V, H]` and `positions` `[P, H]`, to which the embedding of the one token type
-    /// is already added, to the GPU; H = `width`.
+    /// Copies `words` `[V, H]` and `positions` `[P, H]`, H = `width`, to the GPU. `positions` must
+    /// already include the embedding of the one token type.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if a length is no multiple of H; as [`super::Device::alloc`].
+    /// [`CudaError::Shape`] if a length is no multiple of H; the other errors of [`Norm::new`].
     pub fn new(stream: &Stream, words: &[bf16], positions: &[f32], width: usize) -> Result<Self> {
         variant(width)?;
         if !words.len().is_multiple_of(width) || !positions.len().is_multiple_of(width) {
@@ -66,8 +66,8 @@ impl Embedding {
     }
 }
 
-/// `hidden` `[T, H]` = layer norm of word + position, for the T rows of `staged`; and the same rows in
-/// e4m3, where there is room for them.
+/// Computes `hidden` `[T, H]` = layer norm of word + position for the T rows of `staged`, and
+/// writes the same rows in e4m3 to `quantised` if it is given.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the GPU has no e4m3;
@@ -93,16 +93,16 @@ pub fn embed_layer_norm(
     };
     let rows_of: [&dyn Argument; 4] =
         [&staged.input_ids(), &staged.position_ids(), &embedding.words, &embedding.positions];
-    // SAFETY: the first arguments of embed_layer_norm; every row and every index that `staged` may
-    // hold is inside its buffer, as checked above.
+    // SAFETY: `rows_of` are the first arguments; every row and every index that `staged` may hold
+    // is inside its buffer, as checked above.
     unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, quantised, rows) }
 }
 
-/// `out` `[rows, H]` = layer norm of `x` `[rows, H]`, row by row; and the same rows in e4m3, where there
-/// is room for them.
+/// Computes `out` `[rows, H]` = layer norm of each row of `x` `[rows, H]`, and writes the same rows
+/// in e4m3 to `quantised` if it is given.
 ///
 /// # Errors
-/// As [`embed_layer_norm`].
+/// Returns the errors of [`embed_layer_norm`].
 pub fn layer_norm(
     stream: &Stream,
     x: &Buffer<bf16>,
@@ -118,16 +118,16 @@ pub fn layer_norm(
         None => &kernels.layer_norm,
         Some(_) => &kernels.hopper()?.layer_norm_fp8,
     };
-    // SAFETY: the first argument of layer_norm; every row is inside its buffer.
+    // SAFETY: `x` is the first argument; every row is inside its buffer.
     unsafe { launch(OP, stream, kernels, &[x], norm, out, quantised, rows) }
 }
 
-/// `states` `[rows, H]` f32 += `update` `[rows, H]`, and `hidden` `[rows, H]` = layer norm of the sums; and
-/// the same rows in e4m3, where there is room for them. If `is_first`, the states so far are the rows of
-/// `hidden`, whatever is in `states`.
+/// Adds `update` `[rows, H]` to `states` `[rows, H]` f32, computes `hidden` `[rows, H]` = layer
+/// norm of the sums, and writes the same rows in e4m3 to `quantised` if it is given. If `is_first`,
+/// the states so far are the rows of `hidden`, whatever `states` holds.
 ///
 /// # Errors
-/// As [`embed_layer_norm`].
+/// Returns the errors of [`embed_layer_norm`].
 pub fn add_norm(
     stream: &Stream,
     update: &Buffer<bf16>,
@@ -146,15 +146,15 @@ pub fn add_norm(
         Some(_) => &kernels.hopper()?.add_norm_fp8,
     };
     let rows_of: [&dyn Argument; 3] = [update, &*states, &i32::from(is_first)];
-    // SAFETY: the first arguments of add_norm; every row is inside its buffer.
+    // SAFETY: `rows_of` are the first arguments; every row is inside its buffer.
     unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, quantised, rows) }
 }
 
-/// Launches one of `kernels`, which take `rows_of`, the norm, where they write and how many rows.
+/// Launches one of `kernels`, which take `rows_of`, the norm, the results and the number of rows.
 ///
 /// # Safety
-/// `rows_of` must be the first arguments of the kernels, with which they stay inside their memory for
-/// `rows` rows of the norm's width; they write e4m3 if there is a place for it.
+/// `rows_of` must be the first arguments of the kernels. With them, the kernels must stay inside
+/// their memory for `rows` rows of the norm's width, and write e4m3 only if `quantised` is given.
 #[expect(clippy::too_many_arguments, reason = "what a kernel takes")]
 unsafe fn launch(
     op: &'static str,
@@ -180,11 +180,11 @@ unsafe fn launch(
     let sizes = [rows as i32, width as i32];
     arguments.extend(sizes.iter().map(|size| size as &dyn Argument));
     let (function, grid) = (kernels[variant(width)?], grid(op, rows)?);
-    // SAFETY: the caller's promise, and the sizes were checked here.
+    // SAFETY: the caller promises the arguments, and the sizes were checked here.
     unsafe { stream.launch(function, grid, &arguments) }
 }
 
-/// Which of [`NORM_WIDTHS`] is for rows of `width`.
+/// Returns the index in [`NORM_WIDTHS`] of the kernel for rows of `width`.
 fn variant(width: usize) -> Result<usize> {
     match width {
         768 => Ok(1),

@@ -1,4 +1,4 @@
-//! What a matrix product is made of: its sizes and kind, and its operands on a GPU.
+//! Sizes, kind and operands of a matrix product on a GPU.
 
 use half::bf16;
 
@@ -7,7 +7,7 @@ use super::memory::Buffer;
 use super::quantise::{Quantised, quantise_rows};
 use super::stream::Stream;
 
-/// Weights of a linear map, on a GPU.
+/// Weights and bias of a linear map, on a GPU.
 pub struct Linear {
     pub(super) weight: LinearWeight,
     pub(super) bias: Buffer<bf16>,
@@ -15,14 +15,14 @@ pub struct Linear {
 
 pub(super) enum LinearWeight {
     Bf16(Buffer<bf16>),
-    /// A row for each output.
+    /// One row per output.
     Fp8 {
         rows: Quantised,
         bound: Bound,
     },
 }
 
-/// No result for a row with the scale x reaches 448 times `factor` x + `least`, the scale of its results.
+/// Scale of e4m3 results: for a row of x with scale s it is `factor` s + `least`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bound {
     pub(super) factor: f32,
@@ -30,8 +30,9 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// By Cauchy and Schwarz: a row of K values is at most √K of its largest long. Rounding a weight to
-    /// e4m3 makes it longer by a sixteenth at most; `least` is above the smallest numbers, as it divides.
+    /// Bounds the results with Cauchy-Schwarz, so that none reaches 448 times its scale: the norm
+    /// of K values is at most √K times the largest. Rounding a weight to e4m3 enlarges it by at
+    /// most 1/16. `least` stays above the smallest numbers, because the kernel divides by it.
     fn new(weight: &[bf16], bias: &[bf16]) -> Self {
         let inputs = weight.len() / bias.len();
         let length = |row: &[bf16]| row.iter().map(|w| f64::from(*w).powi(2)).sum::<f64>().sqrt();
@@ -43,12 +44,11 @@ impl Bound {
 }
 
 impl Linear {
-    /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU, where the weights are quantised for products
-    /// in fp8.
+    /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU, and quantises the weights for fp8.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if the sizes do not fit; [`CudaError::Unsupported`] if the GPU has no fp8, or
-    /// not for K; as [`super::Device::alloc`].
+    /// [`CudaError::Shape`] if the sizes do not fit; [`CudaError::Unsupported`] if the GPU has no
+    /// fp8, or none for this K; the errors of [`super::Device::alloc`].
     pub fn new(
         stream: &Stream,
         weight: &[bf16],
@@ -73,12 +73,12 @@ impl Linear {
         Ok(Self { weight: own, bias: stream.to_device(bias, PURPOSE)? })
     }
 
-    /// Width N of the result.
+    /// Returns the width N of the result.
     pub fn outputs(&self) -> usize {
         self.bias.len()
     }
 
-    /// Width K of the input.
+    /// Returns the width K of the input.
     pub fn inputs(&self) -> usize {
         let weights = match &self.weight {
             LinearWeight::Bf16(values) => values.len(),
@@ -92,49 +92,49 @@ impl Linear {
     }
 }
 
-/// What happens to a product before it is written.
+/// Operation on a product before it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatmulEpilogue {
-    /// The bias is added.
+    /// Adds the bias.
     Bias,
-    /// The bias is added, then GELU by erf.
+    /// Adds the bias and applies GELU (with erf).
     Gelu,
-    /// The bias is added, and [`Operands::residual`].
+    /// Adds the bias and [`Operands::residual`].
     Residual,
 }
 
-/// Which values are multiplied; sums are f32.
+/// Type of the operands; sums are f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatmulPrecision {
-    /// bf16; results are bf16.
+    /// Operands and results are bf16.
     Bf16,
-    /// e4m3, each row of either operand with a scale in f32. Results are bf16, but after GELU e4m3.
+    /// Operands are e4m3, with an f32 scale per row. Results are bf16, or e4m3 after GELU.
     Fp8,
 }
 
 /// Sizes and kind of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatmulShape {
-    /// Rows T.
+    /// Number of rows T.
     pub tokens: usize,
     /// Width N of the result.
     pub outputs: usize,
     /// Width K of the input.
     pub inputs: usize,
-    /// What comes after.
+    /// Operation on the result.
     pub epilogue: MatmulEpilogue,
-    /// What is multiplied.
+    /// Type of the operands.
     pub precision: MatmulPrecision,
 }
 
 impl MatmulShape {
-    /// Whether the result is e4m3, each row with a scale that no value of it reaches 448 times: the scale
-    /// is known before the values are.
+    /// Returns true if the result is e4m3. Each row then has a scale that is known before its
+    /// values; no value reaches 448 times the scale.
     pub fn writes_fp8(&self) -> bool {
         self.precision == MatmulPrecision::Fp8 && self.epilogue == MatmulEpilogue::Gelu
     }
 
-    /// The error of operands or a kernel of another precision.
+    /// Returns the error for operands or a kernel of another precision.
     pub(super) fn wrong_kind(&self) -> CudaError {
         let reason = format!("operands or a kernel of another kind than {:?}", self.precision);
         CudaError::shape("matrix product", reason)
@@ -144,26 +144,26 @@ impl MatmulShape {
 /// The left operand `[T, K]` of a product.
 #[derive(Debug, Clone, Copy)]
 pub enum LeftOperand<'a> {
-    /// bf16.
+    /// Rows in bf16.
     Bf16(&'a Buffer<bf16>),
-    /// e4m3.
+    /// Rows in e4m3.
     Fp8(&'a Quantised),
 }
 
 /// The result `[T, N]` of a product.
 #[derive(Debug)]
 pub enum MatmulResult<'a> {
-    /// bf16.
+    /// Rows in bf16.
     Bf16(&'a mut Buffer<bf16>),
-    /// e4m3: of products in fp8 with GELU.
+    /// Rows in e4m3, only of fp8 products with GELU.
     Fp8(&'a mut Quantised),
 }
 
-/// What a product works on.
+/// Operands of a matrix product.
 pub struct Operands<'a> {
-    /// Input.
+    /// Left operand.
     pub x: LeftOperand<'a>,
-    /// `[T, N]`, added to the result if the epilogue is [`MatmulEpilogue::Residual`].
+    /// Residual `[T, N]`, which [`MatmulEpilogue::Residual`] adds to the result.
     pub residual: Option<&'a Buffer<bf16>>,
     /// Result.
     pub y: MatmulResult<'a>,

@@ -1,24 +1,23 @@
-// Matrix products with the instructions of a warp (mma.sync), for every GPU from sm_80 on:
+// Matrix products with warp instructions (mma.sync), for every GPU from sm_80 on:
 // y [rows, outputs] = epilogue(x [rows, inputs] w [outputs, inputs]^T + bias), bf16 with f32 sums.
 //
-// A block computes 128 x 128 values, each of its 4 warps 64 x 64 of them. Both operands come through
-// shared memory in steps of 32 inputs, three of them there at a time. What is beyond the matrices
-// counts as zeros.
+// A block computes 128 x 128 values, each of its 4 warps 64 x 64. Both operands pass through shared
+// memory in steps of 32 inputs, three at a time. Values beyond the matrices count as zeros.
 #include "matmul.cuh"
 
 constexpr int MATMUL_TILE = 128;
-constexpr int MATMUL_DEPTH = 32;  // inputs of a step
+constexpr int MATMUL_DEPTH = 32;  // inputs per step
 constexpr int MATMUL_STAGES = 3;
 constexpr int MATMUL_THREADS = 4 * WARP;
-constexpr int MATMUL_OPERAND = MATMUL_TILE * MATMUL_DEPTH;  // values of a step
+constexpr int MATMUL_OPERAND = MATMUL_TILE * MATMUL_DEPTH;  // values per step
 
-// Place of 16-byte chunk `chunk` of row `row`: eight rows that are read at once start in different
-// banks.
+// Returns the offset of 16-byte chunk `chunk` of row `row`; eight rows that are read together start
+// in different banks.
 DEVICE int matmul_place(int row, int chunk) {
   return row * MATMUL_DEPTH + (chunk ^ row / 2 % 4) * 8;
 }
 
-// Starts copying the rows from `first_row` on, inputs from `input` on.
+// Starts copying a tile: rows from `first_row` on, inputs from `input` on.
 DEVICE void matmul_copy(bf16 *to, const bf16 *from, int first_row, int rows, int input, int inputs) {
   constexpr int CHUNKS = MATMUL_DEPTH / 8;
 #pragma unroll
@@ -31,7 +30,7 @@ DEVICE void matmul_copy(bf16 *to, const bf16 *from, int first_row, int rows, int
   }
 }
 
-// acc[i][j]: rows 16 i to 16 i + 15, columns 8 j to 8 j + 7 of the warp's 64 x 64 values.
+// Adds a step's products; acc[i][j] holds rows 16 i to 16 i + 15, columns 8 j to 8 j + 7 of a warp.
 DEVICE void matmul_step(float (&acc)[4][8][4], const bf16 *x, const bf16 *w) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   x += warp / 2 * 64 * MATMUL_DEPTH, w += warp % 2 * 64 * MATMUL_DEPTH;
@@ -73,7 +72,7 @@ DEVICE void matmul(const bf16 *x, const bf16 *w, const bf16 *bias, const bf16 *r
   copy(1);
   for (int step = 0; step < num_steps; ++step) {
     copy_async_wait<1>();
-    block_barrier();  // this step is here for all, and nobody still reads the one before
+    block_barrier();  // all threads see this step, and none still reads the one before
     copy(step + 2);
     const int at = step % MATMUL_STAGES * MATMUL_OPERAND;
     matmul_step(acc, x_stages + at, w_stages + at);
@@ -101,8 +100,8 @@ DEVICE void matmul(const bf16 *x, const bf16 *w, const bf16 *bias, const bf16 *r
   }
 }
 
-// Widths are multiples of 8; the grid is (ceil(outputs / 128), ceil(rows / 128)). `residual` is read
-// by the kernel of that name alone.
+// Widths are multiples of 8; the grid is (ceil(outputs / 128), ceil(rows / 128)). Only the residual
+// kernel reads `residual`.
 #define MATMUL_KERNEL(NAME, EPILOGUE)                                                              \
   KERNEL __launch_bounds__(MATMUL_THREADS)                                                         \
       NAME(const bf16 *x, const bf16 *w, const bf16 *bias, const bf16 *residual, bf16 *y,          \

@@ -1,5 +1,4 @@
-// What happens to the values of a matrix product before they are written, for the kernels of
-// matmul.cu and matmul_hopper.cu.
+// Epilogues of matrix products, applied before writing, for matmul.cu and matmul_hopper.cu.
 #pragma once
 #include "gelu.cuh"
 
@@ -9,7 +8,7 @@ enum Epilogue {
   RESIDUAL,  // + bias + residual
 };
 
-// What becomes of two values of neighbouring columns. `residual`: that of the same place.
+// Applies the epilogue to two values of neighbouring columns, with `residual` of the same place.
 template <int EPILOGUE>
 DEVICE void finish_pair(float &first, float &second, unsigned bias, unsigned residual) {
   first += first_of(bias), second += second_of(bias);

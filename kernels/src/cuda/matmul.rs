@@ -1,4 +1,4 @@
-//! Matrix products with what comes after them.
+//! Matrix products with a fused epilogue.
 
 use super::error::{CudaError, Result, check_len};
 use super::instructions::MatrixInstructions;
@@ -11,17 +11,16 @@ use super::module::Function;
 use super::stream::{Absent, Argument, Grid, Stream};
 use super::tensor_map::{TensorMap, TileRow};
 
-/// Rows of a tile of y; a tile of the kernel for warps has as many columns.
+/// Rows of a tile of y. Tile size: 128 x 128 (mma.sync), 128 x 192 (wgmma).
 const TILE_ROWS: usize = 128;
-/// Columns of a tile of y of the kernel for warpgroups.
+/// Columns of a tile of y of the wgmma kernel.
 const TILE_OUTPUTS: usize = 192;
-/// Bytes of a row of x that a step of the kernel for warpgroups takes.
+/// Bytes of each row of x that one step of the wgmma kernel takes.
 const STEP_BYTES: usize = 128;
-/// Tiles of a multiprocessor after which the kernel for warpgroups has used all its memory again.
+/// Tiles per multiprocessor after which the wgmma kernel has reused all its memory.
 const COMPARED_TILES: usize = 3;
 
-/// Puts the product `y` `[T, N]` = epilogue(`x` `[T, K]` · `w` `[N, K]`ᵀ + `b`) into the queue, with the
-/// weights `linear`.
+/// Queues `y` `[T, N]` = epilogue(`x` `[T, K]` · `w` `[N, K]`ᵀ + `b`) with `linear`'s `w` and `b`.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes or kinds do not fit; [`CudaError::Unsupported`] if a width is no
@@ -44,7 +43,7 @@ pub fn matmul(
 }
 
 impl MatmulShape {
-    /// Returns this shape with as many rows, at most, as show whether the kernels agree on the GPU of
+    /// Returns this shape with no more rows than are needed to compare the kernels on the GPU of
     /// `stream` (see [`MatrixInstructions::agreeing`]).
     #[must_use]
     pub fn for_comparison(self, stream: &Stream) -> Self {
@@ -82,7 +81,7 @@ impl MatmulShape {
         let (bias, y) = (&linear.bias, &**y);
         let arguments: [&dyn Argument; 8] =
             [x, weight, bias, residual, y, &tokens, &outputs, &inputs];
-        // SAFETY: the arguments of the kernels in matmul.cu; the sizes were checked in `run`.
+        // SAFETY: the arguments match matmul.cu; `matmul` checked the sizes.
         unsafe { stream.launch(function, Grid { blocks, threads: 128 }, &arguments) }
     }
 
@@ -109,7 +108,7 @@ impl MatmulShape {
         };
         let residual = match operands.residual {
             Some(residual) => TensorMap::new(residual, y_sizes, rows)?,
-            None => y.clone(), // a kernel without a residual does not look at it
+            None => y.clone(), // kernels without a residual do not read it
         };
         let (x, w, scales, Bound { factor, least }, functions) = match (&linear.weight, operands.x)
         {
@@ -152,7 +151,7 @@ impl MatmulShape {
             &tiles,
         ];
         let grid = Grid::line(blocks as u32, 384);
-        // SAFETY: the arguments of the kernels in matmul_hopper.cu; the sizes were checked in `run`.
+        // SAFETY: the arguments match matmul_hopper.cu; `matmul` checked the sizes.
         unsafe { stream.launch(self.of_epilogue(functions), grid, &arguments) }
     }
 

@@ -1,18 +1,18 @@
-// Matrix products with the instructions of a warpgroup (wgmma), for sm_90a, of bf16 or of e4m3 values
-// with a scale per row of either operand:
-// y [rows, outputs] = epilogue(x [rows, inputs] w [outputs, inputs]^T + bias), sums in f32, y in bf16, but
-// after GELU of products of e4m3 in e4m3 too, for the next product.
+// Matrix products with warpgroup instructions (wgmma), for sm_90a, of bf16 or of e4m3 values with a
+// scale per row of either operand:
+// y [rows, outputs] = epilogue(x [rows, inputs] w [outputs, inputs]^T + bias), with sums in f32. y
+// is bf16, or e4m3 after GELU in e4m3 products, for the next product.
 //
-// The scale of a row of y is then known before its values are: none is larger than |x| |w| + |bias| (Cauchy
-// and Schwarz), with the largest |w| and |bias| of all outputs, and |x| at most sqrt(inputs) times the
-// row's largest. That is some hundred times what the largest is in a trained encoder, which leaves e4m3
-// half of its exponents below it: errors grow by a tenth (benches/runs/2026-11-26-h200.md).
+// The scale of an e4m3 row of y is known before its values: none is larger than |x| |w| + |bias|
+// (Cauchy-Schwarz), with the largest |w| and |bias| of all outputs, and |x| is at most sqrt(inputs)
+// times the row's largest value. In a trained encoder this is some hundred times the largest
+// result, which leaves half of e4m3's exponents: errors grow by a tenth
+// (benches/runs/2026-11-26-h200.md).
 //
-// A block stays on its multiprocessor and takes tile after tile of 128 x 192 values. One thread of the
-// first warpgroup copies the operands, in steps of 128 bytes of inputs, into a ring of stages; the
-// other two warpgroups compute a tile each in turn, so that the matrix units work for one while the
-// other finishes and writes its values. Both operands are read from shared memory: a thread holds
-// the sums and little else.
+// A block stays on its multiprocessor and takes tile after tile of 128 x 192 values. One thread of
+// the first warpgroup copies the operands, in steps of 128 bytes of inputs, into a ring of stages.
+// The other two warpgroups compute tiles in turn: the matrix units work for one while the other
+// writes its values. They read both operands from shared memory, so a thread holds little but sums.
 #include "matmul.cuh"
 
 #if defined(POLYSIFT_SIM) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -22,36 +22,36 @@ constexpr int GROUP_THREADS = 4 * WARP;
 constexpr int TILE_ROWS = 128;
 constexpr int TILE_OUTPUTS = 192;
 constexpr int STAGES = 4;
-constexpr int BOX_OUTPUTS = 64;  // of 128 bytes, which are written at once
+constexpr int BOX_OUTPUTS = 64;  // columns per box: 128 bytes, written together
 constexpr int TILE_BOXES = TILE_OUTPUTS / BOX_OUTPUTS;
 
 struct alignas(1024) MatmulMemory {
   unsigned char x[STAGES][TILE_ROWS * 128];
   unsigned char w[STAGES][TILE_OUTPUTS * 128];
-  // For each group: what is written next, twice, and of the tile's columns bias and scales. (These come
-  // through shared memory as the sums leave few registers for what is loaded ahead.)
+  // Each group has two boxes of values to be written, and its tile's bias and scales. (The latter
+  // are in shared memory because the sums leave few registers for values loaded ahead.)
   unsigned char boxes[2][2][TILE_ROWS * 128];
   unsigned bias[2][TILE_OUTPUTS / 2];
   float2 w_scales[2][TILE_OUTPUTS / 2];
   Barrier full[STAGES], empty[STAGES];
-  Barrier turn[2];  // of each group to compute
-  Barrier residual[2][2];  // of each box
+  Barrier turn[2];  // each group's turn to compute
+  Barrier residual[2][2];  // one per box
 };
 
-// Rows and columns of y, steps over the inputs, and tiles of y.
+// Numbers of rows and columns of y, of steps over the inputs, and of tiles of y.
 struct MatmulSizes {
   int rows, outputs, num_steps, num_tiles;
 };
 
-// The scales of e4m3 operands: of each row of x and of each row of w; and where y is e4m3 those of its
-// rows, which are `factor` times that of x and `least` more.
+// Scales of e4m3 operands, per row of x and of w. If y is e4m3, the scale of a row is `factor`
+// times that of its row of x, plus `least`.
 struct MatmulScales {
   const float *x, *w;
   float *y;
   float factor, least;
 };
 
-// Where tile `index` starts: the tiles of the same rows follow each other.
+// Returns where tile `index` starts; the tiles of the same rows follow each other.
 DEVICE int2 matmul_tile(int index, int outputs) {
   const int across = (outputs + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
   return {index / across * TILE_ROWS, index % across * TILE_OUTPUTS};
@@ -73,9 +73,9 @@ DEVICE void copy_operands(MatmulMemory &memory, const TensorMap &x, const Tensor
   }
 }
 
-// The products of one tile, whose first step is number `count` of the block. `turn`: of the other
-// group, which may start when the last products are under way: so a group that waits for a stage is
-// never more than a phase of its barrier behind. Afterwards the stages are free again.
+// Computes the products of one tile, which starts at step `count` of the block. `turn` belongs to
+// the other group, which may start when the last products are under way: so a group that waits for
+// a stage is at most one phase of its barrier behind. Afterwards the stages are free again.
 template <class T>
 DEVICE void multiply_tile(MatmulMemory &memory, float (&acc)[2][TILE_OUTPUTS / 8][4], int count,
                           int num_steps, Barrier *turn) {
@@ -101,7 +101,7 @@ DEVICE void multiply_tile(MatmulMemory &memory, float (&acc)[2][TILE_OUTPUTS / 8
   arrive(&memory.empty[(count + num_steps - 1) % STAGES]);
 }
 
-// Leaves bias and scales of the columns of a tile in shared memory.
+// Copies the bias and scales of a tile's columns to shared memory.
 template <class T>
 DEVICE void copy_columns(MatmulMemory &memory, int group, const bf16 *bias, const float *w_scales,
                          int first_output, int outputs) {
@@ -115,22 +115,22 @@ DEVICE void copy_columns(MatmulMemory &memory, int group, const bf16 *bias, cons
 template <class T, int EPILOGUE>
 constexpr bool WRITES_E4M3 = sizeof(T) == 1 && EPILOGUE == GELU;
 
-// Row `i` of the four of a tile that a thread has sums of.
+// Returns row `i` of the four rows of a tile for which a thread has sums.
 DEVICE int matmul_row(int i) {
   const int thread = threadIdx.x % GROUP_THREADS;
   return i / 2 * 64 + thread / WARP * 16 + i % 2 * 8 + thread % WARP / 4;
 }
 
-// The row of a tile whose scale a lane holds for its warp: lanes 0 to 15 those of the lower rows.
+// Returns the row of a tile for which a lane holds the scale; lanes 0 to 15 hold rows below 64.
 DEVICE int own_row() {
   const int lane = threadIdx.x % WARP;
   return matmul_row(0) - lane / 4 + lane / 16 * 64 + lane % 16;
 }
 
-// Writes 64 columns of a tile to `box`: acc[i][n] is the fragment of the rows 64 i + 16 warp and the
-// columns 8 n of the tile, `x_scale` and `y_inverse` are of `own_row`. What is read of shared memory is read before
-// anything is written, so that the values of several fragments are computed at a time: a warp is alone
-// on its scheduler with what it waits for.
+// Writes 64 columns of a tile to `box`. acc[i][n] is the fragment of rows 64 i + 16 warp and
+// columns 8 n of the tile; `x_scale` and `y_inverse` belong to `own_row`. All reads of shared
+// memory come before the writes, so that several fragments are computed at a time: a warp is alone
+// on its scheduler, so no other warp hides its waits.
 template <class T, int EPILOGUE>
 DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group,
                        const float (&acc)[2][TILE_OUTPUTS / 8][4], int first_fragment,
@@ -139,8 +139,8 @@ DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group
   constexpr int AT_ONCE = sizeof(T) == 1 ? 2 : 4;
   constexpr int ROW_BYTES = NARROW ? 64 : 128;
   const int quad = threadIdx.x % 4, first_row = matmul_row(0);
-  // In bytes. Rows of a thread are the same modulo 8, so chunk n is this place with n's bits changed. Where
-  // rows have 64 bytes, two of them share a place in the swizzle, and two fragments a chunk.
+  // Offset in bytes. A thread's rows are equal modulo 8, so chunk n is at this offset with n's bits
+  // flipped. 64-byte rows share a place in the swizzle in pairs, two fragments share a chunk.
   const int place = NARROW ? first_row * 64 + first_row % 8 / 2 * 16 + quad * 2
                            : first_row * 128 + first_row % 8 * 16 + quad * 4;
   const auto place_of = [&](int n) { return NARROW ? (place ^ n / 2 * 16) + n % 2 * 8 : place ^ n * 16; };
@@ -214,7 +214,7 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
   warpgroup_take_registers<240>();
   const int group = threadIdx.x / GROUP_THREADS - 1;
   const bool copies = threadIdx.x % GROUP_THREADS == 0;
-  // Boxes are numbered through all tiles of the group, and lie in two places in turn.
+  // Boxes are numbered through all tiles of the group and alternate between two places.
   const auto copy_residual = [&](int2 tile, int number, int i) {
     const int box = number & 1;
     barrier_arrive_expecting(&memory.residual[group][box], sizeof memory.boxes[0][0]);
@@ -231,7 +231,7 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
       copy_tiles_out_wait<0>();
       for (int i = 0; i < 2; ++i) copy_residual(tile, first_box + i, i);
     }
-    // The first group's first turn comes at once.
+    // The first group's first turn comes immediately.
     barrier_wait(&memory.turn[group], (count / 2 + group + 1) % 2);
     multiply_tile<T>(memory, acc, count * sizes.num_steps, sizes.num_steps, &memory.turn[group ^ 1]);
     float x_scale = 0.0f, y_inverse = 1.0f;
@@ -248,14 +248,14 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
     for (int i = 0; i < TILE_BOXES; ++i) {
       const int box = (first_box + i) & 1;
       if constexpr (EPILOGUE == RESIDUAL) {
-        if (i == 0) warpgroup_barrier(1 + group);  // the columns are there
+        if (i == 0) warpgroup_barrier(1 + group);  // the columns are in shared memory
         if (copies && i > 0 && i + 1 < TILE_BOXES) {
           copy_tiles_out_wait<0>();
           copy_residual(tile, first_box + i + 1, i + 1);
         }
         barrier_wait(&memory.residual[group][box], (first_box + i) >> 1 & 1);
       } else {
-        if (copies) copy_tiles_out_wait<1>();  // of the same box; the other one's may go on
+        if (copies) copy_tiles_out_wait<1>();  // for this box; the other box's copy may go on
         warpgroup_barrier(1 + group);
       }
       finish_box<T, EPILOGUE>(memory.boxes[group][box], memory, group, acc, i * BOX_OUTPUTS / 8,
@@ -268,9 +268,9 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
   if (copies) copy_tiles_out_finish();
 }
 
-// The maps are of x and w in tiles of 128 and 192 rows, of y and residual in tiles of 128 rows; steps
-// are of 128 bytes of inputs, tiles of 128 x 192 values. Any grid; `residual` is read by the kernels of
-// that name alone, the scales by those of e4m3, and y's are written by those with GELU.
+// The maps have tiles of 128 rows of x, y and residual and of 192 rows of w. A step is 128 bytes of
+// inputs, a tile 128 x 192 values. Any grid works. Only the residual kernels read `residual`, only
+// the e4m3 kernels read scales, and only the e4m3 GELU kernel writes y's.
 #define MATMUL_HOPPER_KERNEL(NAME, T, EPILOGUE)                                                    \
   KERNEL __launch_bounds__(3 * GROUP_THREADS, 1)                                                   \
       NAME(TENSOR_MAP x, TENSOR_MAP w, TENSOR_MAP y, TENSOR_MAP residual, const bf16 *bias,        \

@@ -1,4 +1,4 @@
-//! Memory of the GPU, and memory of the host that the GPU can copy from and to on its own.
+//! GPU memory, and page-locked host memory that the GPU copies from and to without the host.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use half::bf16;
 use super::device::Device;
 use super::error::{CudaError, Result};
 
-/// A value of a [`Buffer`]; any bits are a value.
+/// Type of the values of a [`Buffer`]; every bit pattern is a valid value.
 pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {}
 
 mod sealed {
-    /// Implemented here alone: for numbers, of which any bits are a value.
+    /// Implemented only here, for number types that are valid for every bit pattern.
     pub trait Sealed {}
 }
 
@@ -22,8 +22,7 @@ macro_rules! elements {
 }
 elements!(u8 i32 f32 f64 bf16);
 
-/// One allocation on a GPU. What may still use it holds a reference: a [`Buffer`] and the graphs
-/// that were recorded with it.
+/// One allocation on a GPU. Its [`Buffer`] and the graphs recorded with it hold references to it.
 #[derive(Debug)]
 pub(super) struct Memory {
     device: Device,
@@ -33,7 +32,7 @@ pub(super) struct Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let pointer = self.pointer;
-        // Work that uses the memory may be queued.
+        // Queued work may still use the memory.
         self.device.when_idle(move || {
             // SAFETY: allocated in `Device::alloc`, freed once, and no work uses it any more.
             let _ = unsafe { result::free_sync(pointer) };
@@ -41,7 +40,7 @@ impl Drop for Memory {
     }
 }
 
-/// `len` values of type `T` on a GPU.
+/// Buffer of `len` values of type `T` on a GPU.
 #[derive(Debug)]
 pub struct Buffer<T> {
     pub(super) memory: Arc<Memory>,
@@ -50,32 +49,30 @@ pub struct Buffer<T> {
 }
 
 impl<T: Element> Buffer<T> {
-    /// Number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Returns true if there are no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The GPU.
     pub(super) fn device(&self) -> &Device {
         &self.memory.device
     }
 
-    /// Address of value `at`.
     pub(super) fn address(&self, at: usize) -> sys::CUdeviceptr {
         self.memory.pointer + (at * size_of::<T>()) as sys::CUdeviceptr
     }
 }
 
 impl Device {
-    /// Memory for `len` values, which are anything; `purpose` is what an error says it was for.
+    /// Allocates memory for `len` values with undefined contents; an error names the `purpose`.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`] if the GPU fails.
+    /// [`CudaError::OutOfMemory`] if memory is short; [`CudaError::Driver`] if the GPU fails.
     pub fn alloc<T: Element>(&self, len: usize, purpose: &'static str) -> Result<Buffer<T>> {
         let out_of_memory = |needed_bytes| CudaError::OutOfMemory {
             ordinal: self.ordinal(),
@@ -85,7 +82,7 @@ impl Device {
         let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
         let bytes = bytes.ok_or(out_of_memory(u64::MAX))?;
         self.context().bind_to_thread().map_err(self.failed("allocating memory"))?;
-        // SAFETY: the values are anything, and any bits are a value of an `Element`.
+        // SAFETY: the contents are undefined, and every bit pattern is a valid `Element`.
         let pointer =
             unsafe { result::malloc_sync(bytes.max(1)) }.map_err(|error| match error {
                 DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY) => out_of_memory(bytes as u64),
@@ -95,13 +92,13 @@ impl Device {
         Ok(Buffer { memory, len, marker: PhantomData })
     }
 
-    /// Page-locked memory of the host for `len` values, all of them zero bits.
+    /// Allocates page-locked host memory for `len` values and sets all their bits to zero.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the driver refuses.
     pub fn alloc_pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
         let failed = self.failed("allocating page-locked memory");
-        // The thread that waits for it sleeps.
+        // A thread that waits for the event sleeps.
         let blocking = sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC;
         let event = self.context().new_event(Some(blocking)).map_err(failed)?;
         let bytes = len.saturating_mul(size_of::<T>()).max(1);
@@ -113,7 +110,7 @@ impl Device {
     }
 }
 
-/// `len` values of the host in page-locked memory, which the GPU copies while the host goes on.
+/// Page-locked host memory of `len` values, which the GPU copies while the host continues.
 ///
 /// Reading or writing the values waits for the last copy from or to them.
 #[derive(Debug)]
@@ -125,34 +122,33 @@ pub struct Pinned<T> {
     event: CudaEvent,
 }
 
-// SAFETY: it owns its memory, as a Vec does.
+// SAFETY: the value owns its memory, as a Vec does.
 unsafe impl<T: Send> Send for Pinned<T> {}
 // SAFETY: as above: a shared reference only reads.
 unsafe impl<T: Sync> Sync for Pinned<T> {}
 
 impl<T: Element> Pinned<T> {
-    /// Number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Returns true if there are no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The values, once the last copy is done.
+    /// Waits for the last copy and returns the values.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the GPU failed.
     pub fn values(&self) -> Result<&[T]> {
         self.wait()?;
-        // SAFETY: `len` values, all of them written, and no copy is under way: one would need
-        // `&mut self` to be queued.
+        // SAFETY: all `len` values are written; queueing a copy meanwhile would need `&mut self`.
         Ok(unsafe { std::slice::from_raw_parts(self.pointer, self.len) })
     }
 
-    /// The values to write to, once the last copy is done.
+    /// Waits for the last copy and returns the values for writing.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the GPU failed.
@@ -162,7 +158,7 @@ impl<T: Element> Pinned<T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) })
     }
 
-    /// Whether the last copy is done; does not wait for it.
+    /// Returns true if the last copy is done, without waiting for it.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the GPU failed.
@@ -176,7 +172,7 @@ impl<T: Element> Pinned<T> {
         self.event.synchronize().map_err(self.device.failed("waiting for a copy"))
     }
 
-    /// Address of the values, for a copy that is queued and then marked with the event.
+    /// Returns the address of the values and the event to record after a queued copy.
     pub(super) fn parts(&mut self) -> (*mut T, &CudaEvent) {
         (self.pointer, &self.event)
     }

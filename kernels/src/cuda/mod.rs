@@ -1,24 +1,24 @@
-//! The same operations on NVIDIA GPUs, and the little of CUDA that they need.
+//! The encoder's operations on NVIDIA GPUs, and the small part of CUDA that they need.
 //!
 //! ```text
-//!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        what an operation works on
+//!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        the data of an operation
 //!                          │
 //!                          ├─▶ embed_layer_norm, matmul, rotate, attention, glu, layer_norm, pool
-//!                          └─▶ Graph: several of them, recorded once and launched together
+//!                          └─▶ Graph: several operations, recorded once and launched together
 //! ```
 //!
-//! libcuda is opened when [`devices`] or [`Device::open`] is first called; without it every function
-//! here returns an error and the rest of the crate works. The kernels come compiled inside the binary
+//! The first call of [`devices`] or [`Device::open`] opens libcuda; without it every function here
+//! returns an error and the rest of the crate works. The kernels come compiled inside the binary
 //! (`kernels/prebuilt`); the source of each lies beside the module that launches it.
 //!
 //! Invariants:
-//! - Every operation checks its sizes against its buffers before it is launched, and what kernels
-//!   take as an index (token ids, positions, where sequences start) comes from [`Staged`], which
-//!   checks it: safe code cannot make a kernel leave its buffers.
-//! - Memory that queued work or a [`Graph`] uses is not freed before both are done with it, and no
-//!   GPU is waited for as a whole while a graph is recorded on it (see `recordings`).
-//! - Operations of one [`Stream`] run in order; two streams that use one buffer are the caller's to
-//!   order (values would be wrong, nothing worse).
+//! - Every operation checks its sizes against its buffers before it launches a kernel. All indices
+//!   that kernels read (token ids, positions, sequence starts) come from [`Staged`], which checks
+//!   them. So safe code cannot make a kernel access memory outside its buffers.
+//! - Memory is freed only when no queued work and no [`Graph`] uses it, and nothing waits for the
+//!   whole GPU while a graph is recorded on it (see `recordings`).
+//! - Operations of one [`Stream`] run in order. The caller orders two streams that use one buffer;
+//!   if it does not, values are wrong, but memory stays safe.
 
 #![allow(
     clippy::cast_possible_wrap,

@@ -1,4 +1,4 @@
-//! The compiled kernels: loading the right image and finding its entry points.
+//! Loads the image of compiled kernels that fits the GPU, and finds its entry points.
 
 use std::ffi::{CString, c_void};
 
@@ -6,61 +6,54 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::error::CudaError;
 
-/// For any GPU from 8.0 on; the driver compiles it.
+/// PTX for any GPU of compute capability 8.0 or later; the driver compiles it.
 const PTX: &[u8] = include_bytes!("../../prebuilt/polysift_sm80.ptx");
-/// For GPUs of compute capability 9.0, ready to run.
+/// Machine code for GPUs of compute capability 9.0.
 const CUBIN: &[u8] = include_bytes!("../../prebuilt/polysift_sm90a.cubin");
 
-/// Widths of rows as the names of the kernels of layer norm have them.
+/// Row widths as they appear in the names of the layer norm kernels.
 pub(super) const NORM_WIDTHS: [&str; 4] = ["upto_512", "768", "1024", "upto_1024"];
 
-/// An entry point of a loaded module.
 #[derive(Clone, Copy)]
 pub(super) struct Function {
     pub(super) handle: sys::CUfunction,
-    /// Shared memory that its launches give it, beside what it declares.
+    /// Dynamic shared memory of a launch, besides what the kernel declares.
     pub(super) shared_bytes: u32,
 }
 
-// SAFETY: a handle that the driver accepts from any thread.
+// SAFETY: the driver accepts the handle from any thread.
 unsafe impl Send for Function {}
 // SAFETY: as above; it is never changed.
 unsafe impl Sync for Function {}
 
-/// The kernels of a GPU.
 #[derive(Clone)]
 pub(super) struct Kernels {
     module: Module,
-    /// For the widths of [`NORM_WIDTHS`].
+    /// The layer norms have one kernel per width of [`NORM_WIDTHS`].
     pub(super) embed_layer_norm: [Function; 4],
-    /// As `embed_layer_norm`.
     pub(super) layer_norm: [Function; 4],
-    /// As `embed_layer_norm`.
     pub(super) add_norm: [Function; 4],
-    /// For the sizes of [`super::HEAD_SIZES`], each without a window and with one.
+    /// For each size of [`super::HEAD_SIZES`], one kernel without a window and one with it.
     pub(super) attention: [[Function; 2]; 2],
     pub(super) rotate: Function,
-    /// For the variants of [`super::MatmulEpilogue`].
+    /// Kernels in the order of the variants of [`super::MatmulEpilogue`].
     pub(super) matmul: [Function; 3],
     pub(super) glu: Function,
     pub(super) pool: Function,
     hopper: Option<HopperKernels>,
 }
 
-/// The kernels with the instructions of compute capability 9.0: in the image for it alone.
+/// Kernels that use the instructions of compute capability 9.0; only [`CUBIN`] has them.
 #[derive(Clone)]
 pub(super) struct HopperKernels {
-    /// For a head size of 64, without a window and with one.
+    /// Kernels for head size 64, without a window and with it.
     pub(super) attention_64: [Function; 2],
-    /// For the variants of [`super::MatmulEpilogue`].
+    /// Both products have their kernels in the order of [`super::MatmulEpilogue`].
     pub(super) matmul: [Function; 3],
-    /// As `matmul`.
     pub(super) matmul_fp8: [Function; 3],
-    /// For the widths of [`NORM_WIDTHS`].
+    /// The layer norms have one kernel per width of [`NORM_WIDTHS`].
     pub(super) embed_layer_norm_fp8: [Function; 4],
-    /// As `embed_layer_norm_fp8`.
     pub(super) layer_norm_fp8: [Function; 4],
-    /// As `embed_layer_norm_fp8`.
     pub(super) add_norm_fp8: [Function; 4],
     pub(super) quantise_rows: Function,
 }
@@ -70,7 +63,7 @@ impl Kernels {
     pub(super) fn load(compute_capability: (u32, u32)) -> Result<Self, DriverError> {
         let (module, is_hopper) = Module::load(compute_capability)?;
         Self::find(module, is_hopper).inspect_err(|_| {
-            // SAFETY: loaded above, and no function of it is kept. The first error is the one to tell.
+            // SAFETY: loaded above, and no function of it is kept. The first error is returned.
             let _ = unsafe { result::module::unload(module.0) };
         })
     }
@@ -93,7 +86,7 @@ impl Kernels {
         })
     }
 
-    /// The kernels for compute capability 9.0, or [`CudaError::Unsupported`].
+    /// Returns the kernels for compute capability 9.0, or [`CudaError::Unsupported`].
     pub(super) fn hopper(&self) -> Result<&HopperKernels, CudaError> {
         let reason = "this on a GPU that is not of compute capability 9.0, or whose driver did \
                       not load the kernels for it";
@@ -103,9 +96,9 @@ impl Kernels {
     /// Unloads the kernels; the context they were loaded into must be bound to the thread.
     ///
     /// # Safety
-    /// No work that uses them may be queued, and they may not be used again.
+    /// No queued work may use the kernels, and they may not be used again.
     pub(super) unsafe fn unload(&self) -> Result<(), DriverError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         unsafe { result::module::unload(self.module.0) }
     }
 }
@@ -127,22 +120,21 @@ impl HopperKernels {
     }
 }
 
-/// Size of `AttentionMemory` in attention_hopper.cu...
+/// Size of `AttentionMemory` in attention_hopper.cu.
 const ATTENTION_BYTES: u32 = 6 * 16_384;
-/// ... and of `MatmulMemory` in matmul_hopper.cu: stages, boxes, and the rest in units of 1,024.
+/// Size of `MatmulMemory` in matmul_hopper.cu: stages, boxes, and the rest in units of 1,024.
 const MATMUL_BYTES: u32 = 4 * (128 + 192) * 128 + 4 * 16_384 + 3 * 1_024;
 
-/// A loaded image.
 #[derive(Clone, Copy)]
 struct Module(sys::CUmodule);
 
-// SAFETY: a handle that the driver accepts from any thread.
+// SAFETY: the driver accepts the handle from any thread.
 unsafe impl Send for Module {}
 // SAFETY: as above; it is never changed.
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// The image for the GPU, and whether it is that for compute capability 9.0.
+    /// Loads the image for the GPU, and returns true with it if the image is [`CUBIN`].
     fn load(compute_capability: (u32, u32)) -> Result<(Self, bool), DriverError> {
         if compute_capability == (9, 0) {
             match load_image(CUBIN) {
@@ -156,7 +148,7 @@ impl Module {
         Ok((load_image(PTX)?, false))
     }
 
-    /// The entry point `name`, whose launches give it `shared_bytes` of shared memory.
+    /// Finds the kernel `name`, which is launched with `shared_bytes` of dynamic shared memory.
     fn find(self, name: &str, shared_bytes: u32) -> Result<Function, DriverError> {
         let name = CString::new(name).unwrap_or_default();
         // SAFETY: the module is loaded.
@@ -165,7 +157,7 @@ impl Module {
             let most =
                 sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = shared_bytes.cast_signed();
-            // SAFETY: a function of the module.
+            // SAFETY: `handle` is a function of the module.
             unsafe { result::function::set_function_attribute(handle, most, bytes)? };
         }
         Ok(Function { handle, shared_bytes })
@@ -183,8 +175,8 @@ impl Module {
     }
 }
 
-/// Loads a copy of `image`, as memory of the allocator is aligned and the bytes inside the binary
-/// are not; and the driver reads PTX up to a zero.
+/// Loads a copy of `image`: the bytes inside the binary are not aligned, memory of the allocator
+/// is, and the driver reads PTX up to a zero byte.
 fn load_image(image: &[u8]) -> Result<Module, DriverError> {
     let image = [image, &[0]].concat();
     // SAFETY: a cubin carries its length, and a PTX ends with a zero.

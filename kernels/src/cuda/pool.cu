@@ -1,20 +1,20 @@
-// Token states to one vector per sequence, in f32: their mean, or the state of the first or the last token.
+// Pools token states to one f32 vector per sequence: the mean, or the first or last token's state.
 //
-// A block takes 64 columns of a sequence, eight lanes a token: 32 tokens at once, and each lane has
-// four of its loads under way. Few sequences are enough to fill a GPU. Which tokens are added in
-// which order depends on the length of the sequence alone. CPU twin: kernels/src/cpu/rows.rs.
+// A block takes 64 columns of a sequence with eight lanes per token: 32 tokens at a time, with four
+// loads per lane in flight, so that few sequences fill a GPU. The order of the additions depends
+// only on the length of the sequence. CPU twin: kernels/src/cpu/rows.rs.
 #include "chunk.cuh"
 
 constexpr int POOL_THREADS = 256;
-constexpr int POOL_LANES = 8;  // of a token
+constexpr int POOL_LANES = 8;  // lanes per token
 constexpr int POOL_COLUMNS = POOL_LANES * CHUNK;
 constexpr int POOL_TOKENS = POOL_THREADS / POOL_LANES;
 constexpr int POOL_LOADS = 4;
 
-// PooledTokens in pool.rs.
+// Values of PooledTokens in pool.rs.
 constexpr int POOL_ALL = 0, POOL_LAST = 2;
 
-// The sum of every 32nd token of a sequence from `token` on.
+// Sums every 32nd token of a sequence from `token` on.
 DEVICE void sum_tokens(float (&sum)[CHUNK], const bf16 *states, int token, int length, int width) {
 #pragma unroll
   for (int i = 0; i < CHUNK; ++i) sum[i] = 0.0f;
@@ -49,7 +49,7 @@ KERNEL __launch_bounds__(POOL_THREADS)
     sum_tokens(sum, states, thread / POOL_LANES, column < width ? length : 0, width);
 #pragma unroll
     for (int i = 0; i < CHUNK; ++i) {
-      // The four tokens of a warp.
+      // Add the four tokens of a warp.
       sum[i] += shuffle_xor(sum[i], POOL_LANES);
       sum[i] += shuffle_xor(sum[i], 2 * POOL_LANES);
       if (lane < POOL_LANES) sums[warp][lane * CHUNK + i] = sum[i];

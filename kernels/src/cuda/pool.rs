@@ -1,4 +1,4 @@
-//! Token states to one vector per sequence.
+//! Pools token states to one vector per sequence.
 
 use half::bf16;
 
@@ -7,24 +7,24 @@ use super::memory::Buffer;
 use super::staged::{Staged, max_sequences};
 use super::stream::{Argument, Grid, Stream};
 
-/// Columns of a block.
+/// Columns per block.
 const COLUMNS: usize = 64;
-/// Blocks of 256 threads that a multiprocessor has room for.
+/// Blocks of 256 threads that fit on a multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 
-/// Of which tokens a sequence's vector is the mean.
+/// Tokens that the mean of a sequence is taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PooledTokens {
-    /// All.
+    /// All tokens.
     All,
-    /// The first one.
+    /// The first token.
     First,
-    /// The last one.
+    /// The last token.
     Last,
 }
 
-/// `embeddings` `[T / 4, width]` f32, of which the first `num_sequences` rows are written: the mean
-/// over the rows of `hidden` `[T, width]` that `tokens` takes of a sequence.
+/// Computes, for each sequence, the mean over the rows of `hidden` `[T, width]` that `tokens`
+/// selects, and writes the first `num_sequences` rows of `embeddings` `[T / 4, width]` f32.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
@@ -45,8 +45,7 @@ pub fn pool(
     let (width, tokens) = (width as i32, tokens as i32);
     let (starts, counts) = (staged.cu_seqlens(), staged.counts());
     let arguments: [&dyn Argument; 6] = [hidden, &starts, &counts, &*embeddings, &width, &tokens];
-    // SAFETY: the arguments of pool; the sequences that `staged` may hold are inside T rows and
-    // are at most T / 4.
+    // SAFETY: the arguments match; `staged` holds at most T / 4 sequences, which are inside T rows.
     unsafe { stream.launch(device.kernels().pool, grid, &arguments) }
 }
 
@@ -55,7 +54,7 @@ fn grid(sequences: usize, width: usize, multiprocessors: usize) -> Result<Grid> 
         return Err(CudaError::shape("pool", format!("rows of {width} values")));
     }
     let across = width.div_ceil(COLUMNS);
-    // More blocks than the GPU has room for would mostly find nothing to do: T / 4 sequences are rare.
+    // Batches with T / 4 sequences are rare: more blocks than fit on the GPU would mostly be idle.
     let room = (multiprocessors * BLOCKS_PER_MULTIPROCESSOR / across).max(1);
     Ok(Grid { blocks: (across as u32, sequences.clamp(1, room) as u32), threads: 256 })
 }

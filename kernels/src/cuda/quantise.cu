@@ -1,22 +1,22 @@
-// Rows in e4m3 (8 bits), each with a scale of its own in f32: of layer norm, which also writes them in
-// bf16, and of a tensor in bf16. For Hopper (sm_90a), whose matrix units take them.
+// Rows in e4m3 (8 bits) with an f32 scale per row: of layer norm, which also writes them in bf16,
+// and of a bf16 tensor. These kernels are for Hopper (sm_90a), whose matrix units read e4m3.
 //
-// scale = largest magnitude / 448, the largest number of e4m3; a value of the row is stored as
-// value * (448 / largest magnitude), rounded to nearest even. All of it from f32 values.
+// scale = largest magnitude / 448, the largest number of e4m3. A value is stored as value * (448 /
+// largest magnitude), rounded to nearest even. Everything is computed from f32 values.
 #include "layer_norm.cuh"
 
 #if defined(POLYSIFT_SIM) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "hopper.cuh"
 
 constexpr float E4M3_LARGEST = 448.0f;
-// Rows with nothing larger are stored as zeros with scale 1: of less, 448 / largest could overflow.
+// Rows with nothing larger are stored as zeros with scale 1, because 448 / largest could overflow.
 constexpr float SMALLEST_ROW = 0x1p-100f;
 
 struct RowScale {
   float scale, inverse;
 };
-// NaN counts for nothing in `largest` and is stored as NaN. With an infinity every value becomes NaN
-// when it is multiplied by the scale.
+// NaN is ignored in `largest` and stored as NaN. With an infinity, every value times the scale is
+// NaN.
 DEVICE RowScale row_scale(float largest) {
   if (largest <= SMALLEST_ROW) return {1.0f, 1.0f};
   return {largest / E4M3_LARGEST, E4M3_LARGEST / largest};
@@ -91,12 +91,12 @@ DEVICE void write_e4m3_rows(const Rows<N, EXACT> &own, unsigned char *out, float
 
 FOR_NORM_WIDTHS(FP8_LAYER_NORM_KERNELS)
 
-constexpr int QUANTISE_CHUNKS = 4;  // of a thread
+constexpr int QUANTISE_CHUNKS = 4;  // chunks per thread
 constexpr int QUANTISE_WARPS = 4;
 constexpr int QUANTISE_THREADS = QUANTISE_WARPS * WARP;
 
-// A row a block, which stays in registers between its maximum and the rounding. A block has a thread
-// for every 32 values or part of them, rounded up to whole warps.
+// Quantises one row per block, which stays in registers between its maximum and the rounding. A
+// block has a thread per 32 values or part of them, rounded up to whole warps.
 KERNEL __launch_bounds__(QUANTISE_THREADS)
     quantise_rows(const bf16 *x, unsigned char *quantised, float *scales, int width) {
   SHARED float of_warps[QUANTISE_WARPS];

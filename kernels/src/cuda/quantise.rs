@@ -1,4 +1,4 @@
-//! Rows in e4m3, the 8-bit floating-point numbers of Hopper's matrix units, each with its own scale.
+//! Rows in e4m3, the 8-bit floating-point format of Hopper's matrix units, with a scale per row.
 
 use half::bf16;
 
@@ -7,44 +7,43 @@ use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
 use super::stream::{Grid, Stream};
 
-/// Widest row that [`quantise_rows`] holds in registers.
+/// Maximum width of a row, which [`quantise_rows`] holds in registers.
 const MAX_WIDTH: usize = 4096;
-/// Values of a thread of it.
+/// Values per thread of [`quantise_rows`].
 const VALUES: usize = 32;
 const WARP: usize = 32;
 
-/// Rows `[T, W]` of e4m3, a byte each, and a scale `[T]` in f32 for each row.
+/// Rows `[T, W]` of e4m3, one byte per value, and an f32 scale `[T]` per row.
 ///
 /// The scale is the row's largest magnitude / 448, and a byte is value · (448 / largest magnitude)
-/// rounded to nearest even. A row without anything above 2⁻¹⁰⁰ is zeros with scale 1. NaN stays NaN
-/// (0x7f); in a row with an infinity every byte times the scale is NaN.
+/// rounded to nearest even. A row with no magnitude above 2⁻¹⁰⁰ becomes zeros with scale 1. NaN
+/// stays NaN (0x7f); in a row with an infinity, every byte times the scale is NaN.
 #[derive(Debug)]
 pub struct Quantised {
-    /// `[T, W]`.
+    /// Values `[T, W]`.
     pub values: Buffer<u8>,
-    /// `[T]`.
+    /// Scales `[T]`.
     pub scales: Buffer<f32>,
 }
 
 impl Quantised {
-    /// Memory for `rows` of `width` values, which are anything; `purpose` is what an error says it
-    /// was for.
+    /// Allocates `rows` rows of `width` undefined values; an error names the `purpose`.
     ///
     /// # Errors
-    /// As [`Device::alloc`].
+    /// Returns the errors of [`Device::alloc`].
     pub fn new(device: &Device, rows: usize, width: usize, purpose: &'static str) -> Result<Self> {
         let values = device.alloc(rows.saturating_mul(width), purpose)?;
         Ok(Self { values, scales: device.alloc(rows, purpose)? })
     }
 
-    /// [`CudaError::Shape`] unless there is room for `rows` of `width` values.
+    /// Returns [`CudaError::Shape`] unless there is room for `rows` rows of `width` values.
     pub(super) fn check(&self, op: &'static str, rows: usize, width: usize) -> Result<()> {
         check_len(op, "the quantised rows", self.values.len(), rows.checked_mul(width))?;
         check_len(op, "the scales", self.scales.len(), Some(rows))
     }
 }
 
-/// `quantised` = the rows of `x` `[rows, width]`; `width` is a multiple of 16 up to 4,096.
+/// Quantises the rows of `x` `[rows, width]`; `width` is a multiple of 16 up to 4,096.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the GPU has no e4m3;
@@ -61,11 +60,10 @@ pub fn quantise_rows(
     let grid = grid(rows, width)?;
     let function = stream.device().kernels().hopper()?.quantise_rows;
     let Quantised { values, scales } = &*quantised;
-    // SAFETY: the arguments of quantise_rows; every row is inside its buffer.
+    // SAFETY: these are the arguments of quantise_rows; every row is inside its buffer.
     unsafe { stream.launch(function, grid, &[x, values, scales, &(width as i32)]) }
 }
 
-/// A block for each row.
 fn grid(rows: usize, width: usize) -> Result<Grid> {
     if width == 0 || width > MAX_WIDTH || !width.is_multiple_of(16) {
         let reason = format!("rows of {width} values; multiples of 16 up to {MAX_WIDTH} are");

@@ -1,54 +1,52 @@
-//! What has to wait while graphs are recorded on a GPU.
+//! Delays giving back memory and kernels while graphs are recorded on a GPU.
 //!
-//! A wait for the whole GPU spoils every recording there, whichever thread it is in; and nothing
-//! is given back to the GPU without such a wait. So what is dropped while anything is recorded is
-//! given back when the last recording ends. Nobody waits for a recording: a thread may drop what it
-//! likes while it records itself.
+//! A wait for the whole GPU spoils every recording on it, in any thread, and nothing can be given
+//! back to the GPU without such a wait. So what is dropped during a recording is given back when
+//! the last one ends. Nothing waits for a recording: a thread may drop anything while it records.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{CudaContext, DriverError, result};
 
-/// The recordings of one GPU, in all threads of the process: all contexts here are the GPU's
-/// primary one, however often it is opened.
+/// Recordings on one GPU, in all threads of the process: every context here is the GPU's primary
+/// context, however often the GPU is opened.
 #[derive(Default)]
 pub(super) struct Recordings(Mutex<RecordingState>);
 
 #[derive(Default)]
 struct RecordingState {
-    /// Recordings under way.
+    /// Number of running recordings.
     open: usize,
     dropped: Vec<Dropped>,
 }
 
-/// Something to give back, and the context that it is in.
 struct Dropped {
     context: Arc<CudaContext>,
     give_back: Box<dyn FnOnce() + Send>,
 }
 
-/// A recording under way.
+/// A running recording, which ends when this is dropped.
 pub(super) struct Recording(&'static Recordings);
 
 impl Recordings {
-    /// Those of GPU `ordinal`.
+    /// Returns the recordings of GPU `ordinal`.
     pub(super) fn on_device(ordinal: usize) -> &'static Self {
         static DEVICES: Mutex<BTreeMap<usize, &'static Recordings>> = Mutex::new(BTreeMap::new());
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         devices.entry(ordinal).or_insert_with(|| Box::leak(Box::default()))
     }
 
-    /// To be called before a recording begins; the result is to be dropped after it has ended.
+    /// Registers a recording before it begins; the caller drops the result after it has ended.
     pub(super) fn begin(&'static self) -> Recording {
-        // If the GPU is waited for just now, then until that is over.
+        // The lock blocks while `give_back` waits for the GPU.
         self.lock().open += 1;
         Recording(self)
     }
 
-    /// Calls `give_back` once the GPU has no work left and nothing is recorded: now, or when the
-    /// last recording ends. Never, if the GPU refuses to be waited for: then nobody knows what it
-    /// still works on.
+    /// Calls `give_back` once the GPU has no work left and nothing is recorded: immediately, or
+    /// when the last recording ends. If the wait for the GPU fails, `give_back` is never called,
+    /// because the GPU may still use the resource.
     pub(super) fn when_idle(
         &self,
         context: &Arc<CudaContext>,
@@ -66,7 +64,7 @@ impl Recordings {
 }
 
 impl RecordingState {
-    /// Gives back what was dropped, unless something is recorded. No recording begins meanwhile.
+    /// Gives back what was dropped, unless a recording runs. No recording begins meanwhile.
     fn give_back(&mut self) {
         if self.open > 0 || self.dropped.is_empty() {
             return;
@@ -91,8 +89,8 @@ impl Drop for Recording {
     }
 }
 
-/// Binds the GPU to the thread and waits for all its work. Not through `context`, which would tell
-/// an error that a destructor left behind instead of waiting.
+/// Binds the GPU to the thread and waits for all its work. The methods of `context` would return an
+/// error that a destructor left behind instead of waiting.
 fn wait_for_device(context: &CudaContext) -> Result<(), DriverError> {
     // SAFETY: the context lives as long as `context`.
     unsafe { result::ctx::set_current(context.cu_ctx()) }?;

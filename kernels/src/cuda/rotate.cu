@@ -1,14 +1,14 @@
-// Rotary position embedding (RoPE) of queries and keys, in place: value i of a head turns with value
-// i + head_size / 2. CPU twin: kernels/src/cpu/rotate.rs.
+// Rotary position embedding (RoPE), which rotates queries and keys in place: value i of a head with
+// value i + head_size / 2. CPU twin: kernels/src/cpu/rotate.rs.
 #include "chunk.cuh"
 
 constexpr int ROTATE_THREADS = 256;
-constexpr int ROTATE_ROWS = 16;  // of a work item
-constexpr int ROTATE_SLICES = 8;  // work items of a tile of 128 queries
+constexpr int ROTATE_ROWS = 16;  // rows per unit of work
+constexpr int ROTATE_SLICES = 8;  // units of work per tile of 128 queries
 
-// qkv [tokens, 3 * heads * head_size]; angles [places, head_size]: for each place in a sequence the
-// cosines, then the sines. `tiles` and `counts` are those of attention.cuh; every token of a sequence is
-// in one tile. `head_size` is a multiple of 16; any grid.
+// qkv is [tokens, 3 * heads * head_size]; angles is [places, head_size]: for each place in a
+// sequence the cosines, then the sines. attention.cuh describes `tiles` and `counts`; every token
+// of a sequence is in one tile. `head_size` is a multiple of 16; any grid works.
 KERNEL __launch_bounds__(ROTATE_THREADS)
     rotate(bf16 *qkv, const float *angles, const int *tiles, const int *counts, int heads,
            int head_size) {

@@ -8,15 +8,15 @@ use super::staged::Staged;
 use super::stream::{Argument, Grid, Stream};
 
 const THREADS: u32 = 256;
-/// Work items of a tile.
+/// Units of work per tile.
 const SLICES: usize = 8;
-/// Blocks of 256 threads that a multiprocessor has room for.
+/// Blocks of 256 threads that fit on a multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 6;
 
-/// Turns queries and keys of `qkv` `[T, 3 * heads * D]`, rows of q, k, v, in place: the token at place i of
-/// its sequence by row i of `angles` `[max_tokens, D]`, whose first half are cosines and whose second half
-/// are the sines. Value i of a head turns with value i + D / 2. D is a multiple of 16, `max_tokens` that
-/// of [`Limits`](super::Limits).
+/// Rotates queries and keys of `qkv` `[T, 3 * heads * D]` (rows of q, k, v) in place. Row i of
+/// `angles` `[max_tokens, D]` rotates the token at position i of its sequence: D / 2 cosines, then
+/// D / 2 sines. Value i of a head is rotated with value i + D / 2. D is a multiple of 16, and
+/// `max_tokens` comes from [`Limits`](super::Limits).
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
@@ -30,7 +30,7 @@ pub fn rotate(
     const OP: &str = "rotate";
     let width = heads.checked_mul(head_size).and_then(|width| width.checked_mul(3));
     check_len(OP, "qkv", qkv.len(), width.and_then(|width| width.checked_mul(staged.tokens())))?;
-    // Every place of a sequence must have its angles.
+    // Every position of a sequence must have its angles.
     let places = staged.limits().max_tokens.unwrap_or(usize::MAX);
     check_len(OP, "angles", angles.len(), places.checked_mul(head_size))?;
     if head_size == 0 || !head_size.is_multiple_of(16) || width.is_none_or(|w| w > 1 << 24) {
@@ -42,8 +42,8 @@ pub fn rotate(
     let (tiles, counts) = (staged.tiles(), staged.counts());
     let (heads, head_size) = (heads as i32, head_size as i32);
     let arguments: [&dyn Argument; 6] = [&*qkv, angles, &tiles, &counts, &heads, &head_size];
-    // SAFETY: the arguments of rotate; the tiles that `staged` may hold are inside T rows, and no sequence
-    // is longer than the angles.
+    // SAFETY: the arguments match the kernel; the tiles that `staged` may hold are inside T rows,
+    // and no sequence is longer than the angles.
     unsafe {
         stream.launch(device.kernels().rotate, Grid::line(blocks as u32, THREADS), &arguments)
     }

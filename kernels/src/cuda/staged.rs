@@ -1,4 +1,4 @@
-//! What the kernels need to know of a batch, as one block of integers for one copy.
+//! The integers of a batch that the kernels read, in one block that takes one copy.
 //!
 //! ```text
 //!  counts 4 | input_ids T | position_ids T | cu_seqlens T/4+1, up to a multiple of 4 | tiles
@@ -6,7 +6,7 @@
 //!  tile   = first token of the sequence, its length, first query of the tile, 0
 //! ```
 //!
-//! T is the number of tokens that the buffers are made for; the tokens after the batch's own are
+//! T is the number of tokens that the buffers are made for. Tokens after the end of the batch are
 //! padding that belongs to no sequence and no tile.
 
 use std::ops::Range;
@@ -15,28 +15,28 @@ use super::error::{CudaError, Result};
 use super::memory::{Buffer, Pinned};
 use super::stream::{BufferPlace, Stream};
 
-/// Numbers of tokens that the encoder computes with: multiples of 528 = 4 x 132, so that the blocks
-/// of the matrix products come out even on 132 multiprocessors from 4,224 on.
+/// Token counts that the encoder computes with: multiples of 528 = 4 x 132, so that from 4,224 on
+/// the blocks of the matrix products divide evenly over 132 multiprocessors.
 pub const BUCKETS: [usize; 7] = [528, 1_056, 2_112, 4_224, 8_448, 16_896, 33_792];
 
-/// Queries of a tile of attention.
+/// Queries per attention tile.
 pub(super) const TILE_QUERIES: usize = 128;
 
-/// Integers of a tile, and what offsets are multiples of: kernels read a tile at once.
+/// Integers per tile, and the alignment of all offsets: kernels read a tile in one access.
 const TILE: usize = 4;
 
-/// Most sequences of a batch of `tokens` tokens: with `<s>` and `</s>`, shorter ones than 4 tokens
-/// are rare.
+/// Returns the maximum number of sequences in a batch of `tokens` tokens: with `<s>` and `</s>`,
+/// sequences of fewer than 4 tokens are rare.
 pub fn max_sequences(tokens: usize) -> usize {
     tokens / 4
 }
 
-/// The smallest bucket for a batch; `None` if there is none so large.
+/// Returns the smallest bucket that holds a batch, or `None` if the batch is too large.
 pub fn bucket_for(num_tokens: usize, num_sequences: usize) -> Option<usize> {
     BUCKETS.into_iter().find(|&t| num_tokens <= t && num_sequences <= max_sequences(t))
 }
 
-/// What a batch's numbers may be: the sizes of the embedding tables.
+/// Limits of the integers of a batch: the sizes of the embedding tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Number of token ids.
@@ -45,14 +45,14 @@ pub struct Limits {
     pub num_positions: usize,
     /// Position of a sequence's first token; the others count up from there.
     pub first_position: usize,
-    /// A token id that is no text: it has the position of the same number and counts for none, as
+    /// Token id that is not text: its position is its own number and it is not counted, like
     /// XLM-RoBERTa's padding in transformers.
     pub skipped_id: Option<usize>,
-    /// Where positions are not learned, the most tokens of a sequence: all have the position 0.
+    /// Maximum tokens per sequence if positions are not learned; every position is then 0.
     pub max_tokens: Option<usize>,
 }
 
-/// Where the parts of the block for `tokens` tokens are.
+/// Offsets of the parts of the block for `tokens` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchLayout {
     pub(super) tokens: usize,
@@ -78,13 +78,12 @@ impl BatchLayout {
         start..start + TILE * self.max_tiles()
     }
 
-    /// A sequence of `n` tokens has at most `(n + 127) / 128` tiles: `T / 128 + 1` more for each
-    /// further sequence is an upper bound of the sum.
+    /// Returns an upper bound of the number of tiles: a sequence of `n` tokens has
+    /// `(n + 127) / 128` tiles, so all have at most `T / 128` and one more per sequence.
     pub(super) fn max_tiles(self) -> usize {
         self.tokens / TILE_QUERIES + max_sequences(self.tokens)
     }
 
-    /// Integers of the block.
     pub(super) fn len(self) -> usize {
         self.tiles().end
     }
@@ -159,7 +158,7 @@ impl BatchLayout {
     }
 }
 
-/// Numbers the tokens of one sequence, in `positions` that are 0.
+/// Writes the positions of one sequence to `positions`, which must be 0.
 fn number_positions(limits: Limits, input_ids: &[u32], positions: &mut [i32]) -> Result<()> {
     if let Some(most) = limits.max_tokens {
         let reason = || format!("a sequence of {} tokens; at most {most}", input_ids.len());
@@ -183,13 +182,11 @@ fn number_positions(limits: Limits, input_ids: &[u32], positions: &mut [i32]) ->
     Err(CudaError::shape("batch", reason))
 }
 
-/// The sequences' ranges of tokens.
 fn spans(cu_seqlens: &[u32]) -> impl Iterator<Item = Range<usize>> + '_ {
     cu_seqlens.windows(2).map(|w| w[0] as usize..w[1] as usize)
 }
 
-/// The tiles of all sequences, those with the most work first: what is left at the end of a launch
-/// is then short.
+/// Returns the tiles of all sequences, most work first, so that a launch ends with short ones.
 fn tiles(cu_seqlens: &[u32]) -> Vec<[i32; TILE]> {
     let mut tiles = Vec::new();
     for span in spans(cu_seqlens) {
@@ -197,7 +194,7 @@ fn tiles(cu_seqlens: &[u32]) -> Vec<[i32; TILE]> {
             tiles.push([span.start as i32, span.len() as i32, first as i32, 0]);
         }
     }
-    // Keys times queries.
+    // The work of a tile is its keys times its queries.
     let work = |&[_, length, first, _]: &[i32; TILE]| {
         i64::from(length) * i64::from((length - first).min(TILE_QUERIES as i32))
     };
@@ -205,10 +202,9 @@ fn tiles(cu_seqlens: &[u32]) -> Vec<[i32; TILE]> {
     tiles
 }
 
-/// Room on a GPU for the token ids, positions, sequences and tiles of one batch of up to
-/// [`Staged::tokens`] tokens.
+/// The token ids, positions, sequences and tiles of one batch on a GPU.
 ///
-/// Its contents always obey its [`Limits`]: an empty batch at first, then what [`Staged::put`] took.
+/// The contents obey the [`Limits`]: at first an empty batch, then the one of [`Staged::put`].
 pub struct Staged {
     layout: BatchLayout,
     limits: Limits,
@@ -217,10 +213,10 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Room for batches of up to `tokens` tokens, with an empty batch in it.
+    /// Allocates memory for batches of up to `tokens` tokens, with an empty batch in it.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if the limits are none; as [`super::Device::alloc`].
+    /// [`CudaError::Shape`] for invalid `tokens` or limits; the errors of [`super::Device::alloc`].
     pub fn new(stream: &Stream, tokens: usize, limits: Limits) -> Result<Self> {
         let layout = BatchLayout { tokens };
         if tokens == 0 || !tokens.is_multiple_of(8) {
@@ -237,11 +233,11 @@ impl Staged {
         Ok(this)
     }
 
-    /// Queues the copy of a batch to the GPU: `input_ids` `[N]`, `cu_seqlens` `[B + 1]` from 0 to N.
+    /// Queues a copy of a batch to the GPU: `input_ids` `[N]`, `cu_seqlens` `[B + 1]` from 0 to N.
     ///
     /// # Errors
     /// [`CudaError::Shape`] if the batch does not fit, a sequence is empty, or a number is outside
-    /// the limits; then nothing is copied. [`CudaError::Driver`] if the GPU fails.
+    /// the limits; nothing is copied then. [`CudaError::Driver`] if the GPU fails.
     pub fn put(&mut self, stream: &Stream, input_ids: &[u32], cu_seqlens: &[u32]) -> Result<()> {
         let block = self.host.values_mut()?;
         self.layout.fill(block, self.limits, input_ids, cu_seqlens)?;
@@ -249,12 +245,12 @@ impl Staged {
         stream.copy_in(&mut self.host, &mut self.device, len)
     }
 
-    /// Most tokens of a batch; the kernels compute with this many rows.
+    /// Returns the maximum number of tokens of a batch; the kernels compute this many rows.
     pub fn tokens(&self) -> usize {
         self.layout.tokens
     }
 
-    /// The limits of its numbers.
+    /// Returns the limits of the batch's integers.
     pub fn limits(&self) -> Limits {
         self.limits
     }

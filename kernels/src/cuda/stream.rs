@@ -12,15 +12,14 @@ use super::memory::{Buffer, Element, Memory, Pinned};
 use super::module::Function;
 use super::recordings::Recording;
 
-/// A queue of work: what is put into it runs in order, while the host goes on.
+/// A queue of GPU work; entries run in order while the host continues.
 pub struct Stream {
     device: Device,
     queue: Arc<CudaStream>,
-    /// While a graph is recorded: the memory that it uses so far.
+    /// Memory that the graph uses so far, while one is recorded.
     recorded: RefCell<Option<Vec<Arc<Memory>>>>,
 }
 
-/// Blocks of a launch and threads of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) blocks: (u32, u32),
@@ -28,18 +27,16 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Blocks of `threads` along one axis.
     pub(super) fn line(blocks: u32, threads: u32) -> Self {
         Self { blocks: (blocks, 1), threads }
     }
 }
 
-/// Something that a kernel takes.
 pub(super) trait Argument {
-    /// Where its value is.
+    /// Returns a pointer to the argument's value.
     fn value(&self) -> *const c_void;
 
-    /// The memory that the value points into.
+    /// Returns the allocation that the value points into, if the value is an address.
     fn memory(&self) -> Option<&Arc<Memory>> {
         None
     }
@@ -56,7 +53,7 @@ macro_rules! plain_arguments {
 }
 plain_arguments!(i32 i64 f32);
 
-/// A null pointer, for what a kernel does not look at.
+/// A null pointer, for an argument that the kernel does not read.
 pub(super) struct Absent;
 
 impl Argument for Absent {
@@ -66,7 +63,7 @@ impl Argument for Absent {
     }
 }
 
-/// The first value of a buffer.
+/// Passes the address of the first value.
 impl<T: Element> Argument for Buffer<T> {
     fn value(&self) -> *const c_void {
         (&raw const self.memory.pointer).cast()
@@ -77,14 +74,13 @@ impl<T: Element> Argument for Buffer<T> {
     }
 }
 
-/// A place in a buffer.
+/// The address of one value in a buffer.
 pub(super) struct BufferPlace<'a> {
     memory: &'a Arc<Memory>,
     address: sys::CUdeviceptr,
 }
 
 impl<'a> BufferPlace<'a> {
-    /// Value `at` of `buffer`.
     pub(super) fn new<T: Element>(buffer: &'a Buffer<T>, at: usize) -> Self {
         Self { memory: &buffer.memory, address: buffer.address(at) }
     }
@@ -101,7 +97,7 @@ impl Argument for BufferPlace<'_> {
 }
 
 impl Device {
-    /// A new queue.
+    /// Creates a stream.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the GPU fails.
@@ -112,23 +108,23 @@ impl Device {
 }
 
 impl Stream {
-    /// The GPU.
+    /// Returns the GPU of this stream.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Waits until everything that was put into the queue is done.
+    /// Waits until all queued work is done.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if any of it failed.
+    /// [`CudaError::Driver`] if any of the work failed.
     pub fn synchronize(&self) -> Result<()> {
         self.queue.synchronize().map_err(self.device.failed("running the kernels"))
     }
 
-    /// Copies `values` to `buffer` from value `at` on, and waits for it.
+    /// Copies `values` into `buffer` from index `at` on, and waits for the copy.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the GPU fails.
+    /// [`CudaError::Shape`] if the values do not fit; [`CudaError::Driver`] if the GPU fails.
     pub fn upload<T: Element>(
         &self,
         buffer: &mut Buffer<T>,
@@ -146,20 +142,20 @@ impl Stream {
         self.synchronize()
     }
 
-    /// A new buffer with `values`; `purpose` is what an error says it was for.
+    /// Copies `values` into a new buffer; an error names the `purpose`.
     ///
     /// # Errors
-    /// As [`Device::alloc`] and [`Stream::upload`].
+    /// Returns the errors of [`Device::alloc`] and [`Stream::upload`].
     pub fn to_device<T: Element>(&self, values: &[T], purpose: &'static str) -> Result<Buffer<T>> {
         let mut buffer = self.device.alloc(values.len(), purpose)?;
         self.upload(&mut buffer, 0, values)?;
         Ok(buffer)
     }
 
-    /// Copies the values of `buffer` from number `at` on to `values`, once the work before it is done.
+    /// Waits for the work queued so far, and copies `buffer` from index `at` on to `values`.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if there are not enough; [`CudaError::Driver`] if the GPU fails.
+    /// [`CudaError::Shape`] if `buffer` is too short; [`CudaError::Driver`] if the GPU fails.
     pub fn download<T: Element>(
         &self,
         buffer: &Buffer<T>,
@@ -180,7 +176,7 @@ impl Stream {
     /// Queues a copy of the first `len` values of `from` to the start of `to`.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the GPU fails.
+    /// [`CudaError::Shape`] if `len` exceeds a length; [`CudaError::Driver`] if the GPU fails.
     pub fn copy_in<T: Element>(
         &self,
         from: &mut Pinned<T>,
@@ -193,7 +189,7 @@ impl Stream {
         let failed = self.device.failed("copying to the GPU");
         let (pointer, event) = from.parts();
         // SAFETY: `from` has `len` values and does not change or free them before `event`, which is
-        // recorded behind the copy; `to` outlives the work that is queued.
+        // recorded behind the copy; `to` outlives the queued work.
         unsafe {
             let values = std::slice::from_raw_parts(pointer.cast_const(), len);
             result::memcpy_htod_async(to.address(0), values, self.queue.cu_stream())
@@ -205,7 +201,7 @@ impl Stream {
     /// Queues a copy of the first `len` values of `from` to the start of `to`.
     ///
     /// # Errors
-    /// [`CudaError::Shape`] if they do not fit; [`CudaError::Driver`] if the GPU fails.
+    /// [`CudaError::Shape`] if `len` exceeds a length; [`CudaError::Driver`] if the GPU fails.
     pub fn copy_out<T: Element>(
         &self,
         from: &Buffer<T>,
@@ -228,11 +224,10 @@ impl Stream {
         event.record(&self.queue).map_err(failed)
     }
 
-    /// Records what `work` puts into this queue instead of running it. Nothing but kernels and
-    /// matrix products can be recorded.
+    /// Records what `work` queues instead of running it. Only kernels can be recorded.
     ///
     /// # Errors
-    /// Those of `work`; [`CudaError::Driver`] if the driver refuses.
+    /// Returns the errors of `work`, and [`CudaError::Driver`] if the driver refuses.
     pub fn record(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         let failed = self.device.failed("recording a graph");
         self.ready("recording a graph")?;
@@ -248,11 +243,11 @@ impl Stream {
         Ok(Graph { work: graph, device: self.device.clone(), _memory: memory })
     }
 
-    /// Puts a kernel into the queue.
+    /// Queues a kernel.
     ///
     /// # Safety
-    /// `arguments` must be those of the kernel, of the same types and in the same order, and with
-    /// them and `grid` the kernel must stay inside their memory.
+    /// `arguments` must have the types and order of the kernel's parameters. With them and `grid`,
+    /// the kernel must stay inside their memory.
     pub(super) unsafe fn launch(
         &self,
         function: Function,
@@ -266,7 +261,7 @@ impl Stream {
         let mut values: Vec<*mut c_void> =
             arguments.iter().map(|argument| argument.value().cast_mut()).collect();
         let (x, y) = grid.blocks;
-        // SAFETY: the driver copies the values before it returns; the rest is the caller's promise.
+        // SAFETY: the driver copies the values before it returns; the caller promises the rest.
         unsafe {
             result::launch_kernel(
                 function.handle,
@@ -280,14 +275,14 @@ impl Stream {
         .map_err(failed)
     }
 
-    /// Notes memory that a graph under way uses.
+    /// Adds memory to the graph that is being recorded, if there is one.
     pub(super) fn uses<'a>(&self, memory: impl Iterator<Item = &'a Arc<Memory>>) {
         if let Some(recorded) = self.recorded.borrow_mut().as_mut() {
             recorded.extend(memory.cloned());
         }
     }
 
-    /// Binds the GPU to the thread, for what cannot be recorded.
+    /// Binds the GPU to the thread for `action`, which fails while a graph is recorded.
     fn ready(&self, action: &'static str) -> Result<()> {
         if self.recorded.borrow().is_some() {
             let reason = format!("{action} cannot be recorded in a graph");
@@ -297,8 +292,8 @@ impl Stream {
     }
 }
 
-/// A queue that records. It ends with this, also after a failure or a panic: the queue is of no use
-/// while it records, nor can the GPU be waited for.
+/// A running recording. Dropping it ends the recording, also after a failure or a panic: until
+/// then, the queue runs nothing and nothing can wait for the GPU.
 struct Capture<'a> {
     stream: &'a Stream,
     /// Dropped after the queue has ended recording.
@@ -314,7 +309,7 @@ impl<'a> Capture<'a> {
         Ok(Self { stream, _recording: recording })
     }
 
-    /// What was recorded, and the memory that it uses.
+    /// Ends the recording and returns the graph and the memory that it uses.
     fn end(self) -> Result<(Option<CudaGraph>, Vec<Arc<Memory>>), DriverError> {
         let memory = self.stream.recorded.take().unwrap_or_default();
         let graph = self.stream.queue.end_capture(sys::CUgraphInstantiate_flags(0))?;
@@ -330,9 +325,7 @@ impl Drop for Capture<'_> {
     }
 }
 
-/// Work that was recorded once and is launched as a whole, in the queue it was recorded from.
-///
-/// It keeps the memory that it uses.
+/// Recorded work, launched as a whole in the stream that recorded it. It keeps its memory alive.
 pub struct Graph {
     work: CudaGraph,
     device: Device,
@@ -340,7 +333,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Puts the work into its queue.
+    /// Queues the recorded work.
     ///
     /// # Errors
     /// [`CudaError::Driver`] if the GPU fails.

@@ -1,4 +1,4 @@
-//! The driver's description of a matrix and of the tiles that a kernel copies it in.
+//! The driver's description of a matrix and of the tiles in which a kernel copies it.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -10,21 +10,20 @@ use super::error::Result;
 use super::memory::{Buffer, Element, Memory};
 use super::stream::Argument;
 
-/// An argument of the kernels for warpgroups. See `hopper.cuh`.
+/// Tensor map, an argument of the warpgroup kernels. See `hopper.cuh`.
 #[derive(Clone)]
 pub(super) struct TensorMap<'a> {
     words: sys::CUtensorMap,
     memory: &'a Arc<Memory>,
 }
 
-/// Bytes of a row of a tile: as many as the swizzle of shared memory orders.
+/// Bytes per row of a tile, equal to the width of the swizzle in shared memory.
 #[derive(Clone, Copy)]
 pub(super) enum TileRow {
     Bytes64,
     Bytes128,
 }
 
-/// Values that a map may be of.
 pub(super) trait TileElement: Element {
     const TYPE: sys::CUtensorMapDataType;
 }
@@ -32,14 +31,14 @@ impl TileElement for bf16 {
     const TYPE: sys::CUtensorMapDataType =
         sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
-/// e4m3, as bytes.
+/// Bytes hold e4m3 values.
 impl TileElement for u8 {
     const TYPE: sys::CUtensorMapDataType = sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8;
 }
 
 impl<'a> TensorMap<'a> {
-    /// The first `rows` rows of `columns` values of `buffer`, in tiles of `tile_rows` rows of `tile_row`;
-    /// a row is a multiple of 16 bytes.
+    /// Describes the first `rows` rows of `columns` values of `buffer`, in tiles of `tile_rows`
+    /// rows of `tile_row`; a row is a multiple of 16 bytes.
     pub(super) fn new<T: TileElement>(
         buffer: &'a Buffer<T>,
         (rows, columns): (usize, usize),
@@ -55,7 +54,7 @@ impl<'a> TensorMap<'a> {
         let strides = [(columns * value_bytes) as u64];
         let tile = [(row_bytes / value_bytes) as u32, tile_rows];
         let steps = [1u32, 1];
-        // SAFETY: `words` and the arrays, of two values and one stride, outlive the call; the address
+        // SAFETY: `words` and the arrays (two values, one stride) outlive the call, and the address
         // is only described.
         unsafe {
             sys::cuTensorMapEncodeTiled(

@@ -1,4 +1,4 @@
-//! Attention against softmax(q kᵀ / √D) v in f64.
+//! Tests of attention against softmax(q kᵀ / √D) v in f64.
 
 use half::bf16;
 use polysift_kernels::cuda::{Limits, MatrixInstructions, Stream, attention, choose_attention};
@@ -8,7 +8,7 @@ use crate::common::{
     stream, wide,
 };
 
-/// The kernels that the GPU of `stream` has: instructions and head size.
+/// Returns the instructions and head sizes of the kernels that the GPU of `stream` has.
 fn kernels(stream: &Stream) -> Vec<(MatrixInstructions, usize)> {
     let warp = MatrixInstructions::Warp;
     let mut all = vec![(warp, 32), (warp, 64), (MatrixInstructions::fastest(stream.device()), 64)];
@@ -22,7 +22,7 @@ const EDGES: [usize; 24] = [
     512,
 ];
 
-/// Runs `kernel` on `qkv` `[N, 3 * heads * D]`: `[T, heads * D]`, T >= N.
+/// Runs `kernel` on `qkv` `[N, 3 * heads * D]` and returns `[T, heads * D]`, T >= N.
 fn run(
     stream: &Stream,
     (kernel, head_size): (MatrixInstructions, usize),
@@ -41,10 +41,10 @@ fn run(
     Ok(download(stream, &context)?)
 }
 
-/// Values and tolerances of the context of one sequence and head.
+/// Returns values and tolerances of the context of one sequence, for all heads.
 ///
-/// The kernel rounds each weight exp(s - max) and the result to bf16; the rest, in f32, is far
-/// below that (the scores are off by D roundings, which the exponential passes on).
+/// The kernel rounds each weight exp(s - max) and the result to bf16. The f32 errors are far
+/// smaller (the scores are off by D roundings, which the exponential passes on).
 fn oracle(
     qkv: &[bf16],
     (heads, head_size): (usize, usize),
@@ -66,7 +66,7 @@ fn oracle(
             let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
             let total: f64 = weights.iter().sum();
-            // Scores of size s in f32: their exponentials are off by s times a few roundings.
+            // The exponentials of f32 scores of size s are off by s times a few roundings.
             let magnitude = scores.iter().fold(1.0, |m: f64, score| m.max(score.abs()));
             let weight_error = BF16 + 8.0 * head_size as f64 * F32 * magnitude;
             for i in columns {
@@ -98,7 +98,7 @@ fn check_window(
         let context = run(stream, (kernel, head_size), heads, lengths, window, &qkv)?;
         let starts = starts(lengths);
         let spans = starts.windows(2).map(|span| (span[0] as usize, span[1] as usize));
-        // A thread for each sequence: every length up to 513 takes minutes on one.
+        // Every sequence has a thread: all lengths up to 513 take minutes on one.
         let check_span = |(start, end): (usize, usize)| {
             let expected =
                 oracle(&qkv[start * 3 * width..], (heads, head_size), end - start, window);
@@ -141,14 +141,14 @@ fn attention_is_right_for_several_heads_of_many_short_sequences() -> TestResult 
 #[test]
 fn attention_is_right_where_one_key_takes_nearly_all() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    // Scores of some hundreds: without the maximum taken off, exponentials would overflow.
+    // Scores are some hundreds: without subtracting the maximum, exponentials would overflow.
     check_lengths(&stream, &[130, 65], 1, 8.0)
 }
 
 #[test]
 fn a_query_meets_the_keys_of_its_window() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    // Windows below, at and above a step of keys; lengths around their edges.
+    // The windows are below, at and above a step of keys, the lengths around their edges.
     for (window, lengths) in [
         (0, &[1, 2, 65, 130][..]),
         (1, &[1, 2, 3, 129]),
@@ -163,7 +163,7 @@ fn a_query_meets_the_keys_of_its_window() -> TestResult {
         check_window(&stream, lengths, 1, Some(window), 1.0)?;
     }
     check_window(&stream, &[40, 131, 7, 90], 3, Some(8), 1.0)?;
-    // Scores of some hundreds, of which most are masked.
+    // Scores are some hundreds, and most are masked.
     check_window(&stream, &[130, 65], 1, Some(3), 8.0)
 }
 

@@ -1,4 +1,4 @@
-//! GPUs, data and comparisons of the tests.
+//! Helpers of the GPU tests: streams, data and comparisons.
 
 use half::bf16;
 use polysift_kernels::cuda::{Buffer, CudaError, Device, Element, Limits, Staged, Stream, devices};
@@ -8,10 +8,10 @@ pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
 /// Largest relative error of rounding to bf16, which has 8 significant bits.
 pub(crate) const BF16: f64 = 1.0 / 256.0;
-/// The same of f32, with 24 bits.
+/// Largest relative error of rounding to f32, which has 24 significant bits.
 pub(crate) const F32: f64 = 1.0 / 16_777_216.0;
 
-/// A queue of the first GPU; `None`, and a line that says so, if there is no GPU.
+/// Returns a stream of the first GPU; without a GPU, prints a line and returns `None`.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub(crate) fn stream() -> Result<Option<Stream>, Box<dyn std::error::Error>> {
     let none = match devices() {
@@ -29,12 +29,12 @@ pub(crate) fn stream() -> Result<Option<Stream>, Box<dyn std::error::Error>> {
     Ok(None)
 }
 
-/// Whether the GPU is the simulated one, which is slow: tests then take fewer sizes.
+/// Returns true if the GPU is simulated and thus slow: tests then take fewer sizes.
 pub(crate) fn is_simulated(device: &Device) -> bool {
     device.info().name.starts_with("Simulated")
 }
 
-/// Random numbers, the same ones for the same seed.
+/// Random numbers, equal for equal seeds.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -44,7 +44,7 @@ impl Random {
         self.0 >> 33
     }
 
-    /// About normal, deviation 1: the sum of 12 uniform numbers less its mean.
+    /// Returns a roughly normal number, deviation 1: the sum of 12 uniform numbers less its mean.
     pub(crate) fn value(&mut self) -> f32 {
         (0..12).map(|_| self.next() as f32 / (1u64 << 31) as f32).sum::<f32>() - 6.0
     }
@@ -58,7 +58,7 @@ impl Random {
     }
 }
 
-/// A value that no operation gives.
+/// A value that no operation returns.
 pub(crate) trait Poison: Element {
     const POISON: Self;
 }
@@ -75,7 +75,7 @@ impl Poison for u8 {
     const POISON: Self = 77;
 }
 
-/// A buffer for results, full of poison.
+/// Returns a buffer for results, full of poison.
 pub(crate) fn poisoned<T: Poison>(stream: &Stream, n: usize) -> Result<Buffer<T>, CudaError> {
     stream.to_device(&vec![T::POISON; n], "a test")
 }
@@ -97,7 +97,7 @@ pub(crate) fn starts(lengths: &[usize]) -> Vec<u32> {
     [0].into_iter().chain(ends).collect()
 }
 
-/// Of a small model with RoBERTa's positions.
+/// Limits of a small model with RoBERTa's positions.
 pub(crate) const LIMITS: Limits = Limits {
     vocab_size: 50,
     num_positions: 30,
@@ -106,7 +106,7 @@ pub(crate) const LIMITS: Limits = Limits {
     max_tokens: None,
 };
 
-/// A batch of sequences of the given lengths, on the GPU; the token ids do not matter.
+/// Puts a batch with sequences of `lengths` on the GPU; the token ids do not matter.
 pub(crate) fn staged(stream: &Stream, lengths: &[usize]) -> Result<Staged, CudaError> {
     let tokens: usize = lengths.iter().sum();
     let limits = Limits { vocab_size: 10, num_positions: 10_000, ..LIMITS };
@@ -116,7 +116,7 @@ pub(crate) fn staged(stream: &Stream, lengths: &[usize]) -> Result<Staged, CudaE
     Ok(staged)
 }
 
-/// Fails unless `|actual - expected| <= tolerance` for each value; what is not finite must be alike.
+/// Fails unless `|actual - expected| <= tolerance`, or both are NaN or the same infinity.
 pub(crate) fn check(
     what: &str,
     actual: impl IntoIterator<Item = f64>,
@@ -125,7 +125,7 @@ pub(crate) fn check(
     let mut actual = actual.into_iter();
     for (i, (expected, tolerance)) in expected.into_iter().enumerate() {
         let actual = actual.next().ok_or_else(|| format!("{what}: {i} values only"))?;
-        // Infinities differ by NaN, and are right where they are the same.
+        // The difference of equal infinities is NaN, so equal bits also pass.
         let same = actual.to_bits() == expected.to_bits() || actual.is_nan() && expected.is_nan();
         let close = (actual - expected).abs() <= tolerance;
         if !same && !close {

@@ -1,4 +1,4 @@
-//! Matrix products against f64, by every kernel that there is.
+//! Tests of matrix products against f64, with every kernel.
 
 use half::bf16;
 use polysift_kernels::cuda::{
@@ -16,7 +16,7 @@ const EPILOGUES: [MatmulEpilogue; 3] =
     [MatmulEpilogue::Bias, MatmulEpilogue::Gelu, MatmulEpilogue::Residual];
 
 /// Rows, outputs and inputs on both sides of the kernels' tiles (128 x 128 and 128 x 192) and steps
-/// (32, 64 and 128 inputs), with one step and more than the kernels hold at a time.
+/// (32, 64 and 128 inputs), with one step and with more than the kernels hold at a time.
 const SIZES: [(usize, usize, usize); 8] = [
     (528, 192, 64),
     (16, 16, 16),
@@ -28,25 +28,24 @@ const SIZES: [(usize, usize, usize); 8] = [
     (260, 592, 32),
 ];
 
-/// A left operand on the GPU.
 enum X {
     Bf16(Buffer<bf16>),
     Fp8(Quantised),
 }
 
-/// A product, its operands on the GPU, and what it should give.
+/// A product, its operands on the GPU, and the expected result.
 struct Case {
     shape: MatmulShape,
     linear: Linear,
     x: X,
     residual: Buffer<bf16>,
     expected: Vec<(f64, f64)>,
-    /// By row: the most that a value of the result can be, whatever the weights and the input look like
-    /// beside the longest row of weights, the largest bias and the largest value of the row of x.
+    /// Upper bound of the results of each row, from the longest row of weights, the largest bias
+    /// and the largest value of the row of x.
     bounds: Vec<f64>,
 }
 
-/// Values of an operand: those that go to the GPU, and what they are worth there.
+/// Values of an operand, as they go to the GPU and as the GPU uses them.
 struct Operand {
     bf16: Vec<bf16>,
     values: Vec<f64>,
@@ -100,7 +99,7 @@ impl Case {
         let length = |row: &[bf16]| wide(row).map(|x| x * x).sum::<f64>().sqrt();
         let longest = w.bf16.chunks(inputs).map(length).fold(0.0, f64::max);
         let largest = |values: &[bf16]| wide(values).map(f64::abs).fold(0.0, f64::max);
-        // Rounded to e4m3 a weight is larger by a sixteenth at most.
+        // Rounding to e4m3 enlarges a weight by at most a sixteenth.
         let factor = longest * (inputs as f64).sqrt() * 17.0 / 16.0;
         let bound = |row: &[bf16]| factor * largest(row) + largest(&b);
         Ok(Self {
@@ -179,18 +178,18 @@ impl Case {
     }
 }
 
-/// What the products of a sum are added in.
+/// Precision in which the products of a sum are added.
 #[derive(Clone, Copy)]
 enum Sums {
-    /// f32: a sum of K products is off by K roundings of its size, in any order.
+    /// In f32, a sum of K products is off by K roundings of its size, in any order.
     F32,
-    /// Hopper's matrix units cut products of e4m3, and the sum so far, to 14 bits of the largest of
-    /// what an instruction adds, which are 32 products (DeepSeek-V3, arXiv 2412.19437, 3.3.2).
+    /// Hopper's matrix units cut e4m3 products, and the sum so far, to 14 bits of the largest term
+    /// that an instruction adds; it adds 32 products (DeepSeek-V3, arXiv 2412.19437, 3.3.2).
     Fourteen,
 }
 
 impl Sums {
-    /// The most that the sum of `products` is off.
+    /// Returns the maximum error of the sum of `products`.
     fn error(self, products: impl Iterator<Item = f64> + Clone) -> f64 {
         let count = products.clone().count() as f64;
         match self {
@@ -207,7 +206,7 @@ impl Sums {
     }
 }
 
-/// The result is rounded to bf16.
+/// Returns the result and its tolerance, which includes rounding to bf16.
 fn oracle(
     (x, w): (&[f64], &[f64]),
     (b, residual): (bf16, bf16),
@@ -232,7 +231,7 @@ fn oracle(
     }
 }
 
-/// The instructions that the GPU has kernels for.
+/// Returns the instructions that the GPU has kernels for.
 fn instructions(stream: &Stream) -> Vec<MatrixInstructions> {
     let mut all = vec![MatrixInstructions::Warp, MatrixInstructions::fastest(stream.device())];
     all.dedup();

@@ -1,4 +1,4 @@
-//! Rows of e4m3 against an f64 oracle of the same roundings.
+//! Tests of rows in e4m3 against an f64 oracle with the same roundings.
 
 use half::bf16;
 use polysift_kernels::cuda::{
@@ -9,18 +9,18 @@ use polysift_kernels::cuda::{
 use crate::common::{F32, LIMITS, Random, TestResult, download, poisoned, stream, wide};
 use crate::rows::normalised;
 
-/// Relative error of rounding to e4m3, which has 4 significant bits, and half of its smallest step.
+/// Relative error of rounding to e4m3, which has 4 significant bits, and half its smallest step.
 pub(crate) const E4M3: f64 = 1.0 / 16.0;
 pub(crate) const E4M3_STEP: f64 = 1.0 / 1024.0;
 const NAN: u8 = 0x7f;
 
-/// A queue of a GPU that has e4m3.
+/// Returns a stream of a GPU that has e4m3.
 fn hopper() -> Result<Option<Stream>, Box<dyn std::error::Error>> {
     let stream = stream()?;
     Ok(stream.filter(|stream| stream.device().info().compute_capability == (9, 0)))
 }
 
-/// The value of a byte: a sign, 4 bits of exponent (bias 7), 3 of mantissa.
+/// Returns the value of a byte: a sign, 4 bits of exponent (bias 7), 3 of mantissa.
 pub(crate) fn decoded(byte: u8) -> f64 {
     let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
     let size = match (exponent, byte & 7) {
@@ -31,7 +31,7 @@ pub(crate) fn decoded(byte: u8) -> f64 {
     if byte & 0x80 == 0 { size } else { -size }
 }
 
-/// The byte nearest to `value`, of two as near the even one; what is too large is 448.
+/// Returns the byte nearest to `value`, the even one of two; values beyond 448 become 448.
 fn nearest(value: f64) -> u8 {
     if value.is_nan() {
         return NAN;
@@ -42,7 +42,7 @@ fn nearest(value: f64) -> u8 {
     nearest.unwrap_or(NAN) | u8::from(value.is_sign_negative()) << 7
 }
 
-/// What `quantise_rows` makes of a row: each operation rounded to f32, then to e4m3.
+/// Quantises a row as `quantise_rows` does: each operation is rounded to f32, then to e4m3.
 pub(crate) fn quantised(row: &[bf16]) -> (Vec<u8>, f32) {
     let largest = row.iter().map(|x| x.to_f32().abs()).fold(0.0, f32::max);
     let (scale, inverse) =
@@ -50,7 +50,7 @@ pub(crate) fn quantised(row: &[bf16]) -> (Vec<u8>, f32) {
     (row.iter().map(|x| nearest(f64::from(x.to_f32() * inverse))).collect(), scale)
 }
 
-/// Bytes and scales of the rows of `x`, with room for one more row.
+/// Returns bytes and scales of the rows of `x`, with room for one more row.
 fn run(stream: &Stream, x: &[bf16], width: usize) -> Result<(Vec<u8>, Vec<f32>), CudaError> {
     let rows = x.len() / width;
     let mut out = Quantised {
@@ -77,8 +77,8 @@ fn the_oracle_itself_knows_the_numbers_of_e4m3() {
 #[test]
 fn bytes_are_rounded_to_nearest_even_and_stop_at_the_largest() -> TestResult {
     let Some(stream) = hopper()? else { return Ok(()) };
-    // Every number of e4m3 and every midpoint, which both are bf16, and the bf16 on either side. The
-    // largest is 448, so the scale is 1.
+    // The row has every e4m3 number and every midpoint, which are exact in bf16, and the bf16 on
+    // either side. The largest is 448, so the scale is 1.
     let middle = |byte: u8| decoded(byte).midpoint(decoded(byte + 1));
     let exact = (0..NAN).map(decoded).chain((0..NAN - 1).map(middle)).map(bf16::from_f64);
     let mut row: Vec<bf16> = exact
@@ -139,7 +139,7 @@ fn rows_without_a_scale_touch_nobody() -> TestResult {
     let row = |i: usize| &bytes[i * width..][..width];
     assert!(row(1).iter().all(|byte| [0, 0x80].contains(byte)));
     assert_eq!(scales[1].to_bits(), 1f32.to_bits());
-    // One NaN is that value alone.
+    // A NaN affects only its own value.
     let nans = row(2).iter().enumerate().filter(|(_, byte)| **byte & 0x7f == NAN);
     assert!(nans.map(|(i, _)| i).eq([7]) && scales[2].is_finite());
     // With an infinity the whole row is NaN when it is scaled back.
@@ -154,7 +154,7 @@ fn rows_without_a_scale_touch_nobody() -> TestResult {
     Ok(())
 }
 
-/// Fails unless each byte times its scale is the value that it stands for, which is known up to an error.
+/// Fails unless each byte times its scale is the expected value, within its error.
 fn check_rows(
     what: &str,
     bytes: &[u8],
@@ -172,7 +172,7 @@ fn check_rows(
         }
         for (j, (&byte, &(value, error))) in bytes[i * row.len()..].iter().zip(row).enumerate() {
             let actual = decoded(byte) * scale;
-            // The two divisions and the product are rounded; and what is rounded is off by `error`.
+            // Two divisions and the product are rounded, and the rounded value is off by `error`.
             let rounding = f64::max(E4M3 * value.abs(), E4M3_STEP * scale);
             let tolerance = (rounding + error) * (1.0 + E4M3) + 4.0 * F32 * value.abs();
             if (actual - value).abs() > tolerance {
@@ -206,7 +206,7 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         let (bytes, scales) = (download(&stream, &out.values)?, download(&stream, &out.scales)?);
         let exact = |row: Vec<f64>| -> Vec<(f64, f64)> {
             let values = normalised(&row, &gamma, &beta, 1e-5).into_iter();
-            // Less the rounding to bf16, which the bytes do not go through.
+            // The bytes are not rounded to bf16, so the tolerance leaves that rounding out.
             values
                 .map(|(v, e)| (v, e - crate::common::BF16 * v.abs() + 4.0 * F32 * v.abs()))
                 .collect()
@@ -215,7 +215,7 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         check_rows(&format!("{rows} x {width}"), &bytes, &scales, &expected)?;
         assert!(bytes[rows * width..].iter().all(|&byte| byte == 77) && scales[rows].is_nan());
 
-        // Added to zeros in f32 they are the rows of `x`.
+        // The rows of `x` added to zeros in f32 are the rows of `x`.
         let mut zeros = stream.to_device(&vec![0.0f32; x.len()], "a test")?;
         let mut sums = Quantised::new(stream.device(), rows + 1, width, "a test")?;
         let states = (&mut zeros, false);

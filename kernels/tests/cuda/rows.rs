@@ -1,4 +1,4 @@
-//! Layer norm, rotation, GELU and pooling against f64.
+//! Tests of layer norm, rotation, GELU and pooling against f64.
 
 use half::bf16;
 use polysift_kernels::cuda::{
@@ -13,9 +13,8 @@ use crate::common::{
 /// Widths at the boundaries of a chunk of 8, of a warp's 256, and of the four kernels.
 const WIDTHS: [usize; 10] = [8, 16, 248, 256, 264, 512, 520, 768, 776, 1024];
 
-/// Values and tolerances of layer norm of `row`: the result is rounded to bf16; the sums, the
-/// difference to the mean and the division, in f32, are off by about `width` roundings at most of
-/// the size of what they add up.
+/// Returns values and tolerances of layer norm of `row`: the result is rounded to bf16, and the f32
+/// sums, difference to the mean and division may be off by 40 roundings of their size.
 pub(crate) fn normalised(row: &[f64], gamma: &[f32], beta: &[f32], eps: f64) -> Vec<(f64, f64)> {
     let n = row.len() as f64;
     let mean = row.iter().sum::<f64>() / n;
@@ -93,7 +92,7 @@ fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
         staged.put(&stream, &ids, &[0, 5, 7])?;
         let mut hidden = poisoned(&stream, 48 * width)?;
         embed_layer_norm(&stream, &staged, &embedding, &norm, &mut hidden, None)?;
-        // A skipped token has the position of its number and counts for none; the tail is zeros.
+        // A skipped token has its own number as position and is not counted; the tail is zeros.
         let rows = ids.into_iter().zip([2, 3, 1, 4, 5, 2, 3]).chain([(0, 0); 41]);
         let expected = rows.flat_map(|(id, position): (u32, usize)| {
             let word = wide(&words[id as usize * width..][..width]);
@@ -128,7 +127,7 @@ fn the_states_are_added_up_in_f32_and_normalised() -> TestResult {
             }
             let what = format!("width {width}, first {is_first}");
             let actual = download(&stream, &states)?;
-            // One addition in f32 is the same everywhere.
+            // A single addition in f32 is the same everywhere.
             assert_eq!(actual[..rows * width], sums, "{what}");
             assert!(actual[rows * width..].iter().all(|x| x.is_nan()), "{what}");
             let expected = sums.chunks(width).flat_map(|row| {
@@ -185,7 +184,7 @@ fn queries_and_keys_are_turned_by_their_place_in_the_sequence() -> TestResult {
             let turned = rows.flat_map(|row| wide(&row[..2 * width]));
             check(&format!("{heads} heads of {head_size}, from {start}"), turned, expected)?;
         }
-        // Values, and rows of no sequence, stay.
+        // Values, and rows outside the sequences, do not change.
         for (row, (actual, x)) in actual.chunks(3 * width).zip(x.chunks(3 * width)).enumerate() {
             let kept = if row < tokens { 2 * width } else { 0 };
             assert_eq!(actual[kept..], x[kept..], "row {row}");
@@ -225,7 +224,7 @@ fn gated_units_are_right() -> TestResult {
     Ok(())
 }
 
-/// Exact GELU, with the error that the GPU's has before it is rounded.
+/// Returns exact GELU, and the error of the GPU's GELU before it is rounded.
 pub(crate) fn exact_gelu(x: f64) -> (f64, f64) {
     let value = x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
     (value, f64::max(value.abs() * 2f64.powi(-15), 2f64.powi(-23)))
@@ -242,7 +241,7 @@ fn gelu_is_right_for_every_bf16_number() -> TestResult {
     let mut rounded_right = 0;
     for (&x, &y) in x.iter().zip(&actual).filter(|(x, _)| x.is_finite()) {
         let (exact, error) = exact_gelu(f64::from(x));
-        // Half a step of bf16 from y on, away from zero.
+        // `half` is half the step of bf16 from y away from zero.
         let next = f64::from(bf16::from_bits(y.to_bits() + 1));
         let half = (next - f64::from(y)).abs() / 2.0;
         let distance = (f64::from(y) - exact).abs();
@@ -251,7 +250,7 @@ fn gelu_is_right_for_every_bf16_number() -> TestResult {
         rounded_right += usize::from(distance <= half);
     }
     assert!(rounded_right > 65_280 * 99 / 100, "{rounded_right}");
-    // x Phi(x) of what is not finite.
+    // For values that are not finite, the result is x Phi(x).
     for (&x, &y) in x.iter().zip(&actual).filter(|(x, _)| !x.is_finite()) {
         assert!(if x == bf16::INFINITY { y == x } else { y.is_nan() }, "gelu({x}) is {y}");
     }
@@ -261,13 +260,13 @@ fn gelu_is_right_for_every_bf16_number() -> TestResult {
 #[test]
 fn pooling_takes_the_mean_or_one_state_of_each_sequence() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    // Around the 32 tokens that are added at once, four times that, and a few.
+    // The lengths are around the 32 tokens added at a time, four times that, and a few.
     let lengths = [1, 7, 31, 9, 32, 33, 300, 128, 129, 2];
     let spans = starts(&lengths);
     for width in WIDTHS {
         let staged = staged(&stream, &lengths)?;
         let mut states = Random(6).bf16_values(staged.tokens() * width, 1.0);
-        // A sequence without numbers, and a tail of poison.
+        // One sequence and the tail are NaN.
         states[spans[3] as usize * width..spans[4] as usize * width].fill(bf16::NAN);
         states[spans[lengths.len()] as usize * width..].fill(bf16::NAN);
         let hidden = stream.to_device(&states, "a test")?;
@@ -306,7 +305,7 @@ fn the_mean_of_a_sequence_depends_on_it_alone() -> TestResult {
         pool(&stream, &staged, &hidden, &mut embeddings, width, PooledTokens::All)?;
         download(&stream, &embeddings)
     };
-    // More sequences than there are blocks for at once.
+    // There are more sequences than blocks that run at a time.
     let lengths: Vec<usize> =
         (0..8 * stream.device().info().multiprocessors as usize).map(|i| 1 + i * 7 % 150).collect();
     let lengths = &lengths[..lengths.len().min(700)];
@@ -320,7 +319,7 @@ fn the_mean_of_a_sequence_depends_on_it_alone() -> TestResult {
     Ok(())
 }
 
-/// Mean of the rows, with the error of as many f32 additions as there are rows.
+/// Returns the mean of the rows, with the error of one f32 addition per row.
 fn mean(rows: &[bf16], width: usize) -> Vec<(f64, f64)> {
     let count = (rows.len() / width) as f64;
     let column = |i: usize| wide(rows).skip(i).step_by(width);

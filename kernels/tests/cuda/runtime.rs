@@ -1,4 +1,4 @@
-//! GPUs, memory, graphs, and what is said when something is missing.
+//! Tests of GPUs, memory and graphs, and of the errors when something is missing.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ fn a_gpu_says_what_it_is() -> TestResult {
     assert!(info.compute_capability >= (8, 0));
     let before = stream.device().free_bytes()?;
     assert!(0 < before && before <= info.total_bytes);
-    // More than what the other tests have and may give back meanwhile.
+    // This is more than the other tests hold and may free meanwhile.
     let held: Buffer<f32> = stream.device().alloc(128 << 20, "a test")?;
     assert!(stream.device().free_bytes()? < before);
     assert_eq!(held.len(), 128 << 20);
@@ -126,7 +126,7 @@ fn a_graph_keeps_the_memory_that_it_uses() -> TestResult {
         let norm = Norm::new(&stream, &[1.0; 64], &[0.0; 64], 1e-5)?;
         stream.record(|stream| layer_norm(stream, &x, &norm, &mut hidden, None, 1))?
     };
-    // What it read is dropped; another allocation would take its place.
+    // The graph's input is dropped; if it were freed, this allocation would take its place.
     let _other = poisoned::<bf16>(&stream, 64)?;
     graph.launch()?;
     assert!(download(&stream, &hidden)?.iter().all(|x| x.is_finite()));
@@ -150,7 +150,7 @@ fn what_cannot_be_recorded_is_refused_and_the_queue_goes_on() -> TestResult {
 #[test]
 fn what_another_thread_drops_spoils_no_recording() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
-    // Everything that is given back to a GPU: kernels, memory there, memory here.
+    // Drops everything that is given back to a GPU: kernels, its memory, page-locked memory.
     let use_and_drop = || -> Result<(), CudaError> {
         let device = Device::open(0)?;
         let stream = device.stream()?;
@@ -172,7 +172,7 @@ fn what_another_thread_drops_spoils_no_recording() -> TestResult {
         let mut record = || -> Result<(), CudaError> {
             let graph = stream.record(|stream| {
                 gate.run(stream)?;
-                // One round at least begins and ends in this recording.
+                // At least one round begins and ends in this recording.
                 let enough = rounds.load(Ordering::Relaxed) + 2;
                 while rounds.load(Ordering::Relaxed) < enough && !other.is_finished() {
                     std::thread::yield_now();
@@ -192,9 +192,9 @@ fn what_another_thread_drops_spoils_no_recording() -> TestResult {
 fn what_a_recording_drops_is_freed_when_it_ends() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let mut gate = Gate::new(&stream)?;
-    // More in all than the simulated GPU has, so that it shows if one of them is kept.
+    // Together this exceeds the simulated GPU's memory, so that the test sees if one is kept.
     for _ in 0..40 {
-        // What is dropped while another test records is freed when that ends.
+        // Memory dropped while another test records is freed when that recording ends.
         let alloc = || stream.device().alloc::<bf16>(32 << 20, "a test");
         let mut large = alloc();
         for _ in 0..100 {
@@ -228,7 +228,7 @@ fn a_recording_that_panics_leaves_queue_and_gpu_of_use() -> TestResult {
     Ok(())
 }
 
-/// What opening GPU 0 gives on a simulated machine with the given settings.
+/// Returns what opening GPU 0 prints on a simulated machine with the given settings.
 fn opened_with(settings: &[(&str, &str)]) -> Result<String, Box<dyn std::error::Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", "runtime::open_the_first_gpu", "--ignored", "--nocapture"]);

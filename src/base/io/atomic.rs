@@ -1,9 +1,9 @@
-//! Files that appear whole or not at all: written under a temporary name, synced, then renamed.
+//! Writes files that appear whole or not at all: under a temporary name, synced, then renamed.
 //!
-//! Owns the temporary names, the digest taken while writing and the fault injection that the kill
-//! tests use. Does not retry: a failed write is the caller's to report.
+//! Owns the temporary names, the digest computed while writing, and the fault injection of the kill
+//! tests. Does not retry: the caller reports a failed write.
 //!
-//! Invariant: whatever happens, the final name holds the old content or all of the new one.
+//! Invariant: whatever happens, the final name has either the old content or all of the new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -16,15 +16,14 @@ use serde::{Deserialize, Serialize};
 use super::confined::{check_confined, if_there, is_confined, list, open, unlink};
 use crate::error::{Error, Result};
 
-/// Bytes gathered before they are hashed and handed to the system.
+/// Bytes buffered before they are hashed and written to the system.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// End of every temporary name.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Environment variable of the kill tests: the process aborts at the write boundary of this
-/// number, counted from 1 over all files. Boundaries are: before and after a temporary file is
-/// created, before each piece of data goes to the system, before and after the rename.
+/// Environment variable of the kill tests: the process aborts at the write boundary with this
+/// number, counted from 1 over all files. The boundaries are: before and after a temporary file is
+/// created, before each write to the system, and before and after the rename.
 const KILL_AT: &str = "POLYSIFT_KILL_AT";
 
 /// Size and digest of a file.
@@ -34,23 +33,23 @@ pub struct FileStamp {
     pub bytes: u64,
     /// BLAKE3 digest, 64 lower-case hexadecimal digits.
     pub blake3: String,
-    /// What the store of an object calls its content, if it does.
+    /// ETag of the object, if its store gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
 }
 
 impl FileStamp {
-    /// That of a file of `content`.
+    /// Returns the stamp of a file with this `content`.
     pub fn of(content: &[u8]) -> Self {
         let (bytes, blake3) = (content.len() as u64, blake3::hash(content).to_hex().to_string());
         Self { bytes, blake3, etag: None }
     }
 }
 
-/// A file under construction; dropped without [`AtomicFile::commit`] it leaves nothing behind.
+/// A file under construction. If dropped without [`AtomicFile::commit`], it leaves nothing behind.
 ///
-/// Writes are buffered, so small ones are fine. A failed [`Write`] gives the system's error
-/// without a path; [`AtomicFile::create`] and [`AtomicFile::commit`] give [`Error::Io`] with the
+/// Writes are buffered, so small ones are fine. A failed [`Write`] returns the system's error
+/// without a path; [`AtomicFile::create`] and [`AtomicFile::commit`] return [`Error::Io`] with the
 /// final path.
 #[derive(Debug)]
 pub struct AtomicFile {
@@ -60,7 +59,6 @@ pub struct AtomicFile {
     renamed: bool,
 }
 
-/// A file and the digest of what went into it.
 #[derive(Debug)]
 struct HashedFile {
     file: File,
@@ -83,7 +81,7 @@ impl Write for HashedFile {
 }
 
 impl AtomicFile {
-    /// Starts a file that will be called `path`; makes the directories it needs.
+    /// Starts a file that will be named `path`, and creates its missing parent directories.
     pub fn create(path: &Path) -> Result<Self> {
         let name = path.file_name().ok_or_else(|| {
             Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, "no file name"))
@@ -99,7 +97,7 @@ impl AtomicFile {
             let temporary = path.with_file_name(temporary_name(&name.to_string_lossy()));
             match OpenOptions::new().write(true).create_new(true).open(&temporary) {
                 Ok(file) => break (file, temporary),
-                // Process ids come again, in containers even every time: a killed run left it.
+                // Process ids recur, in containers on every start: a killed run left this file.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io(path, "create")(error)),
             }
@@ -116,12 +114,12 @@ impl AtomicFile {
         })
     }
 
-    /// The name the file will have.
+    /// Returns the final path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts the file on disk and gives it its name, replacing a file of that name.
+    /// Syncs the file to disk and renames it to its final path, replacing a file there.
     pub fn commit(mut self) -> Result<FileStamp> {
         self.sync()?;
         fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
@@ -129,14 +127,14 @@ impl AtomicFile {
         self.named()
     }
 
-    /// As [`AtomicFile::commit`], but a file of that name stays as it is, and `None` says so: of
-    /// several processes that commit one name, one succeeds.
+    /// Commits the file like [`AtomicFile::commit`], but returns `None` and changes nothing if the
+    /// path exists. If several processes commit one path, one of them succeeds.
     pub fn commit_new(mut self) -> Result<Option<FileStamp>> {
         self.sync()?;
         match fs::hard_link(&self.temporary, &self.path) {
             Ok(()) => self.named().map(Some),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
-            // A file system without links: the check and the rename are two steps there.
+            // On a file system without links, the check and the rename are two steps.
             Err(_) if !self.path.exists() => {
                 fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
                 self.renamed = true;
@@ -146,7 +144,6 @@ impl AtomicFile {
         }
     }
 
-    /// Puts all that was written on disk.
     fn sync(&mut self) -> Result<()> {
         self.writer.flush().map_err(Error::io(&self.path, "write"))?;
         self.writer.get_ref().file.sync_all().map_err(Error::io(&self.path, "sync"))?;
@@ -154,7 +151,6 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Puts the new name on disk.
     fn named(&self) -> Result<FileStamp> {
         boundary();
         sync_directory(directory(&self.path)).map_err(Error::io(&self.path, "sync"))?;
@@ -177,7 +173,7 @@ impl Write for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.renamed {
-            // There is no place for an error; a sweep removes what stays.
+            // An error cannot be returned here; a sweep removes a leftover file.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -190,14 +186,14 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<FileStamp> {
     file.commit()
 }
 
-/// Writes `bytes` as the file `path` unless there is one; whether it did.
+/// Writes `bytes` as the file `path` unless it exists, and returns whether it did.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes).map_err(Error::io(path, "write"))?;
     Ok(file.commit_new()?.is_some())
 }
 
-/// Size and digest of the file `path`, read from its start to its end.
+/// Computes the size and digest of the file `path`.
 pub fn stamp(path: &Path) -> Result<FileStamp> {
     let file = open(path)?;
     let mut hasher = blake3::Hasher::new();
@@ -206,61 +202,61 @@ pub fn stamp(path: &Path) -> Result<FileStamp> {
     Ok(FileStamp { bytes: hasher.count(), blake3, etag: None })
 }
 
-/// Removes the temporary files of `path`, which killed processes left beside it.
+/// Removes the temporary files beside `path` with a final name that starts with its file name.
 pub fn remove_temporaries_of(path: &Path) -> Result<()> {
     let prefix = path.file_name().unwrap_or_default().to_string_lossy();
     remove_chosen(directory(path), false, &|_, name| name.starts_with(&*prefix)).map(drop)
 }
 
-/// Removes the temporary files that killed processes left in `dir` and below it, and says how
-/// many there were; a missing `dir` has none. Only names made by [`AtomicFile`] are touched, but
-/// those of a process that still writes there too: call it where nobody does.
+/// Removes the temporary files that killed processes left in `dir` and below it, and returns their
+/// number; a missing `dir` has none. Removes only names made by [`AtomicFile`], but also those of
+/// live processes: call it only where no process writes.
 pub fn remove_temporaries(dir: &Path) -> Result<u64> {
     remove_chosen(dir, true, &|_, _| true)
 }
 
-/// Removes the temporary files in `dir` of the file `name` that no process holds locked. In a run directory
-/// the process that takes an item over does that.
+/// Removes the temporary files in `dir` of the file `name` that no process has locked. In a run
+/// directory the process that takes over a unit of work does this instead.
 fn remove_abandoned(dir: &Path, name: &str) -> Result<u64> {
     let is_unlocked = |path: &Path| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
     remove_chosen(dir, false, &|path, of| of == name && is_unlocked(path))
 }
 
-/// Decides whether to remove the temporary file at a path, which would get the final name.
+/// Decides whether to remove the temporary file at a path, given its final name.
 type Choice<'a> = dyn Fn(&Path, &str) -> bool + 'a;
 
-/// Removes the temporary files in `dir` that `goes` chooses, and those `below`.
+/// Removes the temporary files in `dir` that `goes` chooses; with `below`, also in subdirectories.
 fn remove_chosen(dir: &Path, below: bool, goes: &Choice) -> Result<u64> {
     let mut num_removed = 0;
     for entry in list(dir)? {
         let (path, name) = (entry.path(), entry.file_name());
-        // Links are not followed: what they point to is not the run's.
+        // Links are not followed, because their targets do not belong to the run.
         let kind = if_there(entry.file_type().map_err(Error::io(&path, "inspect")))?;
         if below && kind.is_some_and(|kind| kind.is_dir()) {
             num_removed += remove_chosen(&path, below, goes)?;
         } else if kind.is_some_and(|kind| kind.is_file())
             && final_name(&name.to_string_lossy()).is_some_and(|name| goes(&path, name))
         {
-            unlink(&path)?; // if it does not have its name now
+            unlink(&path)?; // no error if it was renamed meanwhile
             num_removed += 1;
         }
     }
     Ok(num_removed)
 }
 
-/// `.<name>.<process id>-<counter>.tmp`, not given before in this process.
+/// Returns `.<name>.<process id>-<counter>.tmp`, which is unique in this process.
 fn temporary_name(name: &str) -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let counter = COUNTER.fetch_add(1, Ordering::Relaxed);
     format!(".{name}.{}-{counter}{TEMPORARY_SUFFIX}", std::process::id())
 }
 
-/// Whether `temporary_name` can have made `name`.
+/// Returns true if `name` has the form of a temporary name of [`AtomicFile`].
 pub fn is_temporary(name: &str) -> bool {
     final_name(name).is_some()
 }
 
-/// The name that the file with a temporary name will have.
+/// Returns the final name for a temporary name, or `None` if it is not one.
 fn final_name(temporary: &str) -> Option<&str> {
     let (name, numbers) =
         temporary.strip_prefix('.')?.strip_suffix(TEMPORARY_SUFFIX)?.rsplit_once('.')?;
@@ -269,16 +265,13 @@ fn final_name(temporary: &str) -> Option<&str> {
     (is_number(process) && is_number(counter)).then_some(name)
 }
 
-/// Directory of `path`; a bare name lies in the current one.
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the names in `dir` durable, where the file system can.
 fn sync_directory(dir: &Path) -> io::Result<()> {
     match File::open(dir).and_then(|dir| dir.sync_all()) {
-        // Some network file systems do not sync directories; their renames are durable or not,
-        // nothing here can change it.
+        // Some network file systems cannot sync directories; nothing here can change that.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
             Ok(())
         }
@@ -286,7 +279,7 @@ fn sync_directory(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// A place where a kill would hurt; see `KILL_AT`. Costs one load when the variable is not set.
+/// Aborts the process if this is the boundary of `KILL_AT`. Costs one load if that is not set.
 pub fn boundary() {
     static AT: OnceLock<Option<u64>> = OnceLock::new();
     static PASSED: AtomicU64 = AtomicU64::new(0);
@@ -381,7 +374,7 @@ mod tests {
     fn a_leftover_of_the_same_process_id_is_stepped_over() -> Result<(), Box<dyn std::error::Error>>
     {
         let dir = tempfile::tempdir()?;
-        // The counter is shared by all tests of this process, so take names some way ahead.
+        // All tests of this process share the counter, so take names some way ahead.
         let next: u64 = temporary_name("x")
             .rsplit_once('-')
             .and_then(|(_, end)| end.strip_suffix(TEMPORARY_SUFFIX))

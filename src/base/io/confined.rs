@@ -1,9 +1,9 @@
-//! Files and folders by their paths. Run directories may come from strangers: no symbolic link in one leads out of
-//! it, and what is no file is not opened.
+//! Opens, lists and changes files and folders. A run directory may come from an untrusted source,
+//! so symbolic links, pipes and devices in it are refused.
 //!
-//! Owns the list of directories that this process works in. Does not watch them: whoever may write into
-//! one while a process works in it is trusted (SECURITY.md), so a path is checked when it is used. Whatever is
-//! opened, listed, made, renamed or removed in a run directory goes through here and `atomic`.
+//! Owns the list of directories that this process works in. Checks a path when it is used and does
+//! not watch it: anyone who can write into a directory while a process works in it is trusted
+//! (SECURITY.md). All access to a run directory goes through this module and `atomic`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File, FileType};
@@ -16,24 +16,22 @@ use crate::error::{Error, Result};
 use crate::panics::lock;
 use crate::progress::Stop;
 
-/// Directories that [`confine`] was called with.
 static CONFINED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Paths under which a shell hands over a pipe that has a writer (`<(...)`), and the empty device.
+/// Paths at which a shell passes a pipe that has a writer (`<(...)`), and the null device.
 const HANDED_OVER: [&str; 4] = ["/dev/fd", "/proc/self/fd", "/dev/stdin", "/dev/null"];
 
-/// From now on [`check_confined`] refuses links below `root`, which may be one itself.
+/// Makes [`check_confined`] refuse links below `root` from now on; `root` itself may be a link.
 pub fn confine(root: &Path) {
     lock(&CONFINED).insert(root.to_owned());
 }
 
-/// Whether `path` is in a directory of [`confine`].
 pub(super) fn is_confined(path: &Path) -> bool {
     let confined = lock(&CONFINED);
     path.ancestors().any(|folder| confined.contains(folder))
 }
 
-/// Refuses links and pipes among the entries of `folder`, if it is there.
+/// Refuses links, pipes and devices among the entries of `folder`, if it exists.
 pub fn check_entries(folder: &Path) -> Result<()> {
     for entry in list(folder)? {
         match entry.file_type() {
@@ -45,11 +43,11 @@ pub fn check_entries(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses `path` where it, or a directory on the way to it from one of [`confine`], is a symbolic link, or
-/// neither file nor directory (a pipe would be waited for); what is not there is no link.
+/// Refuses `path` if it, or a directory between it and one passed to [`confine`], is a symbolic
+/// link or neither a file nor a directory (reading a pipe would block). Accepts missing files.
 ///
 /// # Errors
-/// [`Error::Corrupt`]; [`Error::Io`].
+/// Returns [`Error::Corrupt`] for a refused path, and [`Error::Io`].
 pub fn check_confined(path: &Path) -> Result<()> {
     let confined = lock(&CONFINED);
     let roots = path.ancestors().enumerate().filter(|(_, folder)| confined.contains(*folder));
@@ -80,10 +78,10 @@ fn check_kind(path: &Path, kind: FileType) -> Result<()> {
     Err(Error::corrupt(path, reason))
 }
 
-/// Opens the file `path`. A pipe or a device is refused, which might be waited for without end.
+/// Opens the file `path`. Refuses pipes and devices, which could block forever.
 ///
 /// # Errors
-/// [`Error::Missing`] for what is no file; [`Error::Corrupt`] as [`check_confined`]; [`Error::Io`].
+/// Returns [`Error::Missing`] for a pipe or device; [`Error::Corrupt`] for a link; [`Error::Io`].
 pub fn open(path: &Path) -> Result<File> {
     check_confined(path)?;
     let kind = fs::metadata(path).map_err(Error::io(path, "open"))?.file_type();
@@ -93,14 +91,14 @@ pub fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(Error::io(path, "open"))
 }
 
-/// Reads all of the file `path`.
+/// Reads the whole file `path`.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
     Ok(bytes)
 }
 
-/// As [`read`], also of a pipe that a shell hands over, as in `-c <(...)`.
+/// Reads the whole file `path`, which may be a pipe from a shell, as in `-c <(...)`.
 pub fn read_once(path: &Path) -> Result<Vec<u8>> {
     if !HANDED_OVER.iter().any(|from| path.starts_with(from)) {
         return read(path);
@@ -109,10 +107,10 @@ pub fn read_once(path: &Path) -> Result<Vec<u8>> {
     Stop::of_process().leaving(move || fs::read(from))?.map_err(Error::io(path, "read"))
 }
 
-/// The text that people wrote into `path`: settings, a template, a table.
+/// Reads the text file `path`, which people write: settings, a template, a table.
 ///
 /// # Errors
-/// [`Error::Missing`] where there is none; [`Error::Config`] for one that is not UTF-8; those of [`read_once`].
+/// Returns [`Error::Missing`] for no file, [`Error::Config`] for bad UTF-8, else as [`read_once`].
 pub fn read_text(path: &Path) -> Result<String> {
     let missing = || Error::missing(path, "no such file");
     let bytes = if_there(read_once(path))?.ok_or_else(missing)?;
@@ -124,7 +122,7 @@ pub fn read_text(path: &Path) -> Result<String> {
     })
 }
 
-/// `found`, or `None` where there is no such file.
+/// Returns `found`, or `None` if the file does not exist.
 pub fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -132,7 +130,7 @@ pub fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The entries of `folder`; none where it is not there.
+/// Returns the entries of `folder`, or none if it does not exist.
 pub fn list(folder: &Path) -> Result<Vec<DirEntry>> {
     check_confined(folder)?;
     let listed =
@@ -140,20 +138,20 @@ pub fn list(folder: &Path) -> Result<Vec<DirEntry>> {
     if_there(listed).map(Option::unwrap_or_default)
 }
 
-/// Appends `bytes` to the file `path`, which is there.
+/// Appends `bytes` to the existing file `path`.
 pub fn append(path: &Path, bytes: &[u8]) -> Result<()> {
     check_confined(path)?;
     let file = File::options().append(true).open(path);
     file.and_then(|mut file| file.write_all(bytes)).map_err(Error::io(path, "append"))
 }
 
-/// Makes the folder `path` and those that it lies in.
+/// Creates the folder `path` and its missing parents.
 pub fn create_folder(path: &Path) -> Result<()> {
     check_confined(path)?;
     fs::create_dir_all(path).map_err(Error::io(path, "create the directory"))
 }
 
-/// Makes the link `path` to `target`.
+/// Creates the symbolic link `path` to `target`.
 pub fn link(target: &str, path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), check_confined)?;
     symlink(target, path).map_err(Error::io(path, "create"))
@@ -165,13 +163,13 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).map_err(Error::io(to, "rename"))
 }
 
-/// Removes the file or the link `path`, if it is there.
+/// Removes the file or link `path`, if it exists.
 pub fn unlink(path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), check_confined)?;
     if_there(fs::remove_file(path).map_err(Error::io(path, "remove"))).map(drop)
 }
 
-/// Removes the file or the folder `path`, if it is there; of links in a folder nothing but themselves.
+/// Removes the file or folder `path`, if it exists. Links in a folder are not followed.
 pub fn remove(path: &Path) -> Result<()> {
     check_confined(path)?;
     if !path.is_dir() {

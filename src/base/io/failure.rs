@@ -1,4 +1,4 @@
-//! Errors of stores on their way through decoders and encoders, which know only their own.
+//! Carries errors of stores through decoders and encoders, which return only their own errors.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use crate::error::{Error, Result};
 use crate::panics::lock;
 
-/// The first error of a store that a file met; its clones see the same one.
+/// The first error of a store while a file is processed; all clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct FirstError(Arc<Mutex<Option<Error>>>);
 
 impl FirstError {
-    /// Keeps the error of `result`, and gives it in the terms of `std::io`.
+    /// Keeps the error of `result` if it is the first, and returns it as a `std::io` error.
     pub fn keep<T>(&self, result: Result<T>) -> io::Result<T> {
         result.map_err(|error| {
             let io_error = io::Error::other(error.to_string());
@@ -20,12 +20,12 @@ impl FirstError {
         })
     }
 
-    /// `error`, or the error that was kept, which is forgotten then.
+    /// Returns the kept error and forgets it, or returns `error` if none was kept.
     pub fn or(&self, error: Error) -> Error {
         lock(&self.0).take().unwrap_or(error)
     }
 
-    /// `result` with the error that was kept, where it failed.
+    /// Replaces the error of a failed `result` with the kept error, if there is one.
     pub fn on<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.or(error))
     }

@@ -1,13 +1,13 @@
-//! Files that stand for another one: pointers of a clone without Git LFS, and pages that a server sent in place of a file.
+//! Detects files saved in place of another: Git LFS pointers and web pages sent by a server.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes in which [`impostor`] looks.
+/// Bytes that [`impostor`] reads.
 const IMPOSTOR_BYTES: usize = 512;
 
-/// Says of the file `path` that it is a Git LFS pointer or a saved web page, and what to do; `None` for other files.
+/// Returns what is wrong and what to do if `path` is a Git LFS pointer or a saved web page.
 pub(super) fn impostor(path: &Path) -> Option<&'static str> {
     if !path.is_file() {
         return None;

@@ -1,4 +1,4 @@
-//! JSON in files of its own.
+//! Reads and writes JSON files.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::atomic::{FileStamp, write_atomic};
 use super::confined::{if_there, read};
 use crate::error::{Error, Result};
 
-/// The JSON in `path`, which messages call `format`; `None` if there is no such file.
+/// Reads the JSON file `path`, which messages call `format`; returns `None` if it does not exist.
 ///
 /// # Errors
-/// [`Error::Decode`] for a damaged file; [`Error::Corrupt`] for a link in a run directory; [`Error::Io`].
+/// Returns [`Error::Decode`] for damaged JSON, [`Error::Corrupt`] for a link, and [`Error::Io`].
 pub fn read_json<T: DeserializeOwned>(path: &Path, format: &'static str) -> Result<Option<T>> {
     let Some(bytes) = if_there(read(path))? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::decode(path, format, e))
@@ -21,7 +21,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, format: &'static str) -> Resu
 /// Writes `value` as indented JSON, whole or not at all.
 ///
 /// # Errors
-/// As [`write_atomic`].
+/// Returns the errors of [`write_atomic`].
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<FileStamp> {
     let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| Error::write(path, e))?;
     bytes.push(b'\n');

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all, their digests, and URLs as texts. No network.
+//! Local files that appear whole or not at all, their digests, and URLs as text. Uses no network.
 //!
 //! ```
 //! let folder = tempfile::tempdir()?;

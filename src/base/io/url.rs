@@ -1,8 +1,7 @@
-//! URLs of objects in stores, and what is secret in them: passwords, and the queries by which a
-//! request is signed.
+//! Handles URLs of objects in stores, and their secrets: passwords and signed queries.
 //!
-//! A secret stays in the memory of the process that was given it, for its requests. Plans, settings, logs
-//! and errors have what is left of the URL.
+//! A secret stays in the memory of the process that received it, for its requests. Plans, settings,
+//! logs and errors contain the URL without its secrets.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,38 +10,38 @@ use super::impostor::impostor;
 use crate::error::{Error, Result};
 use crate::panics::lock;
 
-/// Parameters of a query that identify a content and open nothing; all others may.
+/// Query parameters that identify content and grant no access; all others may grant it.
 const OPEN_PARAMETERS: [&str; 8] =
     ["download", "generation", "raw", "ref", "revision", "snapshot", "version", "versionId"];
 
-/// Environment variable: URLs with their secrets, for commands that have them from a plan.
+/// Environment variable with URLs and their secrets, for commands that read URLs from a plan.
 const SIGNED_URLS: &str = "POLYSIFT_SIGNED_URLS";
 
-/// In place of a host that may be half a password.
+/// Replacement for a host that may be part of a password.
 const UNREADABLE: &str = "://(unreadable)";
 
-/// What ends a URL in a text.
+/// Characters that end a URL in a text.
 const ENDS: [char; 8] = ['"', '\'', '`', '<', '>', ',', ')', '\\'];
 
-/// URLs as they were given, by what is left of them without their secrets.
+/// URLs as given, keyed by the URL without its secrets.
 static WHOLE: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// Whether `text` names something in a store, rather than a file.
+/// Returns true if `text` names an object in a store rather than a file.
 pub fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
 }
 
-/// Whether `url` is that of a web server: only there does a `?` begin a query.
+/// Returns true if `url` is an HTTP(S) URL; only in these does a `?` begin a query.
 pub fn is_web(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// `url` without its secrets. Those of a web server are kept for the requests of this process.
+/// Returns `url` without its secrets. Those of an HTTP(S) URL are kept for this process's requests.
 ///
 /// # Errors
-/// [`Error::Config`] where it was given before with other secrets, since the two may be different
-/// files; for a password that cannot be separated from the rest; for one in the URL of a bucket.
+/// Returns [`Error::Config`] if the URL was given before with other secrets (the files may differ),
+/// if its password cannot be separated from the rest, or if a bucket's URL has a password.
 pub fn without_secrets(url: &str) -> Result<String> {
     let open = open_part(url);
     if open == url {
@@ -66,7 +65,7 @@ pub fn without_secrets(url: &str) -> Result<String> {
     Ok(open)
 }
 
-/// The URL that was given for `open`, with its secrets: to this process, or in `SIGNED_URLS`.
+/// Returns the URL given for `open` with its secrets, here or in `SIGNED_URLS`, else `open`.
 pub fn with_secrets(open: &str) -> String {
     let whole = lock(&WHOLE);
     if let Some(secret) = whole.get(open) {
@@ -78,7 +77,7 @@ pub fn with_secrets(open: &str) -> String {
 }
 
 impl Error {
-    /// The error with its causes, in one line, and without the secrets of URLs.
+    /// Returns the error and its causes in one line, without the secrets of URLs.
     pub fn report(&self) -> String {
         if let Self::Decode { path, .. }
         | Self::Row { path, .. }
@@ -99,7 +98,7 @@ impl Error {
     }
 }
 
-/// `text` with the secrets taken out of all URLs in it.
+/// Returns `text` with the secrets removed from all its URLs.
 pub fn redacted(text: &str) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut rest = text;
@@ -107,9 +106,9 @@ pub fn redacted(text: &str) -> String {
         let before = rest[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '+');
         let url = &rest[before.len()..];
         let end = url.find(|c: char| c.is_whitespace() || ENDS.contains(&c)).unwrap_or(url.len());
-        let end = url[..end].trim_end_matches([':', ';', '.']).len(); // of the sentence
+        let end = url[..end].trim_end_matches([':', ';', '.']).len(); // the sentence's punctuation
         redacted.push_str(before);
-        // A text between two words that holds `://` ends behind it at least.
+        // The end lies after `://` at least, so that every step advances.
         let end = end.max(at - before.len() + 3);
         redacted.push_str(&open_part(&url[..end]));
         rest = &url[end..];
@@ -117,12 +116,12 @@ pub fn redacted(text: &str) -> String {
     redacted + rest
 }
 
-/// The last component of a URL; of a web server's, without the query.
+/// Returns the last component of a URL, without the query of an HTTP(S) URL.
 pub fn file_name(url: &str) -> &str {
     without_query(url).rsplit('/').next().unwrap_or_default()
 }
 
-/// A URL without its query; only those of web servers have one.
+/// Returns a URL without its query; only HTTP(S) URLs have one.
 pub fn without_query(url: &str) -> &str {
     let query = url.find('?').filter(|_| is_web(url));
     query.map_or(url, |at| &url[..at])

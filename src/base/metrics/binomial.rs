@@ -1,35 +1,35 @@
-//! Exact binomial bounds: how many misses a sample may show, and how many a population may have.
+//! Exact binomial bounds on the misses that a sample may show and a population may have.
 //!
 //! # The threshold of a first pass
 //!
-//! Let S be the documents that the full run would keep, and call a document *missed* if it is one of S and the first
-//! pass scores it below c. Of a uniform sample of n documents take those of S, in ascending order of their first
-//! pass's score: Z_1 ≤ Z_2 ≤ … . If more than a share p of the population were missed at c = Z_{x+1}, then at most x
-//! of the n documents would lie among the p lowest of the missed, which has the probability P(Binomial(n, p) ≤ x)
-//! (Wilks 1941: the coverage of an order statistic does not depend on the distribution). So with
-//! x = [`allowed_misses`]`(n, p, risk)`, c = Z_{x+1} misses at most p with confidence 1 − risk. x depends on n, p and
-//! the risk alone and not on the scores, so that there is no choice among thresholds to be paid for. It is the
-//! largest x whose upper bound by Clopper and Pearson (1934) is at most p. Documents are drawn without replacement,
-//! which makes a count as small as x less likely still (Uhlmann 1966).
+//! Let S be the documents that the full run would keep. A document of S is *missed* if the first
+//! pass scores it below the threshold c. Sort the members of S in a uniform sample of n documents
+//! by first-pass score: Z_1 ≤ Z_2 ≤ … . If more than a share p of the population were missed at c =
+//! Z_{x+1}, at most x of the n documents would lie among the p lowest of the missed, which has the
+//! probability P(Binomial(n, p) ≤ x) (Wilks 1941: the coverage of an order statistic does not
+//! depend on the distribution). So with x = [`allowed_misses`]`(n, p, risk)`, c misses at most p
+//! with confidence 1 − risk. x does not depend on the scores, so no choice among thresholds needs a
+//! correction. It is the largest x with a Clopper-Pearson (1934) upper bound of at most p. Drawing
+//! without replacement makes so small a count even less likely (Uhlmann 1966).
 //!
-//! Which documents S holds is known of the sample only up to the threshold t of the full score. S is replaced by the
-//! best [`rank`]`(n, rate, risk)` of the sample: with confidence 1 − risk, their worst is not better than t, so they
-//! hold all of S that is in the sample, every Z_i is at most what it would be, and so is c. The two risks add up. Where
-//! the sample also chooses among m first passes, the risk of each threshold is an mth, so that all m hold (Bonferroni).
+//! In the sample, S is known except for the threshold t of the full score. The best [`rank`]`(n,
+//! rate, risk)` of the sample replace it: with confidence 1 − risk the worst is not better than t,
+//! so they contain the sample's part of S, and no Z_i, nor c, exceeds its true value. Risks add up.
+//! If the sample also chooses among m first passes, each has 1/m of the risk (Bonferroni).
 //!
 //! # The audit
 //!
-//! Of the dropped documents a uniform sample is encoded after all. If x of m of them are kept by the selection, at
-//! most a share [`upper_bound`]`(x, m, risk)` of the dropped ones would be (Clopper and Pearson).
+//! A uniform sample of m dropped documents is encoded after all. If the selection keeps x of them,
+//! at most a share [`upper_bound`]`(x, m, risk)` of all dropped ones is lost (Clopper and Pearson).
 
 /// Probability beyond either end of a 95% interval.
 const TAIL: f64 = 0.025;
-/// Of more trials an interval is no narrower: it is as narrow as the logarithm of a factorial in f64 allows.
+/// Maximum trials of an interval, where the precision of a log-factorial in f64 limits its width.
 const MOST_TRIALS: f64 = 1e8;
-/// Terms of a continued fraction, at most; some roots of the larger parameter are enough.
+/// Maximum terms of a continued fraction; a few times the root of the larger parameter suffice.
 const MAX_TERMS: u32 = 100_000;
 
-/// P(X ≤ `x`) of a binomial X of `n` trials with probability `p`.
+/// Returns P(X ≤ `x`) for a binomial X of `n` trials with probability `p`.
 pub fn binomial_cdf(x: u64, n: u64, p: f64) -> f64 {
     if x >= n || p <= 0.0 {
         return 1.0;
@@ -37,7 +37,7 @@ pub fn binomial_cdf(x: u64, n: u64, p: f64) -> f64 {
     if p >= 1.0 {
         return 0.0;
     }
-    // In logarithms, relative to the largest term so far: the first may be below the smallest f64.
+    // Terms are logarithms relative to the largest so far, since the first may underflow f64.
     let odds = p.ln() - (-p).ln_1p();
     let mut term = n as f64 * (-p).ln_1p();
     let (mut largest, mut sum) = (term, 1.0);
@@ -53,7 +53,7 @@ pub fn binomial_cdf(x: u64, n: u64, p: f64) -> f64 {
     (largest + sum.ln()).exp().min(1.0)
 }
 
-/// The largest x with P(Binomial(`n`, `p`) ≤ x) ≤ `risk`; `None` where even 0 is too likely.
+/// Returns the largest x with P(Binomial(`n`, `p`) ≤ x) ≤ `risk`; `None` if 0 is too likely.
 pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
     let is_allowed = |x: u64| binomial_cdf(x, n, p) <= risk;
     if !is_allowed(0) {
@@ -67,22 +67,21 @@ pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
     Some(low)
 }
 
-/// The highest threshold of a first pass below which at most `allowed` of the documents lie that a sample keeps, of
-/// which these are the `scores`; `None` where no finite one is allowed.
+/// Returns the highest first-pass threshold with at most `allowed` of `scores` below it, or `None`
+/// if no finite one exists. `scores` are the first-pass scores of the sample's kept documents.
 pub fn highest_threshold(mut scores: Vec<f32>, allowed: Option<u64>) -> Option<f32> {
     scores.sort_by(f32::total_cmp);
     let last = scores.len().checked_sub(1)?;
     Some(scores[(allowed? as usize).min(last)]).filter(|threshold| threshold.is_finite())
 }
 
-/// Upper bound by Clopper and Pearson: the largest p of which `x` or fewer in `n` are seen with a probability of at
-/// least `risk`; 1 without trials.
+/// Returns the Clopper-Pearson upper bound: the largest p at which `x` or fewer hits in `n` trials
+/// have a probability of at least `risk`; 1 without trials.
 pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
     if x >= n {
         return 1.0;
     }
     let (mut low, mut high) = (0.0, 1.0);
-    // As near as f64 tells apart.
     for _ in 0..100 {
         let middle: f64 = f64::midpoint(low, high);
         if binomial_cdf(x, n, middle) > risk { low = middle } else { high = middle }
@@ -90,16 +89,17 @@ pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
     high
 }
 
-/// 95% confidence interval of a share of which `successes` of `trials` were seen; `None` without a trial.
+/// Returns the 95% confidence interval of a share with `successes` of `trials`, if any.
 ///
 /// # Source
-/// C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits illustrated in the case of the binomial, 1934.
+/// C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits illustrated in the case
+/// of the binomial, 1934.
 pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
     (trials > 0).then(|| share_interval(successes as f64 / trials as f64, trials as f64))
 }
 
-/// [`proportion_interval`] of a `share` that was seen in `n` trials, which need not be a whole number: the bounds of
-/// Clopper and Pearson are quantiles of beta distributions. Without end the share is exact.
+/// Returns [`proportion_interval`] of a `share` of `n` trials, not necessarily a whole number: the
+/// bounds are quantiles of beta distributions. With infinite `n` the share is exact.
 pub(super) fn share_interval(share: f64, n: f64) -> [f64; 2] {
     if n.is_infinite() {
         return [share; 2];
@@ -111,7 +111,6 @@ pub(super) fn share_interval(share: f64, n: f64) -> [f64; 2] {
     [low.min(share), high.max(share)]
 }
 
-/// The x below which a beta distribution of `a` and `b` has the probability `p`.
 fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..60 {
@@ -121,11 +120,11 @@ fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
     high
 }
 
-/// The probability below `x`, in (0, 1), of a beta distribution: its continued fraction, from the front.
+/// Computes the probability below `x`, in (0, 1), of a beta distribution by its continued fraction.
 ///
 /// # Source
-/// M. Abramowitz, I. A. Stegun: Handbook of Mathematical Functions, 1964, 26.5.8; W. J. Lentz: Generating Bessel functions
-/// in Mie scattering calculations using continued fractions, 1976 (evaluation).
+/// Abramowitz, Stegun: Handbook of Mathematical Functions, 1964, 26.5.8; evaluation by W. J. Lentz:
+/// Generating Bessel functions in Mie scattering calculations using continued fractions, 1976.
 fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - beta_cdf(1.0 - x, b, a); // where the fraction converges fast
@@ -150,8 +149,8 @@ fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
     fraction * (scale + a * x.ln() + b * (-x).ln_1p()).exp() / a
 }
 
-/// The smallest k with P(Binomial(`n`, `rate`) > k) ≤ `risk`: with this confidence the `rate` best of a population are
-/// not more than k of a sample of `n`.
+/// Returns the smallest k with P(Binomial(`n`, `rate`) > k) ≤ `risk`: with this confidence at most
+/// k documents of a sample of `n` are among the `rate` best of the population.
 pub fn rank(n: u64, rate: f64, risk: f64) -> u64 {
     // P(X > k) is P(n − X ≤ n − k − 1).
     let is_too_likely = |k: u64| k < n && binomial_cdf(n - k - 1, n, 1.0 - rate) > risk;
@@ -163,7 +162,7 @@ pub fn rank(n: u64, rate: f64, risk: f64) -> u64 {
     low
 }
 
-/// The fewest documents of a sample in which not to see one of a share `p` is at most as likely as `risk`.
+/// Returns the minimum sample that misses a share `p` entirely with probability at most `risk`.
 pub fn least_sample(p: f64, risk: f64) -> u64 {
     (risk.ln() / (-p).ln_1p()).ceil() as u64
 }
@@ -176,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// By `tests/golden/cascade.py` (SciPy): kind, x or rate, n, p or risk, value.
+    /// Made by `tests/golden/cascade.py` (SciPy): kind, x or rate, n, p or risk, value.
     const GOLDEN: &str = include_str!("../../../tests/golden/cascade.tsv");
 
     #[test]
@@ -186,7 +185,7 @@ mod tests {
             let fields: Vec<&str> = line.split('\t').collect();
             let number = |at: usize| fields[at].parse::<f64>().unwrap_or(f64::NAN);
             let (a, n, b, expected) = (number(1), number(2) as u64, number(3), number(4));
-            // Sums of as many terms as x, each with the rounding of a logarithm.
+            // A sum has x terms, each with the rounding error of a logarithm.
             let (found, tolerance) = match fields[0] {
                 "cdf" => (binomial_cdf(a as u64, n, b), 1e-8),
                 "upper" => (upper_bound(a as u64, n, b), 1e-8),
@@ -200,9 +199,9 @@ mod tests {
         assert!(seen > 100, "{seen}");
     }
 
-    /// Of 300 populations and samples the share whose threshold misses more than was promised; it is that of the first
-    /// pass, of so many, that leaves the fewest documents of the sample. What is kept is a rate, or what a fixed
-    /// threshold keeps.
+    /// Returns the share of 300 samples in which the threshold misses more than promised, of the
+    /// first pass that leaves the fewest sample documents. A rate is kept, or all above a
+    /// threshold.
     fn broken(correlation: f64, step: f64, passes: usize, is_fixed: bool) -> f64 {
         const POPULATION: usize = 8000;
         const SAMPLE: usize = 1500;
@@ -212,7 +211,7 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(9);
         let mut failures = 0;
         for _ in 0..300 {
-            // Full score and those of the first passes, with so much in common; rounded to `step`, so that many are equal.
+            // Full and first-pass scores share a part `correlation`; rounding to `step` makes ties.
             let round = |score: f64| if step > 0.0 { (score / step).floor() } else { score };
             let mut documents: Vec<(f64, Vec<f32>)> = (0..POPULATION)
                 .map(|_| {

@@ -1,14 +1,13 @@
-//! How far scores mean what they say.
+//! Measures the calibration of scores against labels.
 
 use serde::Serialize;
 
-/// Groups of documents by score.
 const BINS: usize = 10;
 
-/// Documents of neighbouring scores.
+/// A bin: documents of neighbouring scores.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CalibrationBin {
-    /// Their number.
+    /// Number of documents.
     pub documents: usize,
     /// Mean score.
     pub mean_score: f64,
@@ -16,8 +15,8 @@ pub struct CalibrationBin {
     pub mean_label: f64,
 }
 
-/// `scores` beside `labels` in ten groups by score, ascending, whose sizes differ by at most one; fewer where
-/// there are fewer documents. Documents of equal score are ordered by their label.
+/// Compares `scores` with `labels` in ten bins of ascending score, or fewer if there are fewer
+/// documents. Bin sizes differ by at most one. Documents of equal score are ordered by their label.
 pub fn calibration(scores: &[f32], labels: &[f32]) -> Vec<CalibrationBin> {
     let mut pairs: Vec<(f32, f32)> = scores.iter().copied().zip(labels.iter().copied()).collect();
     pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -33,11 +32,12 @@ pub fn calibration(scores: &[f32], labels: &[f32]) -> Vec<CalibrationBin> {
     (0..bins).map(bin).collect()
 }
 
-/// Expected calibration error: mean distance of mean score and mean label over `bins`, by their documents;
-/// `None` without documents.
+/// Computes the expected calibration error: the mean distance between mean score and mean label of
+/// the `bins`, weighted by their documents; `None` without documents.
 ///
 /// # Source
-/// M. P. Naeini, G. F. Cooper, M. Hauskrecht: Obtaining well calibrated probabilities using Bayesian binning, 2015.
+/// M. P. Naeini, G. F. Cooper, M. Hauskrecht: Obtaining well calibrated probabilities using
+/// Bayesian binning, 2015.
 pub fn calibration_error(bins: &[CalibrationBin]) -> Option<f64> {
     let documents: usize = bins.iter().map(|bin| bin.documents).sum();
     let distance =

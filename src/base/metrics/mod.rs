@@ -1,8 +1,8 @@
-//! Metrics of scores against labels, and of scores against each other: pure functions.
+//! Computes metrics of scores against labels, and of scores against each other. Functions are pure.
 //!
-//! What has no value (no sample, one class only, nothing called positive) is `None`, where
-//! scikit-learn warns and returns 0 or NaN. Scores that are NaN never enter. Counts are exact, and
-//! no result depends on the order of the documents by more than the rounding of a sum.
+//! An undefined metric (no sample, one class only, nothing called positive) is `None`; scikit-learn
+//! warns and returns 0 or NaN. Only [`Metrics::of_scores`] accepts NaN scores. Counts are exact,
+//! and document order changes a result by no more than the rounding of a sum.
 //!
 //! ```
 //! use polysift_base::metrics::{Confusion, roc_auc};
@@ -31,10 +31,10 @@ pub use weighted::{
     WeightedShare, WeightedText, effective_size, weighted_precision, weighted_recall,
 };
 
-/// A document is called positive if its probability is above this.
+/// Probability above which a document is called positive.
 pub const DECISION: f32 = 0.5;
 
-/// Counts of what was called right and wrong.
+/// Confusion matrix: counts of right and wrong calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Confusion {
     /// Positives called positive.
@@ -52,7 +52,7 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// Counts; a document is called positive if its score is above [`DECISION`].
+    /// Counts calls; a document is called positive if its score is above [`DECISION`].
     pub fn new(scores: &[f32], labels: &[bool]) -> Self {
         let called = scores.iter().map(|&score| score > DECISION);
         Self::of_calls(called.zip(labels.iter().copied()))
@@ -72,46 +72,46 @@ impl Confusion {
         counts
     }
 
-    /// Number called positive.
+    /// Returns the number of documents called positive.
     pub fn called_positive(&self) -> usize {
         self.true_positives + self.false_positives
     }
 
-    /// Share called right.
+    /// Returns the share of right calls.
     pub fn accuracy(&self) -> Option<f64> {
         let right = self.true_positives + self.true_negatives;
         ratio(right, right + self.false_positives + self.false_negatives)
     }
 
-    /// Share of positives among those called positive.
+    /// Returns the share of positives among those called positive.
     pub fn precision(&self) -> Option<f64> {
         ratio(self.true_positives, self.called_positive())
     }
 
-    /// Share of those called positive among the positives.
+    /// Returns the share of those called positive among the positives.
     pub fn recall(&self) -> Option<f64> {
         ratio(self.true_positives, self.true_positives + self.false_negatives)
     }
 
-    /// Harmonic mean of precision and recall, 2 tp / (2 tp + fp + fn).
+    /// Returns the harmonic mean of precision and recall, 2 tp / (2 tp + fp + fn).
     pub fn f1(&self) -> Option<f64> {
         let twice = 2 * self.true_positives;
         ratio(twice, twice + self.false_positives + self.false_negatives)
     }
 }
 
-/// How well scores separate the labels. A document is called positive if its score is above 0.5;
-/// what is undefined (no such document) is `None`.
+/// Metrics of how well scores separate the labels. A document is called positive if its score is
+/// above 0.5; an undefined metric is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
 pub struct Metrics {
     /// Documents with a score.
     pub num_samples: usize,
-    /// Mean binary cross-entropy of the logits; of grades the squared error, or the absolute error of a head whose
-    /// training counts outliers less. `None` for a cosine head.
+    /// Mean binary cross-entropy of the logits. For grades the squared error, or the absolute error
+    /// if the head's training gives outliers less weight. `None` for a cosine head.
     pub loss: Option<f64>,
-    /// Share of documents called right.
+    /// Share of right calls.
     pub accuracy: Option<f64>,
-    /// Its 95% confidence interval, see [`proportion_interval`].
+    /// 95% confidence interval of the accuracy, see [`proportion_interval`].
     pub accuracy_interval: Option<[f64; 2]>,
     /// Share of positives among those called positive.
     pub precision: Option<f64>,
@@ -121,12 +121,12 @@ pub struct Metrics {
     pub f1: Option<f64>,
     /// Probability that a positive scores above a negative, a tie counting one half.
     pub roc_auc: Option<f64>,
-    /// Its 95% confidence interval, see [`roc_auc_interval`].
+    /// 95% confidence interval of the area, see [`roc_auc_interval`].
     pub roc_auc_interval: Option<[f64; 2]>,
     /// Rank correlation with the grades; `None` for classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spearman: Option<f64>,
-    /// Its 95% confidence interval, see [`spearman_interval`].
+    /// 95% confidence interval of the rank correlation, see [`spearman_interval`].
     pub spearman_interval: Option<[f64; 2]>,
     /// Mean distance from the grades; `None` for classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,8 +134,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Those of predicted grades, none of which is NaN, without a loss, which is that of the training. `None`
-    /// without a grade.
+    /// Computes the metrics of predicted grades, none of which may be NaN. Leaves out the loss,
+    /// which comes from the training. `None` without a grade.
     pub fn of_grades(predicted: &[f32], grades: &[f32]) -> Option<Self> {
         let spearman = spearman(predicted, grades);
         (!predicted.is_empty()).then(|| Self {
@@ -147,7 +147,7 @@ impl Metrics {
         })
     }
 
-    /// Those of `scores`, without a loss; scores that are NaN do not count. `None` without a score.
+    /// Computes the metrics of `scores` without a loss; skips NaN scores. `None` without a score.
     pub fn of_scores(scores: &[f32], labels: &[bool]) -> Option<Self> {
         let defined = scores.iter().zip(labels).filter(|(score, _)| !score.is_nan());
         let (scores, labels): (Vec<f32>, Vec<bool>) = defined.unzip();
@@ -169,7 +169,7 @@ impl Metrics {
         })
     }
 
-    /// Those of the probabilities that `logits` stand for, none of which is NaN.
+    /// Computes the metrics and loss of `logits`, none of which may be NaN.
     pub fn of_logits(logits: &[f32], labels: &[bool]) -> Option<Self> {
         let probabilities: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
         let metrics = Self::of_scores(&probabilities, labels)?;
@@ -178,8 +178,8 @@ impl Metrics {
         Some(Self { loss, roc_auc, roc_auc_interval, ..metrics })
     }
 
-    /// Rounded to six decimals, for a card that people read; no split is so large that more would
-    /// mean anything.
+    /// Returns the metrics rounded to six decimals, for a card that people read; no split is large
+    /// enough for more digits to mean anything.
     #[must_use]
     pub fn rounded(self) -> Self {
         let round = |value: Option<f64>| value.map(rounded);
@@ -201,36 +201,36 @@ impl Metrics {
     }
 }
 
-/// Mean binary cross-entropy (log loss, in nats) of `logits` (log-odds of the positive class), in
-/// f64, without overflow: max(z, 0) - z y + log(1 + exp(-|z|)). `None` without samples.
+/// Computes the mean binary cross-entropy (log loss, in nats) of `logits` (log-odds of the positive
+/// class), in f64 without overflow: max(z, 0) - z y + log(1 + exp(-|z|)). `None` without samples.
 pub fn binary_cross_entropy(logits: &[f32], labels: &[bool]) -> Option<f64> {
     let losses = logits.iter().zip(labels).map(|(&logit, &label)| log_loss(logit, label));
     (!logits.is_empty()).then(|| losses.sum::<f64>() / logits.len() as f64)
 }
 
-/// Binary cross-entropy of one sample, see [`binary_cross_entropy`].
+/// Computes the binary cross-entropy of one sample, see [`binary_cross_entropy`].
 pub fn log_loss(logit: f32, label: bool) -> f64 {
     let z = f64::from(logit);
     z.max(0.0) - if label { z } else { 0.0 } + (-z.abs()).exp().ln_1p()
 }
 
-/// Mean distance of `predicted` from `grades`; `None` without samples.
+/// Computes the mean distance of `predicted` from `grades`; `None` without samples.
 pub fn mean_absolute_error(predicted: &[f32], grades: &[f32]) -> Option<f64> {
     let errors = predicted.iter().zip(grades).map(|(&p, &g)| (f64::from(p) - f64::from(g)).abs());
     (!predicted.is_empty()).then(|| errors.sum::<f64>() / predicted.len() as f64)
 }
 
-/// `value` with six decimals.
+/// Rounds `value` to six decimals.
 pub fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// 1 / (1 + exp(-`logit`)) in f32, as `torch.sigmoid` computes it: exactly 1 from about 16.7.
+/// Computes 1 / (1 + exp(-`logit`)) in f32 like `torch.sigmoid`: exactly 1 from about 16.7.
 pub fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// `part` / `whole`, unless `whole` is 0.
+/// Returns `part` / `whole`, or `None` if `whole` is 0.
 pub fn ratio(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

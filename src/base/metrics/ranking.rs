@@ -1,16 +1,16 @@
-//! How well an order separates two classes, and how alike two orders are.
+//! Measures how well an order separates two classes, and how similar two orders are.
 
-/// Half the width of a 95% interval of a normal distribution, in standard deviations.
+/// Half-width of a 95% interval of a normal distribution, in standard deviations.
 const Z_95: f64 = 1.959_963_984_540_054;
 
-/// Documents of one score by class.
+/// Number of documents of one score, by class.
 #[derive(Debug, Clone, Copy)]
 struct Tied {
     positives: u64,
     negatives: u64,
 }
 
-/// Documents by score, ascending; -0 and 0 are one score.
+/// Groups documents by ascending score; -0 and 0 are one score.
 fn tied(scores: &[f32], labels: &[bool]) -> Vec<Tied> {
     let mut pairs: Vec<(f32, bool)> = scores.iter().copied().zip(labels.iter().copied()).collect();
     pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
@@ -23,21 +23,20 @@ fn tied(scores: &[f32], labels: &[bool]) -> Vec<Tied> {
     groups.map(count).collect()
 }
 
-/// Positives and negatives of all groups.
 fn totals(groups: &[Tied]) -> (u64, u64) {
     groups.iter().fold((0, 0), |(positives, negatives), group| {
         (positives + group.positives, negatives + group.negatives)
     })
 }
 
-/// Area under the ROC curve: the share of (positive, negative) pairs in which the positive scores
-/// higher, ties counting one half; `None` unless there are both classes. O(n log n).
+/// Computes the area under the ROC curve: the share of (positive, negative) pairs in which the
+/// positive scores higher, ties counting one half; `None` unless both classes occur. O(n log n).
 pub fn roc_auc(scores: &[f32], labels: &[bool]) -> Option<f64> {
     area(&tied(scores, labels))
 }
 
 fn area(groups: &[Tied]) -> Option<f64> {
-    // In halves of pairs, which are integers.
+    // Counts half pairs, which are integers.
     let (mut won, mut negatives) = (0u128, 0u64);
     for group in groups {
         won += u128::from(group.positives) * u128::from(2 * negatives + group.negatives);
@@ -48,13 +47,13 @@ fn area(groups: &[Tied]) -> Option<f64> {
     (all > 0).then(|| won as f64 / all as f64)
 }
 
-/// 95% confidence interval of [`roc_auc`]: the areas whose standard error, as Hanley and McNeil (1982) take it from the
-/// area and the sizes of the classes, does not exclude the one that was found. So it has a width where the classes do not
-/// overlap, too. Documents are taken for independent draws. `None` with fewer than two documents of a class.
+/// Computes the 95% confidence interval of [`roc_auc`]: the areas whose standard error by Hanley
+/// and McNeil (1982) does not exclude the observed one, so it has a width even if the classes do
+/// not overlap. Assumes independent draws. `None` with fewer than two documents of a class.
 ///
 /// # Source
-/// R. G. Newcombe: Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2, 2006,
-/// method 5.
+/// R. G. Newcombe: Confidence intervals for an effect size measure based on the Mann-Whitney
+/// statistic, part 2, 2006, method 5.
 pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
     let groups = tied(scores, labels);
     let area = area(&groups)?;
@@ -69,7 +68,7 @@ pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
         x * (1.0 - x) * pairs / (m * n)
     };
     let is_excluded = |x: f64| (area - x).powi(2) > Z_95 * Z_95 * variance(x);
-    // The nearest to `end` that is not excluded.
+    // Finds the area nearest to `end` that is not excluded.
     let bound = |end: f64| {
         let (mut outer, mut inner) = (end, area);
         for _ in 0..60 {
@@ -81,9 +80,9 @@ pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
     Some([bound(0.0), bound(1.0)])
 }
 
-/// Average precision, the area under the precision-recall curve as scikit-learn sums it: the sum
-/// over distinct scores, best first, of the recall gained there times the precision there. `None`
-/// without positives.
+/// Computes the average precision, the area under the precision-recall curve as scikit-learn sums
+/// it: the sum over distinct scores, best first, of the gain in recall times the precision there.
+/// `None` without positives.
 pub fn average_precision(scores: &[f32], labels: &[bool]) -> Option<f64> {
     let groups = tied(scores, labels);
     let (positives, _) = totals(&groups);
@@ -96,8 +95,8 @@ pub fn average_precision(scores: &[f32], labels: &[bool]) -> Option<f64> {
     (positives > 0).then(|| sum / positives as f64)
 }
 
-/// Rank correlation of Spearman, ties taking the mean of their ranks: -1 to 1. `None` unless both
-/// lists are of one length and hold two different values.
+/// Computes Spearman's rank correlation, from -1 to 1; ties take the mean of their ranks. `None`
+/// unless both lists have the same length and each holds two different values.
 pub fn spearman(a: &[f32], b: &[f32]) -> Option<f64> {
     if a.len() != b.len() {
         return None;
@@ -107,21 +106,22 @@ pub fn spearman(a: &[f32], b: &[f32]) -> Option<f64> {
         x.iter().zip(y).map(|(&x, &y)| x as i128 * y as i128).sum()
     };
     let (aa, bb) = (dot(&a, &a), dot(&b, &b));
-    // The root of a square is exact, so that equal orders correlate by exactly 1.
+    // The root of a square is exact, so equal orders correlate by exactly 1.
     (aa > 0 && bb > 0).then(|| dot(&a, &b) as f64 / (aa as f64 * bb as f64).sqrt())
 }
 
-/// 95% confidence interval of the rank correlation `rho` of `n` pairs; `None` for fewer than four.
+/// Computes the 95% confidence interval of the rank correlation `rho` of `n` pairs, if `n` > 3.
 ///
 /// # Source
-/// D. G. Bonett, T. A. Wright: Sample size requirements for estimating Pearson, Kendall and Spearman correlations, 2000.
+/// D. G. Bonett, T. A. Wright: Sample size requirements for estimating Pearson, Kendall and
+/// Spearman correlations, 2000.
 pub fn spearman_interval(rho: f64, n: usize) -> Option<[f64; 2]> {
     let half = Z_95 * ((1.0 + rho * rho / 2.0) / (n as f64 - 3.0)).sqrt();
     (n > 3).then(|| [-half, half].map(|step| (rho.atanh() + step).tanh()))
 }
 
-/// Rank correlation of Kendall, tau-b, which takes ties into account: -1 to 1. `None` unless both lists are of
-/// one length and hold two different values. O(n log n).
+/// Computes Kendall's rank correlation tau-b, which accounts for ties, from -1 to 1. `None` unless
+/// both lists have the same length and each holds two different values. O(n log n).
 ///
 /// # Source
 /// W. R. Knight: A computer method for calculating Kendall's tau with ungrouped data, 1966.
@@ -147,7 +147,7 @@ pub fn kendall(a: &[f32], b: &[f32]) -> Option<f64> {
     (of_a > 0 && of_b > 0).then(|| difference as f64 / (of_a as f64 * of_b as f64).sqrt())
 }
 
-/// Number of pairs of `values` whose first is the larger; sorts them.
+/// Counts the pairs of `values` in which the first is larger, and sorts `values`.
 fn inversions(values: &mut [f32]) -> i128 {
     if values.len() < 2 {
         return 0;
@@ -168,7 +168,7 @@ fn inversions(values: &mut [f32]) -> i128 {
     count
 }
 
-/// Twice the rank of every value less the mean rank: integers, whose sums are exact.
+/// Returns twice each rank minus twice the mean rank: integers, so sums are exact.
 fn centred_ranks(values: &[f32]) -> Vec<isize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_unstable_by(|&i, &j| values[i].total_cmp(&values[j]));
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Few distinct values, so that there are ties.
+    /// Makes few distinct values, so that there are ties.
     fn scored() -> impl Strategy<Value = Vec<(f32, f32, bool)>> {
         prop::collection::vec((-4i8..4, -4i8..4, any::<bool>()), 0..60).prop_map(|rows| {
             rows.into_iter().map(|(a, b, y)| (f32::from(a), f32::from(b) / 3.0, y)).collect()
@@ -205,7 +205,7 @@ mod tests {
         )
     }
 
-    /// Sums of at most 60 terms of order one: 60 roundings of 2^-53 each, and some more.
+    /// Sums have at most 60 terms of order one: 60 roundings of 2^-53 each, and some more.
     fn close(a: Option<f64>, b: Option<f64>) -> bool {
         match (a, b) {
             (Some(a), Some(b)) => (a - b).abs() < 1e-13,

@@ -1,11 +1,11 @@
-//! For how long one of the parts of a stage that work side by side was at work.
+//! Measures how long each concurrent part of a stage was at work.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::panics::lock;
 
-/// A part of a stage, in one thread or in several.
+/// Working time of a part of a stage, which runs in one thread or several.
 #[derive(Debug)]
 pub struct Busy {
     activity: &'static str,
@@ -14,30 +14,29 @@ pub struct Busy {
 
 #[derive(Debug, Default)]
 struct BusyState {
-    /// Threads at work.
     at_work: usize,
-    /// Since when there is one.
+    /// Start of the current working period, if any thread is at work.
     since: Option<Instant>,
-    /// Time in which there was at least one, up to the last moment in which there was none.
+    /// Total duration of all finished working periods.
     total: Duration,
 }
 
-/// Work that is being timed.
+/// A guard: time counts as working time until it is dropped.
 #[derive(Debug)]
 pub struct AtWork<'a>(&'a Busy);
 
 impl Busy {
-    /// Nothing was done yet; `activity` is the word in the summary ("encoding").
+    /// Returns a timer with no time counted; `activity` is the word in the summary ("encoding").
     pub fn new(activity: &'static str) -> Self {
         Self { activity, state: Mutex::default() }
     }
 
-    /// What is timed.
+    /// Returns the word for the timed activity.
     pub fn activity(&self) -> &'static str {
         self.activity
     }
 
-    /// Counts the time until what is returned is dropped; time that threads share counts once.
+    /// Counts time until the returned guard is dropped. Time that threads share counts once.
     pub fn work(&self) -> AtWork<'_> {
         let mut state = self.lock();
         state.at_work += 1;
@@ -45,13 +44,13 @@ impl Busy {
         AtWork(self)
     }
 
-    /// Time in which there was work.
+    /// Returns the time in which at least one thread was at work.
     pub fn time(&self) -> Duration {
         let state = self.lock();
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// What a thread that panicked left is still a time.
+    /// Locks the state, which remains valid if a thread panics.
     fn lock(&self) -> MutexGuard<'_, BusyState> {
         lock(&self.state)
     }
@@ -88,7 +87,7 @@ mod tests {
         });
         let at_work = began.elapsed();
         std::thread::sleep(nap);
-        // Sleeping takes no less than it is asked for; the four together no more than was measured.
+        // A sleep takes at least `nap`; the four together take at most `at_work`.
         assert!((nap..=at_work).contains(&busy.time()), "{:?} of {at_work:?}", busy.time());
         assert_eq!(busy.time(), busy.time(), "nothing is at work");
     }

@@ -1,4 +1,4 @@
-//! What a stage may say while it works and how it learns that it should stop; no terminal here.
+//! Reports the progress of a stage and tells it when to stop. Does not use the terminal.
 //!
 //! ```
 //! use polysift_base::progress::Stop;
@@ -22,21 +22,21 @@ use crate::error::{Error, Result};
 
 /// Receives counts from a running stage; implementations draw bars or print lines.
 pub trait Progress: Send + Sync {
-    /// A stage begins: `unit` is what `total` counts ("documents", "rows"), `None` when unknown.
+    /// Begins a stage: `unit` is what `total` counts ("documents", "rows"), `None` when unknown.
     fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str);
-    /// `units` more are done, which held `tokens` tokens (0 where tokens mean nothing).
+    /// Reports `units` more as done, which held `tokens` tokens (0 where tokens mean nothing).
     fn advance(&self, units: u64, tokens: u64);
-    /// `units` more are to be done than the stage began with.
+    /// Adds `units` to the total that the stage began with.
     fn extend(&self, _units: u64) {}
-    /// `done` of the `total` bytes of the stage's input are read; for stages that know no total of units.
+    /// Reports `done` of `total` input bytes as read, for stages without a known total of units.
     fn input(&self, _done: u64, _total: u64) {}
-    /// Some part of the running stage was at work for `time`; once, before the stage ends.
+    /// Reports that part of the stage worked for `time`; called once, before the stage ends.
     fn busy(&self, _activity: &'static str, _time: Duration) {}
-    /// The stage ended.
+    /// Ends the stage.
     fn end(&self);
 }
 
-/// Says nothing.
+/// Reports nothing.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
@@ -46,28 +46,28 @@ impl Progress for Silent {
     fn end(&self) {}
 }
 
-/// Time in which what waits notices a stop.
+/// Interval at which waiting code checks for a stop.
 pub const STOP_POLL: Duration = Duration::from_millis(100);
 
-/// A request to stop; stages look at it between items of work.
+/// A request to stop, which stages check between units of work.
 #[derive(Debug, Default, Clone)]
 pub struct Stop {
-    /// Number of the signal that asked; 0 while none did.
+    /// Number of the signal that asked for the stop; 0 if none did.
     signal: Arc<AtomicI32>,
 }
 
 impl Stop {
-    /// The stop that the program's signal handler asks for. Listings and transfers, which are given no stop of their
-    /// own, look at it; in a program without the handler it is never asked.
+    /// Returns the stop that the program's signal handler asks for. Listings and transfers, which
+    /// receive no stop of their own, check it. Without the handler no stop is ever asked for.
     pub fn of_process() -> &'static Self {
         static STOP: LazyLock<Stop> = LazyLock::new(Stop::default);
         &STOP
     }
 
-    /// Does `work`, which may wait without end for another program, in a thread that a stop leaves behind.
+    /// Runs `work`, which may wait forever for another program, in a thread that a stop abandons.
     ///
     /// # Errors
-    /// [`Error::Stopped`].
+    /// Returns [`Error::Stopped`] if a stop is asked for first.
     pub fn leaving<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -84,23 +84,23 @@ impl Stop {
         thread.join().map_or_else(|panic| std::panic::resume_unwind(panic), |_| Err(Error::Stopped))
     }
 
-    /// Asks for a stop, because of the signal of this number.
+    /// Asks for a stop because of signal number `signal`.
     pub fn ask(&self, signal: i32) {
         self.signal.store(signal, Ordering::Relaxed);
     }
 
-    /// Number of the signal that asked for the stop, where one did.
+    /// Returns the number of the signal that asked for the stop, if any.
     pub fn signal(&self) -> Option<i32> {
         let number = self.signal.load(Ordering::Relaxed);
         (number != 0).then_some(number)
     }
 
-    /// Whether a stop was asked for.
+    /// Returns true if a stop was asked for.
     pub fn is_asked(&self) -> bool {
         self.signal().is_some()
     }
 
-    /// [`Error::Stopped`] once a stop was asked for.
+    /// Returns [`Error::Stopped`] if a stop was asked for.
     pub fn check(&self) -> Result<()> {
         if self.is_asked() { Err(Error::Stopped) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! The exported columns: where each comes from, where it goes, and what the schema says of them.
+//! Columns of an exported file: their sources, their places in the layout, and the schema metadata.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,26 +17,26 @@ use crate::parts::{embeddings_array, embeddings_type};
 use polysift_base::error::{Error, Result};
 use polysift_config::{EmbeddingDtype, Layout};
 
-/// The column of embeddings.
+/// Name of the exported column of embeddings.
 pub const EMBEDDINGS: &str = "embeddings";
-/// The column of how much personal data was found.
+/// Name of the exported column that counts the PII found in a document.
 pub const PII_COUNT: &str = "pii_count";
-/// Key of the features of Hugging Face's `datasets`.
+/// Metadata key under which Hugging Face's `datasets` stores its features.
 const HUGGING_FACE: &str = "huggingface";
-/// Key of Spark's schema. Spark believes it more than the columns, and would not see the new ones.
+/// Metadata key of Spark's schema. Spark trusts it more than the columns and would miss new ones.
 const SPARK: &str = "org.apache.spark.sql.parquet.row.metadata";
 
-/// The columns of the export of an input.
+/// Arranges the columns of an input file for the export.
 #[derive(Debug)]
 pub struct ExportColumns {
     input: SchemaRef,
     spec: ExportSpec,
-    /// At the top level.
+    /// Columns at the top level.
     top: Vec<ExportColumn>,
-    /// Inside the struct `metadata` that follows them; without any, the struct is left out.
+    /// Columns inside the struct `metadata`, which follows `top`. An empty struct is left out.
     nested: Vec<ExportColumn>,
     schema: SchemaRef,
-    /// Names of the input's column of texts from the top level down, where they may be replaced.
+    /// Path of the input's text column, from the top level down, if its texts may be replaced.
     text: Option<Vec<String>>,
 }
 
@@ -46,32 +46,31 @@ struct ExportColumn {
     source: ColumnSource,
 }
 
-/// Where the values of an exported column come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ColumnSource {
-    /// A column of the input, by the names from the top level down.
+    /// A column of the input, as a path from the top level down.
     Input(Vec<String>),
-    /// The embeddings.
     Embeddings,
-    /// The one of [`ExportSpec::new_columns`] of this index.
+    /// Index into [`ExportSpec::new_columns`].
     New(usize),
-    /// The one of [`ExportSpec::flags`] of this index.
+    /// Index into [`ExportSpec::flags`].
     Flag(usize),
-    /// How much personal data was found.
     PiiCount,
 }
 
-/// A column that cannot be exported, and why.
+/// Name of a column that cannot be exported, and the reason.
 type Misfit = (String, String);
 
 impl ExportColumns {
-    /// Arranges the columns of an input file `path` with the schema `input` and the new ones of `spec`.
+    /// Arranges the columns of the input file `path`, with the schema `input`, and those new in
+    /// `spec`.
     ///
-    /// Metadata of fields and of the schema is kept; what of it describes the columns, describes the new
-    /// ones too or is left out.
+    /// Metadata of fields and schema is kept. Metadata that describes the columns is extended to
+    /// the new ones or left out.
     ///
     /// # Errors
-    /// [`Error::Schema`] for a name that is taken twice and a type that Parquet cannot hold.
+    /// [`Error::Schema`] if a name is used twice, Parquet cannot hold a type, the nested layout has
+    /// no text column, or texts to replace are inside a struct that is exported whole.
     pub fn new(input: &SchemaRef, spec: &ExportSpec, path: &Path) -> Result<Self> {
         let arranged = arrange(input, spec);
         let (top, nested) =
@@ -87,13 +86,13 @@ impl ExportColumns {
         Ok(Self { input: Arc::clone(input), spec: spec.clone(), top, nested, schema, text })
     }
 
-    /// Schema of the export.
+    /// Returns the schema of the export.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// The exported rows of `input`, with `extras` beside them. Extras that do not fit the rows, or an
-    /// `input` of other columns, are an [`Error::Shape`].
+    /// Returns the exported rows: the columns of `input` with `extras` beside them. Returns
+    /// [`Error::Shape`] if the extras do not fit the rows or `input` has other columns.
     pub fn assemble(&self, input: &RecordBatch, extras: &RowExtras) -> Result<RecordBatch> {
         let types = self.input.fields().iter().map(|field| field.data_type());
         if !types.eq(input.schema_ref().fields().iter().map(|field| field.data_type())) {
@@ -112,7 +111,6 @@ impl ExportColumns {
         rows.map_err(|e| shape(e.to_string()))
     }
 
-    /// The values of one exported column.
     fn array(
         &self,
         input: &RecordBatch,
@@ -159,7 +157,7 @@ impl ExportColumns {
     }
 }
 
-/// Where the texts are that may be replaced: in a column that is exported by itself.
+/// Returns the path of the text column if its texts are replaced; it must be exported by itself.
 fn text_path(
     input: &Schema,
     spec: &ExportSpec,
@@ -180,12 +178,11 @@ fn shape(reason: String) -> Error {
     Error::shape("assemble", reason)
 }
 
-/// Fields of the struct of `columns`.
 fn children(columns: &[ExportColumn]) -> Fields {
     columns.iter().map(|column| Arc::clone(&column.field)).collect()
 }
 
-/// The columns of `input` and the new ones of `spec`, at the top level and in the struct `metadata`.
+/// Arranges the input's and the new columns: those at the top level, and those in `metadata`.
 fn arrange(
     input: &Schema,
     spec: &ExportSpec,
@@ -222,13 +219,13 @@ fn arrange(
     Ok((top, columns))
 }
 
-/// Whether datatrove's writers made `input`: text, id and media, and all else in the struct `metadata`.
+/// Returns true if `input` has datatrove's layout: text, id, media, and all else in `metadata`.
 fn is_datatrove(input: &Schema) -> bool {
     let own = ["text", "id", "media", METADATA];
     input.fields().iter().all(|field| own.contains(&field.name().as_str()))
 }
 
-/// The columns of the input, those of a struct `metadata` in its place where that `opens`.
+/// Returns the columns of the input, with the children of `metadata` in its place if it `opens`.
 fn flatten(input: &Schema, opens: bool) -> Vec<ExportColumn> {
     let mut columns = Vec::new();
     for (i, field) in input.fields().iter().enumerate() {
@@ -254,7 +251,6 @@ fn flatten(input: &Schema, opens: bool) -> Vec<ExportColumn> {
     columns
 }
 
-/// Adds the new columns to those of the input.
 fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Misfit> {
     let new_embeddings = spec.embeddings.map(|dtype| ExportColumn {
         field: Arc::new(Field::new(EMBEDDINGS, embeddings_type(dtype), true)),
@@ -297,7 +293,7 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
     Ok(())
 }
 
-/// Name of a struct without fields in `field`, if there is one.
+/// Returns the name of a struct without fields in `field`, if there is one.
 fn empty_struct(field: &Field) -> Option<&str> {
     match field.data_type() {
         DataType::Struct(children) if children.is_empty() => Some(field.name()),
@@ -310,7 +306,6 @@ fn empty_struct(field: &Field) -> Option<&str> {
     }
 }
 
-/// The metadata of an export with these columns, of an input with the schema `input`.
 fn exported_metadata(
     input: &Schema,
     top: &[ExportColumn],
@@ -327,8 +322,8 @@ fn exported_metadata(
     metadata
 }
 
-/// The features `described` of the input as those of the export; `None` where they do not describe the
-/// input. Without any, `datasets` goes by the types of the columns.
+/// Rewrites the features `described` of the input for the export. Returns `None` if they do not
+/// describe the input. Without features, `datasets` goes by the types of the columns.
 fn hugging_face(
     described: &str,
     top: &[ExportColumn],
@@ -347,7 +342,6 @@ fn hugging_face(
                 ColumnSource::Embeddings => {
                     let is_half = embeddings? == EmbeddingDtype::F16;
                     let number = value(if is_half { "float16" } else { "float32" });
-                    // The words that every version of `datasets` knows.
                     let vector = json!({"feature": number, "_type": "Sequence"});
                     json!({"feature": vector, "_type": "Sequence"})
                 }
@@ -364,7 +358,6 @@ fn hugging_face(
         new.insert(METADATA.to_owned(), features(nested)?.into());
     }
     described["info"]["features"] = new.into();
-    // It stands for the rows that were.
     described.as_object_mut()?.shift_remove("fingerprint");
     Some(described.to_string())
 }

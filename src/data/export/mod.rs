@@ -1,11 +1,11 @@
-//! The export: every input column, untouched, beside embeddings, scores and retention rates.
+//! The export: every input column, unchanged, beside embeddings, scores and retention rates.
 //!
-//! Owns the layout of the exported columns and putting rows together ([`ExportColumns`]), and the files
-//! ([`ExportWriter`]). Does not choose rows and does not read inputs: it is given record batches that
-//! hold only the rows to export.
+//! This module owns the layout of the exported columns and the assembly of rows
+//! ([`ExportColumns`]), and the files ([`ExportWriter`]). It neither chooses rows nor reads inputs:
+//! callers pass record batches that hold only the rows to export.
 //!
-//! Invariants: no input column is lost or changes type; the bytes of the files depend on the rows and
-//! the settings, not on how the rows were cut into batches.
+//! Invariants: no input column is lost or changes its type. The bytes of the files depend on the
+//! rows and the settings, not on how the rows were split into batches.
 //!
 //! ```
 //! use arrow_schema::{DataType, Field, Schema};
@@ -14,7 +14,7 @@
 //! let input = Schema::new(vec![Field::new("text", DataType::Utf8, true)]).into();
 //! let spec = ExportSpec { new_columns: vec!["quality_score".into()], ..ExportSpec::default() };
 //! let columns = ExportColumns::new(&input, &spec, "a.parquet".as_ref())?;
-//! assert_eq!(columns.schema().field(1).name(), "quality_score"); // behind the columns of the input
+//! assert_eq!(columns.schema().field(1).name(), "quality_score"); // after the input's columns
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -31,52 +31,52 @@ pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 
 /// Which columns are exported, and how they are arranged.
 ///
-/// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order. In an input of datatrove's
-///   layout, `text`, `id` and a struct `metadata`, the struct gives its place to its children, null
-///   where it is null; a child whose name is taken is called `metadata.<child>`. Then `embeddings`,
-///   the scores, the retention rates, the flags and `pii_count`.
-/// - [`Layout::Nested`] (datatrove): `text`, `id` (left out when the input has none), and a
-///   struct `metadata` of all other columns of the flat layout.
+/// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order, then `embeddings`, the
+///   scores, the retention rates, the flags and `pii_count`. In an input of datatrove's layout
+///   (`text`, `id` and a struct `metadata`) the children of the struct take its place. They are
+///   null where it is null, and a child whose name is taken is called `metadata.<child>`.
+/// - [`Layout::Nested`] (datatrove): `text`, `id` (left out if the input has none), and a struct
+///   `metadata` of all other columns of the flat layout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExportSpec {
     /// Arrangement of the columns.
     pub layout: Layout,
-    /// Input column of the text, a dotted name reaching into structs; [`Layout::Nested`] needs it.
+    /// Input column of the text. A dotted name reaches into structs. [`Layout::Nested`] needs it.
     pub text: String,
-    /// Input column of the id, likewise.
+    /// Input column of the id. A dotted name reaches into structs.
     pub id: String,
     /// Type of the values of the new column `embeddings`; `None` leaves the column out.
     pub embeddings: Option<EmbeddingDtype>,
-    /// Whether a column `embeddings` of the input is where the embeddings came from: the new one
-    /// then takes its place, or it goes when there is no new one. Otherwise it is an error to
-    /// have both.
+    /// Whether the embeddings come from a column `embeddings` of the input. If so, the new column
+    /// takes its place, or it is dropped if there is no new one. Otherwise it is an error to have
+    /// both.
     pub replace_embeddings: bool,
-    /// Names of the columns of scores and of retention rates (float64).
+    /// Names of the columns of scores and retention rates (float64).
     pub new_columns: Vec<String>,
-    /// Names of the columns of filters that flag (text).
+    /// Names of the text columns written by filters that flag.
     pub flags: Vec<String>,
-    /// Whether texts are exported as [`RowExtras::texts`] has them.
+    /// Whether the texts of [`RowExtras::texts`] replace those of the input.
     pub replaces_texts: bool,
-    /// Whether a column `pii_count` says how much personal data was found.
+    /// Whether a column `pii_count` holds the number of PII matches.
     pub counts_pii: bool,
 }
 
-/// What is put beside the rows of one batch of input.
+/// Values added to the rows of one batch of input.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RowExtras {
-    /// `[rows + 1]`: row `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`; none makes
-    /// its embeddings null. Not looked at when [`ExportSpec::embeddings`] is `None`.
+    /// Shape `[rows + 1]`. Row `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`; without
+    /// chunks its embeddings are null. Ignored if [`ExportSpec::embeddings`] is `None`.
     pub chunk_offsets: Vec<usize>,
-    /// `[chunks, hidden_size]`, f32.
+    /// Embeddings, shape `[chunks, hidden_size]`, f32.
     pub values: Vec<f32>,
     /// Length of one embedding.
     pub hidden_size: usize,
-    /// `[rows]` for each of [`ExportSpec::new_columns`]; `None` is null.
+    /// Shape `[rows]` for each of [`ExportSpec::new_columns`]; `None` is null.
     pub new_columns: Vec<Vec<Option<f64>>>,
-    /// `[rows]` for each of [`ExportSpec::flags`]; `None` is null.
+    /// Shape `[rows]` for each of [`ExportSpec::flags`]; `None` is null.
     pub flags: Vec<Vec<Option<String>>>,
-    /// Texts that take the place of those of the input, where some differ.
+    /// Texts that replace those of the input, if some differ.
     pub texts: Option<ArrayRef>,
-    /// `[rows]` where [`ExportSpec::counts_pii`] is set.
+    /// Shape `[rows]` if [`ExportSpec::counts_pii`] is set.
     pub pii_counts: Vec<i32>,
 }

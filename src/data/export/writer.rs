@@ -1,11 +1,12 @@
 //! The exported Parquet files.
 //!
-//! Rows are gathered into slices that end after a number of rows or bytes, whatever batches they
-//! came in; row groups and files end where a slice ends. So the same rows give the same bytes.
-//! Pages end by content (content-defined chunking), so that files with most rows in common share
-//! most of their bytes on a deduplicating store. They end by nothing else, and each row group begins
-//! the search anew: where a page is to end that has just ended (by its size, its rows, a full
-//! dictionary, the row group), parquet 60 writes one without values, which Arrow C++ takes for the end.
+//! Rows are gathered into slices that end after a number of rows or bytes, regardless of the
+//! batches in which they arrive. Row groups and files end where a slice ends, so the same rows give
+//! the same bytes. Pages end by content (content-defined chunking), so that files with most rows in
+//! common share most of their bytes on a deduplicating store. Pages end by nothing else, and each
+//! row group restarts the search: where the content ends a page that a limit (size, rows, a full
+//! dictionary, the row group) has just ended, parquet 60 writes a page without values, which Arrow
+//! C++ takes for the end of the column.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -30,47 +31,48 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, FirstError, is_url};
 use polysift_remote::Upload;
 
-/// Most rows of a pending.
+/// Maximum rows per slice.
 const SLICE_ROWS: usize = 1024;
-/// Uncompressed bytes after which a slice ends; less when files are small.
+/// Uncompressed bytes after which a slice ends. The limit is lower if files are small.
 const SLICE_BYTES: u64 = 1 << 22;
-/// Slices of a file that has a largest size, so that it ends near it.
+/// Number of slices per file if files have a maximum size, so that a file ends near that size.
 const SLICES_PER_FILE: u64 = 16;
 
-/// Rows after which a row group ends.
+/// Number of rows after which a row group ends.
 const MAX_GROUP_ROWS: usize = 1 << 20;
-/// Pages end as often as by default: that follows from the bytes between least and most, of which a
-/// level takes half. A first value of the most would leave a page without values; no page holds one.
+/// Pages end as often as with the defaults: the rate follows from the range between minimum and
+/// maximum, and each level halves it. A first value of the maximum size would leave a page without
+/// values, but no page can hold 2 GiB.
 const PAGES: CdcOptions =
     CdcOptions { min_chunk_size: 256 << 10, max_chunk_size: 1 << 31, norm_level: 11 };
 
-/// How the files are written.
+/// Settings of an [`ExportWriter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterOptions {
-    /// Compression level.
+    /// Level of zstd compression.
     pub zstd: i32,
     /// Uncompressed bytes after which a row group ends.
     pub row_group_bytes: u64,
-    /// Bytes after which a file ends and the next one starts; `None`: one file.
+    /// Bytes after which a file ends and the next one starts; `None` writes one file.
     pub max_file_bytes: Option<u64>,
-    /// Key-value pairs for the footer of every file, beside those of the schema.
+    /// Key-value pairs added to the schema's in the footer of every file.
     pub metadata: Vec<(String, String)>,
 }
 
 /// A file that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportedFile {
-    /// The file.
+    /// Path or URL of the file.
     pub path: PathBuf,
-    /// Number of its rows.
+    /// Number of rows in the file.
     pub rows: u64,
-    /// Its size and digest.
+    /// Size and digest of the file.
     pub stamp: FileStamp,
 }
 
-/// Writes rows to `<base>.parquet`, or to `<base>-00000.parquet`, `<base>-00001.parquet`, ...
-/// when files have a largest size. None has its name before [`ExportWriter::finish`]; dropped
-/// without it, the writer leaves nothing behind.
+/// Writes rows to `<base>.parquet`, or to `<base>-00000.parquet`, `<base>-00001.parquet`, ... if
+/// files have a maximum size. No file gets its name before [`ExportWriter::finish`]. A writer that
+/// is dropped without it leaves nothing behind.
 #[derive(Debug)]
 pub struct ExportWriter {
     base: PathBuf,
@@ -85,7 +87,6 @@ pub struct ExportWriter {
     failure: FirstError,
 }
 
-/// Rows that are written together.
 #[derive(Debug, Default)]
 struct PendingRows {
     parts: Vec<RecordBatch>,
@@ -98,12 +99,12 @@ struct OpenFile {
     path: PathBuf,
     rows: u64,
     writer: SerializedFileWriter<ExportTarget>,
-    /// The row group that is not in the file yet.
+    /// The row group that is not yet in the file.
     group: Option<ArrowWriter<Vec<u8>>>,
 }
 
 impl ExportWriter {
-    /// Starts the first file. A schema that Parquet cannot hold is an [`Error::Io`].
+    /// Starts the first file. Returns [`Error::Io`] for a schema that Parquet cannot hold.
     pub fn create(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<Self> {
         let mut writer = Self {
             properties: properties(base, schema, options)?,
@@ -120,7 +121,7 @@ impl ExportWriter {
         Ok(writer)
     }
 
-    /// Adds the rows of `batch`, whose columns must be those of the schema ([`Error::Shape`]).
+    /// Adds the rows of `batch`. Returns [`Error::Shape`] if its columns differ from the schema.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.schema_ref().fields() != self.schema.fields() {
             let reason = format!("{:?} expected, got {:?}", self.schema, batch.schema_ref());
@@ -148,7 +149,7 @@ impl ExportWriter {
         Ok(())
     }
 
-    /// Completes the files and gives them their names, in their order.
+    /// Completes the files and gives them their names, in order.
     pub fn finish(mut self) -> Result<Vec<ExportedFile>> {
         self.write_pending()?;
         self.close_file()?;
@@ -160,14 +161,13 @@ impl ExportWriter {
         Ok(files)
     }
 
-    /// Writes the gathered rows, and ends the row group or the file when it is full.
     fn write_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
         let Some(first) = pending.parts.first() else {
             return Ok(());
         };
-        // Alone, a batch would come back as the slice it is, and the page chunker of parquet 60
-        // hashes the values of a sliced list from the start of the array it was cut from.
+        // `concat_batches` would return a single batch as the slice it is, and the page chunker of
+        // parquet 60 hashes the values of a sliced list from the start of the original array.
         let empty = RecordBatch::new_empty(first.schema());
         let rows = concat_batches(&first.schema(), [&empty].into_iter().chain(&pending.parts))
             .map_err(|e| Error::write(&self.base, e))?;
@@ -199,7 +199,6 @@ impl ExportWriter {
         Ok(())
     }
 
-    /// Writes the open row group of `file`, if there is one.
     fn close_group(&mut self, file: &mut OpenFile) -> Result<()> {
         self.group_bytes = 0;
         let Some(mut group) = file.group.take() else { return Ok(()) };
@@ -223,7 +222,6 @@ impl ExportWriter {
         copied.map(drop).map_err(|e| self.failed(&file.path, e))
     }
 
-    /// Writes the footer of the open file, if there is one.
     fn close_file(&mut self) -> Result<()> {
         if let Some(mut file) = self.open.take() {
             self.close_group(&mut file)?;
@@ -234,7 +232,7 @@ impl ExportWriter {
         Ok(())
     }
 
-    /// What made writing `path` fail, `error` or what is behind it.
+    /// Returns the store's error, if there is one, in place of the `error` of writing `path`.
     fn failed(&self, path: &Path, error: ParquetError) -> Error {
         self.failure.or(Error::write(path, error))
     }
@@ -247,7 +245,7 @@ impl ExportWriter {
         }
         let path = PathBuf::from(name);
         let file = ExportTarget::create(&path, &self.failure)?;
-        // Arrow's readers look for metadata in the schema that they are given, others in the footer.
+        // Arrow's readers look for metadata in the schema they get, other readers in the footer.
         let pairs = self.schema.metadata().iter();
         let pairs = pairs.chain(self.options.metadata.iter().map(|(key, value)| (key, value)));
         let pairs = pairs.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
@@ -260,7 +258,7 @@ impl ExportWriter {
     }
 }
 
-/// Settings of every row group: zstd, page index, content-defined pages, stream split for vectors.
+/// Settings of row groups: zstd, page index, content-defined pages, stream split for vectors.
 fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<WriterProperties> {
     let level = ZstdLevel::try_new(options.zstd).map_err(|e| Error::write(base, e))?;
     let mut builder = WriterProperties::builder()
@@ -282,17 +280,17 @@ fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<W
     Ok(builder.build())
 }
 
-/// Encoding of floats in lists, which are embeddings, ours or those of the input.
+/// Returns the encoding of floats in lists: embeddings, either ours or the input's.
 fn vector_encoding(column: &ColumnDescriptor) -> Option<Encoding> {
     if matches!(column.logical_type_ref(), Some(LogicalType::Float16)) {
-        // DuckDB 2.0 does not read split f16; it would save 8 % of the bytes.
+        // DuckDB 2.0 cannot read split f16, which would save 8 % of the bytes.
         return Some(Encoding::PLAIN);
     }
     let is_float = matches!(column.physical_type(), Type::FLOAT | Type::DOUBLE);
     is_float.then_some(Encoding::BYTE_STREAM_SPLIT)
 }
 
-/// A file or an object that appears whole when it is committed.
+/// A file or an object that becomes visible only when it is committed.
 #[derive(Debug)]
 enum ExportTarget {
     File(Box<AtomicFile>),
@@ -300,7 +298,7 @@ enum ExportTarget {
 }
 
 impl ExportTarget {
-    /// Begins the file `path`, or the object of that URL; `failure` keeps the error of its store.
+    /// Starts the file `path`, or the object if it is a URL. `failure` keeps the store's error.
     fn create(path: &Path, failure: &FirstError) -> Result<Self> {
         if path.to_str().is_some_and(is_url) {
             return Upload::create(path, failure).map(Box::new).map(Self::Object);
@@ -339,10 +337,9 @@ impl Write for ExportTarget {
     }
 }
 
-/// Counted for a value whose type has no width of its own.
 const OTHER_BYTES: u64 = 8;
 
-/// Uncompressed bytes of each row, offsets and null masks not counted.
+/// Returns the uncompressed bytes of each row, without offsets and null masks.
 fn row_bytes(batch: &RecordBatch) -> Vec<u64> {
     let mut total = vec![0; batch.num_rows()];
     for column in batch.columns() {
@@ -357,7 +354,7 @@ fn add(total: &mut [u64], bytes: &[u64]) {
     }
 }
 
-/// Bytes of each value of `array`; 0 for a null.
+/// Returns the bytes of each value of `array`; a null has 0.
 fn value_bytes(array: &dyn Array) -> Vec<u64> {
     let len = array.len();
     let mut bytes = match array.data_type() {
@@ -403,7 +400,7 @@ fn value_bytes(array: &dyn Array) -> Vec<u64> {
     bytes
 }
 
-/// Bytes of a value of a type whose values all have the same.
+/// Returns the bytes of a value if all values of the type have the same width.
 fn fixed_bytes(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Null => Some(0),
@@ -428,7 +425,7 @@ fn list_bytes<O: OffsetSizeTrait>(offsets: &[O], values: &dyn Array) -> Vec<u64>
     offsets.windows(2).map(sum).collect()
 }
 
-/// `batch` with dictionaries replaced by their values, at every depth.
+/// Returns `batch` with dictionaries replaced by their values, at every depth.
 fn dense(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();

@@ -1,4 +1,4 @@
-//! The values of one column, by row.
+//! Reads the values of one column by row.
 
 use arrow_array::StringViewArray;
 use arrow_array::cast::AsArray;
@@ -9,7 +9,7 @@ use super::{BATCH_ROWS, InputFile, documents};
 use polysift_base::error::{Error, Result};
 use polysift_config::InputConfig;
 
-/// Reads the texts or scalars of a column of a file, forwards.
+/// Reads the texts or scalars of a column of a file in ascending order of rows.
 pub struct ColumnValues<'a> {
     file: &'a InputFile,
     name: &'a str,
@@ -19,7 +19,7 @@ pub struct ColumnValues<'a> {
 }
 
 impl<'a> ColumnValues<'a> {
-    /// Opens `file` and finds the column `name`, as [`super::DocumentReader::open`] finds columns.
+    /// Opens `file` and finds the column `name` by the rules of [`super::DocumentReader::open`].
     pub fn open(
         file: &'a InputFile,
         config: &InputConfig,
@@ -32,10 +32,11 @@ impl<'a> ColumnValues<'a> {
         Ok(Self { file, name, reader, rows, values })
     }
 
-    /// The value in `row`, where rows ascend from call to call; `None` where it is null.
+    /// Returns the value in `row`, or `None` for null. Rows must ascend from call to call.
     ///
     /// # Errors
-    /// [`Error::Row`] if its value is not of the kind, [`Error::Corrupt`] if there is no such row; those of reading.
+    /// [`Error::Row`] if the value is not of the kind, [`Error::Corrupt`] if there is no such row,
+    /// and any error of reading.
     pub fn value(&mut self, row: u64) -> Result<Option<&str>> {
         while self.rows.last().is_none_or(|&last| last < row) {
             let batch = self.reader.next_batch(BATCH_ROWS)?;
@@ -48,7 +49,6 @@ impl<'a> ColumnValues<'a> {
         Ok(string(&self.values, at))
     }
 
-    /// The error of a row that was not read: what is wrong with its value, if rows were set aside.
     fn lost(&self, row: u64) -> Error {
         let rejects = self.reader.rejects();
         match rejects.kept().first() {
@@ -63,23 +63,23 @@ impl<'a> ColumnValues<'a> {
     }
 }
 
-/// Reads the numbers of a column of a file, forwards.
+/// Reads the numbers of a column of a file in ascending order of rows.
 pub struct NumberColumn<'a> {
     column: ColumnValues<'a>,
-    /// The first row whose value is none, with why, and how many there are.
     first_bad: Option<(u64, String)>,
     num_bad: u64,
 }
 
 impl<'a> NumberColumn<'a> {
-    /// As [`ColumnValues::open`].
+    /// Opens `file` and finds the column `name`, like [`ColumnValues::open`].
     pub fn open(file: &'a InputFile, config: &InputConfig, name: &'a str) -> Result<Self> {
         let column = ColumnValues::open(file, config, name, ColumnKind::Scalar)?;
         Ok(Self { column, first_bad: None, num_bad: 0 })
     }
 
-    /// The value in `row`, where rows ascend from call to call; a boolean counts 1 or 0. `None` where it is null
-    /// or, which [`NumberColumn::finish`] tells, no number.
+    /// Returns the value in `row` (ascending from call to call); a boolean counts as 1 or 0. `None`
+    /// stands for null and for a value that is not a number, which [`NumberColumn::finish`]
+    /// reports.
     pub fn value(&mut self, row: u64) -> Result<Option<f32>> {
         let name = self.column.name;
         let Some(text) = self.column.value(row)? else { return Ok(None) };
@@ -90,7 +90,7 @@ impl<'a> NumberColumn<'a> {
         Ok(number.ok())
     }
 
-    /// [`Error::Row`] if a value was no number.
+    /// Returns [`Error::Row`] if a value was not a number.
     pub fn finish(self) -> Result<()> {
         let path = self.column.file.path.clone();
         self.first_bad.map_or(Ok(()), |(row, reason)| {

@@ -1,7 +1,8 @@
-//! Columns by name, nested ones included, and batches of their values, whatever the format.
+//! Columns by name, including nested ones, and batches of their values, for all formats.
 //!
-//! Owns the lookup rule: the name itself, else a dotted path into structs, else a field of a
-//! struct `metadata` (the layout of datatrove's writer); and what a column of a kind may hold.
+//! This module owns the lookup rule: the name itself, else a dotted path into structs, else a field
+//! of a struct `metadata` (the layout of datatrove's writer). It also owns what a column of each
+//! kind may hold.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,36 +16,36 @@ use arrow_select::nullif::nullif;
 use super::vectors::{is_embeddings, vectors};
 use polysift_base::error::{Error, Result};
 
-/// What is read of a column.
+/// How the values of a column are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Strings.
     Text,
-    /// Strings, or bytes as UTF-8, in which what is none becomes U+FFFD.
+    /// Strings, or bytes read as UTF-8 with invalid sequences replaced by U+FFFD.
     LossyText,
     /// Strings, or integers as decimal text.
     Id,
-    /// Strings; numbers and booleans as they are written.
+    /// Strings, or numbers and booleans as they are written.
     Scalar,
-    /// Such scalars, or lists of them as JSON arrays of strings.
+    /// Scalars as for [`ColumnKind::Scalar`], or lists of them as JSON arrays of strings.
     ScalarOrList,
     /// Embeddings.
     Vectors,
 }
 
-/// A column that is asked for.
+/// A column to read.
 #[derive(Debug, Clone)]
 pub struct ColumnRequest {
-    /// Its name, see [`super::DocumentReader::open`].
+    /// Name of the column; see [`super::DocumentReader::open`] for how it is found.
     pub name: String,
-    /// What it may hold.
+    /// Kind of values that the column may hold.
     pub kind: ColumnKind,
-    /// Whether a file without it is an error, rather than one of nulls.
+    /// Whether a file without the column is an error. If not, the column is read as nulls.
     pub required: bool,
 }
 
 impl ColumnRequest {
-    /// Asks for the column `name`.
+    /// Requests the column `name`.
     pub fn new(name: impl Into<String>, kind: ColumnKind, required: bool) -> Self {
         Self { name: name.into(), kind, required }
     }
@@ -52,31 +53,30 @@ impl ColumnRequest {
 
 /// Consecutive rows of a file.
 pub(super) struct ColumnBatch {
-    /// Numbers of the rows in the file, ascending.
+    /// Row numbers in the file, ascending.
     pub rows: Vec<u64>,
-    /// As many values in each of the columns, in the order in which they were asked for: those of
-    /// [`vectors`] for embeddings, else a [`StringViewArray`].
+    /// One array per requested column, in the order of the requests, with one value per row: lists
+    /// as returned by [`vectors`] for embeddings, else a [`StringViewArray`].
     pub columns: Vec<ArrayRef>,
 }
 
-/// Batches of the rows of a file of any format.
+/// Reads the rows of a file of any format in batches.
 pub(super) trait ColumnReader: Send {
-    /// The next rows: at most `max_rows`, at least one; `None` at the end of the file.
+    /// Returns the next rows, from one to `max_rows` of them, or `None` at the end of the file.
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>>;
 
-    /// Leaves out the rows before `row`, of which `rejected` were set aside by a reader before; they
-    /// count where the rows are not read again.
+    /// Skips the rows before `row`. An earlier reader set `rejected` of them aside; that number
+    /// counts if the rows are not read again.
     fn seek(&mut self, row: u64, rejected: u64);
 
-    /// Rows that were set aside so far.
     fn rejects(&self) -> &Rejects;
 
-    /// Number of rows that are read, where the format says so.
+    /// Returns the number of rows to read, if the format stores it.
     fn num_rows(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes of the file that were read so far, where it is read from its start to its end.
+    /// Returns the bytes of the file read so far, if it is read from start to end.
     fn bytes_read(&self) -> Option<u64> {
         None
     }
@@ -87,18 +87,18 @@ pub(super) trait ColumnReader: Send {
 pub struct Reject {
     /// Number of the row or line, counted from 0.
     pub row: u64,
-    /// Why it cannot be used.
+    /// Why the row cannot be used.
     pub reason: String,
-    /// The line without its end, undecoded; of one that is too long the beginning, of a row of
-    /// Parquet nothing.
+    /// The undecoded line without its end. Holds only the beginning of a line that is too long, and
+    /// is empty for a row of Parquet.
     pub raw: Vec<u8>,
 }
 
-/// Rows of a file that cannot be used: up to a limit they are set aside, lines with their bytes; one
-/// more fails the file with a count over all of it.
+/// Rows of a file that cannot be used. Up to a limit they are set aside, lines with their bytes. If
+/// there are more, the file fails with a count over all of it.
 pub(super) struct Rejects {
     limit: u64,
-    /// Whether users can ask for another limit.
+    /// Whether users can set the limit.
     is_limit_set: bool,
     count: u64,
     kept: Vec<Reject>,
@@ -110,24 +110,23 @@ impl Rejects {
         Self { limit, is_limit_set: true, count: 0, kept: Vec::new(), most_kept: limit.max(1) }
     }
 
-    /// Of a file in which all rows have to be good.
+    /// Creates the rejects of a file in which every row must be usable.
     pub(super) fn refused() -> Self {
         Self { is_limit_set: false, ..Self::new(0) }
     }
 
-    /// Without a limit; only the first reject is kept.
+    /// Creates rejects without a limit; only the first reject is kept.
     pub(super) fn counted() -> Self {
         Self { limit: u64::MAX, most_kept: 1, ..Self::refused() }
     }
 
-    /// Counts rows that were set aside before the file is read on.
+    /// Sets the number of rows that were set aside before reading resumes.
     pub(super) fn resume(&mut self, count: u64) {
         self.count = count;
         self.kept.clear();
     }
 
-    /// Counts a bad row; only rows within the limit are kept, and the first in any case, for
-    /// the message.
+    /// Counts a bad row. Rows within the limit are kept, and the first in any case for the message.
     pub(super) fn add(&mut self, row: u64, reason: String, raw: &[u8]) {
         self.count += 1;
         if (self.kept.len() as u64) < self.most_kept {
@@ -135,19 +134,18 @@ impl Rejects {
         }
     }
 
-    /// Counts what another reason has set aside of the same rows.
+    /// Adds the rejects of the same rows that another check found.
     pub(super) fn add_all(&mut self, others: &Self) {
         self.count += others.count;
         self.kept.extend_from_slice(&others.kept);
         self.kept.sort_by_key(|reject| reject.row);
     }
 
-    /// Whether the file must fail.
+    /// Returns true if the file must fail.
     pub(super) fn exceeded(&self) -> bool {
         self.count > self.limit
     }
 
-    /// Number of rows, those included that are not kept.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -156,7 +154,7 @@ impl Rejects {
         &self.kept
     }
 
-    /// The failure of the file, once all of its rows were seen.
+    /// Returns the error of the file, after all of its rows were read.
     pub(super) fn error(&self, path: &Path) -> Error {
         let (row, reason) =
             self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));
@@ -171,7 +169,6 @@ impl Rejects {
 }
 
 impl ColumnKind {
-    /// `column` as a [`ColumnBatch`] has it.
     pub(super) fn decode(self, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
             Self::Vectors => Arc::new(vectors(column)?),
@@ -183,7 +180,7 @@ impl ColumnKind {
         })
     }
 
-    /// What a column of the kind holds, for messages.
+    /// Returns what a column of the kind holds, for messages.
     fn expected(self) -> &'static str {
         match self {
             Self::Text => "strings",
@@ -195,7 +192,7 @@ impl ColumnKind {
         }
     }
 
-    /// Whether a column of that type can be read so.
+    /// Returns true if a column of that type can be read as this kind.
     fn takes(self, data_type: &DataType) -> bool {
         match (self, data_type) {
             (Self::Vectors, _) => is_embeddings(data_type),
@@ -204,7 +201,7 @@ impl ColumnKind {
                 Self::ScalarOrList,
                 DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _),
             ) => Self::Scalar.takes(item.data_type()),
-            // A column without any value could be one of strings.
+            // A column that has only nulls could be one of strings.
             (_, other) if other.is_string() || other.is_null() => true,
             (Self::LossyText, other) if other.is_binary() => true,
             (Self::Text | Self::LossyText, _) => false,
@@ -216,29 +213,29 @@ impl ColumnKind {
     }
 }
 
-/// Struct in which names are looked up that are not at the top level.
+/// Name of the struct that is searched for names missing at the top level.
 pub const METADATA: &str = "metadata";
 
-/// What to do where a column is in a list.
+/// Advice for a column that is inside a list.
 const IN_LIST: &str = "; a row has one value of it, not a list of them: join the list, or make a row of \
                        each item, before";
 
-/// A column that was found.
+/// A column found in a schema.
 #[derive(Debug, Clone)]
 pub struct InputColumn {
     /// Names from the top level down.
     pub path: Vec<String>,
-    /// Its own field; where a struct around it may be null, so may its values.
+    /// The column's own field. It is nullable if a struct around it is.
     pub field: Field,
 }
 
-/// Ways to cut a dotted name in two.
+/// Returns the ways to split a dotted name in two.
 pub(super) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
     name.match_indices('.').map(|(at, _)| (&name[..at], &name[at + 1..]))
 }
 
 impl InputColumn {
-    /// Looks `name` up.
+    /// Looks up `name`.
     pub fn find(fields: &Fields, name: &str) -> Option<Self> {
         let nested = || {
             let inner = children(field(fields, METADATA).filter(|_| !name.contains('.'))?)?;
@@ -252,7 +249,7 @@ impl InputColumn {
         })
     }
 
-    /// Looks up what is asked for; `None` where it is missing and may be.
+    /// Looks up the requested column. Returns `None` if it is missing and not required.
     pub(super) fn requested(
         path: &Path,
         fields: &Fields,
@@ -283,13 +280,13 @@ impl InputColumn {
         Err(Error::schema(path, name, reason))
     }
 
-    /// Whether its values are strings.
+    /// Returns true if the values are strings.
     pub(super) fn is_text(&self) -> bool {
         ColumnKind::Text.takes(self.field.data_type())
     }
 }
 
-/// The column at `path` of `batch`; where a struct around a value is null, so is the value.
+/// Returns the column at `path` of `batch`. A value is null if a struct around it is null.
 pub fn column_at(batch: &RecordBatch, path: &[String]) -> Result<ArrayRef, ArrowError> {
     let missing = || ArrowError::SchemaError(format!("no column {}", path.join(".")));
     let (first, rest) = path.split_first().ok_or_else(missing)?;
@@ -326,7 +323,6 @@ fn reach<'f>(fields: &'f Fields, name: &str) -> Option<Vec<&'f FieldRef>> {
     field(fields, name).map(|field| vec![field]).or_else(|| splits(name).find_map(inside))
 }
 
-/// The items of a list.
 fn item(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
         DataType::List(item)
@@ -338,7 +334,7 @@ fn item(data_type: &DataType) -> Option<&FieldRef> {
     }
 }
 
-/// Whether `name` reaches into the structs of a list, or is a field of them.
+/// Returns true if `name` reaches into the structs of a list or is a field of them.
 fn is_in_list(fields: &Fields, name: &str) -> bool {
     fields.iter().any(|field| {
         let rest = name.strip_prefix(field.name().as_str()).and_then(|rest| rest.strip_prefix('.'));
@@ -350,7 +346,7 @@ fn is_in_list(fields: &Fields, name: &str) -> bool {
     })
 }
 
-/// Names of all columns, those of structs with dots, in lists behind `[]`.
+/// Lists the names of all columns, with dots for structs and `[]` behind lists.
 fn describe(fields: &Fields) -> String {
     fn collect(fields: &Fields, prefix: &str, names: &mut Vec<String>) {
         for field in fields {
@@ -367,8 +363,7 @@ fn describe(fields: &Fields) -> String {
     names.join(", ")
 }
 
-/// Values of a column as strings; those of scalars are rendered. Nothing is copied where the column
-/// holds strings.
+/// Returns the values of a column as strings. Scalars are rendered; strings are not copied.
 pub fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
     if let DataType::Dictionary(_, value) = column.data_type() {
         return strings(&cast(column, value)?);
@@ -377,14 +372,12 @@ pub fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
     Ok(view.as_string_view().clone())
 }
 
-/// Bytes as UTF-8, in which what is none becomes U+FFFD.
 fn lossy_strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
     let bytes = cast(column, &DataType::BinaryView)?;
     let texts = bytes.as_binary_view().iter();
     Ok(texts.map(|bytes| bytes.map(String::from_utf8_lossy)).collect())
 }
 
-/// Lists of scalars as JSON arrays of strings.
 fn json_arrays(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
     let item = Field::new_list_field(DataType::Utf8View, true);
     let lists = cast(column, &DataType::LargeList(item.into()))?;
@@ -392,12 +385,11 @@ fn json_arrays(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
     Ok(lists.as_list::<i64>().iter().map(|list| list.map(json)).collect())
 }
 
-/// A JSON array of strings.
 pub(super) fn json_array<'s>(items: impl Iterator<Item = Option<&'s str>>) -> String {
     items.collect::<serde_json::Value>().to_string()
 }
 
-/// Value of a row, `None` for null.
+/// Returns the value of a row, or `None` for null.
 pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
     strings.is_valid(row).then(|| strings.value(row))
 }

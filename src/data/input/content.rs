@@ -1,4 +1,4 @@
-//! The bytes of a file, wherever it is, and what identifies them.
+//! Reads the bytes of a local or remote file, and computes its fingerprint.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -14,10 +14,10 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{FirstError, is_url, open};
 use polysift_remote::{Object, ObjectVersion, RemoteFile};
 
-/// Bytes at each end of a file that make its fingerprint.
+/// Number of bytes at each end of a file that go into its fingerprint.
 const FINGERPRINT_BYTES: u64 = 64 << 10;
 
-/// An open file whose parts are read in any order.
+/// An open file that can be read in any order.
 #[derive(Debug)]
 pub(crate) enum Content {
     Local(File),
@@ -28,8 +28,8 @@ impl Content {
     /// Opens `file`.
     ///
     /// # Errors
-    /// [`Error::Io`]; of an object [`Error::Service`], [`Error::Missing`], and [`Error::Corrupt`] when
-    /// it is no longer the one that was found.
+    /// [`Error::Io`]; for an object [`Error::Service`], [`Error::Missing`], and [`Error::Corrupt`]
+    /// if it is no longer the one that was found.
     pub(crate) fn open(file: &InputFile) -> Result<Self> {
         match file.object()? {
             Some(object) => RemoteFile::open(object).map(Self::Remote),
@@ -37,7 +37,7 @@ impl Content {
         }
     }
 
-    /// Opens the file or the object `path` as it is now.
+    /// Opens the current version of the file or object `path`.
     pub(crate) fn open_now(path: &Path) -> Result<Self> {
         match path.to_str().filter(|text| is_url(text)) {
             Some(url) => {
@@ -57,16 +57,16 @@ impl Content {
         Ok(Self::Local(handle))
     }
 
-    /// The same file once more, for a reader that goes through each of `streams` in its order.
+    /// Opens the file once more, for a reader that reads each of `streams` in order.
     pub(crate) fn again(&self, path: &Path, streams: &[Vec<Range<u64>>]) -> Result<Self> {
         match self {
-            // Handles that are made of one another share their place in the file.
+            // Duplicated handles would share their position in the file.
             Self::Local(_) => open(path).map(Self::Local),
             Self::Remote(file) => Ok(Self::Remote(file.ahead(streams))),
         }
     }
 
-    /// Where the error is kept that makes a decoder of this file fail.
+    /// Returns the slot that keeps the store's error when a decoder of this file fails.
     pub(crate) fn failure(&self) -> FirstError {
         match self {
             Self::Local(_) => FirstError::default(),
@@ -76,7 +76,6 @@ impl Content {
 }
 
 impl InputFile {
-    /// The object that the file is; `None` for a local one.
     pub(super) fn object(&self) -> Result<Option<Object>> {
         if self.path.to_str().is_none_or(|text| !is_url(text)) {
             return Ok(None);
@@ -85,8 +84,8 @@ impl InputFile {
         Object::new(&self.path, version).map(Some)
     }
 
-    /// Cheap identity of the file, whatever its [`InputFile::rows`]: the BLAKE3 digest (hex) of its
-    /// size and its first and last 64 KiB; of an object, of its size and [`InputFile::version`].
+    /// Returns the BLAKE3 digest (hex) of the file's size and its first and last 64 KiB, whatever
+    /// its [`InputFile::rows`]; for an object, of its size and [`InputFile::version`].
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -136,7 +135,7 @@ impl ChunkReader for Content {
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         match self {
-            // The decoder asks for what the file claims to hold.
+            // The decoder asks for as many bytes as the file claims to hold.
             Self::Local(file) if start.saturating_add(length as u64) > Length::len(file) => {
                 let reason = format!("{length} bytes at {start} are not in the file");
                 Err(ParquetError::EOF(reason))

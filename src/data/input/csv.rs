@@ -1,6 +1,7 @@
-//! CSV as it is published (RFC 4180): a header, then records with quoted fields that may hold line ends.
+//! CSV as it is published (RFC 4180): a header, then records with quoted fields.
 //!
-//! Rows are the records without the header. An empty field is null.
+//! Rows are the records without the header. A quoted field may hold line ends; an empty one is
+//! null.
 
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
@@ -14,24 +15,23 @@ use super::columns::{ColumnBatch, ColumnReader, ColumnRequest, Rejects};
 use super::lines::{decompressed, utf16};
 use polysift_base::error::{Error, Result};
 
-/// Appended to the file. It is a record of its own unless the file ends inside a quoted field,
-/// which the `csv` crate takes for the end of that field.
+/// Appended to the file. It forms a record of its own unless the file ends inside a quoted field,
+/// which the `csv` crate would take for the end of that field.
 const CSV_END: &[u8] = b"\n\0end of the file";
 
-/// The rows of a CSV file, chosen columns of them.
+/// Reads chosen columns of a CSV file.
 pub(super) struct CsvReader {
     path: PathBuf,
     reader: csv::Reader<Box<dyn Read + Send>>,
     header: Vec<String>,
     record: csv::ByteRecord,
-    /// Position and name of the columns that are read.
+    /// Position (if present) and name of each column that is read.
     columns: Vec<(Option<usize>, String)>,
     next_row: u64,
     rejects: Rejects,
 }
 
 impl CsvReader {
-    /// Opens the file and finds the `columns`.
     pub(super) fn open(
         file: &InputFile,
         columns: Vec<ColumnRequest>,
@@ -40,7 +40,7 @@ impl CsvReader {
         let reader = decompressed(&file.path, file.format.compression())?;
         let reader = reader.chain(Cursor::new(CSV_END));
         let reader = csv::ReaderBuilder::new()
-            .flexible(true) // so that the end is seen, and lengths are reported with their row
+            .flexible(true) // CSV_END has one field, and wrong lengths are reported with their row
             .has_headers(false)
             .from_reader(Box::new(reader) as Box<dyn Read + Send>);
         let mut records = Self {
@@ -71,12 +71,12 @@ impl CsvReader {
         Ok(records)
     }
 
-    /// Names of the columns of a file.
+    /// Returns the column names of a file.
     pub(super) fn header(file: &InputFile) -> Result<Vec<String>> {
         Ok(Self::open(file, Vec::new(), Rejects::counted())?.header)
     }
 
-    /// Reads the next record; false at the end.
+    /// Reads the next record. Returns false at the end.
     fn advance(&mut self) -> Result<bool> {
         let read = self.reader.read_byte_record(&mut self.record);
         if !read.map_err(|error| Error::decode(&self.path, "CSV", error))? {
@@ -93,7 +93,7 @@ impl CsvReader {
         Err(Error::Row { path: self.path.clone(), row: self.next_row.max(1), reason, count: 1 })
     }
 
-    /// Values of the record, or why it cannot be used.
+    /// Returns the values of the record, or why it cannot be used.
     fn values(&self) -> Result<Vec<Option<&str>>, String> {
         if self.record.len() != self.header.len() {
             let (found, expected) = (self.record.len(), self.header.len());
@@ -135,7 +135,7 @@ impl ColumnReader for CsvReader {
         Ok((!rows.is_empty()).then_some(ColumnBatch { rows, columns }))
     }
 
-    /// Tables are read from their first row on.
+    /// Does nothing: tables are always read from their first row.
     fn seek(&mut self, _row: u64, _rejected: u64) {}
 
     fn rejects(&self) -> &Rejects {

@@ -1,7 +1,8 @@
-//! Finds the input files: files, directories and patterns become a sorted list without doubles.
+//! Finds the input files: turns files, directories and patterns into a sorted list without
+//! duplicates.
 //!
-//! Owns which files are inputs, and the names of shards: short, unique, the same on every machine
-//! that has the same files. Lists directories and stores; does not open what it finds.
+//! This module owns which files are inputs, and the names of shards: short, unique, and the same on
+//! every machine with the same files. It lists directories and stores, but does not open the files.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,13 +21,13 @@ use polysift_remote::{self as remote, Dataset, Location, ObjectFilter, ObjectVer
 /// A file or an object that a pattern names.
 pub(super) struct MatchedFile {
     pub path: PathBuf,
-    /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
+    /// Value of `{lang}`; `None` if the pattern has no `{lang}`.
     pub language: Option<String>,
-    /// Of an object.
+    /// Version of an object; `None` for a local file.
     version: Option<ObjectVersion>,
 }
 
-/// Patterns that are searched at once.
+/// Maximum number of patterns searched in parallel.
 const MAX_SEARCHES: usize = 32;
 
 const KNOWN_EXTENSIONS: &str =
@@ -34,21 +35,20 @@ const KNOWN_EXTENSIONS: &str =
 
 /// Finds the files that `patterns` name, sorted by [`InputFile::name`].
 ///
-/// A pattern is a file, a directory (searched recursively for known extensions; names that start
-/// with `.` or `_` are left out) or a glob, where `**` stands for any number of directories and
-/// `{lang}` for a path component or a part of one made of `[A-Za-z0-9_-]`, as long as possible
-/// and the same wherever it appears. Relative patterns start at `base`. A file that two patterns
-/// match is taken once.
+/// A pattern is a file, a directory or a glob. A directory is searched recursively for known
+/// extensions, without names that start with `.` or `_`. In a glob `**` matches any number of
+/// directories, and `{lang}` matches a path component or a part of one made of `[A-Za-z0-9_-]`, as
+/// long as possible and the same wherever it appears. Relative patterns start at `base`. A file
+/// that two patterns match is taken once.
 ///
-/// URLs of stores (`s3://`, `gs://`, `az://`, `hf://datasets/OWNER/NAME[@REVISION]`) are patterns of
-/// the same kind; `http://` and `https://` name one file each. A revision of a hub becomes the
-/// commit that it stands for now; without a network the cache is searched.
+/// URLs of stores (`s3://`, `gs://`, `az://`, `hf://datasets/OWNER/NAME[@REVISION]`) are patterns
+/// of the same kind; `http://` and `https://` name one file each. A revision of a hub is resolved
+/// to its current commit; without a network the cache is searched.
 ///
 /// # Errors
-/// [`Error::Missing`] when a pattern matches nothing; [`Error::Config`] when a named file has an
+/// [`Error::Missing`] if a pattern matches nothing; [`Error::Config`] if a named file has an
 /// unknown extension, a pattern is malformed, or two patterns give one file two languages;
-/// [`Error::Io`] when a directory cannot be read; [`Error::Service`] when a store
-/// does not answer.
+/// [`Error::Io`] if a directory cannot be read; [`Error::Service`] if a store does not answer.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let found = find(patterns, base, &|name| format_of(name).is_some())?;
     let files = found.into_iter().map(|(file, name)| {
@@ -60,15 +60,15 @@ pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     Ok(files)
 }
 
-/// The files that `patterns` name, those in directories if `takes` takes their names, each once, and
-/// unique names for them.
+/// Returns the files that `patterns` name, each once, with a unique name. Files in directories are
+/// taken only if `takes` accepts their names.
 pub(super) fn find(
     patterns: &[String],
     base: &Path,
     takes: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<Vec<(MatchedFile, String)>> {
     let base = std::path::absolute(base).map_err(Error::io(base, "resolve"))?;
-    // Stores are asked for many at once.
+    // Requests to stores run in parallel.
     let num_threads = patterns.len().clamp(1, MAX_SEARCHES);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build();
     let pool = pool.map_err(|e| Error::config("--threads", e.to_string()))?;
@@ -77,7 +77,7 @@ pub(super) fn find(
     let mut found: Vec<MatchedFile> = Vec::new();
     let mut by_identity: HashMap<OsString, usize> = HashMap::new();
     for files in searched {
-        // The first error in the order of the patterns, whichever came first in time.
+        // Returns the first error in the order of the patterns, whichever occurred first.
         for file in files? {
             let identity = identity(&file.path)?;
             let Some(&index) = by_identity.get(&identity) else {
@@ -104,7 +104,7 @@ pub(super) fn find(
     Ok(found.into_iter().zip(names).collect())
 }
 
-/// The name of a shard holds its language, also where all files have the same one.
+/// Adds the language to a shard's name that lacks it, even if all files have the same language.
 fn with_language(name: String, language: Option<&str>) -> String {
     match language {
         Some(language) if !name.contains(language) => format!("{language}/{name}"),
@@ -112,7 +112,6 @@ fn with_language(name: String, language: Option<&str>) -> String {
     }
 }
 
-/// The input files that one pattern names.
 fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     if pattern.trim().is_empty() {
         return Err(Error::config("input.files", "holds an empty pattern"));
@@ -122,7 +121,7 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
     }
     let literal = base.join(pattern);
     let missing = |reason: String| Error::Missing { path: pattern.to_owned(), reason };
-    // A path that exists is meant as it is, also when it holds `[` or `*`.
+    // A path that exists is taken literally, even if it holds `[` or `*`.
     let (root, keys) = if literal.is_dir() {
         (literal.clone(), KeyPattern::all())
     } else if literal.exists() {
@@ -151,9 +150,9 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
     Ok(found.into_iter().map(file).collect())
 }
 
-/// Same for two spellings of one path, different for two links to one file: a hub cache keeps
-/// every file as a link, and equal contents under two names are two inputs. Of URLs every byte counts,
-/// which it does not where paths are compared.
+/// Returns a key that is equal for two spellings of one path, but not for two links to one file: a
+/// hub cache keeps every file as a link, and equal contents under two names are two inputs. URLs
+/// are returned unchanged, because every byte of them counts.
 fn identity(path: &Path) -> Result<OsString> {
     if url_of(path).is_some() {
         return Ok(path.as_os_str().to_owned());
@@ -171,27 +170,26 @@ fn file_format(path: &Path) -> Option<Format> {
     format_of(name).map(|(format, _)| format)
 }
 
-/// `path` as a URL, if it is one.
 fn url_of(path: &Path) -> Option<&str> {
     path.to_str().filter(|text| is_url(text))
 }
 
-/// What the name of a shard is made of.
+/// Returns the path from which the name of a shard is made.
 fn naming_path(path: &Path) -> PathBuf {
     let Some(url) = url_of(path) else { return path.to_owned() };
     let url = without_query(url).replacen("://", "/", 1);
-    // Paths have no empty components.
+    // Paths cannot have empty components.
     let names = url.split('/').map(|name| if name.is_empty() { EMPTY_NAME } else { name });
     PathBuf::from(format!("/{}", names.collect::<Vec<_>>().join("/")))
 }
 
-/// Stands for the empty name between two slashes of a key.
+/// Replaces the empty name between two slashes of a key.
 const EMPTY_NAME: &str = "%2F";
 
-/// What a pattern is after in a store: keys that match and that end as input files do.
+/// Selects the keys of a store that match a pattern and have the extension of an input file.
 struct KeyFilter {
     keys: KeyPattern,
-    /// Keys that match and end otherwise.
+    /// Number of keys that match but have another extension.
     num_others: Cell<usize>,
 }
 
@@ -209,7 +207,7 @@ impl ObjectFilter for KeyFilter {
     }
 }
 
-/// The objects that the URL `pattern` names.
+/// Returns the objects that the URL `pattern` names.
 fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     let mut location = Location::parse(pattern)?;
     match pinned(&location)? {
@@ -227,7 +225,7 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
         return Err(unknown_extension(&url));
     }
     if !is_search && has_format {
-        // It may be a folder, except on a web server.
+        // The URL may name a folder, except on a web server.
         match object(&url) {
             Err(Error::Missing { .. }) if location.can_be_searched() => {}
             found => return found,
@@ -246,7 +244,7 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
         return Ok(files);
     }
     match filter.num_others.get() {
-        // A key that holds `[` or `*` is meant as it is, where the pattern matches none.
+        // If the pattern matches nothing, a key that holds `[` or `*` is taken literally.
         0 if is_search && has_format => object(&url),
         0 if !is_search && !has_format && remote::stat(&url).is_ok() => {
             Err(unknown_extension(&url))
@@ -259,13 +257,12 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     }
 }
 
-/// The one object `url`.
 fn object(url: &str) -> Result<Vec<MatchedFile>> {
     let version = Some(remote::stat(url)?);
     Ok(vec![MatchedFile { path: url.into(), language: None, version }])
 }
 
-/// `location`, at a commit if it is on a hub.
+/// Resolves `location` to a commit if it is on a hub.
 fn pinned(location: &Location) -> Result<Dataset> {
     if location.is_on_hub() {
         remote::dataset(location)
@@ -275,7 +272,6 @@ fn pinned(location: &Location) -> Result<Dataset> {
 }
 
 impl MatchedFile {
-    /// As an input file called `name`.
     fn described(self, name: String) -> Result<InputFile> {
         let Self { path, language, version } = self;
         let Some(ObjectVersion { bytes, tag }) = version else {
@@ -287,16 +283,16 @@ impl MatchedFile {
 }
 
 impl InputFile {
-    /// Describes the whole file or object at `path`, to be called `name`.
+    /// Describes the whole file or object at `path` as an input file called `name`.
     ///
     /// # Errors
-    /// [`Error::Config`] when the extension is unknown, [`Error::Missing`] when it is no regular
-    /// file or no object, [`Error::Io`] when there is no file; [`Error::Service`].
+    /// [`Error::Config`] if the extension is unknown, [`Error::Missing`] if it is no regular file
+    /// or no object, [`Error::Io`] if there is no file; [`Error::Service`].
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
         Self::of_format(path, name, language, None)
     }
 
-    /// As [`Self::at`]; the extension gives a format that is not set.
+    /// Like [`Self::at`], but uses `format`, if set, instead of the extension.
     pub(super) fn of_format(
         path: &Path,
         name: String,
@@ -335,7 +331,7 @@ fn unknown_extension(path: &dyn Display) -> Error {
     Error::config("input.files", format!("{path}: unknown extension; known are {KNOWN_EXTENSIONS}"))
 }
 
-/// Format and length of the extension(s) of `file_name`, or `None` when it is not a known one.
+/// Returns the format and the length of the extension(s) of `file_name`, or `None` if unknown.
 pub(super) fn format_of(file_name: &str) -> Option<(Format, usize)> {
     let lower = file_name.to_ascii_lowercase();
     let (inner, compression) = split_compression(&lower);
@@ -348,15 +344,14 @@ pub(super) fn format_of(file_name: &str) -> Option<(Format, usize)> {
     (!stem.is_empty()).then(|| (format, file_name.len() - stem.len()))
 }
 
-/// Compression of the CSV file called `file_name` (`.csv`, also compressed), or `None` when it is
-/// not one.
+/// Returns the compression of a CSV file (`.csv`, also compressed), or `None` for other names.
 pub(super) fn csv_of(file_name: &str) -> Option<Compression> {
     let lower = file_name.to_ascii_lowercase();
     let (inner, compression) = split_compression(&lower);
     inner.strip_suffix(".csv").filter(|stem| !stem.is_empty()).map(|_| compression)
 }
 
-/// A lower-case name without the extension of its compression, and that compression.
+/// Splits the extension of the compression off a lower-case name.
 fn split_compression(lower: &str) -> (&str, Compression) {
     [
         (".gz", Compression::Gzip),
@@ -369,7 +364,7 @@ fn split_compression(lower: &str) -> (&str, Compression) {
     .unwrap_or((lower, Compression::None))
 }
 
-/// `path` without `.` and `..`, by its spelling alone (links are not resolved).
+/// Removes `.` and `..` from `path` by its spelling alone; links are not resolved.
 fn normalized(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -384,8 +379,8 @@ fn normalized(path: &Path) -> PathBuf {
     plain
 }
 
-/// One name per path (normalized, absolute, distinct, UTF-8): relative to the longest common
-/// directory, without extensions, with them where names would collide.
+/// Returns one name per path (normalized, absolute, distinct, UTF-8): relative to the longest
+/// common directory, and without extensions unless names would collide.
 fn shard_names(paths: &[PathBuf]) -> Vec<String> {
     let common = common_directory(paths);
     let full: Vec<String> = paths
@@ -408,8 +403,8 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
             name[..name.len() - extension].to_owned()
         })
         .collect();
-    // A full name may itself equal another file's short name (`a.parquet.jsonl`), hence the
-    // loop; full names are distinct, so it ends.
+    // A full name may equal another file's short name (`a.parquet.jsonl`), hence the loop. It ends
+    // because full names are distinct.
     loop {
         let mut uses: HashMap<&str, usize> = HashMap::new();
         for name in &names {

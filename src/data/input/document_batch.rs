@@ -1,7 +1,6 @@
-//! Documents in batches: the one declaration of the columns of a document.
+//! Documents in batches: the only declaration of the columns of a document.
 //!
-//! These are the columns as readers give them, as they go through tokenizing and encoding, and as part
-//! files hold them.
+//! Readers return these columns, tokenizing and encoding pass them on, and part files hold them.
 
 use std::sync::Arc;
 
@@ -12,12 +11,12 @@ use arrow_schema::{DataType, Field};
 use super::columns::string;
 use super::vectors::row_vectors;
 
-/// Column of the token counts, the only one of [`DOCUMENT_COLUMNS`] with nulls.
+/// Name of the column of token counts, the only one of [`DOCUMENT_COLUMNS`] with nulls.
 pub const NUM_TOKENS: &str = "num_tokens";
-/// The columns that identify a document in part files, in their order.
+/// Names of the columns that identify a document in part files, in their order.
 pub const DOCUMENT_COLUMNS: [&str; 5] = ["row", "id", "language", "num_bytes", NUM_TOKENS];
 
-/// Fields of the [`DOCUMENT_COLUMNS`].
+/// Returns the fields of the [`DOCUMENT_COLUMNS`].
 pub fn document_fields() -> impl Iterator<Item = Field> {
     DOCUMENT_COLUMNS.into_iter().map(|name| match name {
         "id" | "language" => Field::new(name, DataType::Utf8, false),
@@ -25,42 +24,42 @@ pub fn document_fields() -> impl Iterator<Item = Field> {
     })
 }
 
-/// Which document a row is.
+/// Identity and size of one document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DocumentInfo<'a> {
-    /// Row in the file, counted from 0. In JSON lines the number of the line less one: blank and
-    /// malformed lines are not documents but have their numbers.
+    /// Row in the file, counted from 0. In JSON lines it is the line number less one: blank and
+    /// malformed lines are not documents, but they are numbered.
     pub row: u64,
-    /// Id column (integers as decimal text); where absent or null, `<shard name>/<row>`.
+    /// Id column (integers as decimal text). If it is absent or null: `<shard name>/<row>`.
     pub id: &'a str,
-    /// Language code as [`polysift_config::LanguageSource`] says; `und` where it is not known.
+    /// Language code as set by [`polysift_config::LanguageSource`]; `und` if unknown.
     pub language: &'a str,
-    /// UTF-8 bytes of the text; 0 for a document without text, whatever white space it holds.
+    /// UTF-8 bytes of the text; 0 for a document without text, even if it holds white space.
     pub num_bytes: u64,
-    /// Content tokens of the text; `None` where they are not counted.
+    /// Content tokens of the text; `None` if they are not counted.
     pub num_tokens: Option<u64>,
 }
 
 /// Consecutive documents of a shard, column by column, in ascending order of their rows.
 ///
-/// Texts and ids lie where the decoder of the file put them. The texts and the embeddings of the input
-/// are there only between the reader and the tokenizer.
+/// Texts and ids stay in the buffers that the file's decoder filled. The texts and the embeddings
+/// of the input are present only between the reader and the tokenizer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentBatch {
     rows: UInt64Array,
     ids: StringArray,
     languages: StringArray,
     num_bytes: UInt64Array,
-    /// All null where tokens are not counted.
+    /// All null if tokens are not counted.
     num_tokens: UInt64Array,
-    /// As they are stored, blank ones included; null where the input has none.
+    /// Texts as stored, including blank ones; null where the input has none.
     texts: Option<StringViewArray>,
-    /// Where the settings name a column of embeddings.
+    /// Present if the settings name a column of embeddings.
     embeddings: Option<LargeListArray>,
 }
 
 impl DocumentBatch {
-    /// Of columns of one length, without nulls but in `num_tokens`.
+    /// Creates a batch of columns of equal length; only `num_tokens` may have nulls.
     pub(crate) fn from_columns(
         rows: UInt64Array,
         ids: StringArray,
@@ -72,7 +71,7 @@ impl DocumentBatch {
         Self { rows, ids, languages, num_bytes, num_tokens, texts, embeddings }
     }
 
-    /// Of what a reader found, with the texts and the embeddings of the input.
+    /// Creates a batch from what a reader found, with the input's texts and embeddings.
     pub(super) fn with_texts(
         rows: Vec<u64>,
         ids: StringArray,
@@ -89,7 +88,6 @@ impl DocumentBatch {
         Self { rows: rows.into(), ids, languages, num_bytes, num_tokens, texts, embeddings }
     }
 
-    /// The [`DOCUMENT_COLUMNS`], as [`document_fields`] describes them.
     pub(crate) fn columns(&self) -> Vec<ArrayRef> {
         vec![
             Arc::new(self.rows.clone()),
@@ -100,20 +98,20 @@ impl DocumentBatch {
         ]
     }
 
-    /// Number of documents.
+    /// Returns the number of documents.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are no documents.
+    /// Returns true if there are no documents.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// All about document `i`.
+    /// Returns the [`DocumentInfo`] of document `i`.
     ///
     /// # Panics
-    /// As the following, when `i` is not below [`DocumentBatch::len`].
+    /// If `i` is not below [`DocumentBatch::len`], as in the methods below that take an index.
     pub fn get(&self, i: usize) -> DocumentInfo<'_> {
         DocumentInfo {
             row: self.rows.value(i),
@@ -124,53 +122,53 @@ impl DocumentBatch {
         }
     }
 
-    /// All of them.
+    /// Iterates over all documents.
     pub fn iter(&self) -> impl Iterator<Item = DocumentInfo<'_>> {
         (0..self.len()).map(|i| self.get(i))
     }
 
-    /// [`DocumentInfo::row`] of each document, ascending.
+    /// Returns the [`DocumentInfo::row`] of each document, ascending.
     pub fn rows(&self) -> &[u64] {
         self.rows.values()
     }
 
-    /// [`DocumentInfo::num_bytes`] of each document.
+    /// Returns the [`DocumentInfo::num_bytes`] of each document.
     pub fn num_bytes(&self) -> &[u64] {
         self.num_bytes.values()
     }
 
-    /// [`DocumentInfo::id`] of document `i`.
+    /// Returns the [`DocumentInfo::id`] of document `i`.
     pub fn id(&self, i: usize) -> &str {
         self.ids.value(i)
     }
 
-    /// [`DocumentInfo::language`] of document `i`.
+    /// Returns the [`DocumentInfo::language`] of document `i`.
     pub fn language(&self, i: usize) -> &str {
         self.languages.value(i)
     }
 
-    /// Text of document `i`; `None` when it is null, empty or only white space.
+    /// Returns the text of document `i`; `None` if it is null, empty or only white space.
     pub fn text(&self, i: usize) -> Option<&str> {
         if self.num_bytes()[i] == 0 { None } else { self.stored_text(i) }
     }
 
-    /// Text of document `i` as it is stored, also when it is only white space; `None` for null.
+    /// Returns the text of document `i` as stored, even if it is only white space; `None` for null.
     pub fn stored_text(&self, i: usize) -> Option<&str> {
         string(self.texts.as_ref()?, i)
     }
 
-    /// The documents with text: their places and texts.
+    /// Iterates over the indices and texts of the documents with text.
     pub fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
         (0..self.len()).filter_map(|i| Some((i, self.text(i)?)))
     }
 
-    /// Number of chunks of document `i` and their vectors `[num_chunks, D]`, when the settings name a
-    /// column of embeddings and the row has them. `D` is the same throughout the file.
+    /// Returns the number of chunks of document `i` and their vectors `[num_chunks, D]`, if the
+    /// settings name a column of embeddings and the row has them. `D` is constant within a file.
     pub fn embeddings(&self, i: usize) -> Option<(usize, &[f32])> {
         row_vectors(self.embeddings.as_ref()?, i)
     }
 
-    /// Bytes that the documents take in memory, with the texts and the embeddings that are there.
+    /// Returns the bytes that the documents use in memory, including the texts and embeddings.
     pub fn memory(&self) -> usize {
         let columns = self.columns().into_iter().map(|column| column.get_array_memory_size());
         let texts = self.texts.iter().flat_map(StringViewArray::lengths).map(|len| len as usize);
@@ -178,7 +176,7 @@ impl DocumentBatch {
         columns.chain(texts).chain(vectors).sum()
     }
 
-    /// Lets the texts and the embeddings of the input go, whose memory is most of the batch.
+    /// Frees the texts and embeddings of the input, which use most of the batch's memory.
     pub fn drop_texts(&mut self) {
         self.texts = None;
         self.embeddings = None;
@@ -191,7 +189,6 @@ impl DocumentBatch {
 }
 
 impl Default for DocumentBatch {
-    /// No documents.
     fn default() -> Self {
         DocumentBuilder::default().finish()
     }
@@ -205,7 +202,7 @@ impl<'a> FromIterator<DocumentInfo<'a>> for DocumentBatch {
     }
 }
 
-/// A [`DocumentBatch`] without texts that grows.
+/// Builds a [`DocumentBatch`] without texts.
 #[derive(Debug, Default)]
 pub struct DocumentBuilder {
     rows: UInt64Builder,
@@ -225,7 +222,7 @@ impl DocumentBuilder {
         self.num_tokens.append_option(document.num_tokens);
     }
 
-    /// The documents since the last call.
+    /// Returns the documents appended since the last call.
     pub fn finish(&mut self) -> DocumentBatch {
         DocumentBatch::from_columns(
             self.rows.finish(),

@@ -1,7 +1,7 @@
 //! Readers of documents: the columns that embedding needs, in batches.
 //!
-//! Owns the defaults: generated ids, unknown languages. Other columns are not decoded (Parquet) or not
-//! kept (JSON lines).
+//! This module owns the defaults for missing ids and languages. Other columns are not decoded
+//! (Parquet) or not kept (JSON lines).
 
 use std::borrow::Cow;
 
@@ -28,64 +28,65 @@ pub struct DocumentReader {
 impl DocumentReader {
     /// Opens `file` and finds its columns.
     ///
-    /// A name is looked up among the columns, then as a dotted path into structs, then in a
-    /// struct `metadata`. In JSON lines a key that a line lacks is null there.
+    /// A name is looked up among the columns, then as a dotted path into structs, then in a struct
+    /// `metadata`. In JSON lines, a key that a line lacks is null there.
     ///
     /// # Errors
-    /// [`polysift_base::Error::Schema`] when a column is missing or of a wrong type (in JSON lines: when
-    /// none of the first 1000 objects has it, found while reading); [`polysift_base::Error::Decode`]
-    /// when the file is not what its extension says; [`polysift_base::Error::Io`].
+    /// [`polysift_base::Error::Schema`] if a column is missing or of a wrong type (in JSON lines:
+    /// if none of the first 1000 objects has it, found while reading);
+    /// [`polysift_base::Error::Decode`] if the file contradicts its extension;
+    /// [`polysift_base::Error::Io`].
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
         let columns = DocumentRequest::new(file, config);
         let reader = columns.open(file, config)?;
         Ok(Self { reader, columns })
     }
 
-    /// Leaves out the documents whose row is below `rows`.
+    /// Skips the documents whose row is below `rows`.
     ///
-    /// To go on after row `r`, pass `r + 1` before the first batch. Parquet jumps there; JSON
-    /// lines are read and checked, so that rejects and their limit are those of a run without
-    /// interruption. Never goes back in JSON lines.
+    /// To resume after row `r`, pass `r + 1` before the first batch. Parquet jumps there. JSON
+    /// lines are read and checked, so that the rejects and their limit equal those of an
+    /// uninterrupted run; JSON lines never go back.
     pub fn skip_rows(&mut self, rows: u64) {
         self.resume(rows, 0);
     }
 
-    /// As [`DocumentReader::skip_rows`], after a reader that had set `rejected` of these rows aside:
-    /// they count where the rows are not read again.
+    /// Like [`DocumentReader::skip_rows`], but an earlier reader set `rejected` of these rows
+    /// aside. That number counts if the rows are not read again.
     pub fn resume(&mut self, rows: u64, rejected: u64) {
         self.reader.seek(rows, rejected);
     }
 
-    /// The next documents: at most `max_rows`, fewer where the decoder's batch ends and where texts
-    /// are long; `None` at the end of the file.
+    /// Returns the next documents, or `None` at the end of the file. There are at most `max_rows`;
+    /// fewer if the decoder's batch ends or texts are long.
     ///
     /// # Errors
-    /// [`polysift_base::Error::Row`] when more than `config.max_rejects` rows are malformed (JSON lines) or
-    /// too long, or vectors of embeddings in Parquet are not equally wide;
-    /// [`polysift_base::Error::Decode`] when the file is damaged.
+    /// [`polysift_base::Error::Row`] if more than `config.max_rejects` rows are malformed (JSON
+    /// lines) or too long, or if embeddings in Parquet differ in width;
+    /// [`polysift_base::Error::Decode`] if the file is damaged.
     pub fn next_batch(&mut self, max_rows: usize) -> Result<Option<DocumentBatch>> {
         let batch = self.reader.next_batch(max_rows)?;
         Ok(batch.map(|batch| self.columns.batch(batch).0))
     }
 
-    /// Number of rows that are read of the file, where it says so (Parquet).
+    /// Returns the number of rows to read, if the file stores it (Parquet).
     pub fn num_rows_hint(&self) -> Option<u64> {
         self.reader.num_rows()
     }
 
-    /// Bytes of the file that were read so far, as they lie there; `None` for Parquet, whose rows are known.
+    /// Returns the bytes of the file read so far, before decompression; `None` for Parquet.
     pub fn bytes_read(&self) -> Option<u64> {
         self.reader.bytes_read()
     }
 
-    /// Rows that were set aside among those read so far, skipped lines included; when they were too
-    /// many, the first ones.
+    /// Returns the rows set aside so far, including skipped lines; only the first if there are too
+    /// many.
     pub fn rejects(&self) -> &[Reject] {
         self.reader.rejects().kept()
     }
 }
 
-/// A reader of `columns`, the first of which is held up to `max_bytes` a row.
+/// Opens a reader of `columns`; the first may hold up to `max_bytes` per row.
 pub(super) fn open(
     file: &InputFile,
     columns: Vec<ColumnRequest>,
@@ -99,15 +100,15 @@ pub(super) fn open(
     })
 }
 
-/// The columns that a document is made of, by the names of the settings.
+/// The columns of a document, with the names given by the settings.
 #[derive(Debug, Clone)]
 pub(super) struct DocumentRequest {
-    /// The text, the id, the language and the script where columns have them, the embeddings where
-    /// the input has them, and then what else is asked for.
+    /// The text, the id, the language and the script if columns have them, the embeddings if the
+    /// input has them, and then any further columns.
     pub requests: Vec<ColumnRequest>,
     /// Prefix of generated ids.
     name: String,
-    /// Language of the documents; `None` where a column has it.
+    /// Language of all documents; `None` if a column has it.
     language: Option<String>,
     has_script: bool,
     has_embeddings: bool,
@@ -144,7 +145,6 @@ impl DocumentRequest {
         columns
     }
 
-    /// A reader of what was asked for.
     pub(super) fn open(
         &self,
         file: &InputFile,
@@ -154,12 +154,11 @@ impl DocumentRequest {
         open(file, self.requests.clone(), config.max_document_bytes, rejects)
     }
 
-    /// Asks for one more column.
     pub(super) fn request(&mut self, name: &str, kind: ColumnKind, required: bool) {
         self.requests.push(ColumnRequest::new(name, kind, required));
     }
 
-    /// The documents of a batch, and the columns behind theirs.
+    /// Splits a batch into documents and the further columns.
     pub(super) fn batch(&self, batch: ColumnBatch) -> (DocumentBatch, Vec<ArrayRef>) {
         let ColumnBatch { rows, columns } = batch;
         let mut columns = columns.into_iter();
@@ -176,7 +175,6 @@ impl DocumentRequest {
         (DocumentBatch::with_texts(rows, ids, languages, texts, embeddings), columns.collect())
     }
 
-    /// Ids of `rows`, generated where the column has none.
     fn ids(&self, column: Option<&StringViewArray>, rows: &[u64]) -> StringArray {
         StringArray::from_iter_values(rows.iter().enumerate().map(|(i, row)| {
             let id = column.and_then(|ids| string(ids, i));
@@ -184,7 +182,6 @@ impl DocumentRequest {
         }))
     }
 
-    /// Languages of `len` rows with what the columns of the language and the script hold.
     fn languages(
         &self,
         codes: Option<&StringViewArray>,

@@ -1,6 +1,7 @@
-//! Types of JSON columns, inferred from every line of a file, and the arrays of those types.
+//! Infers the types of JSON columns from every line of a file, and makes the arrays of those types.
 //!
-//! Owns the rule that no value is changed on the way: what no Arrow type holds exactly becomes text.
+//! This module owns the rule that no value changes: values that no Arrow type holds exactly become
+//! text. JSON text is kept as written, with strings in quotes.
 //!
 //! | values of a column | type |
 //! |---|---|
@@ -10,10 +11,10 @@
 //! | integers in i64 | `Int64` |
 //! | integers in u64 beyond i64 | `UInt64` |
 //! | numbers with fractions; integers among them up to 2^53 | `Float64` |
-//! | other integers; floats beyond f64; mixed scalars | `Utf8`: strings as they are, others as written |
+//! | other integers; floats beyond f64; mixed scalars | `Utf8`; numbers, booleans as written |
 //! | lists | `List` of the type of all items |
 //! | objects | `Struct`, fields in order of first appearance |
-//! | containers mixed with others; objects always empty or with too many keys | `Utf8` holding JSON as written, strings in quotes |
+//! | containers mixed with others; objects always empty or with too many keys | `Utf8`, JSON |
 
 use std::sync::Arc;
 
@@ -27,13 +28,13 @@ use serde::{Deserialize, Serialize};
 
 use super::json::{Json, JsonValue};
 
-/// A nested object with more distinct keys is a dictionary rather than a record.
+/// A nested object with more distinct keys than this is a dictionary rather than a record.
 const MAX_STRUCT_FIELDS: usize = 1000;
 
-/// Integers up to here are exact as f64.
+/// Integers up to this value are exact as f64.
 const MAX_EXACT_F64: i128 = 1 << 53;
 
-/// What the values of a column have been so far.
+/// The values of a column seen so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) enum JsonShape {
     /// Null only.
@@ -42,7 +43,7 @@ pub(super) enum JsonShape {
     Scalar(Scalars),
     List(Box<JsonShape>),
     Struct(Vec<(String, JsonShape)>),
-    /// Kept as JSON.
+    /// Kept as JSON text.
     Json,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Scalars {
     bools: bool,
     strings: bool,
     floats: bool,
-    /// A number that neither 64-bit integers nor f64 hold.
+    /// A number that fits neither 64-bit integers nor f64.
     oversized: bool,
     /// Smallest and largest integer.
     integers: Option<(i128, i128)>,
@@ -107,7 +108,7 @@ impl Scalars {
 }
 
 impl JsonShape {
-    /// Takes one more value into account.
+    /// Adds one more value.
     pub(super) fn observe(&mut self, json: &Json<'_>) {
         if json.value == JsonValue::Null {
             return;
@@ -138,7 +139,7 @@ impl JsonShape {
         }
     }
 
-    /// Takes the values into account that are of the shape `other`.
+    /// Adds the values whose shape is `other`.
     pub(super) fn merge(&mut self, other: Self) {
         match (&mut *self, other) {
             (_, Self::Unknown) => {}
@@ -155,7 +156,6 @@ impl JsonShape {
         }
     }
 
-    /// The Arrow type of the column.
     pub(super) fn data_type(&self) -> DataType {
         match self {
             Self::Unknown | Self::Json => DataType::Utf8,
@@ -166,9 +166,9 @@ impl JsonShape {
         }
     }
 
-    /// The values of one column as an array of [`JsonShape::data_type`].
+    /// Converts the values of one column to an array of [`JsonShape::data_type`].
     ///
-    /// Fails when a value is not of the shape, which was then not observed.
+    /// Fails if a value does not have the shape, which means that it was not observed.
     pub(super) fn array(&self, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
         let values: Vec<_> =
             values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();
@@ -184,7 +184,6 @@ impl JsonShape {
     }
 }
 
-/// Takes the fields of one more object into account.
 pub(super) fn observe_object(fields: &mut Vec<(String, JsonShape)>, object: &Json<'_>) {
     if let JsonValue::Object(entries) = &object.value {
         for (place, (key, value)) in entries.iter().enumerate() {
@@ -193,7 +192,7 @@ pub(super) fn observe_object(fields: &mut Vec<(String, JsonShape)>, object: &Jso
     }
 }
 
-/// Fields usually come in the same order in every object, so `place` is tried first.
+/// Adds a field. Objects usually have their fields in the same order, so `place` is checked first.
 fn observe_field(fields: &mut Vec<(String, JsonShape)>, place: usize, key: &str, value: &Json<'_>) {
     let known = if fields.get(place).is_some_and(|(name, _)| name == key) {
         Some(place)
@@ -207,7 +206,6 @@ fn observe_field(fields: &mut Vec<(String, JsonShape)>, place: usize, key: &str,
     fields[index].1.observe(value);
 }
 
-/// Takes the objects into account whose fields are `others`.
 pub(super) fn merge_fields(
     fields: &mut Vec<(String, JsonShape)>,
     others: Vec<(String, JsonShape)>,
@@ -224,7 +222,7 @@ fn item_field(item: &JsonShape) -> Arc<Field> {
     Arc::new(Field::new_list_field(item.data_type(), true))
 }
 
-/// Fields of a struct, or of the schema.
+/// Returns the fields of a struct or of the schema.
 pub(super) fn arrow_fields(fields: &[(String, JsonShape)]) -> Fields {
     fields.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
 }
@@ -236,7 +234,7 @@ fn unexpected(json: &Json<'_>, expected: &DataType) -> ArrowError {
     ))
 }
 
-/// Values that `convert` makes of the others than null.
+/// Applies `convert` to all values other than null.
 fn converted<'j, 'l, T>(
     values: &'j [Option<&'j Json<'l>>],
     data_type: &DataType,
@@ -301,7 +299,6 @@ fn struct_array(
     Ok(Arc::new(StructArray::try_new(types, columns, Some(nulls))?))
 }
 
-/// One array per field, of objects.
 pub(super) fn columns(
     fields: &[(String, JsonShape)],
     objects: &[Option<&Json<'_>>],

@@ -1,4 +1,4 @@
-//! Tests of inference and of the arrays.
+//! Tests of the inference and of the arrays.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
@@ -8,7 +8,7 @@ use super::*;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
-/// Values of a column whose rows are `values`.
+/// Returns the column whose rows are `values`.
 fn column(values: &[&str]) -> Result<ArrayRef, Box<dyn std::error::Error>> {
     let parsed: Vec<_> =
         values.iter().map(|v| Json::parse(v.as_bytes())).collect::<Result<_, _>>()?;
@@ -21,7 +21,7 @@ fn column(values: &[&str]) -> Result<ArrayRef, Box<dyn std::error::Error>> {
     Ok(array)
 }
 
-/// Values of a column that must be text; `NULL` for null.
+/// Returns the values of a column that must be text; `NULL` for null.
 fn texts(values: &[&str]) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let array = column(values)?;
     let strings = array.as_string_opt::<i32>().ok_or(format!("{}", array.data_type()))?;
@@ -123,7 +123,6 @@ fn a_value_of_another_shape_is_an_error() -> TestResult {
     Ok(())
 }
 
-/// The shape of a column whose rows are `values`.
 fn shape(values: &[&str]) -> Result<JsonShape, String> {
     let mut shape = JsonShape::default();
     for value in values {

@@ -1,9 +1,9 @@
 //! JSON values that keep numbers as they are written.
 //!
-//! Exists because what is read here is written again: a parser that turns numbers into f64 rounds
-//! integers beyond 64 bits and some decimals. Here every value keeps its source, so a column of mixed
-//! types can be kept as text to the letter. Owns objects and arrays; strings and numbers are
-//! `serde_json`'s. Accepts what RFC 8259 does, except surrogates without their pair.
+//! This parser exists because the values read here are written again. A parser that turns numbers
+//! into f64 rounds integers beyond 64 bits and some decimals. Here every value keeps its source, so
+//! a column of mixed types can be kept as verbatim text. Objects and arrays are parsed here,
+//! strings and numbers by `serde_json`. Accepts what RFC 8259 does, except unpaired surrogates.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,18 +11,17 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Deepest nesting of arrays and objects, so that hostile input cannot exhaust the stack.
+/// Maximum nesting of arrays and objects, so that hostile input cannot exhaust the stack.
 const MAX_DEPTH: usize = 128;
 
-/// Objects up to this size are searched for duplicate keys without a table.
+/// Objects up to this size are searched for duplicate keys without a hash table.
 const SMALL_OBJECT: usize = 16;
 
 /// A value and the text it was read from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Json<'l> {
-    /// As it stands in the line, without white space around it.
+    /// The text in the line, without white space around it.
     pub raw: &'l str,
-    /// What it is.
     pub value: JsonValue<'l>,
 }
 
@@ -31,16 +30,16 @@ pub(super) struct Json<'l> {
 pub(super) enum JsonValue<'l> {
     Null,
     Bool(bool),
-    /// Its literal is [`Json::raw`].
+    /// The literal is [`Json::raw`].
     Number,
     String(Cow<'l, str>),
     Array(Vec<Json<'l>>),
-    /// In order of first appearance; of equal keys the last value counts.
+    /// Entries in order of first appearance; of equal keys the last value counts.
     Object(Vec<(Cow<'l, str>, Json<'l>)>),
 }
 
 impl<'l> Json<'l> {
-    /// Parses one line; the reason of a failure says at which byte (from 1) it is.
+    /// Parses one line. The error gives the byte (from 1) of the failure.
     pub(super) fn parse(line: &'l [u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(line)
             .map_err(|e| format!("is not UTF-8 at byte {}", e.valid_up_to() + 1))?;
@@ -52,19 +51,18 @@ impl<'l> Json<'l> {
         Ok(json)
     }
 
-    /// Value of `key`, when this is an object that has it.
+    /// Returns the value of `key` if this is an object that has it.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let JsonValue::Object(entries) = &self.value else { return None };
         entries.iter().find(|(k, _)| k == key).map(|(_, value)| value)
     }
 
-    /// Its keys, when this is an object.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         let entries = if let JsonValue::Object(entries) = &self.value { &entries[..] } else { &[] };
         entries.iter().map(|(key, _)| key.as_ref())
     }
 
-    /// What this is, for messages.
+    /// Returns the kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             JsonValue::Null => "null",
@@ -107,7 +105,7 @@ impl<'l> Parser<'l> {
         }
     }
 
-    /// A value with the white space around it.
+    /// Parses a value and the white space around it.
     fn value(&mut self, depth: usize) -> Result<Json<'l>, String> {
         self.skip_space();
         let start = self.at;
@@ -172,7 +170,7 @@ impl<'l> Parser<'l> {
         }
     }
 
-    /// A value that is no object and no array.
+    /// Parses a value that is neither an object nor an array.
     fn scalar<T: Deserialize<'l>>(&mut self) -> Result<T, String> {
         let rest = &self.text[self.at..];
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<T>();
@@ -196,11 +194,10 @@ impl<'l> Parser<'l> {
     }
 }
 
-/// A string, borrowed where nothing in it is escaped.
 #[derive(Deserialize)]
 struct Text<'l>(#[serde(borrow)] Cow<'l, str>);
 
-/// As Python and most parsers do it: the last value, at the place of the first.
+/// Keeps the last value at the place of the first, as Python and most parsers do.
 fn last_of_duplicates<'l>(entries: Vec<(Cow<'l, str>, Json<'l>)>) -> Vec<(Cow<'l, str>, Json<'l>)> {
     if entries.len() <= SMALL_OBJECT {
         let repeated =

@@ -1,7 +1,7 @@
-//! Lines of JSON as rows: which lines are usable, and what they hold.
+//! Lines of JSON as rows: checks which lines are usable, and reads their values.
 //!
-//! Owns the check of a line, which the readers of some and of all columns apply so that they agree on
-//! every row. Lines that fail it are counted and set aside.
+//! This module owns the check of a line. The readers of some and of all columns share it, so they
+//! agree on every row. Lines that fail it are counted and set aside.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,21 +18,20 @@ use super::vectors::Width;
 use super::{BATCH_BYTES, InputFile};
 use polysift_base::error::{Error, Result};
 
-/// A column that none of the first objects has is taken to be misspelt.
+/// A required column is reported as missing if none of this many first objects has it.
 const OBJECTS_BEFORE_COLUMNS_ARE_MISSED: u64 = 1000;
 
-/// Decides, line by line from the start of a file, what is usable.
+/// Checks line by line from the start of a file.
 pub(super) struct LineChecker {
     columns: Vec<ColumnRequest>,
     width: Width,
     objects: u64,
-    /// Required columns that no object had so far.
+    /// Required columns that no object has had so far.
     unseen: Vec<String>,
     /// Keys of the first object, for the message about missing columns.
     first_keys: String,
 }
 
-/// A value of one of the columns.
 pub(super) enum JsonField<'j> {
     Null,
     Text(Cow<'j, str>),
@@ -40,7 +39,6 @@ pub(super) enum JsonField<'j> {
 }
 
 impl JsonField<'_> {
-    /// The text; `None` for null and vectors.
     pub(super) fn into_text(self) -> Option<String> {
         match self {
             Self::Text(text) => Some(text.into_owned()),
@@ -56,7 +54,7 @@ impl LineChecker {
         Self { columns, width: Width::default(), objects: 0, unseen, first_keys: String::new() }
     }
 
-    /// The object on the line, or why the line cannot be used; `each` is given the values in it.
+    /// Returns the object on the line, or why it cannot be used. Passes its values to `each`.
     pub(super) fn check<'l>(
         &mut self,
         line: &'l TextLine,
@@ -74,25 +72,24 @@ impl LineChecker {
         Ok(json)
     }
 
-    /// Whether a required column is missing, as far as the lines up to here show.
+    /// Returns a required column that no object has, after 1000 objects or at the end of the file.
     fn missed(&self, at_end: bool) -> Option<&str> {
         let enough = self.objects == OBJECTS_BEFORE_COLUMNS_ARE_MISSED || at_end;
         (enough && self.objects > 0).then(|| self.unseen.first())?.map(String::as_str)
     }
 }
 
-/// The rows of a file of JSON lines, chosen columns of them.
+/// Reads chosen columns of a file of JSON lines.
 pub(super) struct JsonReader {
     lines: LineReader,
     line: TextLine,
     checker: LineChecker,
     rejects: Rejects,
-    /// Rows before it are checked only.
+    /// Earlier rows are only checked.
     first_row: u64,
 }
 
 impl JsonReader {
-    /// Opens `file`, whose lines are held up to `max_bytes`.
     pub(super) fn open(
         file: &InputFile,
         columns: Vec<ColumnRequest>,
@@ -103,14 +100,14 @@ impl JsonReader {
         Ok(Self { lines, line, checker: LineChecker::new(columns), rejects, first_row: 0 })
     }
 
-    /// Hands every usable line to `each`.
+    /// Calls `each` with the object of every usable line.
     pub(super) fn for_each(&mut self, mut each: impl FnMut(&Json<'_>) -> Result<()>) -> Result<()> {
         while self.visit(|_, _| (), &mut each)? {}
         Ok(())
     }
 
-    /// Reads one line and hands its row and its values on if it is usable, then the object; false at
-    /// the end of the file.
+    /// Reads one line. If it is usable, passes its row and values to `each_fields`, then its object
+    /// to `each`. Returns false at the end of the file.
     fn visit(
         &mut self,
         each_fields: impl FnOnce(u64, Vec<JsonField<'_>>),
@@ -136,7 +133,7 @@ impl JsonReader {
         Ok(read)
     }
 
-    /// Counts the bad lines to the end of a file that has failed.
+    /// Counts the bad lines up to the end of a file that has failed.
     fn count_the_rest(&mut self) -> Error {
         loop {
             match self.lines.read(&mut self.line) {
@@ -174,8 +171,8 @@ impl ColumnReader for JsonReader {
         Ok((!rows.is_empty()).then_some(ColumnBatch { rows, columns }))
     }
 
-    /// Lines are read and checked all the same, so that rejects and their limit are those of a run
-    /// without interruption. Never goes back.
+    /// Sets the first row. Earlier lines are still read and checked, so that the rejects and their
+    /// limit equal those of an uninterrupted run. Never goes back.
     fn seek(&mut self, row: u64, _rejected: u64) {
         self.first_row = row;
     }
@@ -189,7 +186,6 @@ impl ColumnReader for JsonReader {
     }
 }
 
-/// A column of a batch that is being read.
 enum ColumnBuilder {
     Strings(StringViewBuilder),
     Vectors(LargeListBuilder<LargeListBuilder<Float32Builder>>),
@@ -228,7 +224,7 @@ impl ColumnBuilder {
     }
 }
 
-/// Keys of the first object of `file`, none where there are no lines.
+/// Returns the keys of the first object of `file`, or none if it has no lines.
 pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>> {
     let (mut lines, mut line) = (LineReader::open(file, max_bytes)?, TextLine::default());
     if !lines.read(&mut line)? {
@@ -242,7 +238,6 @@ pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>
     }
 }
 
-/// The object on a line, or why there is none.
 fn object(line: &TextLine) -> Result<Json<'_>, String> {
     let parsed = line.whole().and_then(Json::parse).and_then(|json| match json.value {
         JsonValue::Object(_) => Ok(json),
@@ -259,7 +254,7 @@ fn object(line: &TextLine) -> Result<Json<'_>, String> {
     })
 }
 
-/// Value of the column `name`: a key, a dotted path, or a key of `metadata`.
+/// Returns the value of the column `name`: a key, a dotted path, or a key of `metadata`.
 pub(super) fn find<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
     let reach = |json: &'j Json<'l>| -> Option<&'j Json<'l>> {
         columns::splits(name).find_map(|(outer, inner)| find(json.get(outer)?, inner))
@@ -268,7 +263,6 @@ pub(super) fn find<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l
     json.get(name).or_else(|| reach(json)).or_else(nested)
 }
 
-/// Value of a column, or why the row cannot be used.
 fn field<'j>(
     json: &'j Json<'_>,
     column: &ColumnRequest,
@@ -304,7 +298,7 @@ fn field<'j>(
     }
 }
 
-/// A string as it is, a number or a boolean as it is written.
+/// Returns a string's content, or a number or boolean as it is written.
 fn scalar<'j>(value: &'j Json<'_>) -> Option<&'j str> {
     match &value.value {
         JsonValue::String(text) => Some(text),
@@ -317,12 +311,12 @@ fn is_integer(value: &Json<'_>) -> bool {
     value.value == JsonValue::Number && !value.raw.contains(['.', 'e', 'E'])
 }
 
-/// A list of vectors, or one vector.
+/// Parses a list of vectors, or one vector.
 fn vectors(value: &Json<'_>) -> Result<Vec<Vec<f32>>, String> {
     let wrong = || "the embeddings are not a list of lists of numbers".to_owned();
     let JsonValue::Array(items) = &value.value else { return Err(wrong()) };
     let number = |item: &Json<'_>| match item.value {
-        // By way of f64, as Python reads it.
+        // Numbers are parsed as f64 first, as in Python.
         JsonValue::Number => {
             item.raw.parse::<f64>().map(|number| number as f32).map_err(|_| wrong())
         }

@@ -1,4 +1,4 @@
-//! Tests of the parser, `serde_json` being the oracle of what is JSON.
+//! Tests of the parser, with `serde_json` as the oracle of valid JSON.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn strings(json: &Json<'_>) -> String {
     }
 }
 
-/// The same value as `serde_json` sees it.
+/// Converts a value to that of `serde_json`.
 fn converted(json: &Json<'_>) -> Result<serde_json::Value, serde_json::Error> {
     Ok(match &json.value {
         JsonValue::Null => serde_json::Value::Null,
@@ -93,7 +93,7 @@ proptest! {
     ) {
         let oracle = serde_json::from_str::<serde_json::Value>(&line);
         match Json::parse(line.as_bytes()) {
-            // Literals beyond f64 (1e999) are JSON, but serde_json has no number for them.
+            // Literals beyond f64 (1e999) are valid JSON, but `serde_json` cannot represent them.
             Ok(json) => if let Ok(value) = converted(&json) { prop_assert_eq!(value, oracle?) },
             Err(_) => prop_assert!(oracle.is_err(), "{line}"),
         }

@@ -1,6 +1,6 @@
-//! Labelled texts, which heads are trained on.
+//! Labelled texts on which heads are trained.
 //!
-//! Owns the spelling of labels. What is trained on is read into memory: training sets are small.
+//! This module owns the spelling of labels. Training sets are small, so they are read into memory.
 
 use arrow_array::cast::AsArray;
 
@@ -10,16 +10,16 @@ use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
 use polysift_base::error::{Error, Result};
 use polysift_config::{HeadConfig, InputConfig, LabelKind, LanguageSource};
 
-/// Labels of the positive class: what a quality head keeps, what a toxicity head removes.
+/// Labels of the positive class, which a quality head keeps and a toxicity head removes.
 const POSITIVE: [&str; 4] = ["positive", "toxic", "1", "true"];
 
-/// Column in which a sample can name the split it is of.
+/// Column that may name the split of a sample.
 const SPLIT_COLUMN: &str = "split";
 
-/// Column of how many drawn documents have the text of a sample, beside [`LabelledText::inclusion_probability`].
+/// Column that counts the drawn documents with a sample's text; read beside the probability.
 const COPIES_COLUMN: &str = "copies";
 
-/// Labels of the other class.
+/// Labels of the negative class.
 const NEGATIVE: [&str; 5] = ["negative", "nontoxic", "non-toxic", "0", "false"];
 
 /// Columns of labelled texts, besides the text and the id that the settings name.
@@ -27,27 +27,27 @@ const NEGATIVE: [&str; 5] = ["negative", "nontoxic", "non-toxic", "0", "false"];
 pub struct SampleColumns<'a> {
     /// Columns of the label, at least one.
     pub labels: Vec<&'a str>,
-    /// What they hold.
+    /// Kind of the labels.
     pub kind: LabelKind,
     /// Column of the weight.
     pub weight: Option<&'a str>,
-    /// Column of the probability with which a text was drawn, taken where there is one.
+    /// Column of the probability with which a text was drawn, read if present.
     pub inclusion_probability: Option<&'a str>,
-    /// Column of what a text comes from, taken where there is one.
+    /// Column of the source of a text, read if present.
     pub source: Option<&'a str>,
-    /// Column of the language; without one it is that of the file.
+    /// Column of the language. Without one, the language is that of the file.
     pub language: Option<&'a str>,
-    /// Columns of scores that heads take, taken where they are.
+    /// Columns of scores that heads use, read if present.
     pub scores: Vec<&'a str>,
 }
 
 impl<'a> SampleColumns<'a> {
-    /// The column `label` of the class alone.
+    /// Returns columns with only the class label `label`.
     pub fn of_label(label: &'a str) -> Self {
         Self { labels: vec![label], ..Self::default() }
     }
 
-    /// The columns that a head is trained on.
+    /// Returns the columns on which a head is trained.
     pub fn of_head(head: &'a HeadConfig) -> Self {
         let (labels, kind) = (head.labels(), head.label_kind());
         Self { labels, kind, weight: head.weight.as_deref(), ..Self::default() }
@@ -58,16 +58,15 @@ impl<'a> SampleColumns<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
-    /// What is learned from.
+    /// Used to fit the parameters.
     Train,
-    /// What chooses an epoch.
+    /// Used to choose an epoch.
     Validation,
-    /// What is looked at once.
+    /// Used once, to evaluate the result.
     Test,
 }
 
 impl Split {
-    /// The split that a column calls so.
     fn named(name: &str) -> Option<Self> {
         match name {
             "train" => Some(Self::Train),
@@ -81,57 +80,57 @@ impl Split {
 /// One sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelledText {
-    /// As [`super::DocumentInfo::id`].
+    /// Id, as in [`super::DocumentInfo::id`].
     pub id: String,
-    /// Language code; `und` where it is not known.
+    /// Language code; `und` if unknown.
     pub language: String,
-    /// What it comes from; `None` where that was not asked for or is unknown.
+    /// Source of the text; `None` if it was not requested or is unknown.
     pub source: Option<String>,
-    /// The text, not blank.
+    /// Text, which is not blank.
     pub text: String,
-    /// 1 of the positive (or toxic) class and 0 of the other, or the grade.
+    /// 1 for the positive (or toxic) class and 0 for the other, or the grade.
     pub label: f32,
-    /// How much it counts; 1 where no column says it.
+    /// Weight of the sample; 1 without a column of weights.
     pub weight: f32,
-    /// Above 0 and at most 1: 1 divided by the number of documents that those drawn with this text stand for together;
-    /// `None` where no column says it.
+    /// 1 divided by the number of documents for which all documents drawn with this text stand
+    /// together: above 0 and at most 1. `None` without such a column.
     pub inclusion_probability: Option<f64>,
-    /// Documents that were drawn with this text; 1 where no column says it.
+    /// Number of documents drawn with this text; 1 without such a column.
     pub copies: u32,
-    /// Split that the sample's own column names.
+    /// Split named by the sample itself.
     pub split: Option<Split>,
-    /// One for each of [`SampleColumns::scores`]; `None` where it is null or the file has no such column.
+    /// One for each of [`SampleColumns::scores`]; `None` if it is null or its column is missing.
     pub scores: Vec<Option<f32>>,
 }
 
 /// The samples of some files.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LabelledTexts {
-    /// In the order of files and rows.
+    /// Samples in the order of files and rows.
     pub samples: Vec<LabelledText>,
-    /// Rows that were left out.
+    /// Rows that were skipped.
     pub skipped: SkippedRows,
 }
 
-/// Rows that are no samples.
+/// Numbers of rows that are not samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct SkippedRows {
-    /// Their text is null or blank.
+    /// Rows whose text is null or blank.
     pub without_text: u64,
-    /// All their labels are null.
+    /// Rows whose labels are all null.
     pub without_label: u64,
 }
 
-/// Reads text and label of every row of `files`, and what else `columns` names.
+/// Reads the text and the label of every row of `files`, and the other columns of `columns`.
 ///
-/// The label of a class is a string (`positive` or `toxic`, `negative`, `nontoxic` or `non-toxic`, `1`, `0`,
-/// `true`, `false`), a boolean, or a number that is 0 or 1; a grade is a finite number, the mean of those
-/// columns that are not null. Where there is a column `split`, its value is `train`, `validation` (or
-/// `valid`, `val`, `dev`), `test` or null.
+/// A class label is a string (`positive` or `toxic`, `negative`, `nontoxic` or `non-toxic`, `1`,
+/// `0`, `true`, `false`), a boolean, or a number that is 0 or 1. A grade is a finite number: the
+/// mean of the label columns that are not null. A column `split`, if present, holds `train`,
+/// `validation` (or `valid`, `val`, `dev`), `test` or null.
 ///
 /// # Errors
-/// [`Error::Row`] when a row has another label, weight, probability or split, counted over its file;
-/// [`Error::Schema`] when there is no such column; otherwise as [`super::DocumentReader`].
+/// [`Error::Row`] if a row has another label, weight, probability or split, counted over its file;
+/// [`Error::Schema`] if a column is missing; otherwise as [`super::DocumentReader`].
 pub fn read_samples(
     files: &[InputFile],
     config: &InputConfig,
@@ -146,8 +145,8 @@ pub fn read_samples(
     Ok(LabelledTexts { samples, skipped })
 }
 
-/// Hands the samples to `each` one after another, in the order of files and rows, and says how many
-/// rows were left out; errors as of [`read_samples`], and those of `each`.
+/// Passes the samples to `each` one by one, in the order of files and rows, and returns the numbers
+/// of skipped rows. Returns the errors of [`read_samples`] and of `each`.
 pub fn for_each_sample(
     files: &[InputFile],
     config: &InputConfig,
@@ -163,7 +162,7 @@ pub fn for_each_sample(
         }
         (None, of_files) => of_files.clone(),
     };
-    // Samples need not have the columns of language and embeddings that the corpus has.
+    // Samples need not have the corpus's columns of language and embeddings.
     let config = InputConfig { language, embeddings: None, ..config.clone() };
     let mut skipped = SkippedRows::default();
     for file in files {
@@ -172,7 +171,6 @@ pub fn for_each_sample(
     Ok(skipped)
 }
 
-/// [`for_each_sample`] of one file.
 fn samples_of(
     file: &InputFile,
     config: &InputConfig,
@@ -238,7 +236,7 @@ fn samples_of(
     }
 }
 
-/// Label of the row whose columns are `value`, or why it cannot be read; `None` where all are null.
+/// Returns the label of the row with the columns `value`; `None` if all its labels are null.
 fn label<'a>(
     columns: &SampleColumns<'_>,
     value: impl Fn(usize) -> Option<&'a str>,
@@ -264,7 +262,7 @@ fn label<'a>(
     Ok((count > 0).then(|| (sum / f64::from(count)) as f32))
 }
 
-/// Weight of the row whose columns are `value`; it follows the labels.
+/// Returns the weight of the row with the columns `value`, in which it follows the labels.
 fn weight<'a>(
     columns: &SampleColumns<'_>,
     value: impl Fn(usize) -> Option<&'a str>,
@@ -279,7 +277,6 @@ fn weight<'a>(
     Ok(weight as f32)
 }
 
-/// The probability with which a sample was drawn, and how often, as the texts of their columns say.
 fn drawn_as(
     columns: &SampleColumns<'_>,
     [probability, copies]: [Option<&str>; 2],
@@ -299,7 +296,6 @@ fn drawn_as(
     Ok((Some(probability), copies?))
 }
 
-/// The scores in the columns whose texts are `value`.
 fn scores<'a>(
     columns: &SampleColumns<'_>,
     value: impl Fn(usize) -> Option<&'a str>,
@@ -310,7 +306,6 @@ fn scores<'a>(
     columns.scores.iter().enumerate().map(score).collect()
 }
 
-/// The split that a sample names.
 fn split(name: Option<&str>) -> Result<Option<Split>, String> {
     let named = name.map(|name| Split::named(name).ok_or(name)).transpose();
     named.map_err(|name| {
@@ -318,7 +313,7 @@ fn split(name: Option<&str>) -> Result<Option<Split>, String> {
     })
 }
 
-/// The score that a `text` in the column `name` stands for: a number, or a boolean as 1 or 0.
+/// Parses the score `text` of the column `name`: a number, or a boolean as 1 or 0.
 pub fn score_value(name: &str, text: &str) -> Result<f32, String> {
     match text.trim() {
         "true" => Ok(1.0),
@@ -329,17 +324,16 @@ pub fn score_value(name: &str, text: &str) -> Result<f32, String> {
     }
 }
 
-/// The beginning of a value, for a message.
 fn shown(text: &str) -> String {
     format!("{text:.40?}")
 }
 
-/// A finite number that an f32 holds.
+/// Parses a finite number that fits an f32.
 fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| (*number as f32).is_finite())
 }
 
-/// The class that a label means. Numbers come as they are written (`1`, `1.0`).
+/// Returns the class that a label stands for. Numbers may be written as `1` or `1.0`.
 pub fn class(label: &str) -> Option<bool> {
     if POSITIVE.contains(&label) {
         return Some(true);

@@ -1,7 +1,8 @@
 //! Numbered lines of a file, decompressed as they are read.
 //!
-//! Owns byte order marks, line ends, blank lines, the limit on a line and damaged compression. Does
-//! not know JSON. One line at a time is in memory, and of one beyond the limit only the beginning.
+//! This module owns byte order marks, line ends, blank lines, the limit on a line and damaged
+//! compression. It does not know JSON. Only one line is in memory, and only its beginning if it
+//! exceeds the limit.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -15,18 +16,18 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{FirstError, open, without_byte_order_mark};
 use polysift_remote::RemoteFile;
 
-/// Bytes that are kept of a line beyond the limit.
+/// Number of bytes kept of a line beyond the limit.
 const EXCERPT_BYTES: usize = 1 << 10;
 
-/// Bytes that a line may have besides its content: a byte order mark, `\r\n`.
+/// Bytes that a line may have besides its content: a byte order mark and `\r\n`.
 const MARK_AND_END_BYTES: u64 = 5;
 
-/// Frames compressed with `zstd --long=31`, as some corpora are, need a window of 2^31 bytes.
+/// Frames compressed with `zstd --long=31`, as in some corpora, need a window of 2^31 bytes.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// The content of the file `path`, decompressed as it is read.
+/// Opens the file `path` and decompresses it as it is read.
 pub(super) fn decompressed(
     path: &Path,
     compression: Compression,
@@ -55,7 +56,6 @@ fn decompress<R: Read + Send + 'static>(
     })
 }
 
-/// Counts what is read.
 struct CountedRead<R> {
     inner: R,
     bytes: Arc<AtomicU64>,
@@ -74,36 +74,35 @@ impl<R: Read> Read for CountedRead<R> {
 pub(super) struct TextLine {
     /// Number of the line, counted from 0, blank lines included.
     pub row: u64,
-    /// Its bytes; the first ones where it is longer than lines may be.
+    /// Bytes of the line; only the first ones if the line is too long.
     pub bytes: Vec<u8>,
-    /// Why it is not whole, if so.
+    /// Why the line is not held whole.
     too_long: Option<String>,
 }
 
 impl TextLine {
-    /// All its bytes, or why they are not held.
     pub(super) fn whole(&self) -> Result<&[u8], String> {
         self.too_long.clone().map_or(Ok(&self.bytes), Err)
     }
 }
 
-/// Why a document of so many bytes cannot be used where at most `max_bytes` are allowed.
+/// Returns the message for a document of `bytes` bytes where at most `max_bytes` are allowed.
 pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
     format!("has {bytes} bytes, more than `input.max_document_bytes` = {max_bytes}")
 }
 
-/// What to report of a text that begins with `bytes` if it is UTF-16.
+/// Returns the message for a text that begins with `bytes` if it is UTF-16.
 pub(super) fn utf16(bytes: &[u8]) -> Option<&'static str> {
     let is_utf16 = match *bytes {
         [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => true,
-        // Without a mark: what tables and objects begin with is ASCII.
+        // UTF-16 without a mark: tables and objects begin with an ASCII character.
         [0, other, ..] | [other, 0, ..] => other != 0,
         _ => false,
     };
     is_utf16.then_some("it is UTF-16; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
 }
 
-/// Reader of the lines that are not blank.
+/// Reads the lines that are not blank.
 pub(super) struct LineReader {
     path: PathBuf,
     format: &'static str,
@@ -115,7 +114,7 @@ pub(super) struct LineReader {
 }
 
 impl LineReader {
-    /// The lines of `file`, which are held up to `max_bytes`.
+    /// Opens `file`; lines are held up to `max_bytes`.
     pub(super) fn open(file: &InputFile, max_bytes: u64) -> Result<Self> {
         let compression = file.format.compression();
         let format = match compression {
@@ -147,7 +146,7 @@ impl LineReader {
         Ok(Self { format, failure, bytes_read, ..Self::new(reader, &path, max_bytes) })
     }
 
-    /// The lines of `reader`, which messages call `path`; they are held up to `max_bytes`.
+    /// Reads the lines of `reader`, called `path` in messages; they are held up to `max_bytes`.
     pub(super) fn new(reader: Box<dyn BufRead + Send>, path: &Path, max_bytes: u64) -> Self {
         Self {
             path: path.to_owned(),
@@ -160,7 +159,7 @@ impl LineReader {
         }
     }
 
-    /// Bytes of the file that were read so far, before decompression; what is buffered counts.
+    /// Returns the bytes of the file read so far, before decompression and including buffered ones.
     pub(super) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
@@ -169,7 +168,7 @@ impl LineReader {
         &self.path
     }
 
-    /// Reads the next line that is not blank into `line`; false at the end of the file.
+    /// Reads the next line that is not blank into `line`. Returns false at the end of the file.
     pub(super) fn read(&mut self, line: &mut TextLine) -> Result<bool> {
         loop {
             let read = self.read_bytes(line).map_err(|e| self.damaged(e));
@@ -198,7 +197,7 @@ impl LineReader {
         }
     }
 
-    /// Reads a line with its end as far as it may be held and gives the number of bytes behind that;
+    /// Reads a line with its end, up to the limit. Returns the number of bytes beyond the limit, or
     /// `None` at the end of the file.
     fn read_bytes(&mut self, line: &mut TextLine) -> std::io::Result<Option<u64>> {
         line.bytes.clear();
@@ -211,7 +210,7 @@ impl LineReader {
         Ok((read > 0).then_some(0))
     }
 
-    /// Goes on to the next line and gives the number of bytes on the way, without the line feed.
+    /// Skips to the next line. Returns the number of skipped bytes, without the line feed.
     fn skip_line(&mut self) -> std::io::Result<u64> {
         let mut skipped = 0;
         loop {
@@ -229,7 +228,7 @@ impl LineReader {
         }
     }
 
-    /// A plain file fails to be read; a compressed one may also be damaged.
+    /// Returns a read error for a plain file; a compressed file may also be damaged.
     fn damaged(&self, error: std::io::Error) -> Error {
         if self.format == "JSON lines" || error.raw_os_error().is_some() {
             Error::io(&self.path, "read")(error)
@@ -239,13 +238,11 @@ impl LineReader {
     }
 }
 
-/// What a member of a gzip file begins with.
+/// First byte of a member of a gzip file.
 const GZIP_MAGIC: u8 = 0x1F;
 
-/// The decompressed bytes of a gzip file as the tools read it: members one after another, which zeros
-/// may follow.
+/// Decompresses a gzip file as the common tools do: consecutive members, which zeros may follow.
 struct GzipReader<R> {
-    /// `None` behind the last member.
     member: Option<GzDecoder<R>>,
 }
 
@@ -269,7 +266,7 @@ impl<R: BufRead> Read for GzipReader<R> {
     }
 }
 
-/// What follows a member: another one, or nothing but zeros.
+/// Returns the input at the next member, or `None` if only zeros follow.
 fn next_member<R: BufRead>(mut rest: R) -> std::io::Result<Option<R>> {
     let mut is_padded = false;
     loop {

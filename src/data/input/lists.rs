@@ -1,6 +1,6 @@
-//! Lists: files of strings, with one a line or as a column of a table.
+//! Lists: files of strings, one per line or in a column of a table.
 //!
-//! Owns which files they are and how their entries are read. Does not know what the strings mean.
+//! This module owns which files are lists, and reads their entries without knowing what they mean.
 
 use std::io::{BufRead, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -16,25 +16,25 @@ use polysift_base::io::is_url;
 use polysift_base::progress::Stop;
 use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
 
-/// Values of a condition that does not hold.
+/// Values for which a condition does not hold.
 const NOTHING: [&str; 4] = ["", "[]", "0", "false"];
-/// Begins a line of text that is no entry.
+/// Starts a comment in a list of text.
 const COMMENT: char = '#';
 
 /// A file that is a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListFile {
-    /// Path or URL.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What `{lang}` stands for; `None` where the list is for all languages.
+    /// Value of `{lang}`; `None` if the list is for all languages.
     pub language: Option<String>,
 }
 
-/// The lists that `patterns` name, files, directories or globs, by path.
+/// Returns the lists that `patterns` (files, directories or globs) name, sorted by path.
 ///
 /// # Errors
-/// [`Error::Missing`] where a pattern matches nothing; [`Error::Config`] for a URL and a malformed pattern;
-/// [`Error::Io`].
+/// [`Error::Missing`] if a pattern matches nothing; [`Error::Config`] for a URL or a malformed
+/// pattern; [`Error::Io`].
 pub fn list_files(patterns: &[String]) -> Result<Vec<ListFile>> {
     if let Some(url) = patterns.iter().find(|pattern| is_url(pattern)) {
         let reason = "is a URL; lists are read from files, so download it first";
@@ -48,7 +48,6 @@ pub fn list_files(patterns: &[String]) -> Result<Vec<ListFile>> {
     Ok(files)
 }
 
-/// The table that the list `path` is; `None` for text.
 fn table_of(path: &Path) -> Result<Option<InputFile>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     is_table(&name).then(|| table_at(path, name.into_owned())).transpose()
@@ -61,22 +60,23 @@ pub fn check_list(path: &Path, columns: Vec<ColumnRequest>) -> Result<()> {
     reader.next_batch(1).map(drop)
 }
 
-/// `line` up to a comment, which begins the line or follows white space.
+/// Returns `line` without its comment, which starts the line or follows white space.
 fn without_comment(line: &str) -> &str {
     let begins = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
     let comment = line.match_indices(COMMENT).map(|(at, _)| at).find(begins);
     &line[..comment.unwrap_or(line.len())]
 }
 
-/// Calls `each` with every entry of the list `path`: of a table (Parquet, JSON lines, CSV) the values of
-/// `column`, where `only_if` names another column those of rows in which that holds something (not null, empty,
-/// `[]`, `0` or `false`), of any other file, compressed or not, its lines without space at the ends, blank ones and comments
-/// (`# ...`) left out. `each` says why an entry is none.
+/// Calls `each` with every entry of the list `path`; `each` returns why an entry is unusable.
+///
+/// The entries of a table (Parquet, JSON lines, CSV) are the values of `column`; with `only_if`,
+/// only from rows in which that column is not null, empty, `[]`, `0` or `false`. The entries of any
+/// other file, compressed or not, are its trimmed lines without comments (`# ...`) and blank lines.
 ///
 /// # Errors
-/// [`Error::Schema`] for a table without the column, [`Error::Row`] with the count for rows that cannot be read or
-/// used, and for the first line that is not UTF-8; [`Error::Decode`] for damaged compression; [`Error::Io`],
-/// [`Error::Stopped`].
+/// [`Error::Schema`] for a table without the column; [`Error::Row`] with the count for rows that
+/// cannot be read or used, and for the first line that is not UTF-8; [`Error::Decode`] for damaged
+/// compression; [`Error::Io`], [`Error::Stopped`].
 pub fn for_each_listed(
     path: &Path,
     column: &str,

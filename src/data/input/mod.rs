@@ -1,11 +1,11 @@
-//! The input: which files there are, and how their rows are read.
+//! The input: finds its files and reads their rows.
 //!
-//! Owns file discovery, shard names, the two formats (Parquet, JSON lines) and their errors; CSV is
-//! read as well, but only as a table of published data ([`read_table`]).
-//! Does not tokenize, select or write. There is one iterator of batches of columns for each format,
-//! on which [`DocumentReader`] (only what embedding needs), the readers of samples and those of tables
-//! are built. [`RowReader`] reads every column for the export and sees the same rows under the same
-//! numbers. Files are streamed: no file, row group or column is ever held in memory whole.
+//! This module owns file discovery, shard names, the two formats (Parquet, JSON lines) and their
+//! errors. CSV is read too, but only as a table of published data ([`read_table`]). It does not
+//! tokenize, select or write. Each format has one iterator over batches of columns, on which
+//! [`DocumentReader`] (only what embedding needs) and the readers of samples and tables are built.
+//! [`RowReader`] reads every column for the export, and sees the same rows under the same numbers.
+//! Files are streamed: no file, row group or column is ever held in memory whole.
 //!
 //! ```
 //! use polysift_config::InputConfig;
@@ -68,14 +68,14 @@ pub use table::{
     table_files, table_stem,
 };
 
-/// Language of a document whose language is not known (ISO 639-2 "undetermined").
+/// Language code of a document whose language is unknown (ISO 639-2 "undetermined").
 pub const UNDETERMINED_LANGUAGE: &str = "und";
 
-/// Most rows decoded at once; long rows lower it, see [`BATCH_BYTES`].
+/// Maximum rows per decoded batch; long rows lower it, see [`BATCH_BYTES`].
 const BATCH_ROWS: usize = 1024;
 
-/// Rows are decoded in batches of about this size in bytes, so that memory does not grow with
-/// the length of documents (one single longer row still fits).
+/// Approximate size of a decoded batch in bytes, so that memory does not grow with the length of
+/// documents. A single longer row still fits.
 const BATCH_BYTES: usize = 16 << 20;
 
 /// Format of an input file, by its extension.
@@ -85,12 +85,12 @@ pub enum Format {
     Parquet,
     /// One JSON object per line: `.jsonl`, `.ndjson`, `.json`.
     JsonLines(Compression),
-    /// `.csv`, only of tables: see [`read_table`].
+    /// `.csv`, only for tables: see [`read_table`].
     Csv(Compression),
 }
 
 impl Format {
-    /// What is around all of the file.
+    /// Returns the compression of the whole file.
     fn compression(self) -> Compression {
         match self {
             Self::Parquet => Compression::None,
@@ -113,20 +113,20 @@ pub enum Compression {
 /// One file of the input, found by [`discover`], or some row groups of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFile {
-    /// Where it is: a path, or the URL of an object.
+    /// Path of the file, or URL of the object.
     pub path: PathBuf,
-    /// Unique name: a relative path with `/`, without `..`; generated ids begin with it.
+    /// Unique name: a relative path with `/` and without `..`. Generated ids begin with it.
     pub name: String,
-    /// What `{lang}` stands for in the pattern that matched it.
+    /// Value of `{lang}` in the pattern that matched the file.
     pub language: Option<String>,
-    /// Size in bytes, compressed as it lies.
+    /// Size in bytes, as stored (compressed).
     pub bytes: u64,
     /// Format by the extension.
     pub format: Format,
-    /// Rows of the file that are read, which are those of whole row groups; `None`: all. Rows keep
-    /// the numbers that they have in the file.
+    /// Rows to read, which must be those of whole row groups; `None` reads all. Rows keep the
+    /// numbers that they have in the file.
     pub rows: Option<Range<u64>>,
-    /// What the store of an object calls its content (ETag, else time of change; the commit on a
-    /// hub), if it does; `None` for local files.
+    /// Version of an object's content according to its store (ETag, else time of change; on a hub
+    /// the commit), if known; `None` for local files.
     pub version: Option<String>,
 }

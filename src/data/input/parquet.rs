@@ -1,11 +1,11 @@
-//! Parquet files: the footer, batches of chosen columns from any row on, and their values.
+//! Parquet files: the footer, and batches of chosen columns from any row on.
 //!
-//! Owns the size of decoded batches, the choice of row groups, the jump over rows that are done, and
-//! what happens when a file is damaged. Pages are decoded as rows are asked for; a row group is never
-//! held whole.
+//! This module owns the size of decoded batches, the choice of row groups, the jump over finished
+//! rows, and the handling of damaged files. Pages are decoded when their rows are requested; a row
+//! group is never held whole.
 //!
-//! The `parquet` crate panics on some damaged files (lengths that are negative or do not agree),
-//! so it is called behind a guard that turns a panic into the error a damaged file deserves.
+//! The `parquet` crate panics on some damaged files (lengths that are negative or contradict each
+//! other), so it is called behind a guard that turns a panic into the error for a damaged file.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -35,14 +35,14 @@ use polysift_base::error::{Error, Result, Source};
 use polysift_base::io::FirstError;
 use polysift_base::panics::caught;
 
-/// What a file says about itself before its rows are read.
+/// Facts about a file that are known before its rows are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileFacts {
-    /// [`InputFile::fingerprint`].
+    /// The [`InputFile::fingerprint`].
     pub fingerprint: String,
-    /// Number of rows, where the format knows it (Parquet).
+    /// Number of rows, if the format stores it (Parquet).
     pub rows: Option<u64>,
-    /// Row groups in the order of the file; none where the format has none.
+    /// Row groups in the order of the file; empty if the format has none.
     pub row_groups: Vec<RowGroup>,
 }
 
@@ -51,16 +51,16 @@ pub struct FileFacts {
 pub struct RowGroup {
     /// Number of rows.
     pub rows: u64,
-    /// Bytes of all columns as they are stored.
+    /// Bytes of all columns as stored.
     pub bytes: u64,
 }
 
 impl InputFile {
-    /// Reads the fingerprint, and of a Parquet file the footer; of one that is damaged neither the
-    /// rows nor the row groups are known, and reading it is the error.
+    /// Reads the fingerprint and, for a Parquet file, the footer. For a damaged file the rows and
+    /// row groups stay unknown; reading its rows returns the error.
     ///
     /// # Errors
-    /// [`Error::Io`]; of an object [`Error::Service`], [`Error::Missing`], [`Error::Corrupt`].
+    /// [`Error::Io`]; for an object [`Error::Service`], [`Error::Missing`], [`Error::Corrupt`].
     pub fn facts(&self) -> Result<FileFacts> {
         let mut facts =
             FileFacts { fingerprint: self.fingerprint()?, rows: None, row_groups: Vec::new() };
@@ -77,10 +77,11 @@ impl InputFile {
         Ok(facts)
     }
 
-    /// Bytes of all columns of the rows that are read, before compression; `None` where the format does not say.
+    /// Returns the bytes of all columns of the rows to read, before compression, if the format
+    /// stores them.
     ///
     /// # Errors
-    /// As [`InputFile::facts`], and [`Error::Decode`] when the file is damaged.
+    /// As [`InputFile::facts`], and [`Error::Decode`] if the file is damaged.
     pub fn decoded_bytes(&self) -> Result<Option<u64>> {
         if self.format != Format::Parquet {
             return Ok(None);
@@ -92,14 +93,14 @@ impl InputFile {
     }
 }
 
-/// An open Parquet file: its footer is read and valid.
+/// An open Parquet file with a valid footer.
 pub(super) struct ParquetFile {
     pub path: PathBuf,
     pub footer: ArrowReaderMetadata,
     content: Content,
-    /// The row groups that are read.
+    /// The row groups to read.
     groups: Range<usize>,
-    /// Their rows.
+    /// The rows of `groups`.
     rows: Range<u64>,
 }
 
@@ -113,7 +114,7 @@ impl ParquetFile {
         let fields: Fields = footer.schema().fields().iter().map(date32).collect();
         if fields != *footer.schema().fields() {
             let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
-            // Where the days are stored as 64-bit milliseconds, the type stays.
+            // If the days are stored as 64-bit milliseconds, the type stays.
             footer = load(options).unwrap_or(footer);
         }
         let (groups, rows) = chosen_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
@@ -123,17 +124,16 @@ impl ParquetFile {
         Ok(Self { path, footer, content, groups, rows })
     }
 
-    /// Number of rows that are read.
+    /// Returns the number of rows to read.
     pub(super) fn num_rows(&self) -> u64 {
         self.rows.end - self.rows.start
     }
 
-    /// The first row that is read, by its number in the file.
+    /// Returns the number in the file of the first row to read.
     pub(super) fn first_row(&self) -> u64 {
         self.rows.start
     }
 
-    /// The row groups that are read.
     pub(super) fn row_groups(&self) -> Vec<RowGroup> {
         let of_group = |group: &RowGroupMetaData| RowGroup {
             rows: num_rows(group),
@@ -142,8 +142,8 @@ impl ParquetFile {
         self.footer.metadata().row_groups()[self.groups.clone()].iter().map(of_group).collect()
     }
 
-    /// The columns of `mask` from `first_row` on, a number in the file that is not before
-    /// [`Self::first_row`]; earlier row groups are not read at all.
+    /// Returns the columns of `mask` from the row `first_row` of the file on, which is not before
+    /// [`Self::first_row`]. Earlier row groups are not read at all.
     fn batches(&self, mask: ProjectionMask, first_row: u64) -> Result<ParquetBatches> {
         let path = self.path.clone();
         let groups = self.footer.metadata().row_groups();
@@ -178,7 +178,7 @@ impl ParquetFile {
     }
 }
 
-/// The footer of `content`. Other programs put texts into it that are no UTF-8.
+/// Reads the footer of `content`. Some programs write texts into it that are not UTF-8.
 fn read_footer(
     content: &Content,
     options: ArrowReaderOptions,
@@ -195,8 +195,8 @@ fn read_footer(
     })
 }
 
-/// The row groups of which `rows` are the rows, or all; `None` where `rows` begin or end inside one
-/// or beyond the file.
+/// Returns the row groups that hold `rows`, or all; `None` if `rows` begin or end inside a row
+/// group or beyond the file.
 fn chosen_groups(
     footer: &ArrowReaderMetadata,
     rows: Option<&Range<u64>>,
@@ -213,8 +213,8 @@ fn chosen_groups(
     (is_whole && first <= last).then_some((first..last, rows))
 }
 
-/// `field` as what Parquet has for dates: days. Parquet written from a Date64 holds days as well,
-/// and would lose its logical type if it were written as Date64 again.
+/// Replaces Date64 by Date32, because Parquet stores dates as days. A Date64 column was written as
+/// days too, and would lose its logical type if it were written as Date64 again.
 fn date32(field: &FieldRef) -> FieldRef {
     let data_type = match field.data_type() {
         DataType::Date64 => DataType::Date32,
@@ -226,7 +226,6 @@ fn date32(field: &FieldRef) -> FieldRef {
     Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
-/// Decoder of a file, batch by batch.
 struct ParquetBatches {
     path: PathBuf,
     failure: FirstError,
@@ -236,7 +235,6 @@ struct ParquetBatches {
 }
 
 impl ParquetBatches {
-    /// The next batch, `None` once all rows were read.
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let read = guarded(&self.path, || self.reader.next().transpose());
         let batch = self.failure.on(read)?;
@@ -249,9 +247,9 @@ impl ParquetBatches {
     }
 }
 
-/// Calls the decoder; its errors and panics are those of a damaged file.
+/// Calls the decoder. Its errors and panics become the error for a damaged file.
 fn guarded<T, E: Into<Source>>(path: &Path, decode: impl FnOnce() -> Result<T, E>) -> Result<T> {
-    // The decoder is not used again after a panic, so nothing sees what it left half done.
+    // The decoder is not used again after a panic, so nothing sees its broken state.
     let result = caught(decode);
     let result = result.map_err(|panic| damaged(path, format!("the decoder gave up: {panic}")))?;
     result.map_err(|error| damaged(path, error))
@@ -261,7 +259,7 @@ fn damaged(path: &Path, error: impl Into<Source>) -> Error {
     Error::decode(path, "Parquet; it is damaged or encrypted", error)
 }
 
-/// The bytes of a column chunk; none where its footer entry makes no sense.
+/// Returns the bytes of a column chunk; an empty range if its footer entry is invalid.
 fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     let end = start.saturating_add(column.compressed_size());
@@ -272,7 +270,7 @@ fn num_rows(group: &RowGroupMetaData) -> u64 {
     u64::try_from(group.num_rows()).unwrap_or(0)
 }
 
-/// Rows of a batch, so that one is about [`BATCH_BYTES`] where rows are longest on average.
+/// Returns the rows per batch, for about [`BATCH_BYTES`] in the row group of the longest rows.
 fn batch_rows(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
     let row_bytes = groups.iter().map(|group| {
         let columns = group.columns().iter().enumerate();
@@ -286,27 +284,27 @@ fn batch_rows(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
     (BATCH_BYTES as u64 / longest).clamp(1, BATCH_ROWS as u64) as usize
 }
 
-/// The rows of a Parquet file from any of them on, without those whose text is too long.
+/// Reads the rows of a Parquet file from any row on, without those whose text is too long.
 pub(super) struct ParquetRows {
     file: ParquetFile,
     mask: ProjectionMask,
-    /// The column of the text, and the most bytes of one.
+    /// Column of the text, which may have up to `max_text_bytes` per row.
     text: Option<InputColumn>,
     max_text_bytes: u64,
     rejects: Rejects,
-    /// Started when the first row is asked for.
+    /// Created when the first row is requested.
     batches: Option<ParquetBatches>,
     batch: Option<RecordBatch>,
-    /// Texts in `batch` that are too long: their places and bytes.
+    /// Indices and bytes of the texts in `batch` that are too long.
     long_texts: VecDeque<(usize, u64)>,
-    /// Row of the file that `batch` begins with.
+    /// Row of the file with which `batch` begins.
     first_row: u64,
-    /// Rows of `batch` that were handed out or set aside.
+    /// Number of rows of `batch` that were returned or set aside.
     taken: usize,
 }
 
 impl ParquetRows {
-    /// The columns of `mask` of `file`, texts up to `max_text_bytes`.
+    /// Reads the columns of `mask`; texts may have up to `max_text_bytes`.
     pub(super) fn new(
         file: ParquetFile,
         mask: ProjectionMask,
@@ -328,7 +326,6 @@ impl ParquetRows {
         }
     }
 
-    /// Names and types of the columns.
     pub(super) fn schema(&mut self) -> Result<SchemaRef> {
         Ok(self.batches()?.reader.schema())
     }
@@ -340,8 +337,7 @@ impl ParquetRows {
         })
     }
 
-    /// The next rows, without a gap between them: the number of the first, and at most `max_rows`;
-    /// `None` at the end.
+    /// Returns the number of the next row and up to `max_rows` consecutive rows; `None` at the end.
     pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<(u64, RecordBatch)>> {
         while let Some(batch) = self.fill()? {
             let (row, left) = (self.first_row + self.taken as u64, batch.num_rows() - self.taken);
@@ -354,7 +350,7 @@ impl ParquetRows {
                 self.rejects.add(row, reason, &[]);
                 self.taken += 1;
             } else if self.rejects.exceeded() {
-                // A file that has failed is read to its end, for the count.
+                // A file that has failed is read to its end for the count.
                 self.taken += before;
             } else {
                 let rows = batch.slice(self.taken, before.min(max_rows));
@@ -365,7 +361,7 @@ impl ParquetRows {
         if self.rejects.exceeded() { Err(self.rejects.error(&self.file.path)) } else { Ok(None) }
     }
 
-    /// The batch of which rows are left, decoded if need be; `None` at the end.
+    /// Returns the batch that has rows left, decoding it if necessary; `None` at the end.
     fn fill(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.batch.take_if(|batch| batch.num_rows() == self.taken) {
@@ -397,7 +393,7 @@ impl ParquetRows {
         Ok(all.filter(|(_, bytes)| *bytes > self.max_text_bytes).collect())
     }
 
-    /// Goes to `row`, also back; see [`ColumnReader::seek`].
+    /// Seeks to `row`, which may be earlier; see [`ColumnReader::seek`].
     fn seek(&mut self, row: u64, rejected: u64) {
         self.rejects.resume(rejected);
         self.first_row = row.max(self.file.first_row());
@@ -405,17 +401,16 @@ impl ParquetRows {
     }
 }
 
-/// The rows of a Parquet file, chosen columns of them.
+/// Reads chosen columns of a Parquet file.
 pub(super) struct ParquetReader {
     rows: ParquetRows,
-    /// What is read, and where it is.
+    /// Kind of each requested column, and the column if it was found.
     columns: Vec<(ColumnKind, Option<InputColumn>)>,
     width: Width,
 }
 
 impl ParquetReader {
-    /// Opens `file` and finds the `columns`; where the first is of texts, they are held up to
-    /// `max_text_bytes`.
+    /// Opens `file` and finds `columns`; texts in the first may have up to `max_text_bytes`.
     pub(super) fn open(
         file: &InputFile,
         columns: &[ColumnRequest],
@@ -444,7 +439,7 @@ impl ParquetReader {
         })
     }
 
-    /// The places of rows whose vectors are not as wide as those before, and why.
+    /// Returns the indices of rows whose vectors differ in width from earlier ones, with reasons.
     fn bad_vectors(&mut self, columns: &[ArrayRef]) -> Vec<(usize, String)> {
         let place = self.columns.iter().position(|(kind, _)| *kind == ColumnKind::Vectors);
         let vectors = place.and_then(|place| columns.get(place)?.as_list_opt::<i64>());
@@ -472,7 +467,6 @@ impl ColumnReader for ParquetReader {
         Ok(Some(ColumnBatch { rows, columns }))
     }
 
-    /// Goes back as well.
     fn seek(&mut self, row: u64, rejected: u64) {
         self.rows.seek(row, rejected);
     }
@@ -486,7 +480,6 @@ impl ColumnReader for ParquetReader {
     }
 }
 
-/// The leaves below `columns`.
 fn mask<'c>(file: &ParquetFile, columns: impl Iterator<Item = &'c InputColumn>) -> ProjectionMask {
     let schema = file.footer.parquet_schema();
     let mut leaves = Vec::new();

@@ -1,8 +1,8 @@
 //! Patterns of the input: globs with `**` and `{lang}`, matched against the keys of a store or the
 //! paths of files below a directory.
 //!
-//! Owns what a pattern means. Does not decide which files are inputs (that is `discover`).
-//! Entries whose names start with `.` or `_` are left out unless the pattern's own component
+//! This module owns the meaning of a pattern. It does not decide which files are inputs (that is
+//! `discover`). Names that start with `.` or `_` are skipped unless the pattern's own component
 //! starts so.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,21 +11,21 @@ use std::path::{Component, Path, PathBuf};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
 
-/// Placeholder of the language code.
+/// Placeholder for the language code.
 pub const LANG: &str = "{lang}";
 
-/// Whether `pattern` needs matching, rather than naming one path.
+/// Returns true if `pattern` needs matching, rather than naming one path.
 pub(super) fn is_pattern(pattern: &str) -> bool {
     pattern.contains(['*', '?', '[']) || pattern.contains(LANG)
 }
 
-/// Whether an entry of that name is left out of directories and globs.
+/// Returns true if directories and globs leave out entries of that name.
 pub(super) fn is_hidden(name: &str) -> bool {
     name.starts_with(['.', '_'])
 }
 
-/// Entries of `directory`, sorted by name; names that are not UTF-8 are an error because shard
-/// names are made of them.
+/// Returns the entries of `directory`, sorted by name. A name that is not UTF-8 is an error,
+/// because shard names are made of file names.
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(Error::io(directory, "list"))? {
@@ -43,22 +43,21 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// Whether `directory` is that of a run.
 pub(super) fn holds_run(directory: &Path) -> bool {
     let has = |name: &str| directory.join(name).exists();
     has("state") && (has("plan.jsonl.zst") || has("frozen"))
 }
 
-/// A file below the directory that was searched.
+/// A file found below the searched directory.
 pub(super) struct FoundFile {
     /// Path below that directory, with `/`.
     pub key: String,
-    /// What `{lang}` stands for; `None` when the pattern has no `{lang}`.
+    /// Value of `{lang}`; `None` if the pattern has no `{lang}`.
     pub language: Option<String>,
 }
 
-/// The files below `directory` that match `keys` and whose names `takes` takes, in byte order of the
-/// names. Links are followed; directories of runs are left out.
+/// Returns the files below `directory` that match `keys` and whose names `takes` accepts, in byte
+/// order of the names. Links are followed; run directories are skipped.
 pub(super) fn search(
     directory: &Path,
     keys: &KeyPattern,
@@ -78,7 +77,7 @@ pub(super) fn search(
     Ok(search.found)
 }
 
-/// Ends of the names of files that hold data in forms that are not read.
+/// Extensions of data files in formats that are not read.
 const UNREAD: [&str; 14] = [
     ".arrow", ".avro", ".br", ".bz2", ".csv", ".feather", ".lz4", ".orc", ".parq", ".pq", ".tsv",
     ".warc", ".warc.gz", ".xz",
@@ -87,16 +86,16 @@ const UNREAD: [&str; 14] = [
 struct DirectorySearch<'a> {
     keys: &'a KeyPattern,
     takes: &'a dyn Fn(&str) -> bool,
-    /// Directories on the way down: a symbolic link to one of them ends the descent.
+    /// Directories on the way down. A symbolic link to one of them ends the descent.
     ancestors: Vec<PathBuf>,
     found: Vec<FoundFile>,
-    /// Number of files that are not taken, by [`UNREAD`].
+    /// Number of skipped files for each extension of [`UNREAD`].
     skipped: BTreeMap<&'static str, u64>,
 }
 
 impl DirectorySearch<'_> {
-    /// Searches `directory`, the keys of whose files begin with `prefix`. What a run has written is no
-    /// input of any, unless a folder in it is named.
+    /// Searches `directory`; the keys of its files begin with `prefix`. A run directory is skipped,
+    /// because the output of a run is no input unless a folder in it is named.
     fn below(&mut self, directory: &Path, prefix: &str) -> Result<()> {
         if holds_run(directory) {
             tracing::info!(directory = %directory.display(), "a run directory is not searched");
@@ -131,8 +130,8 @@ impl DirectorySearch<'_> {
     }
 }
 
-/// The directory that all matches of `pattern` (made absolute with `base`) lie below, and what they
-/// match there.
+/// Splits `pattern` (made absolute with `base`) into the directory that holds all matches, and the
+/// pattern of the paths below it.
 pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)> {
     let absolute = base.join(pattern);
     let mut root = PathBuf::new();
@@ -158,7 +157,7 @@ pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)>
     Ok((root, KeyPattern { root: String::new(), parts }))
 }
 
-/// Languages for which a file of the name `template` is there; `{lang}` is all that is a pattern in it.
+/// Returns the languages for which a file `template` exists; only `{lang}` is a pattern in it.
 pub fn languages_of(template: &str) -> Result<BTreeSet<String>> {
     let base = std::path::absolute(".").map_err(Error::io(Path::new("."), "resolve"))?;
     let (root, keys) = split(&glob::Pattern::escape(template), &base)?;
@@ -170,14 +169,13 @@ pub fn languages_of(template: &str) -> Result<BTreeSet<String>> {
     Ok(files.filter_map(|file| file.language).collect())
 }
 
-/// One component of a pattern.
 enum PatternPart {
-    /// `**`: any number of directories, also none.
+    /// `**`: any number of directories, including none.
     Any,
-    /// The globs between the `{lang}`s of a component; one alone has no `{lang}`.
+    /// The globs between the `{lang}`s of a component; a single one if it has no `{lang}`.
     Globs {
         globs: Vec<glob::Pattern>,
-        /// Starts with `.` or `_`, so hidden names may match.
+        /// The component starts with `.` or `_`, so it may match hidden names.
         hidden: bool,
     },
 }
@@ -199,21 +197,21 @@ impl PatternPart {
     }
 }
 
-/// A pattern of the keys of a store, or of the paths below a directory. A key is what lies between
-/// its slashes, be it nothing. Where it names a folder, all in that matches.
+/// A pattern of the keys of a store, or of the paths below a directory. Keys are split at slashes,
+/// and an empty part counts. A pattern that names a folder matches everything in it.
 pub(super) struct KeyPattern {
-    /// What all matches begin with: nothing, or folders with a slash at the end.
+    /// Prefix of all matches: empty, or folders with a slash at the end.
     pub root: String,
     parts: Vec<PatternPart>,
 }
 
 impl KeyPattern {
-    /// What all keys match.
+    /// Returns the pattern that matches all keys without hidden names.
     pub(super) fn all() -> Self {
         Self { root: String::new(), parts: Vec::new() }
     }
 
-    /// Parses `key`; `pattern` names it in errors.
+    /// Parses `key`; errors call it `pattern`.
     pub(super) fn parse(key: &str, pattern: &str) -> Result<Self> {
         let key = key.strip_suffix('/').unwrap_or(key);
         let components: Vec<&str> =
@@ -226,13 +224,13 @@ impl KeyPattern {
         Ok(Self { root, parts })
     }
 
-    /// Whether `key` matches, and with which language: the longest.
+    /// Matches `key`; of several languages the longest is returned.
     pub(super) fn matched<'k>(&self, key: &'k str) -> Option<MatchedKey<'k>> {
         let names: Vec<&str> = key.strip_prefix(self.root.as_str())?.split('/').collect();
         match_names(&self.parts, &names, None, false)
     }
 
-    /// Whether keys below `folder`, which ends with a slash, may match.
+    /// Returns true if keys below `folder`, which ends with a slash, may match.
     pub(super) fn enters(&self, folder: &str) -> bool {
         let below = folder.strip_prefix(self.root.as_str()).and_then(|f| f.strip_suffix('/'));
         let Some(below) = below else { return true };
@@ -241,14 +239,12 @@ impl KeyPattern {
     }
 }
 
-/// A key that matches.
 pub(super) struct MatchedKey<'k> {
-    /// What `{lang}` stands for.
     pub language: Option<&'k str>,
 }
 
-/// The first language under which `names` match `parts`, or, being those of a folder, something below
-/// them may; names that are left over are those of a directory that is searched.
+/// Returns the first language under which `names` match `parts`. For a folder, a possible match
+/// below it is enough. Names left over are those in a directory that is searched.
 fn match_names<'n>(
     parts: &[PatternPart],
     names: &[&'n str],
@@ -273,8 +269,8 @@ fn match_names<'n>(
     }
 }
 
-/// Values of `{lang}` under which `name` matches, longest first; a single `None` for a match
-/// without `{lang}`, nothing for no match. A `bound` language must stand for itself again.
+/// Returns the values of `{lang}` under which `name` matches, longest first, or a single `bound`
+/// for a match without `{lang}`. A `bound` language must match itself again.
 fn languages<'n>(
     globs: &[glob::Pattern],
     name: &'n str,

@@ -1,8 +1,8 @@
 //! Rows with every column in its own type, for the export.
 //!
-//! Owns the schema: the one in the footer of a Parquet file, one inferred from all lines of a
-//! JSON lines file (see `infer` for the types). Rows have the numbers they have in
-//! [`super::DocumentReader`], and lines that are rejected there are left out here.
+//! This module owns the schema: the footer's for a Parquet file, and one inferred from all lines
+//! for JSON lines (see `infer` for the types). Rows are numbered as in [`super::DocumentReader`],
+//! and the lines that it rejects are left out.
 
 use std::sync::Arc;
 
@@ -22,19 +22,19 @@ use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result};
 use polysift_config::InputConfig;
 
-/// Most columns of a JSON lines file.
+/// Maximum number of columns of a JSON lines file.
 const MAX_COLUMNS: usize = 10_000;
 
-/// At most 1024 rows; fewer where they are long.
+/// A batch of at most 1024 rows; fewer if they are long.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowBatch {
-    /// [`super::DocumentInfo::row`] of each row, ascending; in JSON lines with gaps.
+    /// The [`super::DocumentInfo::row`] of each row, ascending; with gaps in JSON lines.
     pub rows: Vec<u64>,
-    /// All columns; as many rows.
+    /// All columns of these rows.
     pub batch: RecordBatch,
 }
 
-/// The columns of files of JSON lines, with the types that hold all of their values.
+/// The columns of JSON lines files, with types that hold all of their values.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct JsonColumns(Vec<(String, JsonShape)>);
 
@@ -54,12 +54,12 @@ impl JsonColumns {
         Ok(columns)
     }
 
-    /// Adds the columns of other files, and the values of those that both have.
+    /// Merges the columns of other files, and the types of columns in both.
     pub fn merge(&mut self, others: Self) {
         merge_fields(&mut self.0, others.0);
     }
 
-    /// [`Error::Schema`] for `file` where there are too many columns.
+    /// Returns [`Error::Schema`] for `file` if there are too many columns.
     pub fn check(&self, file: &InputFile) -> Result<()> {
         match self.0.get(MAX_COLUMNS) {
             Some((name, _)) => {
@@ -83,11 +83,12 @@ enum RowSource {
 }
 
 impl RowReader {
-    /// Opens `file`; one of JSON lines is read once to its end, to infer the schema.
+    /// Opens `file`. JSON lines are first read to the end to infer the schema.
     ///
     /// # Errors
-    /// [`Error::Decode`] when the file is damaged; in JSON lines [`Error::Row`] and
-    /// [`Error::Schema`] as [`super::DocumentReader`] returns them; [`Error::Io`].
+    /// [`Error::Decode`] if the file is damaged; for JSON lines [`Error::Row`] and
+    /// [`Error::Schema`] as from [`super::DocumentReader`]; [`Error::Corrupt`] for CSV;
+    /// [`Error::Io`].
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
         let (schema, source) = match file.format {
             Format::Parquet => {
@@ -110,10 +111,10 @@ impl RowReader {
         Ok(Self { schema, source })
     }
 
-    /// Opens a `file` of JSON lines that has some of `columns`; the other ones are null.
+    /// Opens a `file` of JSON lines that has some of `columns`; the other columns are null.
     ///
     /// # Errors
-    /// [`Error::Schema`] for too many columns; [`Error::Io`].
+    /// [`Error::Schema`] if there are too many columns; [`Error::Io`].
     pub fn open_json(file: &InputFile, config: &InputConfig, columns: JsonColumns) -> Result<Self> {
         columns.check(file)?;
         let schema = Arc::new(Schema::new(arrow_fields(&columns.0)));
@@ -123,16 +124,15 @@ impl RowReader {
         Ok(Self { schema, source: RowSource::Json(Box::new(rows)) })
     }
 
-    /// Names and types of all columns, in the order of the file, and what a Parquet file says of
-    /// itself beside them.
+    /// Returns the names and types of all columns in file order, and a Parquet file's metadata.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
 
-    /// The next rows, `None` at the end.
+    /// Returns the next rows, or `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Decode`] when the file is damaged; [`Error::Io`].
+    /// [`Error::Decode`] if the file is damaged; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         match &mut self.source {
             RowSource::Parquet(rows) => Ok(rows.next(BATCH_ROWS)?.map(|(first_row, batch)| {
@@ -161,7 +161,7 @@ impl JsonRows {
             let mut rows = Vec::with_capacity(lines.len());
             let mut objects = Vec::with_capacity(lines.len());
             for line in &lines {
-                // The first pass has counted the bad lines and found them few enough.
+                // The first pass has counted the bad lines and found them within the limit.
                 if let Ok(json) = self.checker.check(line, |_| ()) {
                     rows.push(line.row);
                     objects.push(json);
@@ -180,7 +180,6 @@ impl JsonRows {
         RecordBatch::try_new(self.schema.clone(), columns(&self.fields, &objects)?)
     }
 
-    /// Lines of one batch.
     fn read_lines(&mut self) -> Result<Vec<TextLine>> {
         let mut lines = Vec::new();
         let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! Documents as they come in: lines of JSON, one by one, each with the line that it stands on.
+//! Documents from a stream: lines of JSON, one by one, each with its line number.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -10,25 +10,25 @@ use super::lines::{LineReader, TextLine};
 use polysift_base::error::Result;
 use polysift_config::{InputConfig, LanguageSource};
 
-/// Keys of the language and the script of a document where the settings name none.
+/// Keys of the language and the script of a document if the settings name none.
 const LANGUAGE_COLUMNS: [&str; 2] = ["language", "language_script"];
 
 /// One document of a [`DocumentStream`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamDocument {
-    /// Number of its line, counted from 0.
+    /// Line number, counted from 0.
     pub row: u64,
-    /// The object as it stands on its line, from `{` to `}`.
+    /// The object as written, from `{` to `}`.
     pub object: String,
-    /// Its keys.
+    /// Keys of the object.
     pub keys: Vec<String>,
-    /// Its id; of a document without one, `<row>`.
+    /// Id; `<row>` if the document has none.
     pub id: String,
-    /// Its language.
+    /// Language code.
     pub language: String,
-    /// Its text; `None` where it is null.
+    /// Text; `None` for null.
     pub text: Option<String>,
-    /// The values of the columns that were asked for, as text.
+    /// Values of the requested columns, as text.
     pub columns: Vec<Option<String>>,
 }
 
@@ -44,9 +44,9 @@ pub struct DocumentStream {
 }
 
 impl DocumentStream {
-    /// The documents of `reader`, which messages call `name`. Text, id and language have the columns that `config`
-    /// names, found as those of files are; a language that no setting names is in `language` (and
-    /// `language_script`), or it is `default_language`. Of `columns` the values are read too.
+    /// Reads the documents of `reader`, called `name` in messages, and the values of `columns`.
+    /// Text, id and language are found in the columns that `config` names, as in files. If it names
+    /// no language, `language` (and `language_script`) hold it, else it is `default_language`.
     pub fn new(
         reader: Box<dyn BufRead + Send>,
         name: &Path,
@@ -85,10 +85,10 @@ impl DocumentStream {
         }
     }
 
-    /// The next document, or the next line that is none; `None` at the end.
+    /// Returns the next document, or the next line that is none; `None` at the end.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Any error of reading.
     pub fn next_document(&mut self) -> Result<Option<Result<StreamDocument, Reject>>> {
         if !self.lines.read(&mut self.line)? {
             return Ok(None);
@@ -100,7 +100,6 @@ impl DocumentStream {
         })))
     }
 
-    /// The document on the line, or why there is none.
     fn document(&mut self) -> Result<StreamDocument, String> {
         let mut values = Vec::new();
         let json = self.checker.check(&self.line, |fields| {
@@ -117,7 +116,7 @@ impl DocumentStream {
         } else {
             let code = values.next().flatten();
             let script = if self.has_script { values.next().flatten() } else { None };
-            // A code with its script needs no other.
+            // A code that already contains a script gets no other.
             let script = script.filter(|_| code.as_ref().is_some_and(|c| !c.contains('_')));
             let script = script.map(|script| format!("_{script}")).unwrap_or_default();
             let own = code.map(|code| code + &script);
@@ -137,7 +136,7 @@ impl DocumentStream {
 }
 
 impl StreamDocument {
-    /// A text alone, of this language, as the object `{"text": ...}`.
+    /// Creates a document of a single text in `language`, as the object `{"text": ...}`.
     pub fn of_text(text: String, language: &str) -> Self {
         Self {
             object: serde_json::json!({"text": text}).to_string(),

@@ -1,8 +1,8 @@
-//! Tables: files of rows with named columns, in the formats in which datasets are published: Parquet,
-//! JSON lines and CSV.
+//! Tables: files of rows with named columns, in the formats of published datasets (Parquet, JSON
+//! lines, CSV).
 //!
-//! Owns which files are tables, and the reading of chosen columns as text, whatever the format, with the
-//! count of the rows that cannot be used. Does not know what the columns mean.
+//! This module owns which files are tables, and reads chosen columns as text in any format, with a
+//! count of the unusable rows. It does not know what the columns mean.
 
 use std::path::Path;
 
@@ -21,47 +21,47 @@ use polysift_base::io::is_url;
 use polysift_base::progress::Stop;
 use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
 
-/// One row of a table: the columns that were asked for.
+/// The requested columns of one row of a table.
 #[derive(Clone, Copy)]
 pub struct TableRow<'b> {
-    /// Row in the file, counted from 0; in JSON lines the number of the line less one.
+    /// Row in the file, counted from 0; in JSON lines the line number less one.
     pub row: u64,
     at: usize,
     batch: &'b ColumnBatch,
     requests: &'b [ColumnRequest],
 }
 
-/// How many rows a table has.
+/// Numbers of rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableCounts {
-    /// All rows, blank lines of JSON lines and of CSV not counted.
+    /// All rows, except for blank lines of JSON lines and of CSV.
     pub rows: u64,
-    /// Those of them that were set aside.
+    /// Rows that were set aside.
     pub rejected: u64,
 }
 
 impl TableRow<'_> {
-    /// Value of `column`; `None` for null and for a column that was not asked for.
+    /// Returns the value of `column`; `None` for null and for a column that was not requested.
     pub fn text(&self, column: &str) -> Option<&str> {
         let place = self.requests.iter().position(|request| request.name == column)?;
         string(self.batch.columns[place].as_string_view_opt()?, self.at)
     }
 
-    /// [`Self::text`] of a column without which the row is of no use.
+    /// Returns [`Self::text`] of a column without which the row is useless.
     ///
     /// # Errors
-    /// The reason, when it is null.
+    /// The reason, if the value is null.
     pub fn required_text(&self, column: &str) -> Result<&str, String> {
         self.text(column).ok_or_else(|| format!("`{column}` is null or missing"))
     }
 }
 
-/// Names of the columns of the table `file`, those of structs left out; in JSON lines the keys of the
-/// first object, none for a file without rows.
+/// Returns the top-level column names of the table `file`. For JSON lines these are the keys of the
+/// first object, none if the file has no rows.
 ///
 /// # Errors
-/// [`Error::Decode`] when the file is damaged, [`Error::Row`] when its first line is not a JSON
-/// object; [`Error::Io`].
+/// [`Error::Decode`] if the file is damaged, [`Error::Row`] if its first line is not a JSON object;
+/// [`Error::Io`].
 pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
     match file.format {
         Format::Csv(_) => CsvReader::header(file),
@@ -73,14 +73,14 @@ pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
     }
 }
 
-/// Reads `columns` of every row of the table `file` and hands them to `each`, which says why a row
-/// cannot be used.
+/// Reads `columns` of every row of the table `file` and passes them to `each`, which returns why a
+/// row cannot be used.
 ///
 /// # Errors
-/// [`Error::Schema`] when a required column is missing (in JSON lines: in the first 1000 objects) or
-/// of a type that cannot serve; [`Error::Row`] with the count when more than `max_rejects` rows
-/// (any, where users cannot set it) cannot be used, and in any case when a CSV file ends inside a quoted field;
-/// [`Error::Decode`] when the file is damaged; [`Error::Io`], [`Error::Stopped`].
+/// [`Error::Schema`] if a required column is missing (in JSON lines: in the first 1000 objects) or
+/// of an unsuitable type; [`Error::Row`] with the count if more than `max_rejects` rows (`None`:
+/// any) cannot be used, and in any case if a CSV file ends inside a quoted field; [`Error::Decode`]
+/// if the file is damaged; [`Error::Io`], [`Error::Stopped`].
 pub fn read_table(
     file: &InputFile,
     columns: &[ColumnRequest],
@@ -106,18 +106,18 @@ pub fn read_table(
     if rejects.exceeded() { Err(rejects.error(&file.path)) } else { Ok(counts) }
 }
 
-/// Describes the table at `path`, to be called `name`.
+/// Describes the table at `path` as a file called `name`.
 ///
 /// # Errors
-/// [`Error::Config`] when the extension is none of `.parquet`, `.csv`, `.jsonl`, `.ndjson` and
-/// `.json` (the last four also with `.gz` and `.zst`); [`Error::Missing`], [`Error::Io`].
+/// [`Error::Config`] if the extension is none of `.parquet`, `.csv`, `.jsonl`, `.ndjson` and
+/// `.json` (the last four also compressed, as `.gz` or `.zst`); [`Error::Missing`], [`Error::Io`].
 pub fn table_at(path: &Path, name: String) -> Result<InputFile> {
     let csv = csv_of(&path.file_name().unwrap_or_default().to_string_lossy());
     let format = csv.map(Format::Csv);
     InputFile::of_format(path, name, None, format)
 }
 
-/// `name` of a table without its extensions.
+/// Returns the table name `name` without its extensions.
 pub fn table_stem(name: &str) -> &str {
     let csv = || {
         let lower = name.to_ascii_lowercase();
@@ -127,7 +127,7 @@ pub fn table_stem(name: &str) -> &str {
     &name[..end]
 }
 
-/// Whether [`table_files`] would find a file of that name; with `/`.
+/// Returns true if [`table_files`] would find a file of that name, which may contain `/`.
 pub fn is_table(name: &str) -> bool {
     let is_found = |part: &str| !part.is_empty() && !is_hidden(part);
     has_format(name.rsplit('/').next().unwrap_or_default()) && name.split('/').all(is_found)
@@ -137,11 +137,11 @@ fn has_format(file_name: &str) -> bool {
     csv_of(file_name).is_some() || format_of(file_name).is_some()
 }
 
-/// All tables below `directory`, sorted by name, which is the path below it with `/`; names that start
-/// with `.` or `_` are left out.
+/// Returns all tables below `directory`, sorted by name. A name is the path below it, with `/`;
+/// names that start with `.` or `_` are skipped.
 ///
 /// # Errors
-/// [`Error::Io`] when a directory cannot be read; [`Error::Config`] when a name is not UTF-8.
+/// [`Error::Io`] if a directory cannot be read; [`Error::Config`] if a name is not UTF-8.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     let found = search(directory, &KeyPattern::all(), &has_format)?;
     let mut files = (found.into_iter())
@@ -151,8 +151,8 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     Ok(files)
 }
 
-/// The tables that `patterns` name, as [`super::discover`] has them; a name is the path below what they
-/// all have in common, without the extensions of Parquet and JSON lines where it stays unique.
+/// Returns the tables that `patterns` name, found as by [`super::discover`]. A name is the path
+/// below the common directory, without the extensions of Parquet and JSON lines if it stays unique.
 ///
 /// # Errors
 /// As [`super::discover`] and [`table_at`]; [`Error::Config`] for a URL.

@@ -1,7 +1,7 @@
 //! Embeddings that the input already has.
 //!
-//! Owns which column types can hold them and the rule that all vectors of a file are equally
-//! wide. Values become f32 (from f64 by rounding to nearest); none is checked to be finite.
+//! This module owns which column types can hold them, and that all vectors of a file have the same
+//! width. Values become f32 (f64 is rounded to nearest); they are not checked to be finite.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use arrow_select::filter::filter;
 
-/// Width of the vectors of a file, set by the first.
+/// Width of the vectors of a file, set by the first vector.
 #[derive(Debug, Default)]
 pub(super) struct Width(Option<usize>);
 
 impl Width {
-    /// Refuses vectors of these `lengths` that are empty or not as wide as those before.
+    /// Checks vectors of these `lengths`: none may be empty or differ in width from earlier ones.
     pub(super) fn check(&mut self, lengths: impl Iterator<Item = usize>) -> Result<(), String> {
         for length in lengths {
             if length == 0 {
@@ -32,7 +32,7 @@ impl Width {
         Ok(())
     }
 
-    /// As [`Self::check`], of the vectors of row `row`, which hold no null.
+    /// Like [`Self::check`], for the vectors of `row`, which must not hold a null.
     pub(super) fn check_row(&mut self, vectors: &LargeListArray, row: usize) -> Result<(), String> {
         if vectors.is_null(row) {
             return Ok(());
@@ -49,7 +49,7 @@ impl Width {
     }
 }
 
-/// Number of list levels (1: one vector, 2: a list of vectors), or `None` for another type.
+/// Returns the number of list levels (1: one vector, 2: a list of vectors); `None` for other types.
 fn depth(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -63,13 +63,12 @@ fn depth(data_type: &DataType) -> Option<usize> {
     }
 }
 
-/// Whether a column of that type can hold embeddings.
 pub(super) fn is_embeddings(data_type: &DataType) -> bool {
     depth(data_type).is_some()
 }
 
-/// The vectors of a column for which [`is_embeddings`] holds, as lists of lists of f32:
-/// `[[...], [...]]`, or `[...]` as a single vector.
+/// Returns the vectors of a column for which [`is_embeddings`] holds, as lists of lists of f32:
+/// `[[...], [...]]`, or `[...]` for a single vector.
 pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
     let item = |data_type| -> FieldRef { Arc::new(Field::new_list_field(data_type, true)) };
     let vector = item(DataType::LargeList(item(DataType::Float32)));
@@ -78,7 +77,7 @@ pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
     }
     let rows = cast(column, vector.data_type())?;
     let rows = rows.as_list::<i64>();
-    // Without a value there is no vector, rather than one of no width.
+    // An empty list is no vector, rather than a vector of width 0.
     let is_vector = |row| rows.is_valid(row) && rows.value_length(row) > 0;
     let has_vector: Vec<bool> = (0..rows.len()).map(is_vector).collect();
     let offsets = OffsetBuffer::from_lengths(has_vector.iter().map(|has| usize::from(*has)));
@@ -86,7 +85,7 @@ pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
     LargeListArray::try_new(vector, offsets, values, rows.nulls().cloned())
 }
 
-/// The number of [`vectors`] of row `row`, and their values `[num_chunks, D]`; `None` for null.
+/// Returns the number of [`vectors`] of `row` and their values `[num_chunks, D]`; `None` for null.
 pub(super) fn row_vectors(vectors: &LargeListArray, row: usize) -> Option<(usize, &[f32])> {
     if vectors.is_null(row) {
         return None;

@@ -1,4 +1,4 @@
-//! The personal data that was found in a shard: in which documents, where and of which kind.
+//! The PII found in a shard, with its document, position and kind.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use super::{checked, documents};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
 
-/// Personal data in a text; ordered by where it stands.
+/// PII found in a text. Rows are ordered by position.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PiiRow {
     /// Row of the document in the input.
     pub row: u64,
-    /// Its first byte in the original text.
+    /// First byte of the PII in the original text.
     pub start: u64,
-    /// The byte behind its last.
+    /// First byte after the PII.
     pub end: u64,
     /// Id of the document.
     pub id: String,
-    /// Name of the kind of data, as in the settings.
+    /// Name of the kind of PII, as in the settings.
     pub kind: &'static str,
-    /// Whether it is one of the values that FineWeb has in place of real ones.
+    /// Whether the PII is one of the values with which FineWeb replaces real ones.
     pub is_placeholder: bool,
-    /// The data itself; `None` where it is not to be noted.
+    /// The PII itself; `None` if it must not be recorded.
     pub value: Option<String>,
 }
 
-/// Writes the file `path` at compression level `zstd`; with `has_values` also the data itself.
+/// Writes the file `path` at compression level `zstd`; `has_values` adds the PII itself.
 pub fn write_pii(path: &Path, found: &[PiiRow], has_values: bool, zstd: i32) -> Result<FileStamp> {
     let field = |name: &str, data_type| Field::new(name, data_type, false);
     let mut fields = vec![

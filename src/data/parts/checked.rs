@@ -1,13 +1,14 @@
-//! Parts that notice when a byte of them is no longer what was written.
+//! Parts that detect changed bytes.
 //!
-//! A part is a Parquet file with checksums before its footer, where Parquet's readers look for nothing
-//! (the `parquet` crate writes no checksums of pages):
+//! A part is a Parquet file with checksums before its footer, where Parquet's readers do not look
+//! (the `parquet` crate writes no page checksums):
 //!
 //! ```text
 //! pages and their index | XXH3 of every block of them | XXH3 of these and the footer | footer
 //! ```
 //!
-//! Owns where they lie. Invariant: no byte leaves a [`CheckedFile`] before its checksum was found right.
+//! This module owns the layout. Invariant: a [`CheckedFile`] returns no bytes before it has
+//! verified them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -28,35 +29,33 @@ use polysift_base::io::{AtomicFile, FileStamp, if_there, open};
 
 /// Format named in [`Error::Decode`].
 pub(super) const PARQUET: &str = "parquet";
-/// Bytes that one checksum is about.
+/// Number of bytes covered by one checksum.
 const BLOCK_BYTES: u64 = 1 << 13;
-/// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = size_of::<u64>();
-/// What a footer ends with: its length and Parquet's magic word.
+/// Bytes at the end of a footer: its length and Parquet's magic word.
 const END_BYTES: usize = 8;
-/// Bytes at the end of a part that are read when it is opened: the footer, the checksums, and all
-/// logits and scores of a part of the usual size (16,384 rows), which lie before them.
+/// Bytes read from the end of a part when it is opened: the footer, the checksums, and before them
+/// all logits and scores of a part of the usual size (16,384 rows).
 const TAIL_BYTES: u64 = 144 * 1024;
 /// Bytes read to find the header of a page.
 const HEADER_BYTES: u64 = 1 << 13;
 
-/// A part under construction; what is written into it are the bytes of a Parquet file.
+/// A part under construction. The bytes of a Parquet file are written into it.
 pub(super) struct CheckedWriter {
     file: AtomicFile,
-    /// Checksum of the block in progress, and its bytes so far.
+    /// Checksum of the current block, and its number of bytes so far.
     block: (XxHash3_64, u64),
     checksums: Vec<u8>,
-    /// The end of the file from [`finish`] on: which of it is the footer is known when it is over.
+    /// Bytes written since [`finish`] began. Where the footer starts is known only at the end.
     held: Option<Vec<u8>>,
 }
 
 impl CheckedWriter {
-    /// The name the part will have.
     pub(super) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Writes `bytes` that blocks are made of.
+    /// Writes `bytes` and updates the checksums of the blocks.
     fn write_blocks(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         while !bytes.is_empty() {
@@ -78,7 +77,6 @@ impl CheckedWriter {
         self.block.1 = 0;
     }
 
-    /// Writes the checksums and the footer.
     fn end(&mut self) -> io::Result<()> {
         let held = self.held.take().unwrap_or_default();
         let footer = footer_bytes(&held).and_then(|bytes| held.len().checked_sub(bytes));
@@ -103,7 +101,7 @@ impl Write for CheckedWriter {
         Ok(buffer.len())
     }
 
-    /// Nothing is held back but what has to be, and what is on disk counts once it has its name.
+    /// Does nothing: data counts only once the file has its name, and the end must be held back.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -133,16 +131,15 @@ pub(super) fn finish(mut writer: ArrowWriter<CheckedWriter>) -> Result<FileStamp
     part.file.commit()
 }
 
-/// A part that is read.
+/// A part open for reading.
 #[derive(Debug, Clone)]
 pub(super) struct CheckedFile {
     file: Arc<File>,
     length: u64,
-    /// Bytes that blocks are made of.
+    /// Number of bytes covered by the blocks.
     data_bytes: u64,
-    /// Checksums of the blocks.
     checksums: Bytes,
-    /// The end of the part, from the beginning of a block on.
+    /// The end of the part, starting at a block.
     tail: Bytes,
 }
 
@@ -150,7 +147,7 @@ impl CheckedFile {
     /// Opens the part `path`.
     ///
     /// # Errors
-    /// [`Error::Missing`]; [`Error::Decode`] where its end is not what was written; [`Error::Io`].
+    /// [`Error::Missing`]; [`Error::Decode`] if its end is not what was written; [`Error::Io`].
     pub(super) fn open(path: &Path) -> Result<Self> {
         let missing = || Error::missing(path, format!("is not there; {MAKE_AGAIN}"));
         let file = if_there(open(path))?.ok_or_else(missing)?;
@@ -174,7 +171,7 @@ impl CheckedFile {
         Ok(Self { file: Arc::new(file), length, data_bytes, checksums, tail })
     }
 
-    /// The blocks from `start` to `end`, both of which lie where a block does or at the end of the last.
+    /// Reads the blocks from `start` to `end`: both are block starts or the end of the last block.
     fn blocks(&self, start: u64, end: u64) -> ParquetResult<Bytes> {
         let length = (end - start) as usize;
         let bytes = match start.checked_sub(self.length - self.tail.len() as u64) {
@@ -227,11 +224,10 @@ impl ChunkReader for CheckedFile {
     }
 }
 
-/// What to do about a part that is gone or damaged.
+/// Advice for a part that is missing or damaged.
 pub const MAKE_AGAIN: &str =
     "`polysift run`, or the command of the stage that wrote it, makes it again";
 
-/// The error of `bytes` that are not what was written.
 fn changed(bytes: std::ops::Range<u64>) -> ParquetError {
     let std::ops::Range { start, end } = bytes;
     ParquetError::General(format!(
@@ -239,19 +235,18 @@ fn changed(bytes: std::ops::Range<u64>) -> ParquetError {
     ))
 }
 
-/// Where the block around `position` begins.
 fn block_start(position: u64) -> u64 {
     position - position % BLOCK_BYTES
 }
 
-/// Bytes of the footer that `end` ends with, its length and magic word included.
+/// Returns the length of the footer at the end of `end`, including its length and magic word.
 fn footer_bytes(end: &[u8]) -> Option<usize> {
     let length: &[u8; 4] = end[end.len().checked_sub(END_BYTES)?..].first_chunk()?;
     (u32::from_le_bytes(*length) as usize).checked_add(END_BYTES)
 }
 
-/// Bytes of the blocks, and number of blocks, of a part of `length` bytes that ends with `end`; `None`
-/// where it is none.
+/// Returns the number of bytes in blocks and of blocks, for a part of `length` bytes that ends with
+/// `end`; `None` if it is not a part.
 fn layout(end: &[u8], length: u64) -> Option<(u64, usize)> {
     let blocks = length.checked_sub(footer_bytes(end)? as u64 + CHECKSUM_BYTES as u64)?;
     let num_blocks = blocks.div_ceil(BLOCK_BYTES + CHECKSUM_BYTES as u64);
@@ -259,7 +254,6 @@ fn layout(end: &[u8], length: u64) -> Option<(u64, usize)> {
     Some((data_bytes, usize::try_from(num_blocks).ok()?))
 }
 
-/// The checksum of `checksums` and the `footer`.
 fn sum_of_rest(checksums: &[u8], footer: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let mut hasher = XxHash3_64::new();
     hasher.write(checksums);
@@ -273,7 +267,7 @@ mod tests {
     use crate::input::{DocumentBuilder, DocumentInfo};
     use crate::parts::{ScoreRows, read_scores, write_scores};
 
-    /// A part of `len` rows whose columns hardly compress.
+    /// Writes a part of `len` rows whose columns hardly compress.
     fn part(path: &Path, len: usize) -> Result<ScoreRows> {
         let hash = |i: usize| XxHash3_64::oneshot(&i.to_le_bytes());
         let logits: Vec<Option<f32>> = (0..len).map(|i| Some(hash(i) as f32)).collect();
@@ -293,7 +287,8 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
         let mut sizes = std::collections::BTreeSet::new();
-        // From less than a block to more than the tail, ending before, at and after block ends.
+        // Parts from less than a block to more than the tail, ending before, at and after block
+        // ends.
         for len in (0..400).chain((1000..60_000).step_by(9_973)) {
             let rows = part(&path, len)?;
             let read = read_scores(&path)?;
@@ -315,7 +310,7 @@ mod tests {
                 let mut flipped = bytes.clone();
                 flipped[at] ^= 1 << (at % 8);
                 std::fs::write(&path, &flipped)?;
-                // Every byte, whether a reader asks for it or not.
+                // Reads every byte, even those that no reader requests.
                 let all = CheckedFile::open(&path)
                     .map(|file| file.get_bytes(0, file.data_bytes as usize).is_ok());
                 assert!(!matches!(all, Ok(true)), "{len} rows, byte {at}");

@@ -1,4 +1,4 @@
-//! What both kinds of parts share: the columns of documents that they begin with, and how they are opened.
+//! The document columns with which parts begin, and the opening of parts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::checked::{CheckedFile, PARQUET};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, NUM_TOKENS, document_fields};
 use polysift_base::error::{Error, Result, Source};
 
-/// Schema of a part: the document columns, then `fields`.
+/// Returns the schema of a part: the document columns, then `fields`.
 pub(super) fn part_schema(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
     Arc::new(Schema::new(document_fields().chain(fields).collect::<Vec<_>>()))
 }
 
-/// Writer settings of a part: zstd, and encodings that suit the document columns and `numbers`.
+/// Returns the settings of a part's writer: zstd, and encodings for document columns and `numbers`.
 pub(super) fn properties(
     path: &Path,
     zstd: i32,
@@ -42,7 +42,7 @@ pub(super) fn properties(
     Ok(builder.set_column_dictionary_enabled(ColumnPath::from("id"), false))
 }
 
-/// Column `name` of `batch`, which was read from the part `path`; it may have nulls.
+/// Returns the column `name` of `batch`, read from the part `path`; it may have nulls.
 pub(super) fn column<'a, A: Array + 'static>(
     batch: &'a RecordBatch,
     name: &str,
@@ -55,7 +55,7 @@ pub(super) fn column<'a, A: Array + 'static>(
     })
 }
 
-/// As [`column`], without nulls.
+/// Like [`column`], but nulls are an error.
 pub(super) fn full_column<'a, A: Array + 'static>(
     batch: &'a RecordBatch,
     name: &str,
@@ -68,7 +68,6 @@ pub(super) fn full_column<'a, A: Array + 'static>(
     Ok(array)
 }
 
-/// The documents of `batch`, which was read from the part `path`.
 pub(super) fn documents_of(batch: &RecordBatch, path: &Path) -> Result<DocumentBatch> {
     Ok(DocumentBatch::from_columns(
         full_column::<UInt64Array>(batch, "row", path)?.clone(),
@@ -79,37 +78,36 @@ pub(super) fn documents_of(batch: &RecordBatch, path: &Path) -> Result<DocumentB
     ))
 }
 
-/// An open part: its footer is read and valid.
+/// An open part with a valid footer.
 #[derive(Debug, Clone)]
 pub struct PartReader {
-    /// The file.
+    /// Path of the part.
     pub path: PathBuf,
     pub(super) bytes: CheckedFile,
     footer: ArrowReaderMetadata,
 }
 
 impl PartReader {
-    /// Opens the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
+    /// Opens the part `path`. Returns [`Error::Decode`] or [`Error::Schema`] for any other file.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = CheckedFile::open(path)?;
-        // The types of Parquet say all that those of arrow would.
+        // The Parquet types imply the arrow types.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let footer = ArrowReaderMetadata::load(&bytes, options);
         let footer = footer.map_err(|e| Error::decode(path, PARQUET, e))?;
         Ok(Self { path: path.to_owned(), bytes, footer })
     }
 
-    /// What it says of its content.
     pub(super) fn footer(&self) -> &Arc<ParquetMetaData> {
         self.footer.metadata()
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn num_rows(&self) -> usize {
         self.footer().file_metadata().num_rows().max(0) as usize
     }
 
-    /// The top-level columns `names` from `first_row` on, in batches of `batch_rows` rows.
+    /// Reads the top-level columns `names` from `first_row` on, in batches of `batch_rows` rows.
     pub(super) fn batches(
         &self,
         names: &[&str],
@@ -125,7 +123,7 @@ impl PartReader {
         builder.with_offset(first_row).build().map_err(|e| self.damaged(e))
     }
 
-    /// The top-level columns `names` of all rows.
+    /// Reads the top-level columns `names` of all rows.
     pub(super) fn read(&self, names: &[&str]) -> Result<RecordBatch> {
         let reader = self.batches(names, 0, self.num_rows().max(1))?;
         let schema = reader.schema();
@@ -134,13 +132,12 @@ impl PartReader {
         concat_batches(&schema, &batches).map_err(|e| self.damaged(e))
     }
 
-    /// The error of a part that is not as it was written.
     pub(super) fn damaged(&self, error: impl Into<Source>) -> Error {
         Error::decode(&self.path, PARQUET, error)
     }
 }
 
-/// Which documents the rows of the part `path` are.
+/// Reads the document columns of the part `path`.
 pub fn read_documents(path: &Path) -> Result<DocumentBatch> {
     documents_of(&PartReader::open(path)?.read(&DOCUMENT_COLUMNS)?, path)
 }

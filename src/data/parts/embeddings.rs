@@ -1,15 +1,15 @@
-//! One embedding part: the embeddings of some consecutive documents of a shard.
+//! Embedding parts: the embeddings of consecutive documents of a shard.
 //!
-//! Owns the column types of embeddings, in the parts and in the export, the rounding to the stored
-//! type, and how parts are written and read. Does not compute anything with them.
+//! This module owns the column types of embeddings in parts and in the export, the rounding to the
+//! stored type, and the reading and writing of parts. It computes nothing with the embeddings.
 //!
-//! The column `embeddings` is that of the export, a list per document of a list per chunk. Its values are
-//! read without looking at these lists, page by page: how long they are, the column `num_chunks` and the
-//! footer say. So reading takes a third of the time that it takes through arrow's lists.
+//! The column `embeddings` is the same as in the export: per document a list of one list per chunk.
+//! The reader ignores these lists and reads the values page by page, because the column
+//! `num_chunks` and the footer give the lengths. That takes a third of the time of reading arrow's
+//! lists.
 //!
-//! Invariants: what is read back is, bit for bit, what [`round_to`] made of what was written; where
-//! pages and row groups end depends on the rows alone, so that the same rows give the same bytes
-//! however they arrive.
+//! Invariants: values are read back bit for bit as [`round_to`] rounded them. Where pages and row
+//! groups end depends on the rows alone, so the same rows give the same bytes however they arrive.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,51 +37,49 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
 use polysift_config::EmbeddingDtype;
 
-/// Column of the number of chunks.
 const NUM_CHUNKS: &str = "num_chunks";
-/// Column of the embeddings.
 const EMBEDDINGS: &str = "embeddings";
-/// Name of list elements, as pyarrow writes it.
+/// Name of list elements, as in pyarrow.
 const ELEMENT: &str = "element";
-/// Key of the file metadata that holds the hidden size.
+/// Key of the hidden size in the file metadata.
 const HIDDEN_SIZE: &str = "polysift.hidden_size";
-/// Most rows of a row group.
+/// Maximum rows of a row group.
 const GROUP_ROWS: usize = 25_000;
-/// Number of values after which a row group ends: what of it is compressed is in memory.
+/// Number of values after which a row group ends. Its compressed pages are held in memory.
 const GROUP_VALUES: usize = 1 << 24;
-/// Most rows that are handed to the Parquet writer at once.
+/// Maximum rows passed to the Parquet writer at a time.
 const SLICE_ROWS: usize = 1024;
-/// Number of values after which they are handed over.
+/// Number of values after which rows are passed to the Parquet writer.
 const SLICE_VALUES: usize = 1 << 22;
 
 /// The rows of one embedding part, in the order of the input.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EmbeddingRows {
-    /// Which documents they are.
+    /// Documents of the rows.
     pub documents: DocumentBatch,
-    /// `[documents + 1]`: document `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`;
-    /// none when it has no text.
+    /// Shape `[documents + 1]`. The chunks of document `i`, none if it has no text, are
+    /// `chunk_offsets[i]..chunk_offsets[i + 1]`.
     pub chunk_offsets: Vec<usize>,
-    /// `[chunks, hidden_size]`, f32.
+    /// Embeddings, shape `[chunks, hidden_size]`, f32.
     pub values: Vec<f32>,
     /// Length of one embedding.
     pub hidden_size: usize,
 }
 
 impl EmbeddingRows {
-    /// Embeddings `[chunks, hidden_size]` of document `i`; empty when it has no text.
+    /// Returns the embeddings `[chunks, hidden_size]` of document `i`; empty if it has no text.
     ///
     /// # Panics
-    /// When there is no document `i`.
+    /// If there is no document `i`.
     pub fn chunks(&self, i: usize) -> &[f32] {
         let d = self.hidden_size;
         &self.values[self.chunk_offsets[i] * d..self.chunk_offsets[i + 1] * d]
     }
 }
 
-/// Rounds `values` to what `dtype` can hold, to nearest with ties to even; NaN stays NaN and
-/// what is beyond the largest value becomes an infinity. Scores are computed from rounded values,
-/// so that they can be reproduced from the stored ones.
+/// Rounds `values` to `dtype`, to nearest with ties to even. NaN stays NaN, and values beyond the
+/// largest become infinite. Scores are computed from rounded values, so that they can be reproduced
+/// from the stored ones.
 pub fn round_to(values: &mut [f32], dtype: EmbeddingDtype) {
     match dtype {
         EmbeddingDtype::F32 => {}
@@ -101,14 +99,15 @@ pub fn round_to(values: &mut [f32], dtype: EmbeddingDtype) {
     }
 }
 
-/// Column type of embeddings: a list per document (null without text) of a list per chunk.
+/// Returns the column type of embeddings: per document (null without text) a list of lists, one per
+/// chunk.
 pub fn embeddings_type(dtype: EmbeddingDtype) -> DataType {
     DataType::List(element(DataType::List(element(value_type(dtype)))))
 }
 
-/// The column of embeddings of the documents whose chunks start and end at `chunk_offsets`
-/// `[documents + 1]` of `values` `[chunks, hidden_size]`; a document without chunks is null.
-/// Values are rounded to `dtype`.
+/// Returns the column of embeddings of documents. `chunk_offsets` `[documents + 1]` gives the
+/// chunks of each in `values` `[chunks, hidden_size]`; a document without chunks is null. Values
+/// are rounded to `dtype`.
 pub fn embeddings_array(
     chunk_offsets: &[usize],
     values: &[f32],
@@ -168,29 +167,28 @@ fn value_type(dtype: EmbeddingDtype) -> DataType {
     }
 }
 
-/// Path of the values in the schema of a part.
 fn leaf() -> ColumnPath {
     ColumnPath::new([EMBEDDINGS, "list", ELEMENT, "list", ELEMENT].map(String::from).into())
 }
 
-/// Writes a part row by row. They leave for the file in slices, so that memory does not depend on the
+/// Writes a part row by row. Rows go to the file in slices, so that memory does not depend on the
 /// size of a part.
 pub struct EmbeddingWriter {
     writer: ArrowWriter<CheckedWriter>,
     schema: SchemaRef,
     dtype: EmbeddingDtype,
-    /// Rows that are not with the Parquet writer yet.
+    /// Rows that were not yet passed to the Parquet writer.
     documents: DocumentBuilder,
     chunk_offsets: Vec<usize>,
     values: Vec<f32>,
-    /// Of the chunks so far; 0 before the first.
+    /// Hidden size of the chunks so far; 0 before the first.
     hidden_size: usize,
-    /// Rows and values of the row group so far.
+    /// Numbers of rows and values of the current row group.
     group: (usize, usize),
 }
 
 impl EmbeddingWriter {
-    /// Starts the part `path` with values rounded to `dtype`, at compression level `zstd`.
+    /// Starts the part `path`, with values rounded to `dtype` and compression level `zstd`.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -215,11 +213,11 @@ impl EmbeddingWriter {
         })
     }
 
-    /// Appends a document whose chunks have the embeddings `values` `[chunks, hidden_size]`; without
-    /// chunks that is any number.
+    /// Appends a document with the embeddings `values` `[chunks, hidden_size]`. Without chunks,
+    /// `hidden_size` may be any number.
     ///
     /// # Errors
-    /// [`Error::Shape`] if `values` are not whole embeddings of the width of those before;
+    /// [`Error::Shape`] if `values` are not whole embeddings of the same width as earlier ones;
     /// [`Error::Io`].
     pub fn push(
         &mut self,
@@ -265,7 +263,7 @@ impl EmbeddingWriter {
         written.map_err(|e| Error::write(self.writer.inner().path(), e))
     }
 
-    /// Writes what is left and gives the file its name.
+    /// Writes the remaining rows and gives the file its name.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -279,8 +277,8 @@ impl EmbeddingWriter {
     }
 }
 
-/// Reads the part `path`. A file that is not one is an [`Error::Decode`], [`Error::Schema`] or
-/// [`Error::Corrupt`].
+/// Reads the part `path`. Returns [`Error::Decode`], [`Error::Schema`] or [`Error::Corrupt`] for
+/// any other file.
 pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
     let mut scan = EmbeddingScan::open(path)?;
     let mut rows = EmbeddingRows { hidden_size: scan.hidden_size, ..EmbeddingRows::default() };
@@ -289,26 +287,25 @@ pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
     Ok(rows)
 }
 
-/// A part whose embeddings are read in order.
+/// Reads the embeddings of a part in order.
 pub struct EmbeddingScan {
     part: PartReader,
     documents: DocumentBatch,
     /// Number of chunks of each document.
     num_chunks: UInt64Array,
     hidden_size: usize,
-    /// The document that comes next, and the row group after that of `pages`.
+    /// Index of the next document, and of the row group after that of `pages`.
     next: (usize, usize),
-    /// Place of the values among the columns.
     column: usize,
     is_half: bool,
     pages: Option<SerializedPageReader<CheckedFile>>,
-    /// Values of a page as byte streams, and how many of them were taken.
+    /// Values of a page as byte streams, and the number of values taken from them.
     page: (Bytes, usize),
 }
 
 impl EmbeddingScan {
-    /// Opens the part `path`. A file that is not one is an [`Error::Decode`], [`Error::Schema`] or
-    /// [`Error::Corrupt`].
+    /// Opens the part `path`. Returns [`Error::Decode`], [`Error::Schema`] or [`Error::Corrupt`]
+    /// for any other file.
     pub fn open(path: &Path) -> Result<Self> {
         let part = PartReader::open(path)?;
         let footer = part.footer().file_metadata();
@@ -332,7 +329,7 @@ impl EmbeddingScan {
         };
         let batch = part.read(&[&DOCUMENT_COLUMNS[..], &[NUM_CHUNKS]].concat())?;
         let num_chunks = full_column::<UInt64Array>(&batch, NUM_CHUNKS, path)?.clone();
-        // A document without chunks counts as a value, one that is null.
+        // A document without chunks counts as one null value.
         let expected = |chunks: &u64| (chunks * hidden_size as u64).max(1);
         let expected: u64 = num_chunks.values().iter().map(expected).sum();
         let groups = part.footer().row_groups().iter();
@@ -354,19 +351,19 @@ impl EmbeddingScan {
         })
     }
 
-    /// Length of one embedding.
+    /// Returns the length of one embedding.
     pub fn hidden_size(&self) -> usize {
         self.hidden_size
     }
 
-    /// Which documents there are.
+    /// Returns the documents of the part.
     pub fn documents(&self) -> &DocumentBatch {
         &self.documents
     }
 
-    /// Replaces `chunk_offsets` (`[documents + 1]`, from 0; see [`EmbeddingRows::chunk_offsets`]) and
-    /// `values` (`[chunks, hidden_size]`) by those of the next `limit` documents, fewer at the end and none
-    /// after it.
+    /// Replaces `chunk_offsets` (`[documents + 1]`, from 0; see [`EmbeddingRows::chunk_offsets`])
+    /// and `values` (`[chunks, hidden_size]`) by those of the next `limit` documents: fewer at the
+    /// end, and none after it.
     pub fn next(
         &mut self,
         limit: usize,
@@ -405,7 +402,6 @@ impl EmbeddingScan {
         Ok(())
     }
 
-    /// The values of the next page.
     fn next_page(&mut self) -> Result<Bytes> {
         loop {
             if let Some(pages) = &mut self.pages
@@ -423,7 +419,7 @@ impl EmbeddingScan {
         }
     }
 
-    /// The byte streams of `page`, behind its levels.
+    /// Returns the byte streams of `page`, which follow its levels.
     fn values_of(&self, page: Page) -> Result<Bytes> {
         let Page::DataPage { mut buf, encoding: Encoding::BYTE_STREAM_SPLIT, .. } = page else {
             return Err(self.part.damaged("has a page of another kind than was written"));
@@ -440,7 +436,7 @@ impl EmbeddingScan {
     }
 }
 
-/// The f32 values from the one at `from` on, whose four byte streams follow each other in `streams`
+/// Joins f32 values from index `from` on. Their four byte streams follow each other in `streams`
 /// (Parquet's `BYTE_STREAM_SPLIT`).
 fn join_f32(streams: &[u8], from: usize, out: &mut [f32]) {
     let (count, length) = (streams.len() / 4, out.len());
@@ -451,7 +447,7 @@ fn join_f32(streams: &[u8], from: usize, out: &mut [f32]) {
     }
 }
 
-/// As [`join_f32`], of f16 values, which are widened exactly.
+/// Like [`join_f32`], for f16 values, which are widened exactly.
 fn join_f16(streams: &[u8], from: usize, out: &mut [f32]) {
     let (count, length) = (streams.len() / 2, out.len());
     let stream = |i: usize| &streams[count * i + from..][..length];

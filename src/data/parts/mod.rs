@@ -1,11 +1,11 @@
-//! What a run leaves on disk of documents: embeddings, scores, and the verdicts of filters.
+//! Part files: the embeddings, scores and filter verdicts that a run stores for documents.
 //!
-//! Owns their files ([`EmbeddingRows`], [`ScoreRows`], [`VerdictRows`]) and the checksums of all.
-//! Does not know where a part lies, which shard it belongs to or whether it is done: that is the run
-//! directory's business.
+//! This module owns their files ([`EmbeddingRows`], [`ScoreRows`], [`VerdictRows`]) and checksums.
+//! The path of a part, its shard and whether it is done are the business of the run directory.
 //!
-//! Invariants: a file has its final name only when all its bytes are on disk; the rows of a part
-//! are in the order of the input; the same rows give the same bytes; what a part gives is what was written.
+//! Invariants: a file gets its final name only when all its bytes are on disk. The rows of a part
+//! are in the order of the input. Equal rows give equal bytes, and reading returns what was
+//! written.
 //!
 //! ```
 //! use polysift_data::input::DocumentInfo;
@@ -49,12 +49,12 @@ pub use scores::{PartBatch, PartBatches};
 pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};
 pub use verdicts::{VerdictRows, read_verdicts, write_verdicts};
 
-/// Rows of a Parquet file or object, from its footer.
+/// Returns the number of rows of a Parquet file or object, from its footer.
 pub fn parquet_rows(path: &Path) -> Result<u64> {
     let content = Content::open_now(path)?;
     let failure = content.failure();
     let reader = SerializedFileReader::new(content)
         .map_err(|e| failure.or(Error::decode(path, "parquet", Box::new(e))))?;
-    // A negative count cannot come out of a footer that was accepted.
+    // The reader rejects a footer with a negative count.
     Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
 }

@@ -1,7 +1,7 @@
-//! One score part: the logits and scores that one head gave to the documents of a shard.
+//! Score parts: the logits and scores that one head gave to the documents of a shard.
 //!
-//! Row-aligned with the shard and without text, so that selecting reads little. A score that is
-//! NaN is stored as NaN; a document without text has neither logit nor score (null).
+//! A part has the rows of the shard but no text, so that selection reads little. A NaN score is
+//! stored as NaN; a document without text has neither logit nor score (null).
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -22,30 +22,29 @@ use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
 
-/// Columns of the scores, after those of the documents.
 const SCORE_COLUMNS: [&str; 2] = ["logit", "score"];
-/// Rows of a [`PartBatch`].
+/// Number of rows of a [`PartBatch`].
 const BATCH_ROWS: usize = 16_384;
 
-/// The rows of one score part, in the order of the input; all columns have one length.
+/// The rows of one score part in the order of the input. All columns have the same length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ScoreRows {
-    /// Which documents they are.
+    /// Documents of the rows.
     pub documents: DocumentBatch,
-    /// What selection orders by; `None` without text.
+    /// Logits, by which selection orders documents; `None` without text.
     pub logits: Vec<Option<f32>>,
-    /// What the head gave; `None` without text.
+    /// Scores returned by the head; `None` without text.
     pub scores: Vec<Option<f32>>,
 }
 
-/// Writes the part `path` at compression level `zstd`; columns of different lengths are an
-/// [`Error::Shape`].
+/// Writes the part `path` at compression level `zstd`. Returns [`Error::Shape`] if columns have
+/// different lengths.
 pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStamp> {
     write_part(path, rows, None, zstd)
 }
 
-/// Writes the part `path` like [`write_scores`], with a column `refined` that says which scores were
-/// computed again in f32.
+/// Writes the part `path` like [`write_scores`], with a column `refined` that marks the scores that
+/// were computed again in f32.
 pub fn write_refined_scores(
     path: &Path,
     rows: &ScoreRows,
@@ -66,7 +65,7 @@ fn write_part(
     let schema = documents::part_schema(floats.into_iter().chain(flag));
     let mut properties = documents::properties(path, zstd, &[])?;
     for column in SCORE_COLUMNS.map(ColumnPath::from) {
-        // Compressed they would be a tenth smaller, and finding thresholds would take twice as long.
+        // Compression would save a tenth, but finding thresholds would take twice as long.
         properties = properties
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_compression(column, Compression::UNCOMPRESSED);
@@ -84,7 +83,7 @@ fn write_part(
     checked::finish(writer)
 }
 
-/// Reads the part `path`. A file that is not one is an [`Error::Decode`] or [`Error::Schema`].
+/// Reads the part `path`. Returns [`Error::Decode`] or [`Error::Schema`] for any other file.
 pub fn read_scores(path: &Path) -> Result<ScoreRows> {
     let part = PartReader::open(path)?;
     let batch = part.read(&[&DOCUMENT_COLUMNS[..], &SCORE_COLUMNS].concat())?;
@@ -93,18 +92,17 @@ pub fn read_scores(path: &Path) -> Result<ScoreRows> {
     Ok(ScoreRows { documents, logits, scores })
 }
 
-/// Logits and scores of `batch`, which was read from the part `path`.
 fn scores_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Array; 2]> {
     let [logit, score] = SCORE_COLUMNS;
     Ok([column(batch, logit, path)?, column(batch, score, path)?])
 }
 
-/// Rows of a score part, some at a time.
+/// Iterator over the rows of a score part in batches.
 pub type PartBatches = Box<dyn Iterator<Item = Result<PartBatch>>>;
 
-/// Reading of the scores of a part, for looking at all those of a corpus.
+/// Methods that read the scores of a part.
 impl PartReader {
-    /// The language of all rows, where the footer says that it is one.
+    /// Returns the language of all rows, if the footer shows that there is only one.
     pub fn only_language(&self) -> Option<String> {
         let mut only: Option<&[u8]> = None;
         for group in self.footer().row_groups() {
@@ -122,7 +120,7 @@ impl PartReader {
         only.and_then(|language| String::from_utf8(language.to_vec()).ok())
     }
 
-    /// Logits, scores and the document columns `names`.
+    /// Reads logits, scores and the document columns `names`.
     pub fn scores(&self, names: &[&str]) -> Result<PartBatches> {
         let reader = self.batches(&[&SCORE_COLUMNS, names].concat(), 0, BATCH_ROWS)?;
         let path = self.path.clone();
@@ -132,7 +130,7 @@ impl PartReader {
         })))
     }
 
-    /// Row and id of `rows`.
+    /// Reads the row numbers and ids of `rows`.
     pub fn identities(&self, rows: Range<usize>) -> Result<PartBatch> {
         let batch = self.batches(&["row", "id"], rows.start, rows.len())?.next();
         let batch = batch.transpose().map_err(|e| self.damaged(e))?;
@@ -142,7 +140,7 @@ impl PartReader {
     }
 }
 
-/// Consecutive rows of a score part, with the columns that were asked for.
+/// Consecutive rows of a score part, with the requested columns.
 #[derive(Debug, Clone)]
 pub struct PartBatch {
     path: PathBuf,
@@ -150,18 +148,18 @@ pub struct PartBatch {
 }
 
 impl PartBatch {
-    /// Number of rows.
+    /// Returns the number of rows.
     #[expect(clippy::len_without_is_empty, reason = "a batch has rows")]
     pub fn len(&self) -> usize {
         self.batch.num_rows()
     }
 
-    /// Logits and scores; any value where there is none.
+    /// Returns the logits and scores; a missing one has an arbitrary value.
     pub fn values(&self) -> Result<[&[f32]; 2]> {
         Ok(scores_of(&self.batch, &self.path)?.map(|values| &values.values()[..]))
     }
 
-    /// Whether a row has a logit and a score; `None`: all have.
+    /// Returns which rows have a logit and a score; `None` means all.
     pub fn present(&self) -> Result<Option<Vec<bool>>> {
         let [logits, scores] = scores_of(&self.batch, &self.path)?;
         let all = logits.null_count() == 0 && scores.null_count() == 0;
@@ -169,19 +167,20 @@ impl PartBatch {
         Ok((!all).then(|| (0..self.len()).map(is_present).collect()))
     }
 
-    /// The column `name` of numbers; `None` where they were not counted.
+    /// Returns the column `name` of numbers; `None` if they were not counted.
     pub fn numbers(&self, name: &str) -> Result<Option<&[u64]>> {
         let numbers: &UInt64Array = column(&self.batch, name, &self.path)?;
         Ok((numbers.null_count() == 0).then(|| &numbers.values()[..]))
     }
 
-    /// The ids.
+    /// Returns the ids.
     pub fn ids(&self) -> Result<Vec<&str>> {
         let ids: &StringArray = full_column(&self.batch, "id", &self.path)?;
         Ok(ids.iter().flatten().collect())
     }
 
-    /// Which rows are of `language`, where one is given, and are not `removed` (ascending); `None`: all rows.
+    /// Returns which rows have the `language`, if given, and are not `removed` (ascending row
+    /// numbers). `None` means all rows.
     pub fn mask(&self, language: Option<&str>, removed: &[u64]) -> Result<Option<BooleanArray>> {
         if language.is_none() && removed.is_empty() {
             return Ok(None);
@@ -199,7 +198,7 @@ impl PartBatch {
         Ok(Some(mask.into()))
     }
 
-    /// Puts other logits and scores, or none, into some rows.
+    /// Replaces the logits and scores of some rows; `None` removes them.
     pub fn replace(&mut self, rows: impl Iterator<Item = (usize, Option<[f32; 2]>)>) -> Result<()> {
         let mut values: [Vec<Option<f32>>; 2] =
             scores_of(&self.batch, &self.path)?.map(|values| values.iter().collect());
@@ -219,7 +218,7 @@ impl PartBatch {
         Ok(())
     }
 
-    /// Leaves only the rows of `mask`.
+    /// Keeps only the rows of `mask`.
     pub fn keep(&mut self, mask: &BooleanArray) -> Result<()> {
         let kept = filter_record_batch(&self.batch, mask);
         self.batch = kept.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
@@ -249,7 +248,6 @@ mod tests {
         values.iter().map(|v| v.map(f32::to_bits)).collect()
     }
 
-    /// Documents of so many bytes and these scores, in `languages` by turns.
     fn rows_of(columns: &[(u64, Option<f32>, Option<f32>)], languages: &[&str]) -> ScoreRows {
         let mut documents = DocumentBuilder::default();
         for (i, &(num_bytes, ..)) in columns.iter().enumerate() {
@@ -268,7 +266,7 @@ mod tests {
         }
     }
 
-    /// A part of `len` rows, every third without a score.
+    /// Writes a part of `len` rows, every third without a score.
     fn part(path: &Path, len: usize, languages: &[&str]) -> Result<ScoreRows> {
         let logit = |i| (i % 3 > 0).then(|| (i as f32 - 5e3).sqrt());
         let columns = |i| (i as u64, logit(i), logit(i).map(|logit| logit / 2.0));
@@ -330,7 +328,7 @@ mod tests {
     fn batches_hold_every_row_once() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
-        // More rows than the tail holds, so that pages before it are read too.
+        // The last part has more rows than the tail, so that pages before it are read too.
         for len in [0, 1, BATCH_ROWS, 5 * BATCH_ROWS + 1] {
             let rows = part(&path, len, &["deu_Latn"])?;
             let part = PartReader::open(&path)?;

@@ -1,5 +1,5 @@
-//! The verdicts of filters: which documents of a shard were found, by which filter and why. Documents that no
-//! filter found have no row.
+//! Filter verdicts: which documents of a shard were found, by which filter and why. Documents that
+//! no filter found have no row.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,41 +14,41 @@ use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
 
-/// Columns of the verdicts, after those of the documents.
 const VERDICT_COLUMNS: [&str; 5] = ["filter", "action", "reason", "detail", "pieces"];
 
-/// What filters found in a shard: a row for each document and filter, in the order of the input, and of one
-/// document in that of the filters' names. All columns have one length.
+/// Findings of the filters in a shard: one row per document and filter, in the order of the input
+/// and then of the filters' names. All columns have the same length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VerdictRows {
-    /// The documents; one stands there for every filter that found it.
+    /// Documents of the rows; a document is repeated for every filter that found it.
     pub documents: DocumentBatch,
     /// Name of the filter.
     pub filters: Vec<String>,
-    /// What becomes of the document: `remove`, `flag` or `cut`.
+    /// Action on the document: `remove`, `flag` or `cut`.
     pub actions: Vec<String>,
-    /// Why it was found, a word of the kind of filter.
+    /// Reason of the finding: a word that depends on the kind of filter.
     pub reasons: Vec<String>,
-    /// What of it was found, separated by commas; may be empty.
+    /// Details of the finding, separated by commas; may be empty.
     pub details: Vec<String>,
-    /// Of a text that is cut what stays, as first byte and end, `0-640 900-1660`; else empty.
+    /// Ranges of the text that `cut` keeps, as first byte and end: `0-640 900-1660`; else empty.
     pub pieces: Vec<String>,
 }
 
 impl VerdictRows {
-    /// Places of the verdicts on `row` of the input.
+    /// Returns the indices of the verdicts on `row` of the input.
     pub fn of_row(&self, row: u64) -> Range<usize> {
         let rows = self.documents.rows();
         rows.partition_point(|&other| other < row)..rows.partition_point(|&other| other <= row)
     }
 
-    /// What was found by the verdict `at`, or where that is nothing of its own, the reason.
+    /// Returns the details of the verdict `at`, or the reason if there are none.
     pub fn why(&self, at: usize) -> &str {
         if self.details[at].is_empty() { &self.reasons[at] } else { &self.details[at] }
     }
 }
 
-/// Writes the file `path` at compression level `zstd`; columns of different lengths are an [`Error::Shape`].
+/// Writes the file `path` at compression level `zstd`. Returns [`Error::Shape`] if columns have
+/// different lengths.
 pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<FileStamp> {
     let texts = VERDICT_COLUMNS.map(|name| Field::new(name, DataType::Utf8, false));
     let schema = documents::part_schema(texts);
@@ -65,7 +65,7 @@ pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<File
     checked::finish(writer)
 }
 
-/// Reads the file `path`. One that is not of verdicts is an [`Error::Decode`] or [`Error::Schema`].
+/// Reads the file `path`. Returns [`Error::Decode`] or [`Error::Schema`] if it holds no verdicts.
 pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
     let part = PartReader::open(path)?;
     let batch = part.read(&[&DOCUMENT_COLUMNS[..], &VERDICT_COLUMNS].concat())?;

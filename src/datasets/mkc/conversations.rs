@@ -1,7 +1,7 @@
-//! OpenAssistant-2: trees of messages, from which conversations are taken leaf by leaf.
+//! OpenAssistant-2: trees of messages, with one conversation for each chosen leaf.
 //!
 //! A conversation is a leaf with all messages above it, joined by spaces from the root down. A leaf
-//! is a message without replies in the language; a root is one whose parent is not in the language.
+//! is a message without replies in the language; the parent of a root is not in the language.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -13,7 +13,6 @@ use polysift_base::error::{Error, Result};
 use polysift_base::sample::{Ranks, key_of};
 use polysift_data::input::{ColumnKind, ColumnRequest, InputFile};
 
-/// Most conversations of one root.
 const PER_ROOT: usize = 2;
 
 struct Message {
@@ -25,7 +24,7 @@ struct Message {
     row: u64,
 }
 
-/// Conversations of every tree, as positives; `ranks` chooses those of a tree.
+/// Reads conversations of each tree as positives; `ranks` chooses the leaves of a tree.
 pub(super) fn load(
     source: &MkcReader<'_>,
     ranks: &Ranks,
@@ -63,11 +62,10 @@ pub(super) fn load(
     Ok(())
 }
 
-/// All messages of the language.
 fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message>> {
     let mut messages: Vec<Message> = Vec::new();
     let mut known = HashSet::new();
-    // A message at the root may lack its parent altogether.
+    // A root message may have no column for its parent.
     let optional = |name| ColumnRequest::new(name, ColumnKind::Scalar, false);
     let columns = |_: &InputFile| {
         let optional = ["parent_id", "message_tree_id"].map(optional);
@@ -88,7 +86,7 @@ fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message
     Ok(messages)
 }
 
-/// Whether the way up from a message comes back to it.
+/// Returns true if the path up from a message leads back to it.
 fn is_own_ancestor(parents: &[Option<usize>], message: usize) -> bool {
     let way_up = std::iter::successors(parents[message], |&at| parents[at]);
     way_up.take(parents.len()).any(|at| at == message)
@@ -97,7 +95,7 @@ fn is_own_ancestor(parents: &[Option<usize>], message: usize) -> bool {
 /// Refuses trees with a cycle.
 ///
 /// # Errors
-/// [`Error::Row`] for the first message of one.
+/// [`Error::Row`] for the first message in a cycle.
 fn refuse_cycles(messages: &[Message], parents: &[Option<usize>]) -> Result<()> {
     let own = (0..messages.len()).filter(|&at| is_own_ancestor(parents, at));
     let own: Vec<&Message> = own.map(|at| &messages[at]).collect();
@@ -117,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_cycle_is_told_from_what_hangs_below_it() {
-        // 0 is a root with 1 below; 2, 3 and 4 are a cycle with 5 and, below that, 6; 7 is its own parent.
+        // 1 is below the root 0; 2, 3, 4 are a cycle with 5 and then 6 below; 7 is its own parent.
         let parents = [None, Some(0), Some(4), Some(2), Some(3), Some(3), Some(5), Some(7)];
         let own: Vec<usize> = (0..8).filter(|&at| is_own_ancestor(&parents, at)).collect();
         assert_eq!(own, [2, 3, 4, 7]);

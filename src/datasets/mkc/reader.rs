@@ -1,8 +1,8 @@
-//! Which files of a source hold a language, downloaded from the hub if need be, and their rows.
+//! Finds the files of a source for a language, downloading them if needed, and reads their rows.
 //!
-//! A source is a directory. A file belongs to a language when its own name or that of a folder
-//! above it is what the source calls the language (`DE_DE/`, `mmlu_DE-DE.csv`,
-//! `standard_arabic/train-00000-of-00002.parquet`); where no name says so, a column does.
+//! A source is a directory. A file belongs to a language if its name or the name of a folder above
+//! it is the source's name of the language (`DE_DE/`, `mmlu_DE-DE.csv`,
+//! `standard_arabic/train-00000-of-00002.parquet`); if no name is, a column decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,20 +24,19 @@ use polysift_remote::{RepoType, Repository, Snapshot};
 /// Folder of the Aya Dataset that holds no samples.
 const DEMOGRAPHICS: &str = "demographics";
 
-/// What is known of a source.
 pub(super) struct MkcSource {
-    /// Its directory's name, the prefix of ids.
+    /// Name of the source's directory, and prefix of ids.
     pub name: &'static str,
-    /// Dataset of the hub.
+    /// Dataset repository on the hub.
     pub repository: &'static str,
-    /// Split that is read where there are several.
+    /// Split that is read if there are several.
     pub split: &'static str,
-    /// Column of the language, and whether names of files are looked at first.
+    /// Column of the language, and whether file names are tried first.
     pub column: &'static str,
     pub by_name: bool,
 }
 
-/// The sources in the order in which they are asked for samples.
+/// The sources, in the order in which samples are taken.
 pub(super) static SOURCES: [MkcSource; 5] = [
     source("mmmlu", "openai/MMMLU", "test", "language", true),
     source("include", "CohereLabs/include-base-44", "test", "language", true),
@@ -56,21 +55,20 @@ const fn source(
     MkcSource { name, repository, split, column, by_name }
 }
 
-/// How many of them come before the Aya Collection, which only fills up.
+/// Number of sources before the Aya Collection, which only fills up.
 pub(super) const CURATED: usize = 4;
 
-/// Where the files of a source are.
 pub(super) struct SourceFolder {
-    /// One of the user, or one in the cache of the hub.
+    /// Folder of the user or in the hub's cache.
     pub directory: PathBuf,
-    /// Commit of the repository that the folder is fetched from.
+    /// Commit of the repository that the files were downloaded from.
     pub revision: Option<String>,
 }
 
-/// Fetches the files of the languages that the source calls `cells`, those of one commit.
+/// Downloads the files of the languages named `cells` in the source, all from one commit.
 ///
-/// Names of files decide, as they do for a folder; but where a repository names its languages and
-/// not this one, nothing is fetched: looking for a column would fetch all of it.
+/// File names decide, as in a folder. But if a repository names its languages and this one is
+/// missing, nothing is downloaded: looking for a column would download all of it.
 pub(super) fn fetch(
     kind: &'static MkcSource,
     cells: &BTreeSet<&str>,
@@ -107,8 +105,8 @@ pub(super) fn fetch(
     Ok(SourceFolder { directory: folder, revision: Some(commit) })
 }
 
-/// A numbered series of files that lacks one, such as `german/train-*-of-00003`: a download that was
-/// cut off leaves it in the cache, where no list tells what should be there.
+/// Returns an incomplete numbered series of files, such as `german/train-*-of-00003`. An
+/// interrupted download leaves one in the cache, where no list tells which files belong to it.
 fn lacking(names: &[&str]) -> Option<String> {
     let mut series: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for name in names {
@@ -122,11 +120,10 @@ fn lacking(names: &[&str]) -> Option<String> {
     lacking.next().map(|((start, total), _)| format!("{start}*-of-{total}"))
 }
 
-/// A source and the language that is read of it.
 pub(super) struct MkcReader<'a> {
     pub kind: &'static MkcSource,
     pub folder: &'a SourceFolder,
-    /// What it calls the language.
+    /// Name of the language in the source.
     pub cell: &'a str,
     pub mode: Mode,
     pub max_rejects: u64,
@@ -134,7 +131,7 @@ pub(super) struct MkcReader<'a> {
 }
 
 impl MkcSource {
-    /// Those of the tables that are to be read for a language, and whether their names tell so.
+    /// Returns the tables to read for a language, and whether their names tell the language.
     fn of_language<'n>(
         &self,
         cell: &str,
@@ -151,7 +148,7 @@ impl MkcSource {
         (names, tells)
     }
 
-    /// Keeps the files of the split, if names tell which these are.
+    /// Keeps only the files of the split, if names tell which these are.
     fn keep_split(&self, names: &mut Vec<&str>) {
         let of_split =
             |name: &&str| table_stem(name).split('/').any(|part| is_split(part, self.split));
@@ -160,7 +157,7 @@ impl MkcSource {
         }
     }
 
-    /// Those of the `listed` files of the repository that are read for a language, sorted.
+    /// Returns which `listed` files of the repository are read for a language, sorted.
     fn fetched<'n>(&self, cell: &str, listed: &'n [String]) -> Vec<&'n str> {
         let tables = listed.iter().map(String::as_str).filter(|name| is_table(name));
         let (mut names, tells) = self.of_language(cell, tables);
@@ -172,7 +169,7 @@ impl MkcSource {
         names
     }
 
-    /// Whether a component of a path is the name of the language: `DE_DE`, `de-de`, `mmlu_DE-DE`,
+    /// Returns true if a component of a path names the language: `DE_DE`, `de-de`, `mmlu_DE-DE`,
     /// `german-00000-of-00003`, `german_train`.
     fn is_cell(&self, cell: &str, part: &str) -> bool {
         let plain = |text: &str| text.to_lowercase().replace('-', "_");
@@ -186,7 +183,7 @@ impl MkcSource {
 }
 
 impl MkcReader<'_> {
-    /// Whether the source is there; said once a language, because a dataset without it is another one.
+    /// Returns whether the source exists; warns once per language, since the dataset depends on it.
     pub(super) fn is_there(&self) -> Result<bool> {
         let SourceFolder { directory, revision } = self.folder;
         let (place, there) = match revision {
@@ -201,14 +198,14 @@ impl MkcReader<'_> {
         Ok(there)
     }
 
-    /// The files of the language, and whether a column says of their rows which are.
+    /// Returns the files of the language, and whether a column tells which rows belong to it.
     fn select(&self) -> Result<(Vec<InputFile>, bool)> {
         let kind = self.kind;
         let mut files = table_files(&self.folder.directory)?;
         let (mut names, tells) =
             kind.of_language(self.cell, files.iter().map(|file| file.name.as_str()));
         if kind.by_name && !tells {
-            // Other languages may be there in folders of their own.
+            // Other languages may be in their own folders.
             names.clear();
             for file in files.iter().filter(|_| self.folder.revision.is_none()) {
                 if table_columns(file)?.iter().any(|column| column == kind.column) {
@@ -222,7 +219,7 @@ impl MkcReader<'_> {
         Ok((files, !tells))
     }
 
-    /// Reads all rows of the language in the selected files; `columns` gives the names for a file.
+    /// Reads all rows of the language in the selected files; `columns` returns a file's columns.
     pub(super) fn read(
         &self,
         card: &mut SourceCard,
@@ -275,48 +272,44 @@ impl MkcReader<'_> {
     }
 }
 
-/// Asks for columns of scalars.
 pub(super) fn required(names: &[&str]) -> Vec<ColumnRequest> {
     names.iter().map(|name| ColumnRequest::new(*name, ColumnKind::Scalar, true)).collect()
 }
 
-/// Where a row is.
 #[derive(Clone, Copy)]
 pub(super) struct RowPlace<'a> {
     source: &'a MkcReader<'a>,
     file: &'a InputFile,
     row: u64,
-    /// Number of the row among all of the language.
+    /// Index of the row among all rows of the language.
     number: u64,
 }
 
 impl RowPlace<'_> {
-    /// Id of the row's sample.
     fn id(&self) -> String {
         format!("{}/{}/{}", self.source.kind.name, table_stem(&self.file.name), self.row)
     }
 
-    /// The positive sample of the row; `group` keeps it together with others.
+    /// Returns the positive sample of the row; samples with the same `group` stay together.
     pub(super) fn sample(&self, text: String, group: u128) -> DatasetSample {
         self.source.sample(self.id(), text, group)
     }
 
-    /// The positive sample of the row where all languages have the same rows in the same order: it stays
-    /// together with its translations.
+    /// Returns the positive sample of a row of a source with the same rows in the same order in all
+    /// languages; it stays together with its translations.
     pub(super) fn translated_sample(&self, text: String) -> DatasetSample {
         let MkcReader { kind, mode, .. } = self.source;
         let group = key_of("translation", &[kind.name, &self.number.to_string()]);
         DatasetSample { is_translated: *mode == Mode::Default, ..self.sample(text, group) }
     }
 
-    /// The file and the row counted from 1.
+    /// Returns the file and the row, counted from 1.
     pub(super) fn file_and_row(&self) -> (&Path, u64) {
         (&self.file.path, self.row + 1)
     }
 }
 
 impl MkcReader<'_> {
-    /// A positive sample.
     pub(super) fn sample(&self, id: String, text: String, group: u128) -> DatasetSample {
         let (key, group) = match self.mode {
             Mode::Default => (text_key(&text), group),
@@ -327,7 +320,6 @@ impl MkcReader<'_> {
     }
 }
 
-/// Name, size and digest of a file.
 pub(crate) fn described(file: &InputFile) -> Result<SourceFile> {
     let stamp = stamp(&file.path)?;
     Ok(SourceFile {
@@ -339,7 +331,7 @@ pub(crate) fn described(file: &InputFile) -> Result<SourceFile> {
     })
 }
 
-/// `train`, `train-00000-of-00001`, `train_1`, `german_train`.
+/// Returns true for names such as `train`, `train-00000-of-00001`, `train_1`, `german_train`.
 fn is_split(part: &str, split: &str) -> bool {
     let part = part.to_lowercase();
     part.split(['-', '_', '.']).any(|word| word == split)

@@ -1,10 +1,10 @@
 //! Rows that are samples by themselves: prompts with their answers (Aya Dataset and Aya Collection)
 //! and multiple-choice questions (MMMLU and INCLUDE-base-44).
 //!
-//! Three layouts of questions are read, told apart by the columns: `Question`, `A` to `D` and a letter
-//! in `Answer` (MMMLU); `question`, a list `choices` and an index in `answer` (INCLUDE of December
-//! 2024, and cais/mmlu for English); `question`, `option_a` to `option_d` and an index in `answer`
-//! (INCLUDE since March 2025). Indices count from 0.
+//! Three layouts of questions are read, recognised by their columns: `Question`, `A` to `D` and a
+//! letter in `Answer` (MMMLU); `question`, a list `choices` and an index in `answer` (INCLUDE of
+//! December 2024, and cais/mmlu for English); `question`, `option_a` to `option_d` and an index in
+//! `answer` (INCLUDE since March 2025). Indices start at 0.
 
 use super::reader::{MkcReader, RowPlace, required};
 use crate::SourceCard;
@@ -14,16 +14,15 @@ use polysift_base::sample::{key_of, text_key};
 use polysift_config::Mode;
 use polysift_data::input::{ColumnKind, ColumnRequest, InputFile, TableRow, table_columns};
 
-/// What a tokenizer of the translation put where it knew no word.
+/// Placeholder for words that the tokenizer of the translation did not know.
 const UNKNOWN: &str = "<unk>";
 
-/// What is cut off the end of an answer.
+/// Suffix that is removed from answers.
 const DOTS: &str = "...";
 const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
 const OPTIONS: [&str; 4] = ["option_a", "option_b", "option_c", "option_d"];
 
-/// Prompt and answer of every row, as positives; rows with `<unk>` are left out where
-/// `drop_unknown`.
+/// Reads prompt and answer of each row as a positive; skips rows with `<unk>` if `drop_unknown`.
 pub(super) fn load_pairs(
     source: &MkcReader<'_>,
     drop_unknown: bool,
@@ -49,10 +48,10 @@ pub(super) fn load_pairs(
     })
 }
 
-/// Question and right answer of every row, as positives.
+/// Reads question and correct answer of each row as a positive.
 ///
-/// The files of all languages of MMMLU have the same questions in the same order, whose texts are
-/// stripped of white space. Of INCLUDE, published mode takes the answer before the right one.
+/// MMMLU has the same questions in the same order in all languages; their texts are trimmed. For
+/// INCLUDE, published mode takes the answer before the correct one.
 pub(super) fn load_questions(
     source: &MkcReader<'_>,
     card: &mut SourceCard,
@@ -86,7 +85,7 @@ enum QuestionLayout {
     Options,
 }
 
-/// Layout of a file; `None` for one without rows that could tell.
+/// Returns the layout of a file; `None` if it has no columns.
 fn layout(file: &InputFile) -> Result<Option<QuestionLayout>> {
     let columns = table_columns(file)?;
     let has = |name: &str| columns.iter().any(|column| column == name);
@@ -121,7 +120,7 @@ impl QuestionLayout {
     }
 }
 
-/// Of a row of any layout: the columns of the others are not there.
+/// Returns question and answer of a row in any layout; columns of other layouts are absent.
 fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String), String> {
     if let Some(question) = row.text("Question") {
         let letter = row.required_text("Answer")?;
@@ -143,8 +142,7 @@ fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String
     choice.map(|choice| (question.to_owned(), choice)).ok_or_else(|| format!("choice {at} is null"))
 }
 
-/// Position of the answer among `len` choices; `before` is subtracted as Python does it, where -1
-/// is the last.
+/// Returns the index of the answer; `before` is subtracted as in Python, where -1 is the last one.
 fn index(answer: &str, len: usize, before: i64) -> Option<usize> {
     let answer = answer.trim();
     let answer = answer.strip_suffix(".0").unwrap_or(answer).parse::<i64>().ok()?;

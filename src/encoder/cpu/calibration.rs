@@ -1,23 +1,23 @@
-//! What the rows that int8 rounds are like in the mean, found on a few lines of text in 25 languages.
+//! Calibrates int8 with the mean inputs of linear maps, measured on a few lines in 25 languages.
 //!
-//! Trained encoders attend to their first and last tokens for lack of anything better, up to half of all
-//! attention ("Efficient Streaming Language Models with Attention Sinks", Xiao et al., 2024): what int8
-//! rounds off the values of these two goes into every token alike. But their states hardly depend on the
-//! text: less their mean there is little left to round.
+//! Trained encoders put up to half of all attention on their first and last tokens, for lack of
+//! anything better ("Efficient Streaming Language Models with Attention Sinks", Xiao et al., 2024),
+//! so rounding errors in the values of these two reach every token. But their states hardly depend
+//! on the text: once the mean is subtracted, little is left to round.
 
 use polysift_kernels::Matrix;
 
-/// Sentences of our own: prose, forums, shops, menus, insults, code.
+/// Sentences written for polysift: prose, forums, shops, menus, insults, code.
 pub(super) const TEXTS: &str = include_str!("calibration.txt");
 
-/// Kinds of tokens, each of which has a mean of its own.
+/// Number of token kinds; each kind has its own mean.
 const NUM_KINDS: usize = 3;
 const MIDDLE: u8 = 0;
-/// Of a sequence, as [`LAST`].
+/// The first token of a sequence.
 pub(super) const FIRST: u8 = 1;
 const LAST: u8 = 2;
 
-/// The kinds of the tokens of a sequence.
+/// Returns the kind of each token of a sequence.
 pub(super) fn kinds(length: usize) -> impl Iterator<Item = u8> {
     (0..length).map(move |i| match i {
         0 => FIRST,
@@ -26,19 +26,18 @@ pub(super) fn kinds(length: usize) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Sums of what each of the four linear maps of a layer read.
+/// Input sums of the four linear maps of a layer.
 pub(super) type LayerInputs = [InputSums; 4];
 
-/// Sums of the rows that one linear map read, by kind.
+/// Sums of a linear map's input rows, by kind.
 #[derive(Default)]
 pub(super) struct InputSums {
-    /// `[NUM_KINDS, inputs]`, or nothing.
+    /// `[NUM_KINDS, inputs]`, or empty before the first row.
     sums: Vec<f64>,
     rows: [u32; NUM_KINDS],
 }
 
 impl InputSums {
-    /// Adds the rows of `x`.
     pub(super) fn add(&mut self, x: Matrix<'_>) {
         self.sums.resize(NUM_KINDS * x.columns(), 0.0);
         for (row, kind) in (0..x.rows()).map(|i| (x.row(i), x.kind(i))) {
@@ -50,7 +49,7 @@ impl InputSums {
         }
     }
 
-    /// Adds what `other`, of the same map, has read.
+    /// Adds the sums of `other`, which belongs to the same map.
     pub(super) fn merge(&mut self, other: &Self) {
         self.sums.resize(other.sums.len(), 0.0);
         let rows = self.rows.iter_mut().zip(other.rows);
@@ -59,7 +58,7 @@ impl InputSums {
         sums.for_each(|(sum, others)| *sum += others);
     }
 
-    /// The means `[NUM_KINDS, k]`: zeros for a kind that there was not, and for all if one is not finite.
+    /// Returns the means `[NUM_KINDS, k]`: 0 for an absent kind, all 0 if one is not finite.
     pub(super) fn means(&self, k: usize) -> Vec<f32> {
         let mut means = vec![0.0; NUM_KINDS * k];
         for (i, (mean, sum)) in means.iter_mut().zip(&self.sums).enumerate() {

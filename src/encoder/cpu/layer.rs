@@ -1,5 +1,5 @@
-//! One transformer layer: attention and feed-forward, each with a residual, and a layer norm before it or
-//! after the sum.
+//! Computes a transformer layer: attention and feed-forward, each with a residual and with a layer
+//! norm before it or after the sum.
 
 use std::sync::Arc;
 
@@ -14,23 +14,22 @@ use crate::weights::{Layer, LinearWeights, NormWeights, Weights};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 
-/// Bytes of the states inside the feed-forward part, for the tokens that go through it at a time: they
-/// stay near the second-level cache.
+/// Bytes of feed-forward states computed at a time: they stay near the second-level cache.
 const FEED_BYTES: usize = 2 << 20;
-/// Tokens at a time are a multiple of it: the rows of the tallest micro-tile.
+/// The number of tokens at a time is a multiple of this, the rows of the tallest micro-tile.
 const FEED_STEP: usize = 14;
 
 /// A linear map with bias, `[N, inputs]` to `[N, outputs]`.
 struct PackedLinear {
     weight: PackedMatrix,
     bias: Vec<f32>,
-    /// Its place among those of the layer.
+    /// Index among the layer's linear maps.
     place: usize,
 }
 
 impl PackedLinear {
-    /// `x` `[N, inputs]`, whose tokens are of `kinds`, to `y` `[N, outputs]`; `tail` makes the epilogue from
-    /// the bias.
+    /// Applies the map to `x` `[N, inputs]`, with token kinds `kinds`, and writes `y`
+    /// `[N, outputs]`; `tail` makes the epilogue from the bias.
     fn apply<'a>(
         &'a self,
         isa: Isa,
@@ -50,7 +49,6 @@ impl PackedLinear {
     }
 }
 
-/// One layer.
 pub(super) struct PackedLayer {
     precision: Precision,
     head_size: usize,
@@ -58,56 +56,55 @@ pub(super) struct PackedLayer {
     window: Option<usize>,
     /// `[max_tokens, head_size]`, see [`rotate`].
     angles: Option<Arc<[f32]>>,
-    /// Where the feed-forward part is gated: F.
+    /// F, if the feed-forward block is gated.
     gated: Option<usize>,
     parts: Layer<PackedLinear, NormWeights>,
 }
 
-/// Memory of one range of sequences, for `N` tokens.
+/// Memory for a range of sequences with `N` tokens.
 #[derive(Default)]
 pub(super) struct Workspace {
-    /// Where each sequence starts, and the end of the last one.
+    /// Start of each sequence, then the end of the last one.
     pub(super) starts: Vec<usize>,
     /// `[N]`: see [`kinds`](super::calibration::kinds).
     pub(super) kinds: Vec<u8>,
-    /// `[N, H]`: what goes into a layer and what comes out.
+    /// `[N, H]`: input and output of a layer.
     pub(super) hidden: Vec<f32>,
     /// `[H]`: the embedding of a word.
     pub(super) word: Vec<f32>,
     /// `[N, 3H]`.
     query_key_value: Vec<f32>,
-    /// `[N, H]`: result of attention, before its output map.
+    /// `[N, H]`: output of attention, before the output map.
     context: Vec<f32>,
-    /// `[N, H]`: states after a norm that stands before.
+    /// `[N, H]`: states after a pre-norm.
     pub(super) normed: Vec<f32>,
-    /// Of some tokens, `[., H]`: sums that layer norm reads.
+    /// `[., H]` for some tokens: residual sums, the input of layer norm.
     sums: Vec<f32>,
-    /// Of some tokens, `[., F]` or `[., 2F]`.
+    /// `[., F]` or `[., 2F]` for some tokens.
     intermediate: Vec<f32>,
-    /// Of some tokens, `[., F]`: what is left of a gated `intermediate`.
+    /// `[., F]` for some tokens: result of a gated `intermediate`.
     gated: Vec<f32>,
     products: Products,
     attention: AttentionScratch,
 }
 
-/// Memory of the linear maps.
 #[derive(Default)]
 struct Products {
     scratch: GemmScratch,
-    /// What they read, where somebody wants to know.
+    /// Sums of the maps' inputs, if they are recorded.
     inputs: Option<LayerInputs>,
 }
 
 impl Workspace {
-    /// Adds up what the linear maps of the layers read from now on, and gives what was added up before.
+    /// Starts to record the inputs of the linear maps, and returns what was recorded before.
     pub(super) fn record_inputs(&mut self) -> Option<LayerInputs> {
         self.products.inputs.replace(LayerInputs::default())
     }
 }
 
 impl PackedLayer {
-    /// Packs layer `i` for products in `precision`; in int8 around the means of `inputs`, those of this layer.
-    /// `angles` are those of the ropes.
+    /// Packs layer `i` for `precision`; for int8 around the means of the layer's `inputs`. `angles`
+    /// has an entry per rope.
     pub(super) fn load(
         isa: Isa,
         (precision, inputs): (Precision, Option<&LayerInputs>),
@@ -141,16 +138,15 @@ impl PackedLayer {
         })
     }
 
-    /// Bytes that the packed weights take.
     pub(super) fn bytes(&self) -> usize {
         let Layer { query_key_value, attention_output, intermediate, output, .. } = &self.parts;
         let linear = [query_key_value, attention_output, intermediate, output];
         linear.iter().map(|linear| linear.weight.bytes()).sum()
     }
 
-    /// `workspace.hidden` becomes the states after this layer; false if it does not, since `stop` was asked for.
-    /// With `only_first` those of the first token of each sequence alone, each of which is a sequence
-    /// then: what the others attended to, and what would be made of it, is left out.
+    /// Replaces `workspace.hidden` with the states after this layer; returns false if `stop` was
+    /// asked for. `only_first` keeps only each sequence's first token, which then is a sequence of
+    /// its own; the other tokens' attention outputs and feed-forward states are not computed.
     pub(super) fn forward(
         &self,
         isa: Isa,
@@ -174,7 +170,7 @@ impl PackedLayer {
             let (start, length) = (span[0], span[1] - span[0]);
             if let Some(angles) = &self.angles {
                 let rows = &mut query_key_value[start * 3 * width..][..length * 3 * width];
-                // Queries and keys lie side by side.
+                // Queries and keys are adjacent.
                 rotate(isa, rows, 3 * width, 2 * width / self.head_size, angles, self.head_size);
             }
             let out = if only_first { i..i + 1 } else { span[0]..span[1] };
@@ -204,8 +200,8 @@ impl PackedLayer {
         })
     }
 
-    /// The states of the tokens whose values in `workspace.hidden` start at `first`, at most `most`
-    /// values, from what attention made of them on.
+    /// Computes everything after attention for the tokens whose values in `workspace.hidden` start
+    /// at `first`, at most `most` values.
     fn feed(&self, isa: Isa, workspace: &mut Workspace, first: usize, most: usize) {
         let Layer { attention_output, attention_norm, intermediate, output, output_norm, .. } =
             &self.parts;
@@ -251,8 +247,9 @@ impl PackedLayer {
         }
     }
 
-    /// Self-attention of the `length` tokens from `start` on of `query_key_value` `[N, 3H]`, head by head,
-    /// to `context`: `[length, H]`, or fewer rows, those of the first tokens.
+    /// Computes self-attention, head by head, of the `length` tokens from `start` in
+    /// `query_key_value` `[N, 3H]`. Writes `context`: `[length, H]`, or fewer rows for only the
+    /// first tokens.
     fn attend(
         &self,
         isa: Isa,
@@ -276,7 +273,7 @@ impl PackedLayer {
     }
 }
 
-/// Layer norm of the rows of `x` into `out`.
+/// Writes the layer norm of each row of `x` to `out`.
 pub(super) fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
     layer_norm(isa, x, &norm.gamma, &norm.beta, norm.eps, out);
 }

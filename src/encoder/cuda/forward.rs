@@ -17,30 +17,30 @@ use polysift_config::Pooling;
 
 /// Memory for the states of `T` tokens.
 pub(super) struct Arena {
-    /// `[T, H]`: what goes into a layer and what comes out; where norms stand before, after the norm.
+    /// `[T, H]`: input and output of a layer; in pre-norm models, after the norm.
     hidden: Buffer<bf16>,
-    /// `[T, H]`, where norms stand before: the states without them.
+    /// `[T, H]`, in pre-norm models: the states before the norm.
     states: Option<Buffer<f32>>,
     /// `[T, 3H]`.
     query_key_value: Buffer<bf16>,
     /// `[T, H]`: result of attention, before its output map.
     context: Buffer<bf16>,
-    /// `[T, H]`: `hidden` and what a block adds to it, before its norm.
+    /// `[T, H]`: what a block adds to the states; except in pre-norm models, plus `hidden`.
     update: Buffer<bf16>,
-    /// `[T, F]`, or `[T, 2F]`.
+    /// `[T, F]`, or `[T, 2F]` if gated.
     intermediate: Intermediate,
-    /// `[T, F]`: what is left of a gated `intermediate`.
+    /// `[T, F]`: the result of the gate on `intermediate`.
     gated: Option<Buffer<bf16>>,
-    /// In fp8: the input of the next product, `[T, H]` or `[T, F]`, where no product wrote it.
+    /// In fp8, the input of the next product, `[T, H]` or `[T, F]`, unless a product wrote it.
     quantised: Option<Quantised>,
     /// `[T / 4, H]`: the result.
     pub(super) embeddings: Buffer<f32>,
 }
 
-/// What the feed-forward part has inside.
+/// Inner states of the feed-forward part.
 enum Intermediate {
     Bf16(Buffer<bf16>),
-    /// Written by a product in fp8 for the next one.
+    /// An fp8 product writes them for the next one.
     Fp8(Quantised),
 }
 
@@ -76,7 +76,7 @@ impl Arena {
         })
     }
 
-    /// What a product reads and writes; in fp8 its input must have been quantised.
+    /// Returns the operands of a product; in fp8 its input must have been quantised.
     fn operands(&mut self, which: Product) -> Operands<'_> {
         let Self { hidden, query_key_value, context, update, gated, .. } = self;
         let sum = self.states.is_none().then_some(&*hidden);
@@ -103,7 +103,7 @@ impl Arena {
         Operands { x, residual, y }
     }
 
-    /// In fp8, quantises the first `rows` rows of the input of a product that is in bf16 only.
+    /// In fp8, quantises the first `rows` rows of a product's input, if only bf16 holds it.
     fn quantise(
         &mut self,
         which: Product,
@@ -119,7 +119,7 @@ impl Arena {
         done
     }
 
-    /// What a product reads, before it is quantised; `None` where that is written in e4m3 alone.
+    /// Returns the bf16 input of a product, or `None` if the input exists only in e4m3.
     fn input(&mut self, which: Product) -> Option<&mut Buffer<bf16>> {
         match (which, &mut self.intermediate) {
             (Product::QueryKeyValue | Product::Intermediate, _) => Some(&mut self.hidden),
@@ -129,8 +129,8 @@ impl Arena {
         }
     }
 
-    /// `hidden` = the norm of the first `rows` rows of `update`, which first are added to the states where
-    /// norms stand before; to those of the embedding if `is_first`.
+    /// Computes `hidden` = norm of the first `rows` rows of `update`. In pre-norm models, `update`
+    /// is first added to the states, or to the embedding in `hidden` if `is_first`.
     fn normalise(
         &mut self,
         stream: &Stream,
@@ -149,7 +149,6 @@ impl Arena {
     }
 }
 
-/// A matrix product of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Product {
     QueryKeyValue,
@@ -162,7 +161,6 @@ impl Product {
     const ALL: [Self; 4] =
         [Self::QueryKeyValue, Self::AttentionOutput, Self::Intermediate, Self::Output];
 
-    /// The weights that it is with.
     fn weights(self, layer: &DeviceLayer) -> &Linear {
         match self {
             Self::QueryKeyValue => &layer.query_key_value,
@@ -175,7 +173,7 @@ impl Product {
     fn shape(self, model: &ModelShape, tokens: usize) -> MatmulShape {
         let &ModelShape { ref architecture, precision, .. } = model;
         let &Architecture { width, inner, pre_norm, feed_forward, .. } = architecture;
-        // Where norms stand before, the sums are `add_norm`'s.
+        // In pre-norm models, `add_norm` computes the sums.
         let sum = if pre_norm { MatmulEpilogue::Bias } else { MatmulEpilogue::Residual };
         let activation = match feed_forward {
             FeedForward::Gated { .. } => MatmulEpilogue::Bias,
@@ -191,17 +189,17 @@ impl Product {
     }
 }
 
-/// The matrix instructions that a model is computed with on a GPU.
+/// Matrix instructions that a model uses on a GPU.
 pub(super) struct ModelInstructions {
-    /// By [`Product`].
+    /// One per [`Product`].
     products: [MatrixInstructions; 4],
-    /// By layer.
+    /// One per layer.
     attention: Vec<MatrixInstructions>,
 }
 
 impl ModelInstructions {
-    /// Takes the fastest instructions that the GPU has and that give right results. Overwrites `arena`, the
-    /// memory for batches of up to `tokens` rows.
+    /// Chooses the fastest instructions that the GPU has and that give right results. Overwrites
+    /// `arena`, the memory for batches of up to `tokens` rows.
     pub(super) fn choose(
         stream: &Stream,
         model: &DeviceModel,
@@ -257,8 +255,7 @@ fn compare(
     })
 }
 
-/// Puts the forward pass of the batch in `staged` into the queue; its result will be in
-/// `arena.embeddings`.
+/// Queues the forward pass of the batch in `staged`, which writes `arena.embeddings`.
 pub(super) fn forward(
     stream: &Stream,
     model: &DeviceModel,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  encode ──▶ Queue ──▶ a thread per GPU ──▶ 2 slots, each a stream with its own memory
-//!    ▲                        │                 │ batch ─▶ GPU, graph of the forward pass, result ─▶ host
+//!    ▲                        │                 │ batch ─▶ GPU, forward pass, result ─▶ host
 //!    └────────── result ──────┴─────────────────┘
 //! ```
 //!
@@ -10,8 +10,8 @@
 //! [`polysift_kernels::cuda::BUCKETS`] that holds it, so that the forward pass can be recorded once
 //! and launched as a whole.
 //!
-//! Invariants: a result is that of the batch that was asked for, whichever GPU computed it; a batch
-//! whose GPU fails is computed by another one, and after two failures is an error.
+//! Invariants: a caller gets the result of its own batch, whichever GPU computed it. If a GPU
+//! fails, another one computes its batches; a batch that fails twice is an error.
 
 mod forward;
 mod model;
@@ -46,22 +46,22 @@ const DEFAULT_BATCH_TOKENS: usize = 33_792;
 /// Batches in flight per GPU: two computing, one waiting, and one being handed over.
 const IN_FLIGHT_PER_DEVICE: usize = 4;
 
-/// See the module.
+/// Encoder on one or more NVIDIA GPUs; see the module.
 pub struct CudaEncoder {
     info: EncoderInfo,
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
     batch_tokens: usize,
-    /// The largest bucket that there is memory for.
+    /// Largest bucket that fits the allocated memory.
     largest: usize,
 }
 
 impl CudaEncoder {
-    /// Loads the model onto `devices`, at least one, to compute in fp8 if `settings` say so, else in bf16.
+    /// Loads the model onto `devices`, at least one, in the precision of `settings`: fp8 or bf16.
     ///
     /// # Errors
-    /// [`Error::Model`] if a weight is missing, of another shape or not of a known type;
-    /// [`Error::Device`] if a GPU fails, has not enough memory, or does not cover the model's
+    /// [`Error::Model`] if a weight is missing, has another shape or an unknown type;
+    /// [`Error::Device`] if a GPU fails, has too little memory, or lacks kernels for the model's
     /// shape.
     pub fn load(files: &ModelFiles, settings: &EncoderConfig, devices: &[Device]) -> Result<Self> {
         let batch_tokens = settings.batch_tokens;
@@ -128,7 +128,7 @@ impl CudaEncoder {
             self.threads.push(thread);
             starting.push((ordinal, ready));
         }
-        // On an error the rest of the GPUs is stopped when `self` is dropped.
+        // On an error, dropping `self` stops the other GPUs.
         let wait = |(ordinal, ready): (usize, crossbeam_channel::Receiver<_>)| {
             ready.recv().unwrap_or_else(|_| Err(thread_ended(ordinal).into()))
         };
@@ -140,7 +140,7 @@ impl Drop for CudaEncoder {
     fn drop(&mut self) {
         self.queue.close();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // The panic of a thread was already reported.
             let _ = thread.join();
         }
     }
@@ -188,7 +188,7 @@ impl Encoder for CudaEncoder {
     }
 }
 
-/// Whether there are kernels for the model.
+/// Returns an error unless there are kernels for the model.
 fn check_shape(architecture: &Architecture, precision: MatmulPrecision) -> Result<()> {
     let &Architecture { width, inner, .. } = architecture;
     let head = architecture.head_size();
@@ -220,7 +220,7 @@ fn unsupported(reason: String) -> Error {
     CudaError::Unsupported { reason }.into()
 }
 
-/// `cuda:0,2 (NVIDIA H200)`.
+/// Returns a description such as `cuda:0,2 (NVIDIA H200)`.
 fn describe(infos: &[DeviceInfo]) -> String {
     let ordinals: Vec<String> = infos.iter().map(|info| info.ordinal.to_string()).collect();
     let mut names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! The model on a GPU: what the forward pass depends on, and the weights, rounded to bf16 or fp8.
+//! The model on a GPU: its settings, and its weights rounded to bf16 or fp8.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use super::super::weights::{Blob, EmbeddingWeights, Layer, LinearWeights, NormWe
 use polysift_base::error::Result;
 use polysift_config::Pooling;
 
-/// What the forward pass depends on beside the weights.
+/// Settings of the forward pass.
 #[derive(Debug, Clone)]
 pub(super) struct ModelShape {
     pub(super) architecture: Architecture,
     pub(super) pooling: Pooling,
-    /// What the products of the layers multiply.
+    /// Operand type of the matrix products of the layers.
     pub(super) precision: MatmulPrecision,
 }
 
 impl ModelShape {
-    /// What the numbers of a batch may be.
+    /// Returns the limits of the integers of a batch.
     pub(super) fn limits(&self) -> Limits {
         let Architecture { vocab_size, positions, max_tokens, .. } = self.architecture;
         let (first_position, skipped_id, max_tokens) = match positions {
@@ -32,14 +32,14 @@ impl ModelShape {
     }
 }
 
-/// A layer on a GPU. Its norms are those after the sums: where norms stand before, that of the feed-forward
-/// part and that of the next layer, or the final one.
+/// A layer on a GPU, with the norms that follow its sums. In a pre-norm model these are the norm of
+/// its feed-forward part, and the attention norm of the next layer or the final norm.
 pub(super) type DeviceLayer = Layer<Linear, Norm>;
 
 /// The model on a GPU.
 pub(super) struct DeviceModel {
     pub(super) shape: ModelShape,
-    /// `[max_tokens, head_size]` of each rope.
+    /// Angles `[max_tokens, head_size]` of each rope.
     pub(super) angles: Vec<Buffer<f32>>,
     pub(super) embedding: Embedding,
     pub(super) norm: Norm,
@@ -47,7 +47,7 @@ pub(super) struct DeviceModel {
 }
 
 impl DeviceModel {
-    /// Reads the weights in `files`, rounds them and copies them to the GPU of `stream`, a layer at a time.
+    /// Reads the weights in `files`, rounds them and copies them to `stream`'s GPU layer by layer.
     pub(super) fn load(stream: &Stream, files: &Arc<[Blob]>, shape: ModelShape) -> Result<Self> {
         let ModelShape { architecture, precision, .. } = &shape;
         let weights = Weights::open(files, architecture)?;
@@ -87,7 +87,7 @@ impl DeviceModel {
     }
 }
 
-/// `values`, each rounded to the nearest bf16.
+/// Returns `values`, each rounded to the nearest bf16.
 fn rounded(values: &[f32]) -> Vec<bf16> {
     values.iter().map(|&value| bf16::from_f32(value)).collect()
 }

@@ -1,7 +1,7 @@
-//! The batches that wait for a GPU, and what becomes of those whose GPU fails.
+//! The queue of batches for the GPUs, which gives the batches of a failed GPU to another one.
 //!
-//! Callers wait for their result, so there are never more batches than callers. The last GPU that
-//! fails answers all that still wait.
+//! Callers wait for their results, so there are never more batches than callers. When the last GPU
+//! fails, all waiting batches get its error.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -13,36 +13,34 @@ use polysift_kernels::cuda::CudaError;
 use polysift_base::batch::PackedBatch;
 use polysift_base::panics::{lock, unpoisoned};
 
-/// GPUs that may fail with a batch before it is given up.
+/// Number of GPU failures after which a batch is an error.
 const MAX_FAILURES: usize = 2;
 
-/// A result `[B, D]`.
+/// Embeddings `[B, D]`, or the error.
 type BatchResult = Result<Vec<f32>, CudaError>;
 
-/// A batch that somebody waits for.
+/// A batch for which a caller waits.
 pub(super) struct BatchJob {
     pub(super) batch: PackedBatch,
-    /// Rows that it is computed with.
+    /// Number of rows that the batch is computed with.
     pub(super) bucket: usize,
     failures: usize,
     reply: Sender<BatchResult>,
 }
 
 impl BatchJob {
-    /// A job, and where its result will come from.
+    /// Returns a job and the receiver of its result.
     pub(super) fn new(batch: PackedBatch, bucket: usize) -> (Self, Receiver<BatchResult>) {
         let (reply, result) = bounded(1);
         (Self { batch, bucket, failures: 0, reply }, result)
     }
 
-    /// Gives the result to the caller.
     pub(super) fn answer(self, result: BatchResult) {
-        // The caller waits until then, unless its thread has panicked.
+        // The caller waits for it, unless its thread has panicked.
         let _ = self.reply.send(result);
     }
 }
 
-/// See the module.
 pub(super) struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -50,21 +48,20 @@ pub(super) struct Queue {
 
 struct QueueState {
     jobs: VecDeque<BatchJob>,
-    /// GPUs that work.
+    /// Number of working GPUs.
     devices: usize,
     closed: bool,
-    /// Why the last GPU failed.
+    /// Error of the GPU that failed last.
     failure: Option<CudaError>,
 }
 
 impl Queue {
-    /// A queue for `devices` GPUs.
     pub(super) fn new(devices: usize) -> Self {
         let state = QueueState { jobs: VecDeque::new(), devices, closed: false, failure: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Queues a job, or answers it if no GPU is left.
+    /// Queues a job, or answers it with an error if no GPU is left.
     pub(super) fn put(&self, job: BatchJob) {
         let mut state = self.lock();
         match &state.failure {
@@ -80,8 +77,8 @@ impl Queue {
         }
     }
 
-    /// The next job, if one comes within `limit`; without a limit `None` once the queue is closed and
-    /// empty.
+    /// Returns the next job if one comes within `limit`; without a limit, waits for one and returns
+    /// `None` once the queue is closed and empty.
     pub(super) fn take(&self, limit: Option<Duration>) -> Option<BatchJob> {
         let waits =
             |state: &mut QueueState| state.jobs.is_empty() && !(limit.is_none() && state.closed);
@@ -93,14 +90,14 @@ impl Queue {
         state.jobs.pop_front()
     }
 
-    /// No jobs will come any more.
+    /// Closes the queue; no jobs will come any more.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// A GPU has failed with `jobs`: another one takes them, before those that wait, or they are
-    /// answered with `failure`.
+    /// Removes a GPU that failed with `jobs`. Another GPU takes these before the waiting jobs. Jobs
+    /// that failed twice, or have no GPU left, are answered with `failure`.
     pub(super) fn device_failed(&self, jobs: Vec<BatchJob>, failure: &CudaError) {
         let mut lost = Vec::new();
         let mut state = self.lock();

@@ -1,37 +1,37 @@
-//! In which order a GPU takes batches and answers them.
+//! The order in which a GPU takes batches and answers them.
 //!
-//! Knows nothing of GPUs: the test runs it on a model of one, by a clock of its own.
+//! The module knows nothing of GPUs: its test runs it on a model of one with its own clock.
 
 use std::time::Duration;
 
-/// Batches on the GPU at a time: while one ends, the other fills the multiprocessors.
+/// Maximum batches on a GPU: while one ends, the other fills the multiprocessors.
 pub(super) const SLOTS: usize = 2;
 
-/// How long a free slot waits for a batch before the busy ones are looked at again.
+/// Time that a free slot waits for a batch before the busy slots are checked again.
 const POLL: Duration = Duration::from_micros(100);
 
-/// What is directed: [`SLOTS`] slots, and where their batches come from.
+/// The [`SLOTS`] slots of a GPU, and the source of their batches.
 pub(super) trait Work {
     type Job;
     type Error;
 
-    /// The next batch, if one comes within `limit`; without a limit `None` if there will be no more.
+    /// Returns the next batch, or `None` if none comes within `limit`, or ever without a limit.
     fn take(&mut self, limit: Option<Duration>) -> Option<Self::Job>;
 
-    /// Begins `job` in a slot that is free.
+    /// Starts `job` in a free slot.
     fn start(&mut self, slot: usize, job: Self::Job) -> Result<(), Self::Error>;
 
-    /// Whether the batch of a slot is done, if it has one.
+    /// Returns true if the batch of a slot is done, or the slot has none.
     fn is_done(&self, slot: usize) -> Result<bool, Self::Error>;
 
-    /// Answers the batch of a slot, if it has one; waits for it.
+    /// Waits for the batch of a slot, if there is one, and answers it.
     fn finish(&mut self, slot: usize) -> Result<(), Self::Error>;
 }
 
-/// Computes until there are no more batches. A result is given to its caller at once, as the next
-/// batch comes from there; a slot that is free takes the next batch whatever the other one does.
+/// Runs until there are no more batches. A result goes to its caller immediately, because the
+/// caller then brings a new batch; a free slot takes a batch whatever the other slot does.
 pub(super) fn run<W: Work>(work: &mut W) -> Result<(), W::Error> {
-    // Slots at work, in the order in which they began.
+    // Busy slots, in the order in which they started.
     let mut busy: Vec<usize> = Vec::with_capacity(SLOTS);
     loop {
         for slot in std::mem::take(&mut busy) {
@@ -43,7 +43,7 @@ pub(super) fn run<W: Work>(work: &mut W) -> Result<(), W::Error> {
         }
         let free = (0..SLOTS).find(|slot| !busy.contains(slot));
         let Some(slot) = free else {
-            // The one that began first ends first.
+            // The slot that started first ends first.
             work.finish(busy.remove(0))?;
             continue;
         };
@@ -65,27 +65,27 @@ mod tests {
     use super::super::IN_FLIGHT_PER_DEVICE;
     use super::*;
 
-    /// A GPU and its callers; times in seconds of its own clock. The GPU computes one batch after
-    /// another; a thread that waits goes on [`WAKE`] after what it waits for.
+    /// A GPU and its callers, with times in seconds of its own clock. The GPU computes one batch
+    /// after another; a waiting thread continues [`WAKE`] after the event that it waits for.
     struct Model {
         now: f64,
-        /// Of a batch, on the GPU.
+        /// Time that a batch takes on the GPU.
         duration: f64,
-        /// Between the answer to a caller and its next batch.
+        /// Time between the answer to a caller and its next batch.
         pause: f64,
-        /// When the callers come with their next batch.
+        /// Times at which the callers bring their next batch.
         arrivals: Vec<f64>,
-        /// Batches that are still to come.
+        /// Number of batches that are still to come.
         left: usize,
-        /// When the batch of each slot is done.
+        /// Time at which the batch of each slot is done.
         ends: [Option<f64>; SLOTS],
-        /// When the GPU is done with all batches.
+        /// Time at which the GPU is done with all batches.
         end: f64,
-        /// How long it had nothing to do between batches.
+        /// Total time that the GPU was idle between batches.
         idle: f64,
     }
 
-    /// To put a batch together and to start it.
+    /// Time to assemble and start a batch.
     const PACK: f64 = 0.12e-3;
     const WAKE: f64 = 0.05e-3;
 
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_device_is_not_idle_while_there_are_batches() {
-        // Batches of 33,792, 16,896, 8,448 and 4,224 tokens; callers that come back at once, and late. Even
-        // one caller less than there are is enough.
+        // Batches have 33,792, 16,896, 8,448 and 4,224 tokens; callers come back immediately or
+        // late. One caller fewer than there are is also enough.
         for duration in [11.2e-3, 5.6e-3, 2.8e-3, 1.4e-3] {
             for pause in [0.1e-3, 0.15e-3, 0.25e-3, 0.5e-3, 1.0e-3] {
                 for callers in [IN_FLIGHT_PER_DEVICE - 1, IN_FLIGHT_PER_DEVICE] {

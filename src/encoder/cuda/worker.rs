@@ -1,4 +1,4 @@
-//! A GPU at work: it takes batches from the queue until that is closed or the GPU fails.
+//! The worker of a GPU, which takes batches from the queue until it is closed or the GPU fails.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,7 +17,7 @@ use super::schedule::{SLOTS, Work, run};
 
 /// A GPU with the model and its memory.
 pub(super) struct DeviceWorker {
-    // Fields are dropped in order: the graphs of the slots before what they use.
+    // Fields are dropped in order: the graphs of the slots before the memory that they use.
     slots: Vec<StreamSlot>,
     model: DeviceModel,
     instructions: ModelInstructions,
@@ -26,8 +26,8 @@ pub(super) struct DeviceWorker {
 }
 
 impl DeviceWorker {
-    /// Loads the model with the weights in `files` onto `device`, which will serve `queue`, and takes
-    /// all memory there that batches of up to `largest` rows need.
+    /// Loads the model with the weights in `files` onto `device`, which will serve `queue`, and
+    /// allocates all memory there that batches of up to `largest` rows need.
     pub(super) fn new(
         device: Device,
         (files, shape): (&Arc<[Blob]>, &ModelShape),
@@ -46,8 +46,8 @@ impl DeviceWorker {
         self.device.info()
     }
 
-    /// Computes what the queue holds until it is closed. A GPU that fails says so and hands its
-    /// batches back.
+    /// Computes batches from the queue until it is closed. If the GPU fails, logs the error and
+    /// hands its batches back.
     pub(super) fn serve(mut self) {
         let (queue, ordinal) = (Arc::clone(&self.queue), self.device.ordinal());
         let _watch = Watch { queue: &queue, ordinal };
@@ -81,7 +81,7 @@ impl Work for DeviceWorker {
     }
 }
 
-/// Reports to the queue that the thread of a GPU has panicked: nobody is to wait for it.
+/// Reports to the queue that the thread of a GPU panicked, so that no caller waits for it.
 struct Watch<'a> {
     queue: &'a Queue,
     ordinal: usize,
@@ -95,32 +95,31 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// What becomes of a batch whose thread is gone.
+/// Returns the error for a batch when its thread has ended.
 pub(super) fn thread_ended(ordinal: usize) -> CudaError {
     CudaError::Driver { ordinal, action: "computing", message: "its thread has ended".into() }
 }
 
-/// One batch on a GPU: a stream with memory of its own.
+/// A slot for one batch on a GPU: a stream with its own memory.
 struct StreamSlot {
     stream: Stream,
     arena: Arena,
-    /// By number of rows.
+    /// Buckets by number of rows.
     buckets: HashMap<usize, Bucket>,
     /// `[T / 4, H]`: the result on the host.
     result: Pinned<f32>,
-    /// The batch that is under way.
     job: Option<BatchJob>,
 }
 
 struct Bucket {
     staged: Staged,
-    /// The forward pass, from its second run on: the first one runs kernel by kernel, as libraries
-    /// load and prepare what a recording would not take.
+    /// The recorded forward pass. The first run launches kernel by kernel, and the forward pass is
+    /// recorded after it.
     graph: Option<Graph>,
 }
 
 impl StreamSlot {
-    /// A slot for batches of up to `tokens` rows.
+    /// Creates a slot for batches of up to `tokens` rows.
     fn new(device: &Device, shape: &ModelShape, tokens: usize) -> Result<Self> {
         Ok(Self {
             stream: device.stream()?,
@@ -131,7 +130,7 @@ impl StreamSlot {
         })
     }
 
-    /// Whether no batch is under way, or the one that was is done.
+    /// Returns true if no batch is running, or the running one is done.
     fn is_done(&self) -> Result<bool> {
         Ok(self.job.is_none() || self.result.is_ready()?)
     }
@@ -169,8 +168,8 @@ impl StreamSlot {
         Ok(())
     }
 
-    /// Waits for the batch that is under way, if there is one, and answers it. After an error the
-    /// job is still in the slot.
+    /// Waits for the running batch, if there is one, and answers it. After an error the job is
+    /// still in the slot.
     fn finish(&mut self, width: usize) -> Result<()> {
         let Some(job) = self.job.take() else { return Ok(()) };
         match self.result.values() {

@@ -1,4 +1,4 @@
-//! Chunks to batches and back, one at a time and several.
+//! Tests of `embed_chunks` with one batch and with several batches in flight.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fake::{FAILS, FakeEncoder};
 
-/// Embeddings, and what was reported of the batches.
+/// Embeddings, and the reported (chunks, tokens) of each batch.
 type Outcome = Result<(Vec<f32>, Vec<(usize, usize)>)>;
 
 fn embed(encoder: &FakeEncoder, chunks: &[Vec<u32>], batch_tokens: usize) -> Outcome {

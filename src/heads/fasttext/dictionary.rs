@@ -1,7 +1,6 @@
-//! The words and labels of a model, and how a line of text becomes rows of its input matrix.
+//! Words and labels of a model, and how a line of text becomes rows of its input matrix.
 //!
-//! Everything here is fastText's: the white space, the hashes, the n-grams. Words are bytes, since the
-//! files say nothing of an encoding.
+//! White space, hashes and n-grams follow fastText. Words are bytes, since files state no encoding.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -10,53 +9,50 @@ use super::settings::ModelSettings;
 use super::source::{ModelReader, broken, write_i32};
 use polysift_config::LABEL_PREFIX;
 
-/// The word that ends every line; where a text has it, the line ends there.
+/// The word that ends every line; a line also ends where a text contains it.
 pub(super) const END_OF_LINE: &[u8] = b"</s>";
-/// Factor of the hash of an n-gram of words.
+/// Factor in the hash of an n-gram of words.
 const NGRAM_FACTOR: u64 = 116_049_371;
-/// A slot of the table without an entry.
+/// Marks a free slot of the table.
 const EMPTY: u32 = u32::MAX;
-/// Least bytes of an entry in a file: the zero after its text, its count and its type.
+/// Minimum bytes of an entry in a file: the zero after its text, its count and its type.
 const ENTRY_BYTES: usize = 10;
 
 /// Words, then labels.
 #[derive(Debug, Clone)]
 pub(super) struct Dictionary {
-    /// All texts, one after another.
+    /// All texts, concatenated.
     text: Vec<u8>,
-    /// Where the text of each entry ends.
+    /// End of each entry's text.
     ends: Vec<usize>,
     counts: Vec<i64>,
     num_words: usize,
-    /// Tokens that the words and labels were counted in.
+    /// Number of tokens in which words and labels were counted.
     num_tokens: i64,
-    /// The n-grams that a quantised model kept: their rows after the words, by bucket.
+    /// Rows of the n-grams that a quantised model kept, counted after the words, by bucket.
     pruned: Option<BTreeMap<u32, u32>>,
-    /// Entries by the hash of their text, a free slot after the last of equal hash.
+    /// Entries by the hash of their text; collisions go to the next free slot.
     table: Vec<u32>,
 }
 
-/// What a line becomes; the memory is worth keeping.
+/// Rows and tokens of a line, in reusable memory.
 #[derive(Debug, Default)]
 pub(super) struct LineRows {
-    /// Rows of the input matrix.
     pub(super) rows: Vec<u32>,
-    /// Tokens, the end of the line included.
+    /// Number of tokens, including the end of the line.
     pub(super) num_tokens: u64,
     hashes: Vec<u32>,
     word: Vec<u8>,
 }
 
-/// FNV-1a as fastText has it: bytes are taken as signed.
-/// C++: `Dictionary::hash`.
+/// fastText's FNV-1a (C++ `Dictionary::hash`), which takes bytes as signed.
 fn hash(bytes: &[u8]) -> u32 {
     bytes.iter().fold(2_166_136_261, |hash: u32, &byte| {
         (hash ^ i32::from(byte.cast_signed()).cast_unsigned()).wrapping_mul(16_777_619)
     })
 }
 
-/// The words of a line, as fastText separates them; the end of the line is the last.
-/// C++: `Dictionary::readWord`.
+/// Splits a line into words like fastText (C++ `Dictionary::readWord`); the last is its end.
 pub(super) fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c | 0);
@@ -70,7 +66,6 @@ pub(super) fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Dictionary {
-    /// Of `words` and `labels` with their counts, among `num_tokens` tokens.
     pub(super) fn new(words: &[(&[u8], i64)], labels: &[(&[u8], i64)], num_tokens: i64) -> Self {
         let (mut text, mut ends, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for (entry, count) in words.iter().chain(labels) {
@@ -83,9 +78,8 @@ impl Dictionary {
         Self { text, ends, counts, num_words, num_tokens, pruned: None, table }.indexed()
     }
 
-    /// Fills the table.
     fn indexed(mut self) -> Self {
-        // As full as fastText's, and never quite full, so that a search ends.
+        // The table is as full as fastText's and has a free slot, so that a search ends.
         self.table = vec![EMPTY; self.ends.len() * 10 / 7 + 1];
         for entry in 0..self.ends.len() {
             let slot = self.slot(self.entry(entry), hash(self.entry(entry)));
@@ -94,8 +88,7 @@ impl Dictionary {
         self
     }
 
-    /// The slot of `text`, or the free one where it would be.
-    /// C++: `Dictionary::find`.
+    /// Returns the slot of `text`, or the free one for it (C++ `Dictionary::find`).
     fn slot(&self, text: &[u8], hash: u32) -> usize {
         let mut slot = hash as usize % self.table.len();
         while self.table[slot] != EMPTY && self.entry(self.table[slot] as usize) != text {
@@ -117,26 +110,24 @@ impl Dictionary {
         self.ends.len() - self.num_words
     }
 
-    /// Text of a label.
     pub(super) fn label(&self, label: usize) -> &[u8] {
         self.entry(self.num_words + label)
     }
 
-    /// Rows that the input matrix has for words and n-grams; `None` if pruned n-grams have no place.
+    /// Returns the number of rows of the input matrix; `None` if pruned n-grams lie outside of it.
     pub(super) fn num_rows(&self, settings: &ModelSettings) -> Option<usize> {
         let Some(pruned) = &self.pruned else { return Some(self.num_words + settings.buckets) };
         let in_place = pruned.values().all(|&row| (row as usize) < pruned.len());
         in_place.then_some(self.num_words + pruned.len())
     }
 
-    /// Whether only some n-grams have rows.
+    /// Returns true if only some n-grams have rows.
     pub(super) fn is_pruned(&self) -> bool {
         self.pruned.is_some()
     }
 
-    /// Turns `text` into rows of the input matrix: words that are known, n-grams of characters of all
-    /// words, n-grams of words.
-    /// C++: `Dictionary::getLine`.
+    /// Turns `text` into rows of the input matrix for known words, character n-grams of all words,
+    /// and n-grams of words (C++ `Dictionary::getLine`).
     pub(super) fn line(&self, settings: &ModelSettings, text: &[u8], line: &mut LineRows) {
         line.rows.clear();
         line.hashes.clear();
@@ -163,8 +154,7 @@ impl Dictionary {
         self.ngrams(settings, line);
     }
 
-    /// N-grams of the characters of `<token>`.
-    /// C++: `Dictionary::computeSubwords`.
+    /// Adds the n-grams of the characters of `<token>` (C++ `Dictionary::computeSubwords`).
     fn subwords(&self, settings: &ModelSettings, token: &[u8], line: &mut LineRows) {
         let mut word = std::mem::take(&mut line.word);
         word.clear();
@@ -182,7 +172,7 @@ impl Dictionary {
                 while end < word.len() && !begins(end) {
                     end += 1;
                 }
-                // A marker alone says nothing.
+                // A marker alone carries no information.
                 let is_marker = length == 1 && (start == 0 || end == word.len());
                 if length >= settings.shortest_subword && !is_marker {
                     let bucket = u64::from(hash(&word[start..end]));
@@ -193,11 +183,10 @@ impl Dictionary {
         line.word = word;
     }
 
-    /// N-grams of two words and more.
-    /// C++: `Dictionary::addWordNgrams`.
+    /// Adds the n-grams of two or more words (C++ `Dictionary::addWordNgrams`).
     fn ngrams(&self, settings: &ModelSettings, line: &mut LineRows) {
         let LineRows { rows, hashes, .. } = line;
-        // The hashes are kept as 32-bit integers with a sign.
+        // fastText stores the hashes as signed 32-bit integers.
         let signed = |hash: u32| i64::from(hash.cast_signed()).cast_unsigned();
         for start in 0..hashes.len() {
             let mut ngram = signed(hashes[start]);
@@ -208,8 +197,7 @@ impl Dictionary {
         }
     }
 
-    /// The row of an n-gram with this hash, if it has one.
-    /// C++: `Dictionary::pushHash`.
+    /// Adds the row of an n-gram with this hash, if it has one (C++ `Dictionary::pushHash`).
     fn push_bucket(&self, settings: &ModelSettings, hash: u64, rows: &mut Vec<u32>) {
         if settings.buckets == 0 {
             return;
@@ -222,7 +210,7 @@ impl Dictionary {
         rows.extend(place.map(|place| self.num_words as u32 + place));
     }
 
-    /// C++: `Dictionary::load`.
+    /// Reads a dictionary (C++ `Dictionary::load`).
     pub(super) fn read(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
         let (size, num_words, num_labels) = (source.i32()?, source.i32()?, source.i32()?);
         let (num_tokens, num_pruned) = (source.i64()?, source.i64()?);
@@ -261,13 +249,13 @@ impl Dictionary {
         Ok(Self { text, ends, counts, num_words, num_tokens, pruned, table }.indexed())
     }
 
-    /// C++: `Dictionary::save`.
+    /// Writes the dictionary (C++ `Dictionary::save`).
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         for number in [self.ends.len(), self.num_words, self.num_labels()] {
             write_i32(file, number)?;
         }
         file.write_all(&self.num_tokens.to_le_bytes())?;
-        file.write_all(&(-1i64).to_le_bytes())?; // no n-gram is pruned in what is written
+        file.write_all(&(-1i64).to_le_bytes())?; // written models have no pruned n-grams
         for (entry, count) in self.counts.iter().enumerate() {
             file.write_all(self.entry(entry))?;
             file.write_all(&[0])?;

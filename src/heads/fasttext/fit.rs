@@ -1,8 +1,7 @@
-//! Training: plain gradient descent on one line at a time, as `fasttext supervised` does it.
+//! Training by plain gradient descent on one line at a time, like `fasttext supervised`.
 //!
-//! One thread, so that the same samples give the same bytes: fastText's own threads write into the
-//! same vectors as it comes. The order of the lines is drawn anew for every epoch; fastText keeps that
-//! of its file.
+//! It uses one thread, so that equal samples give equal bytes: fastText's threads write into shared
+//! vectors without order. Every epoch shuffles the lines; fastText keeps the order of its file.
 
 use std::collections::HashMap;
 
@@ -18,21 +17,21 @@ use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{FastTextConfig, LABEL_PREFIX};
 
-/// What a model is trained from.
+/// Settings, samples and random numbers of a training.
 pub(crate) struct Fit<'a> {
     pub(crate) config: &'a FastTextConfig,
     pub(crate) word_ngrams: usize,
-    /// Lines of words, and whether they have the positive label; at least one of each.
+    /// Lines of words, each with true for the positive label; at least one of each label.
     pub(crate) samples: &'a [(String, bool)],
-    /// Draws the first vectors.
+    /// Random numbers for the initial vectors.
     pub(crate) initialisation: ChaCha8Rng,
-    /// Draws the order of the lines.
+    /// Random numbers for the order of the lines.
     pub(crate) order: ChaCha8Rng,
 }
 
 impl Fit<'_> {
-    /// Trains for all epochs; `None` if the vectors diverged.
-    /// C++: `FastText::trainThread, FastText::supervised`.
+    /// Trains for all epochs (C++ `FastText::trainThread`, `FastText::supervised`); returns `None`
+    /// if the vectors diverged.
     pub(crate) fn run(mut self, stop: &Stop) -> Result<Option<FastTextModel>> {
         let config = self.config;
         let counts = (config.epochs, config.min_count);
@@ -72,9 +71,8 @@ impl Fit<'_> {
         Ok(Some(FastTextModel { settings, dictionary, input, output }))
     }
 
-    /// The words that are frequent enough and both labels, the most frequent first, those as frequent
-    /// by their text; and the number of all tokens.
-    /// C++: `Dictionary::readFromFile, Dictionary::threshold`.
+    /// Returns the frequent words and both labels, sorted by descending frequency and then by text,
+    /// and the number of all tokens (C++ `Dictionary::readFromFile`, `Dictionary::threshold`).
     fn dictionary(&self) -> (Dictionary, i64) {
         let mut counts: HashMap<&[u8], i64> = HashMap::new();
         let mut labels =
@@ -85,7 +83,7 @@ impl Fit<'_> {
             num_tokens += 1;
             for token in tokens(line.as_bytes()) {
                 num_tokens += 1;
-                // A word that looks like a label is none.
+                // A word that looks like a label is not counted.
                 if !token.starts_with(LABEL_PREFIX.as_bytes()) {
                     *counts.entry(token).or_default() += 1;
                 }
@@ -103,7 +101,7 @@ impl Fit<'_> {
         (Dictionary::new(&words, &labels, num_tokens), num_tokens)
     }
 
-    /// `[rows, dim]`, uniform within ±1/dim.
+    /// Returns vectors `[rows, dim]`, uniform within ±1/dim.
     fn first_vectors(&mut self, rows: usize) -> DenseMatrix {
         let dim = self.config.dim;
         let bound = 1.0 / dim as f32;
@@ -114,7 +112,6 @@ impl Fit<'_> {
     }
 }
 
-/// The vectors in training.
 struct Descent {
     input: DenseMatrix,
     /// `[2, dim]`.
@@ -124,8 +121,7 @@ struct Descent {
 }
 
 impl Descent {
-    /// One step on a line of class `class`.
-    /// C++: `Model::update`.
+    /// Takes one step on a line of class `class` (C++ `Model::update`).
     fn step(&mut self, rows: &[u32], class: usize, rate: f32) {
         if rows.is_empty() {
             return;
@@ -150,15 +146,13 @@ impl Descent {
     }
 }
 
-/// Softmax over the two labels.
-/// C++: `SoftmaxLoss::forward`.
+/// Returns the softmax over the two labels (C++ `SoftmaxLoss::forward`).
 fn probabilities(output: &DenseMatrix, hidden: &[f32]) -> [f32; 2] {
     let [a, b] = [dot(output.row(0), hidden), dot(output.row(1), hidden)];
     let first = 1.0 / (1.0 + (b - a).exp());
     [first, 1.0 - first]
 }
 
-/// Adds `scale` * `vector` to `sum`.
 fn add(sum: &mut [f32], vector: &[f32], scale: f32) {
     sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += scale * value);
 }

@@ -1,20 +1,19 @@
-//! The two matrices of a model: rows of floats, or rows of codes of a product quantiser (`.ftz`).
+//! The two matrices of a model, in rows of floats or of product quantiser codes (`.ftz`).
 
 use std::io::{self, Read, Write};
 
 use super::source::{ModelReader, broken, write_i64};
 
-/// Centroids that a code byte can name.
+/// Number of centroids that a code byte can name.
 const CENTROIDS: usize = 256;
 
-/// `[rows, cols]` f32.
 #[derive(Debug, Clone)]
 pub(super) enum WordMatrix {
     Dense(DenseMatrix),
     Quantised(QuantisedMatrix),
 }
 
-/// Values as they are, row-major.
+/// Floats in row-major order.
 #[derive(Debug, Clone)]
 pub(super) struct DenseMatrix {
     rows: usize,
@@ -23,7 +22,6 @@ pub(super) struct DenseMatrix {
 }
 
 impl DenseMatrix {
-    /// Of `values` `[rows, cols]`.
     pub(super) fn new(rows: usize, cols: usize, values: Vec<f32>) -> Self {
         debug_assert_eq!(values.len(), rows * cols);
         Self { rows, cols, values }
@@ -38,7 +36,7 @@ impl DenseMatrix {
     }
 }
 
-/// Rows of codes; a row times its norm, where norms were set apart, is a row of the matrix.
+/// Rows of codes. Decoded rows are multiplied by their norm, if norms are stored separately.
 #[derive(Debug, Clone)]
 pub(super) struct QuantisedMatrix {
     rows: usize,
@@ -46,11 +44,11 @@ pub(super) struct QuantisedMatrix {
     quantiser: Quantiser,
     /// `[rows, quantiser.parts]`.
     codes: Vec<u8>,
-    /// Codes of the norms, and what they stand for.
+    /// Codes of the norms, and their quantiser.
     norms: Option<(Vec<u8>, Quantiser)>,
 }
 
-/// Vectors cut into parts, each of which is one of 256 centroids.
+/// Vectors cut into parts; each part is one of 256 centroids.
 #[derive(Debug, Clone)]
 struct Quantiser {
     parts: usize,
@@ -61,8 +59,8 @@ struct Quantiser {
 }
 
 impl Quantiser {
-    /// The centroid of each part of a row of `codes`, with the place where it begins in the vector.
-    /// C++: `ProductQuantizer::get_centroids`.
+    /// Returns the centroid of each part of a row of `codes`, with its start in the vector (C++
+    /// `ProductQuantizer::get_centroids`).
     fn centroids<'a>(&'a self, codes: &'a [u8]) -> impl Iterator<Item = (usize, &'a [f32])> {
         codes.iter().enumerate().map(|(part, &code)| {
             let len = if part + 1 == self.parts { self.last_len } else { self.part_len };
@@ -137,8 +135,8 @@ impl WordMatrix {
         }
     }
 
-    /// Adds `row` to `sum`, in the order of fastText, so that sums have its bits.
-    /// C++: `DenseMatrix::addRowToVector, ProductQuantizer::addcode`.
+    /// Adds `row` to `sum` in fastText's order, for equal bits (C++ `DenseMatrix::addRowToVector`,
+    /// `ProductQuantizer::addcode`).
     pub(super) fn add_row(&self, row: usize, sum: &mut [f32]) {
         match self {
             Self::Dense(dense) => {
@@ -154,8 +152,8 @@ impl WordMatrix {
         }
     }
 
-    /// The product of `row` and `vector`.
-    /// C++: `DenseMatrix::dotRow, ProductQuantizer::mulcode`.
+    /// Returns the dot product of `row` and `vector` (C++ `DenseMatrix::dotRow`,
+    /// `ProductQuantizer::mulcode`).
     pub(super) fn dot_row(&self, row: usize, vector: &[f32]) -> f32 {
         match self {
             Self::Dense(dense) => dot(dense.row(row), vector),
@@ -167,7 +165,7 @@ impl WordMatrix {
         }
     }
 
-    /// A matrix that is written in codes where `is_quantised`.
+    /// Reads a matrix, which consists of codes if `is_quantised`.
     pub(super) fn read(
         source: &mut ModelReader<impl Read>,
         is_quantised: bool,
@@ -183,7 +181,7 @@ impl WordMatrix {
         Ok(Self::Dense(DenseMatrix { rows, cols, values }))
     }
 
-    /// Writes the matrix; one of codes is only read.
+    /// Writes the matrix; fails for a quantised one.
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         let Self::Dense(DenseMatrix { rows, cols, values }) = self else {
             return Err(io::Error::other("quantised models are not written"));
@@ -194,12 +192,11 @@ impl WordMatrix {
     }
 }
 
-/// Sum of the products, from the first to the last.
+/// Returns the dot product, summed from first to last.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Multiplies all values by `factor`.
 pub(super) fn scale(values: &mut [f32], factor: f32) {
     for value in values {
         *value *= factor;

@@ -1,15 +1,15 @@
-//! fastText classifiers: heads that score a text by its words, without an embedding.
+//! fastText classifiers, which score a text by its words without an embedding.
 //!
-//! Owns fastText's file format in both directions, the way from a text to words, training and
-//! scoring. Does not split samples and does not read documents.
+//! This module reads and writes fastText's files, turns texts into words, trains and scores. It
+//! does not split samples or read documents.
 //!
-//! Own code, since the one maintained crate (`fasttext` 0.8.0) does not predict what the library
-//! predicts: on the models and texts of `tests/golden/fasttext` its probabilities are off by up to
-//! 0.33. It leaves the end of the line out of the n-grams, separates words by other white space and
-//! gives nothing for an empty line. It also trains from files only, and trusts the sizes in a file.
+//! The code is our own because the one maintained crate (`fasttext` 0.8.0) predicts other values
+//! than the library: on the models and texts of `tests/golden/fasttext` it is off by up to 0.33. It
+//! leaves the end of the line out of the n-grams, separates words by other white space and returns
+//! nothing for an empty line. It also trains from files only, and trusts the sizes in a file.
 //!
-//! Invariants: a model gives the library's probabilities within 1e-5; a text's score depends on the
-//! text alone; the same samples give the same file; a damaged file is an error before it is memory.
+//! Probabilities equal the library's within 1e-5. A text's score depends only on the text, and
+//! equal samples give equal files. Sizes in a file are checked before memory is allocated.
 //!
 //! ```
 //! use polysift_heads::fasttext::FastTextModel;

@@ -1,4 +1,4 @@
-//! A model: read, written, and what it says of a line of text.
+//! fastText models: their files, and their scores for a line of text.
 
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
@@ -12,14 +12,14 @@ use polysift_base::io::{AtomicFile, FileStamp, open};
 
 /// First number of a file.
 pub(super) const MAGIC: i32 = 793_712_314;
-/// Version of the format that is written, and the newest that is read.
+/// Version of the format that is written; also the newest that is read.
 const VERSION: i32 = 12;
 
-/// Where the table of sigmoids ends on both sides, and its number of steps.
+/// Bound of the table of sigmoids on both sides, and its number of steps.
 const SIGMOID_END: f32 = 8.0;
 const SIGMOID_STEPS: f32 = 512.0;
 
-/// A fastText classifier, as `fasttext supervised` trains it.
+/// A fastText classifier as trained by `fasttext supervised`.
 #[derive(Debug, Clone)]
 pub struct FastTextModel {
     pub(super) settings: ModelSettings,
@@ -30,7 +30,7 @@ pub struct FastTextModel {
     pub(super) output: WordMatrix,
 }
 
-/// Memory of scoring that is worth keeping between calls.
+/// Buffers for scoring, reused between calls.
 #[derive(Debug, Default)]
 pub struct TextScratch {
     line: LineRows,
@@ -38,23 +38,21 @@ pub struct TextScratch {
     outputs: Vec<f32>,
 }
 
-/// What a model says of one label.
+/// Score of one label.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LabelScore {
-    /// Log-odds of the label (softmax), or its output (other losses): what selection orders by.
+    /// Log-odds of the label (softmax) or its output (other losses); selection orders by it.
     pub logit: f32,
-    /// The probability as fastText gives it: exp(log(p + 0.00001)), so up to 1.00001.
+    /// fastText's probability exp(log(p + 0.00001)), so up to 1.00001.
     pub probability: f32,
 }
 
-/// The number that fastText gives for a probability.
-/// C++: `std_log in Loss::findKBest`.
+/// Returns fastText's number for a probability (C++ `std_log` in `Loss::findKBest`).
 fn reported(probability: f32) -> f32 {
     ((f64::from(probability) + 1e-5).ln() as f32).exp()
 }
 
-/// fastText's sigmoid: the entry below `x` of a table of 512 steps between -8 and 8.
-/// C++: `Loss::sigmoid`.
+/// fastText's sigmoid (C++ `Loss::sigmoid`): the entry below `x` of 512 steps from -8 to 8.
 fn sigmoid(x: f32) -> f32 {
     if x < -SIGMOID_END {
         0.0
@@ -68,13 +66,12 @@ fn sigmoid(x: f32) -> f32 {
 }
 
 impl FastTextModel {
-    /// Reads a `.bin` or `.ftz` file and its BLAKE3 digest. Softmax, one-versus-all and negative
-    /// sampling are understood, n-grams of words and of characters, product quantisation.
+    /// Reads a `.bin` or `.ftz` file and its BLAKE3 (C++ `FastText::loadModel`), with softmax,
+    /// one-versus-all or negative sampling, n-grams of words and characters, and quantisation.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Model`] for what is not such a file, is cut off or damaged. Sizes
-    /// that it names are held against its length before memory is taken.
-    /// C++: `FastText::loadModel`.
+    /// [`Error::Io`]; [`Error::Model`] for a file that is not a model, is cut off or damaged. Sizes
+    /// in the file are checked against its length before memory is allocated.
     pub fn read(path: &Path) -> Result<(Self, String)> {
         let file = open(path)?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
@@ -103,7 +100,7 @@ impl FastTextModel {
         Ok(model)
     }
 
-    /// Whether the parts fit together; afterwards every row that a line becomes is there.
+    /// Checks that the parts fit together, so that every row of a line exists.
     fn check(&self) -> io::Result<()> {
         let Self { settings, dictionary, input, output } = self;
         if dictionary.is_pruned() && matches!(input, WordMatrix::Dense(_)) {
@@ -132,8 +129,8 @@ impl FastTextModel {
         Ok(())
     }
 
-    /// Writes the model as the file `path`, whole or not at all: the same model gives the same bytes.
-    /// Quantised models are only read.
+    /// Writes the model to `path`, whole or not at all. Equal models give equal bytes. Quantised
+    /// models cannot be written.
     pub fn write(&self, path: &Path) -> Result<FileStamp> {
         let mut file = AtomicFile::create(path)?;
         self.write_to(&mut file).map_err(Error::io(path, "write"))?;
@@ -152,27 +149,27 @@ impl FastTextModel {
         self.output.write(file)
     }
 
-    /// Width of the vectors.
+    /// Returns the width of the vectors.
     pub fn dim(&self) -> usize {
         self.settings.dim
     }
 
-    /// Longest n-gram of words.
+    /// Returns the length of the longest n-gram of words.
     pub fn word_ngrams(&self) -> usize {
         self.settings.word_ngrams
     }
 
-    /// Words with a vector of their own.
+    /// Returns the number of words with their own vector.
     pub fn num_words(&self) -> usize {
         self.dictionary.num_words()
     }
 
-    /// Vectors that n-grams share.
+    /// Returns the number of vectors that n-grams share.
     pub fn num_buckets(&self) -> usize {
         self.settings.buckets
     }
 
-    /// The labels, with their prefix, in the order of the file.
+    /// Returns the labels, with their prefix, in the order of the file.
     pub fn labels(&self) -> Vec<String> {
         let labels = 0..self.dictionary.num_labels();
         labels
@@ -180,8 +177,8 @@ impl FastTextModel {
             .collect()
     }
 
-    /// What the model says of a label (its index) in `text`, of which only the first line counts;
-    /// `None` where it knows no word of it, for which fastText gives no prediction.
+    /// Scores the label with this index for the first line of `text`. Returns `None` if the model
+    /// knows no word of it, for which fastText makes no prediction.
     pub fn score(&self, text: &str, label: usize, scratch: &mut TextScratch) -> Option<LabelScore> {
         let outputs = self.outputs(text, scratch)?;
         let output = *outputs.get(label)?;
@@ -196,9 +193,8 @@ impl FastTextModel {
         Some(LabelScore { logit: logit as f32, probability })
     }
 
-    /// All labels with their probabilities, the most probable first, as fastText's `predict` gives
-    /// them for `k = -1`; empty where the model knows no word of `text`.
-    /// C++: `FastText::predict`.
+    /// Returns all labels with their probabilities, most probable first, like fastText's `predict`
+    /// with `k = -1` (C++ `FastText::predict`); empty if the model knows no word of `text`.
     pub fn predict(&self, text: &str) -> Vec<(String, f32)> {
         let mut scratch = TextScratch::default();
         let probability = |label| Some(self.score(text, label, &mut scratch)?.probability);
@@ -214,8 +210,7 @@ impl FastTextModel {
         predicted
     }
 
-    /// The outputs `[labels]` for `text`.
-    /// C++: `Model::computeHidden`.
+    /// Returns the outputs `[labels]` for `text` (C++ `Model::computeHidden`).
     fn outputs<'a>(&self, text: &str, scratch: &'a mut TextScratch) -> Option<&'a [f32]> {
         let TextScratch { line, hidden, outputs } = scratch;
         self.dictionary.line(&self.settings, text.as_bytes(), line);
@@ -234,15 +229,14 @@ impl FastTextModel {
     }
 }
 
-/// Probability of `label` among `outputs`, in f32 as fastText computes it.
-/// C++: `SoftmaxLoss::computeOutput`.
+/// Returns the probability of `label` in f32, like fastText (C++ `SoftmaxLoss::computeOutput`).
 fn softmax(outputs: &[f32], label: usize) -> f32 {
     let largest = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f32 = outputs.iter().map(|z| (z - largest).exp()).sum();
     (outputs[label] - largest).exp() / sum
 }
 
-/// Whether the file `path` begins as a fastText model does.
+/// Returns true if the file at `path` begins like a fastText model.
 pub fn is_model(path: &Path) -> Result<bool> {
     let mut start = [0; 4];
     let mut file = open(path)?;

@@ -1,44 +1,41 @@
-//! The block of settings at the start of a file; of those, what a classifier needs.
+//! Settings at the start of a model file, as far as a classifier needs them.
 
 use std::io::{self, Read, Write};
 
 use super::source::{ModelReader, broken, write_i32};
 
-/// `model_name::sup`.
+/// fastText's `model_name::sup`.
 const SUPERVISED: i32 = 3;
-/// Longest n-grams that are taken for meant; a line takes time in proportion to them.
+/// Maximum plausible length of n-grams; the time of a line is proportional to it.
 const LONGEST_NGRAM: i32 = 100;
 
-/// How the outputs of a model become probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ModelLoss {
-    /// A sigmoid each, of a model trained by negative sampling.
+    /// One sigmoid per label, for a model trained by negative sampling.
     NegativeSampling = 2,
-    /// Softmax over the labels.
     Softmax = 3,
-    /// A sigmoid each.
+    /// One sigmoid per label.
     OneVersusAll = 4,
 }
 
-/// Settings of a model.
 #[derive(Debug, Clone)]
 pub(super) struct ModelSettings {
     pub(super) dim: usize,
     pub(super) word_ngrams: usize,
     pub(super) loss: ModelLoss,
     pub(super) buckets: usize,
-    /// Characters of the shortest and the longest n-gram within a word; 0 for none.
+    /// Number of characters of the shortest and the longest n-gram within a word; 0 for none.
     pub(super) shortest_subword: usize,
     pub(super) longest_subword: usize,
     pub(super) epochs: i32,
     pub(super) min_count: i32,
-    /// What only training and other kinds of models use, as it was read: window, negatives, tokens
-    /// between updates of the learning rate, sampling threshold.
+    /// Settings that only training and other models use, as they were read: window, negatives,
+    /// tokens between updates of the learning rate, sampling threshold.
     rest: (i32, i32, i32, f64),
 }
 
 impl ModelSettings {
-    /// Of a classifier that is to be trained; what plays no part has fastText's defaults.
+    /// Makes settings to train a classifier; those without an effect have fastText's defaults.
     pub(super) fn supervised(
         dim: usize,
         word_ngrams: usize,
@@ -58,8 +55,7 @@ impl ModelSettings {
         }
     }
 
-    /// Of a file of this `version`.
-    /// C++: `Args::load`.
+    /// Reads the settings of a file of this `version` (C++ `Args::load`).
     pub(super) fn read(source: &mut ModelReader<impl Read>, version: i32) -> io::Result<Self> {
         let mut numbers = [0; 12];
         for number in &mut numbers {
@@ -96,7 +92,7 @@ impl ModelSettings {
         })
     }
 
-    /// C++: `Args::save`.
+    /// Writes the settings (C++ `Args::save`).
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         let (window, negatives, update_rate, threshold) = self.rest;
         write_i32(file, self.dim)?;

@@ -1,20 +1,20 @@
-//! Numbers and texts of a file whose size is known: no length that the file names is believed before
-//! the file is seen to have that many bytes left.
+//! Reads numbers and texts of a file with a known size. A length in the file is checked against the
+//! bytes that are left before memory is allocated.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
 use polysift_base::error::Error;
 
-/// Bytes of floats that are converted at a time.
+/// Number of bytes that are converted to floats at a time.
 const FLOAT_BYTES: usize = 1 << 18;
 
-/// The error for a file that is not what a fastText file is, in words.
+/// Returns an error for a file that is not a valid fastText file.
 pub(super) fn broken<T>(reason: impl Into<String>) -> io::Result<T> {
     Err(io::Error::new(ErrorKind::InvalidData, reason.into()))
 }
 
-/// `error`, met in reading the file `path`.
+/// Converts an error that occurred while reading the file `path`.
 pub(super) fn of_file(error: io::Error, path: &Path) -> Error {
     match error.kind() {
         ErrorKind::InvalidData => Error::model(path, error.to_string()),
@@ -22,7 +22,7 @@ pub(super) fn of_file(error: io::Error, path: &Path) -> Error {
     }
 }
 
-/// Reads a file from its start, little-endian, and takes its digest.
+/// Reads a file from its start, little-endian, and computes its digest.
 pub(super) struct ModelReader<R> {
     reader: R,
     left: u64,
@@ -30,12 +30,11 @@ pub(super) struct ModelReader<R> {
 }
 
 impl<R: Read> ModelReader<R> {
-    /// Of a `reader` that gives `bytes` bytes.
+    /// Makes a reader of `bytes` bytes.
     pub(super) fn new(reader: R, bytes: u64) -> Self {
         Self { reader, left: bytes, hasher: blake3::Hasher::new() }
     }
 
-    /// Bytes that were not read yet.
     pub(super) fn left(&self) -> u64 {
         self.left
     }
@@ -50,7 +49,6 @@ impl<R: Read> ModelReader<R> {
         Ok(())
     }
 
-    /// The next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
@@ -65,7 +63,7 @@ impl<R: Read> ModelReader<R> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// A C++ `bool`.
+    /// Reads a C++ `bool`.
     pub(super) fn bool(&mut self) -> io::Result<bool> {
         match self.array()? {
             [0] => Ok(false),
@@ -74,13 +72,13 @@ impl<R: Read> ModelReader<R> {
         }
     }
 
-    /// A count of `what`, which is not negative.
+    /// Reads a count of `what`, which must not be negative.
     pub(super) fn count(&mut self, what: &str) -> io::Result<usize> {
         let count = self.i64()?;
         usize::try_from(count).or_else(|_| broken(format!("has {count} {what}")))
     }
 
-    /// [`broken`] unless `count` items of at least `size` bytes can still come.
+    /// Fails unless the bytes that are left can hold `count` entries of at least `size` bytes.
     pub(super) fn expect(&self, count: usize, size: usize, what: &str) -> io::Result<()> {
         let bytes = (count as u128) * (size as u128);
         if bytes <= u128::from(self.left) {
@@ -89,7 +87,6 @@ impl<R: Read> ModelReader<R> {
         broken(format!("ends too early: it announces {count} {what}, {} bytes are left", self.left))
     }
 
-    /// The next `len` bytes.
     pub(super) fn bytes(&mut self, len: usize, what: &str) -> io::Result<Vec<u8>> {
         self.expect(len, 1, what)?;
         let mut bytes = vec![0; len];
@@ -97,7 +94,6 @@ impl<R: Read> ModelReader<R> {
         Ok(bytes)
     }
 
-    /// The next `len` floats.
     pub(super) fn floats(&mut self, len: usize, what: &str) -> io::Result<Vec<f32>> {
         self.expect(len, size_of::<f32>(), what)?;
         let mut floats = Vec::with_capacity(len);
@@ -111,7 +107,7 @@ impl<R: Read> ModelReader<R> {
         Ok(floats)
     }
 
-    /// Appends the bytes up to a zero, which is read too.
+    /// Appends the bytes up to the next zero, and skips the zero.
     pub(super) fn text(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         loop {
             match self.array()? {
@@ -121,7 +117,7 @@ impl<R: Read> ModelReader<R> {
         }
     }
 
-    /// The digest of all bytes; [`broken`] unless this is the end.
+    /// Returns the digest of all bytes; fails if bytes are left.
     pub(super) fn finish(self) -> io::Result<String> {
         if self.left > 0 {
             return broken(format!("goes on for {} bytes after its end", self.left));
@@ -130,13 +126,12 @@ impl<R: Read> ModelReader<R> {
     }
 }
 
-/// Writes a count as an `int32_t`; an error if it is too large for one.
+/// Writes a count as an `int32_t`; fails if it is too large.
 pub(super) fn write_i32(file: &mut impl Write, count: usize) -> io::Result<()> {
     let count = i32::try_from(count).map_err(io::Error::other)?;
     file.write_all(&count.to_le_bytes())
 }
 
-/// Writes a count as an `int64_t`.
 pub(super) fn write_i64(file: &mut impl Write, count: usize) -> io::Result<()> {
     let count = i64::try_from(count).map_err(io::Error::other)?;
     file.write_all(&count.to_le_bytes())

@@ -1,9 +1,8 @@
-//! The smallest steps from a text to rows.
+//! Tests of the steps from a text to rows.
 
 use super::dictionary::{Dictionary, LineRows, tokens};
 use super::settings::ModelSettings;
 
-/// The tokens of a line as text.
 fn texts(line: &str) -> Vec<String> {
     tokens(line.as_bytes()).map(|token| String::from_utf8_lossy(token).into_owned()).collect()
 }

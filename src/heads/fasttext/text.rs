@@ -1,28 +1,28 @@
-//! What a text becomes before a model sees it: one line of words between spaces.
+//! Prepares texts for a model: one line of words separated by spaces.
 
 use unicode_segmentation::UnicodeSegmentation;
 
 use polysift_config::{Mode, Preprocessing, Segmenter, TextSpec};
 
-/// What stands for a newline ([`Preprocessing::NewlineToken`]); the name is FineWeb2-HQ's.
+/// Replacement for a newline ([`Preprocessing::NewlineToken`]); the name is FineWeb2-HQ's.
 const NEWLINE_TOKEN: &str = "<NEW_LINE>";
 
-/// The line that a sample becomes.
+/// Returns the line of a sample.
 pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
     let line = cased(spec.lowercase, spaced(spec.preprocessing, text));
     segmented(spec.segmenter, line)
 }
 
-/// The line that a text to be scored becomes.
+/// Returns the line of a text to score.
 pub(crate) fn document_line(spec: &TextSpec, text: &str) -> String {
     match spec.inference {
         Mode::Default => sample_line(spec, text),
-        // Trims before it deletes, so that the end may be a space.
+        // It trims before it deletes, so that the line may end with a space.
         Mode::Published => segmented(spec.segmenter, text.trim_matches(is_space).replace('\n', "")),
     }
 }
 
-/// Python's `str.isspace`: Unicode's white space and four separators.
+/// Equals Python's `str.isspace`: Unicode's white space and four separators.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
@@ -38,7 +38,7 @@ fn spaced(preprocessing: Preprocessing, text: &str) -> String {
     }
 }
 
-/// The words that are not empty, one space between them.
+/// Joins the words that are not empty by spaces.
 fn joined<'a>(words: impl Iterator<Item = &'a str>) -> String {
     let mut line = String::new();
     for word in words.filter(|word| !word.is_empty()) {
@@ -56,7 +56,7 @@ fn cased(lowercase: bool, line: String) -> String {
 
 fn segmented(segmenter: Segmenter, line: String) -> String {
     match segmenter {
-        // `auto` was decided when the language was known.
+        // `auto` was resolved when the language was known.
         Segmenter::None | Segmenter::Auto => line,
         Segmenter::Words => joined(line.split_word_bounds().map(str::trim)),
         Segmenter::Characters => joined(line.graphemes(true).map(str::trim)),
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn the_three_variants_are_those_that_were_published() {
         let config = |preprocessing| FastTextConfig { preprocessing, ..FastTextConfig::default() };
-        // What `clean_text_for_fasttext` of `preprocess_ft.py` gives for V1, V2 and V3.
+        // `clean_text_for_fasttext` of `preprocess_ft.py` gives these lines for V1, V2 and V3.
         for (preprocessing, text, expected) in [
             (
                 Preprocessing::DeleteNewlines,

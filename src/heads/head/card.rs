@@ -1,5 +1,5 @@
-//! The model card: what a head file says about itself. No clock and no host, so the same training
-//! gives the same bytes.
+//! The model card, which describes a head in its file. It contains no time and no host name, so
+//! that equal trainings give equal bytes.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use polysift_config::{
 };
 use polysift_encoder::Recipe;
 
-/// What a head computes; stored in its file as part of the [`ModelCard`].
+/// Definition of what a head computes; part of the [`ModelCard`] in its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct HeadSpec {
-    /// What computes the score.
+    /// Kind of model that computes the score.
     pub kind: HeadKind,
-    /// Widths of all layers: input `D`, hidden..., outputs; of a cosine head `[D, K]`, `K` references;
-    /// of a fastText head `[dim, labels]`; none of a head of rows.
+    /// Widths of all layers: input `D`, hidden layers, outputs. A cosine head has `[D, K]` for `K`
+    /// references, a fastText head `[dim, labels]`, a head of rows none.
     pub layer_sizes: Vec<usize>,
-    /// What stands between the linear layers of an MLP; where norms do, the tensors and their places tell.
+    /// Activation between the linear layers of an MLP; beside norms, tensors tell its place.
     #[serde(default, skip_serializing_if = "Activation::is_relu")]
     pub activation: Activation,
-    /// What these norms add to the variance.
+    /// Number that layer norms add to the variance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm_eps: Option<f64>,
-    /// What makes the score of the outputs.
+    /// How the outputs become the score.
     pub output: HeadOutput,
-    /// Which chunks count; decided on logits, `output` is applied to the resulting logit.
+    /// Which chunks count. The rule works on logits; `output` is applied to the resulting logit.
     pub chunk: ChunkRule,
     /// Which side of a threshold is kept.
     pub keep: Keep,
 }
 
 impl HeadSpec {
-    /// What the settings of the head called `name` say.
+    /// Makes the spec from the settings of the head called `name`.
     pub(crate) fn of_config(config: &HeadConfig, name: &str, layer_sizes: Vec<usize>) -> Self {
         Self {
             kind: config.kind,
@@ -48,7 +48,7 @@ impl HeadSpec {
         }
     }
 
-    /// Its layers for people: their widths, and what stands between them if that is not ReLU.
+    /// Describes the layers for people: their widths, and what stands between them besides ReLU.
     pub fn layers_in_words(&self) -> String {
         let sizes: Vec<String> = self.layer_sizes.iter().map(ToString::to_string).collect();
         let activation = match self.activation {
@@ -60,7 +60,7 @@ impl HeadSpec {
         format!("{}{activation}{norm}", sizes.join("-"))
     }
 
-    /// Checks that `output` fits the number of outputs; the text says what is wrong.
+    /// Checks that `output` fits the number of outputs; the error text says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         let outputs = self.layer_sizes.last().copied().unwrap_or_default();
         match (self.kind, self.output) {
@@ -81,41 +81,41 @@ impl HeadSpec {
     }
 }
 
-/// Everything known about a head; JSON under the key `polysift.card` of the file's metadata, or beside
-/// a fastText model.
+/// Everything known about a head, stored as JSON under the key `polysift.card` of the file's
+/// metadata or beside a fastText model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct ModelCard {
     /// Name of the head.
     pub head: String,
-    /// What it computes.
+    /// Definition of what the head computes.
     pub spec: HeadSpec,
-    /// Names of the outputs, where the file that it was imported from has any.
+    /// Names of the outputs, if the file that the head was imported from has any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// How texts become the words of a fastText head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextCard>,
-    /// Language code of its samples; `None` for a file that polysift did not write.
+    /// Language code of the samples; `None` for a file that polysift did not write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// Version of polysift that trained it.
+    /// Version of polysift that trained the head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polysift_version: Option<String>,
-    /// What it was trained from.
+    /// What the head was trained from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provenance: Option<Provenance>,
     /// Where an imported head comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<ImportSource>,
-    /// The references of a cosine head.
+    /// Counts of the references of a cosine head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub references: Option<ReferenceCounts>,
-    /// How it was trained and how well it does.
+    /// How the head was trained, and its metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<TrainingRecord>,
 }
 
-/// What a fastText head does with texts.
+/// How a fastText head treats texts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TextCard {
     /// How a text becomes words.
@@ -124,7 +124,7 @@ pub struct TextCard {
     pub model_digest: String,
     /// Longest n-gram of words.
     pub word_ngrams: usize,
-    /// Settings of its training; `None` for a file that polysift did not write.
+    /// Settings of the training; `None` for a file that polysift did not write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<FastTextConfig>,
 }
@@ -134,26 +134,26 @@ pub struct TextCard {
 pub struct ImportSource {
     /// Name of the file or model, without its folder.
     pub file: String,
-    /// BLAKE3 of its bytes, in hex; of a model its digest.
+    /// BLAKE3 of the file's bytes, in hex, or the digest of the model.
     pub blake3: String,
-    /// Encoder and pooling whose embeddings the head is taken to score; only a model says it, and its
-    /// pooling is not verified.
+    /// Encoder and pooling of the embeddings that the head is assumed to score. Only models state
+    /// it, and their pooling is not verified.
     pub assumed_encoder: String,
 }
 
 /// What a head was trained from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Provenance {
-    /// Digest of the encoder that made the embeddings; empty where none were needed, or it is not known.
+    /// Digest of the encoder of the embeddings; empty if there was none or it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub encoder_digest: String,
-    /// How it made them.
+    /// Recipe of the embeddings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
-    /// [`Recipe::digest`]; empty where files of the encoder are not known.
+    /// [`Recipe::digest`]; empty if files of the encoder are not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub recipe_digest: String,
-    /// Name of that encoder.
+    /// Name of the encoder.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
     /// Digests of the files of labelled samples.
@@ -163,59 +163,59 @@ pub struct Provenance {
 /// How a head was trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct TrainingRecord {
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Constants of training, checkpoint rule included; `None` for a cosine head.
+    /// Hyperparameters, checkpoint rule included; `None` for a cosine head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hyperparameters: Option<TrainingConfig>,
-    /// scikit-learn's C of a logistic head and 1 / alpha of a ridge head, chosen by the validation loss.
+    /// scikit-learn's C of a logistic head or 1 / alpha of a ridge head, by the validation loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inverse_penalty: Option<f64>,
-    /// How the learning rate changed; `None` where it did not.
+    /// Schedule of the learning rate; `None` if it was constant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
     /// Samples by split (`train`, `validation`, `test`).
     pub samples: BTreeMap<String, LabelCounts>,
-    /// Digest of the texts of the test split; heads with equal digests were tested on the same texts.
+    /// Digest of the test split's texts. Heads with equal digests were tested on the same texts.
     pub test_digest: Option<String>,
-    /// Samples left out because their embedding is not finite.
+    /// Number of samples left out because their embedding is not finite.
     pub excluded_samples: usize,
-    /// Metrics after each epoch, of many epochs after some; empty for a logistic and a cosine head.
+    /// Metrics after each epoch, or after some of many; empty for a logistic and a cosine head.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochMetrics>,
-    /// The epoch whose weights were kept, counted from 1.
+    /// Number of the epoch whose weights were kept, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_epoch: Option<usize>,
-    /// Its loss on the validation split, not rounded; of a published head of classes the one that counts
-    /// softmax twice.
+    /// Validation loss of the kept epoch, not rounded. For a published head of classes it is the
+    /// loss that applies softmax twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_loss: Option<f64>,
-    /// The finished head on the validation split; `None` if that is empty.
+    /// Metrics of the finished head on the validation split; `None` if that is empty.
     pub validation: Option<Metrics>,
-    /// The finished head on the test split; `None` if that is empty.
+    /// Metrics of the finished head on the test split; `None` if that is empty.
     pub test: Option<Metrics>,
-    /// A logistic head, for grades a ridge head, that was trained on the same split, on the test split: what an
-    /// MLP is measured against. `None` in published mode.
+    /// Metrics on the test split of a linear baseline for an MLP, trained on the same split: a
+    /// logistic head, or a ridge head for grades. `None` in published mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linear_test: Option<Metrics>,
-    /// The same training with a fourth and a half of the training split, then with all of it; empty in
-    /// published mode, without a test split, and for a cosine head.
+    /// Metrics of training with a quarter, half and all of the training split. Empty in published
+    /// mode, without a test split, and for a cosine head.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learning_curve: Vec<LearningPoint>,
 }
 
-/// The labels of some samples.
+/// Statistics of the labels of some samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum LabelCounts {
-    /// Of classes.
+    /// Labels are classes.
     Classes(ClassCounts),
-    /// Grades.
+    /// Labels are grades.
     Grades(GradeCounts),
 }
 
 impl LabelCounts {
-    /// Their number.
+    /// Returns the number of samples.
     pub fn num_samples(&self) -> usize {
         match self {
             Self::Classes(counts) => counts.positive + counts.negative,
@@ -224,11 +224,11 @@ impl LabelCounts {
     }
 }
 
-/// Samples with grades.
+/// Statistics of samples with grades.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GradeCounts {
-    /// Their number.
+    /// Number of samples.
     pub num_samples: usize,
     /// Mean grade.
     pub mean: f64,
@@ -240,51 +240,51 @@ pub struct GradeCounts {
     pub highest: f64,
 }
 
-/// Samples by class.
+/// Number of samples by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ClassCounts {
-    /// Samples of the positive (toxic...) class.
+    /// Samples of the positive class (toxic for example).
     pub positive: usize,
     /// Samples of the other class.
     pub negative: usize,
 }
 
-/// How the references of a cosine head were found.
+/// How the references of a cosine head were chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ReferenceCounts {
-    /// Number K that was asked for (of a foreign file: the rows of its matrix).
+    /// Requested number K (for a foreign file: the rows of its matrix).
     pub requested: usize,
-    /// Positives to sample from, those of zero norm not counted; all are used if K is larger.
+    /// Positives to sample from, without those of zero norm. All are used if K is larger.
     pub available: usize,
-    /// Those left out because their norm is zero.
+    /// Positives left out because their norm is zero.
     pub zero_norm: usize,
-    /// What is done to embeddings before they are compared, and was to the references.
+    /// Centering of embeddings before they are compared; the references had it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub center: Option<Centering>,
-    /// Negatives of the training split whose mean, and covariance, that takes.
+    /// Number of negatives of the training split that its mean and covariance come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub center_rows: Option<usize>,
 }
 
-/// What a part of the training split would have given.
+/// Result of training with a part of the training split.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LearningPoint {
-    /// Samples that were learned from.
+    /// Number of training samples.
     pub num_samples: usize,
-    /// On the test split.
+    /// Metrics on the test split.
     pub test: Metrics,
 }
 
 /// Metrics after one epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochMetrics {
-    /// Counted from 1.
+    /// Number of the epoch, counted from 1.
     pub epoch: usize,
-    /// On the training split, dropout off.
+    /// Metrics on the training split, without dropout.
     pub train: Option<Metrics>,
-    /// On the validation split; `None` if that is empty.
+    /// Metrics on the validation split; `None` if that is empty.
     pub validation: Option<Metrics>,
-    /// Mean loss of published mode on the validation split (softmax twice); only there.
+    /// Mean validation loss of published mode (softmax twice); `None` in other modes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_loss: Option<f64>,
 }
@@ -292,8 +292,8 @@ pub struct EpochMetrics {
 /// A learning rate that rises linearly from 0, then falls linearly to 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Steps in which it rises.
+    /// Number of steps in which the rate rises.
     pub warm_up_steps: usize,
-    /// All steps of the training.
+    /// Number of all steps.
     pub steps: usize,
 }

@@ -1,4 +1,4 @@
-//! An embedding head: scores of documents from the embeddings of their chunks, and its bytes.
+//! Embedding heads: they score documents from the embeddings of their chunks.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,8 +13,8 @@ use super::weights::{self, Keys};
 use polysift_base::error::{Error, Result};
 use polysift_config::{ChunkRule, HeadOutput};
 
-/// Key of the card in the metadata. It is the only key: safetensors writes metadata in the order
-/// of a hash map, and the bytes must not depend on that.
+/// Key of the card in the metadata. It is the only key, because safetensors writes metadata in the
+/// order of a hash map and the bytes must not depend on that order.
 pub(super) const CARD_KEY: &str = "polysift.card";
 
 /// A head, ready to score.
@@ -26,8 +26,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// A head of `scorer`, described by `card`; its digest is that of the bytes that
-    /// [`Head::to_bytes`] gives. [`Error::Shape`] if `card.spec` does not fit.
+    /// Makes a head whose digest is the hash of [`Head::to_bytes`]. Fails with [`Error::Shape`] if
+    /// `card.spec` does not fit.
     pub fn new(card: ModelCard, scorer: Scorer) -> Result<Self> {
         card.spec.check().map_err(|reason| Error::shape("head", reason))?;
         let mut head = Self { card, scorer, digest: String::new() };
@@ -35,40 +35,39 @@ impl Head {
         Ok(head)
     }
 
-    /// A head that was read from a file of this `digest`, where `spec` fits `scorer`.
+    /// Makes a head of a file with this `digest`; the card's spec fits `scorer`.
     pub(super) fn of_file(card: ModelCard, scorer: Scorer, digest: String) -> Self {
         Self { card, scorer, digest }
     }
 
-    /// What the head computes.
+    /// Returns the spec: what the head computes.
     pub fn spec(&self) -> &HeadSpec {
         &self.card.spec
     }
 
-    /// Where the head comes from.
+    /// Returns the model card, which says where the head comes from.
     pub fn card(&self) -> &ModelCard {
         &self.card
     }
 
-    /// BLAKE3 of the file's bytes, in hex. Settings that override the file's spec are not part of
-    /// it; [`Head::spec`] has them.
+    /// Returns the BLAKE3 of the file's bytes, in hex. It does not cover settings that override the
+    /// file's spec; [`Head::spec`] has them.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// Width `D` of the embeddings that the head scores.
+    /// Returns the width `D` of the embeddings that the head scores.
     pub fn hidden_size(&self) -> usize {
         self.scorer.hidden_size()
     }
 
-    /// Scores documents: `chunks` `[num_chunks, D]` f32, row-major; the chunks of document `i` are
-    /// the rows `chunk_offsets[i]..chunk_offsets[i + 1]`, so there is one offset more than
-    /// documents. A document without chunks scores `None`.
+    /// Scores documents. `chunks` is `[num_chunks, D]` f32, row-major; the chunks of document `i`
+    /// are the rows `chunk_offsets[i]..chunk_offsets[i + 1]`, so there is one offset more than
+    /// there are documents. A document without chunks scores `None`.
     ///
     /// [`ChunkRule`] picks or combines the logits of the chunks (the mean is taken in f64), then
-    /// the output turns that logit into the score. A chunk that is not finite, an output that
-    /// is not finite, or before references a vector without direction gives NaN, and a NaN chunk that counts
-    /// makes the document NaN.
+    /// the output turns that logit into the score. A chunk or an output that is not finite gives
+    /// NaN, as does a zero vector in a cosine head; a NaN chunk that counts makes the document NaN.
     ///
     /// Blocks of documents are scored in parallel on the current rayon pool.
     ///
@@ -76,8 +75,8 @@ impl Head {
     /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`.
     ///
     /// # Precision
-    /// Hidden layers and similarities in f32, the output layer in f64: within 1e-6 of PyTorch
-    /// (`scores_agree_with_pytorch`).
+    /// Hidden layers and similarities are computed in f32, the output layer in f64. Scores are
+    /// within 1e-6 of PyTorch's (`scores_agree_with_pytorch`).
     pub fn score(
         &self,
         chunks: &[f32],
@@ -127,7 +126,7 @@ impl Head {
         Ok(scores.collect())
     }
 
-    /// The file's bytes: the same head gives the same bytes.
+    /// Returns the file's bytes; equal heads give equal bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let invalid = |error: &dyn std::fmt::Display| Error::shape("head file", error.to_string());
         let card = serde_json::to_string(&self.card).map_err(|e| invalid(&e))?;
@@ -147,20 +146,20 @@ impl Head {
             .map_err(|e| invalid(&e))
     }
 
-    /// The bytes of a state dict of this head's tensors (f32) that `torch.load(weights_only=True)`
-    /// reads; output, chunk rule and kept side are not in it. The same head gives the same
-    /// bytes. A cosine head has `references`, and of a centred one `mean` and `whitening`, whatever `keys` are.
+    /// Returns a state dict of the head's tensors (f32) that `torch.load(weights_only=True)` reads.
+    /// It does not contain output, chunk rule and kept side. Equal heads give equal bytes. A cosine
+    /// head has `references`, and if centred `mean` and `whitening`, whatever `keys` are.
     ///
     /// # Errors
-    /// [`Error::Config`] where `keys` do not fit the layers; [`Error::Shape`] where the format cannot hold a tensor
-    /// (2^31 values or more).
+    /// [`Error::Config`] if `keys` do not fit the layers; [`Error::Shape`] if the format cannot
+    /// hold a tensor (2^31 values or more).
     pub fn to_pytorch(&self, keys: Keys) -> Result<Vec<u8>> {
         keys.check(self.spec()).map_err(|reason| Error::config("--keys", reason))?;
         pytorch::to_bytes(&weights::named(&self.scorer, keys))
             .map_err(|reason| Error::shape("head export", reason))
     }
 
-    /// [`Error::Model`], naming `path`, unless the head scores embeddings of `hidden_size`.
+    /// Fails with [`Error::Model`], naming `path`, unless embeddings of `hidden_size` fit the head.
     pub fn check_hidden_size(&self, path: &Path, hidden_size: usize) -> Result<()> {
         if self.hidden_size() == hidden_size {
             return Ok(());
@@ -174,7 +173,6 @@ impl Head {
         ))
     }
 
-    /// The shape check of [`Head::score`].
     fn check_shapes(&self, chunks: &[f32], chunk_offsets: &[usize]) -> Result<()> {
         let hidden_size = self.hidden_size();
         let ascending = chunk_offsets.is_sorted() && chunk_offsets.first() == Some(&0);
@@ -195,11 +193,11 @@ impl Head {
     }
 }
 
-/// The logit of a document from those of the chunks that count; NaN where one of them is NaN.
+/// Combines the logits of the chunks that count into the document's; NaN if one of them is NaN.
 fn combine(logits: &[f32], rule: ChunkRule) -> f32 {
     match rule {
         ChunkRule::First => logits.first().copied().unwrap_or(f32::NAN),
-        // f32::max drops NaN, which must not be dropped here.
+        // f32::max would drop NaN.
         ChunkRule::Max => logits.iter().copied().fold(f32::NEG_INFINITY, |a, b| {
             if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
         }),

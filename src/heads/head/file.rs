@@ -1,6 +1,5 @@
-//! Reading head files: safetensors whose metadata holds the [`ModelCard`], and those of others,
-//! safetensors, PyTorch's and whole models for classification, which are imported with a card that says
-//! where they come from.
+//! Reads polysift's head files (safetensors with a [`ModelCard`]) and imports other software's:
+//! safetensors, PyTorch and whole classification models.
 
 use std::path::Path;
 
@@ -20,9 +19,8 @@ use polysift_config::{
 };
 use polysift_encoder::{self as encoder, Recipe};
 
-/// First bytes of a zip file.
 const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
-/// First bytes of what `torch.save` wrote before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c.
+/// First bytes of `torch.save` before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c.
 const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
 /// Extensions of the files that heads are read from.
@@ -33,8 +31,7 @@ const CKPT: &str = "ckpt";
 /// The encoder of all published heads of this form.
 const PUBLISHED_ENCODER: &str = "FacebookAI/xlm-roberta-base, mean pooling";
 
-/// Names and short codes that published heads are called by, and their language codes. `du`, `po`
-/// and `sp` are Apertus's own.
+/// Names and short codes of published heads, with language codes. `du`, `po`, `sp` are Apertus's.
 const LANGUAGES: [(&[&str], &str); 9] = [
     (&["english", "en"], "eng_Latn"),
     (&["german", "de"], "deu_Latn"),
@@ -47,17 +44,17 @@ const LANGUAGES: [(&[&str], &str); 9] = [
     (&["dutch", "nl", "du"], "nld_Latn"),
 ];
 
-/// Ends of a name that say nothing of the language.
+/// Suffixes of a name that do not tell the language.
 const SUFFIXES: [&str; 3] = ["_cls", "_classifier", "_head"];
 
 impl Head {
     /// Reads the head called `name` from a file at `path`: safetensors, or a state dict that
     /// `torch.save` wrote (PyTorch 1.6 or later), recognised by its content.
     ///
-    /// The spec is the file's own where polysift wrote it; there, only what `config` sets
-    /// explicitly (`output`, `chunk`, `keep`) overrides it. For other files it comes from
-    /// `config` and its preset. Layer sizes and kind always come from the tensors. Tensors may be
-    /// f32, f64, f16 or bf16; a file of a whole model may hold an encoder besides.
+    /// A file that polysift wrote brings its own spec; only what `config` sets explicitly
+    /// (`output`, `chunk`, `keep`) overrides it. For other files the spec comes from `config` and
+    /// its preset. Layer sizes and kind always come from the tensors. Tensors may be f32, f64, f16
+    /// or bf16; a file of a whole model may also hold an encoder.
     ///
     /// # Errors
     /// [`Error::Missing`] without such a file; [`Error::Model`] if it is of neither format, is
@@ -67,8 +64,8 @@ impl Head {
         HeadFile::read(path, name, None)?.into_head(path, name, config)
     }
 
-    /// Reads a head of which nothing else is known: what the file does not say comes from the preset
-    /// that fits the number of outputs, which also names the head. Errors as of [`Head::load`].
+    /// Reads a head without settings: what the file does not say comes from the preset that fits
+    /// the number of outputs, which also names the head. Fails like [`Head::load`].
     pub fn open(path: &Path) -> Result<Self> {
         let file = HeadFile::read(path, "head", None)?;
         let preset = file.preset();
@@ -77,30 +74,29 @@ impl Head {
     }
 }
 
-/// The bytes of the file of the head `name`; [`Error::Missing`] without one.
+/// Reads the file of the head `name`; fails with [`Error::Missing`] if there is none.
 pub(super) fn read(path: &Path, name: &str) -> Result<Vec<u8>> {
     let missing = || Error::missing(path, format!("the file of the head `{name}` does not exist"));
     if_there(io::read(path))?.ok_or_else(missing)
 }
 
-/// What a file holds.
 struct HeadFile {
-    /// BLAKE3 of its bytes, in hex.
+    /// BLAKE3 of the file's bytes, in hex.
     digest: String,
-    /// Whether polysift wrote it.
+    /// True if polysift wrote the file.
     is_own: bool,
-    /// What it says of the head; all where polysift wrote it.
+    /// Known parts of the card; complete if polysift wrote the file.
     card: ModelCard,
     scorer: Scorer,
-    /// What the score is, where that is known of such files.
+    /// The kind of output, if files with this extension or models of this class always have it.
     output: Option<HeadOutput>,
     /// See [`ImportSource::assumed_encoder`].
     encoder: String,
 }
 
 impl HeadFile {
-    /// Reads the file at `path`; `name` is that of the head, for the message if there is none. `activation`
-    /// stands between linear layers where that is not known.
+    /// Reads the file at `path`; `name` is the head's, for the error if there is no file.
+    /// `activation` stands between linear layers if the file does not say what does.
     fn read(path: &Path, name: &str, activation: Option<Activation>) -> Result<Self> {
         let bytes = read(path, name)?;
         let (card, scorer) =
@@ -115,7 +111,7 @@ impl HeadFile {
         })
     }
 
-    /// Reads the head of a model for sequence classification, a directory or a hub id.
+    /// Reads the head of a sequence classification model, given as a directory or a hub id.
     fn of_model(path: &Path, activation: Option<Activation>, hub: &HubSettings) -> Result<Self> {
         let model = path.display().to_string();
         let files =
@@ -154,14 +150,14 @@ impl HeadFile {
         Ok(Self { digest: files.digest, is_own: false, card, scorer, output, encoder })
     }
 
-    /// The preset whose head has as many outputs; without names, two are toxic or not.
+    /// Returns the preset that fits the outputs; several without names mean toxicity.
     fn preset(&self) -> Preset {
         let is_class = self.scorer.kind() == HeadKind::Mlp && self.card.labels.is_empty();
         let outputs = self.scorer.layer_sizes().last().copied().unwrap_or_default();
         if is_class && outputs > 1 { Preset::Toxicity } else { Preset::Quality }
     }
 
-    /// The output that `text` names; the number of an output may be its name.
+    /// Parses an output; the number of an output may be replaced by its label.
     fn named_output(&self, text: &str) -> Result<HeadOutput> {
         let number = |label| self.card.labels.iter().position(|known| known == label);
         let named = text.split_once(':').and_then(|(kind, label)| Some((kind, number(label)?)));
@@ -173,7 +169,7 @@ impl HeadFile {
         }
     }
 
-    /// The head called `name`; `config` says what the file does not.
+    /// Makes the head called `name`; `config` provides what the file does not say.
     fn into_head(self, path: &Path, name: &str, config: &HeadConfig) -> Result<Head> {
         let Self { digest, is_own, mut card, scorer, output, .. } = self;
         let fail = |reason: String| Error::model(path, reason);
@@ -196,7 +192,7 @@ impl HeadFile {
     }
 }
 
-/// The card, of a foreign file with the counts of its references alone, and the weights.
+/// Reads the card and the weights. The card of a foreign file has only the counts of references.
 fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Scorer), String> {
     let foreign = |references| ModelCard { references, ..ModelCard::default() };
     let mut known = KnownLayers { activation, ..KnownLayers::default() };
@@ -257,7 +253,8 @@ pub struct ImportRequest {
     /// Language of the head [default: that in the file's name, as in deu_Latn.pt or german_cls.pth]
     #[arg(long, value_name = "CODE")]
     pub language: Option<String>,
-    /// The published heads whose encoder, pooling, length and output it shares; checked when it scores
+    /// The published heads whose encoder, pooling, length and output it shares; checked when it
+    /// scores
     #[arg(long)]
     pub recipe: Option<PublishedRecipe>,
     /// Where the defaults come from [default: quality for one output, toxicity for more]
@@ -278,21 +275,21 @@ pub struct ImportRequest {
     pub keep: Option<Keep>,
 }
 
-/// Whether heads are imported from `path` as from a model: a directory with a configuration, or what is
-/// no file but may be a hub id.
+/// Returns true if `path` is not a head file but a model: a directory with a configuration, or a
+/// path that does not exist and may be a hub id.
 pub fn is_classifier(path: &Path) -> bool {
     let is_file = path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known));
     path.join("config.json").is_file()
         || !path.exists() && !is_file && path.is_relative() && path.components().count() == 2
 }
 
-/// Reads a head that other software wrote from a file at `path` (see [`Head::load`]), or from a model for
-/// sequence classification (see [`is_classifier`]); its card says where it comes from.
+/// Imports a head that other software wrote, from a file (see [`Head::load`]) or from a model for
+/// sequence classification (see [`is_classifier`]). Its card names the source.
 ///
 /// # Errors
-/// As of [`Head::load`]; [`Error::Model`] also for a file that polysift wrote and for a model that is none
-/// for sequence classification; those of [`encoder::resolve`]; [`Error::Config`] where a model has
-/// several labels and `request` names none.
+/// The errors of [`Head::load`] and [`encoder::resolve`]; [`Error::Model`] also for a file that
+/// polysift wrote and for a model of another kind; [`Error::Config`] if a model has several labels
+/// and `request` names none.
 pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result<Head> {
     let file = if is_classifier(path) {
         HeadFile::of_model(path, request.activation, hub)?
@@ -342,8 +339,8 @@ pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result
     Head::new(card, scorer)
 }
 
-/// The language code in `file_name`: it is a code as `deu_Latn.pt` or begins or ends with one, or
-/// it is the name of a language as `german_cls.pth` or its two letters as `de.pth`.
+/// Finds the language code in `file_name`: the name is a code (`deu_Latn.pt`), begins or ends with
+/// one, or is the name of a language (`german_cls.pth`) or its two letters (`de.pth`).
 pub fn language_of(file_name: &str) -> Option<String> {
     let stem = file_name.rsplit_once('.').map_or(file_name, |(stem, _)| stem);
     if let Some(code) = stem.get(..8)
@@ -365,7 +362,7 @@ pub fn language_of(file_name: &str) -> Option<String> {
     known.map(|(_, code)| (*code).to_owned())
 }
 
-/// Whether `text` is of the form `deu_Latn`.
+/// Returns true if `text` has the form `deu_Latn`.
 fn is_code(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() == 8

@@ -1,5 +1,5 @@
-//! A network over n-grams of tokens as a head. Its file (safetensors) holds the tokenizer too, so that it scores texts
-//! without an encoder.
+//! Lexical heads: a network over n-grams of tokens. The file (safetensors) also holds the
+//! tokenizer, so that the head scores texts without an encoder.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -22,11 +22,11 @@ use polysift_config::{
 use polysift_encoder::Recipe;
 use polysift_tokenizer::Tokenizer;
 
-/// Tensor of the file that is the `tokenizer.json`, compressed.
+/// Name of the tensor that holds the compressed `tokenizer.json`.
 const TOKENIZER: &str = "tokenizer.json.zst";
-/// Most bytes that it may have.
+/// Maximum size of the decompressed `tokenizer.json`.
 const MAX_TOKENIZER_BYTES: u64 = 1 << 28;
-/// Most bytes of the header of a file that is looked at to tell what it is.
+/// Maximum bytes of a file that are read to find out what it is.
 const MAX_HEADER_BYTES: u64 = 1 << 24;
 
 /// A head that scores the first chunk of a text, ready to score.
@@ -38,7 +38,6 @@ pub struct LexicalHead {
     digest: String,
 }
 
-/// The tokenizer of heads.
 #[derive(Debug)]
 pub(crate) struct HeadTokenizer {
     /// The `tokenizer.json`, compressed.
@@ -46,17 +45,17 @@ pub(crate) struct HeadTokenizer {
     tokenizer: Tokenizer,
 }
 
-/// Tokenizers of heads by what makes them: those of many languages share theirs, which takes tens of megabytes.
+/// Tokenizers in use by digest and settings. One takes tens of megabytes, so that heads share it.
 static IN_USE: Mutex<BTreeMap<String, Weak<HeadTokenizer>>> = Mutex::new(BTreeMap::new());
 
 impl HeadTokenizer {
-    /// Of a `tokenizer.json`, for texts as `recipe` has them; `origin` names it in errors.
+    /// Makes the tokenizer of a `tokenizer.json` and a `recipe`; `origin` names the file in errors.
     pub(crate) fn of_json(json: &[u8], recipe: &Recipe, origin: &Path) -> Result<Arc<Self>> {
         let packed = zstd::encode_all(json, 0).map_err(Error::io(origin, "compress"))?;
         Self::shared(&packed, recipe, origin)
     }
 
-    /// The same of what is in a file, or the one that is made of it already.
+    /// Returns the tokenizer of a compressed `tokenizer.json`, shared with other heads that use it.
     fn shared(packed: &[u8], recipe: &Recipe, origin: &Path) -> Result<Arc<Self>> {
         let Recipe { prompt, max_tokens, max_chars, .. } = recipe;
         let settings = json!([prompt, max_tokens, max_chars]);
@@ -88,17 +87,17 @@ impl HeadTokenizer {
         Ok(made)
     }
 
-    /// Token ids of the first chunk of `text`.
+    /// Returns the token ids of the first chunk of `text`.
     pub(crate) fn first_chunk(&self, text: &str) -> Result<Vec<u32>> {
         Ok(self.tokenizer.chunks(text)?.into_iter().next().unwrap_or_default())
     }
 }
 
 impl LexicalHead {
-    /// Whether `path` is the file of such a head.
+    /// Returns true if `path` is the file of a lexical head.
     ///
     /// # Errors
-    /// Those of reading, also for a link that leads out of the folder.
+    /// The errors of reading, also for a link that leads out of the folder.
     pub fn is_file(path: &Path) -> Result<bool> {
         let Some(file) = if_there(open(path))? else { return Ok(false) };
         let mut file = file.take(MAX_HEADER_BYTES);
@@ -116,10 +115,10 @@ impl LexicalHead {
         Ok(card["spec"]["kind"] == json!(HeadKind::Lexical))
     }
 
-    /// Reads the head called `name` from a file at `path`. Only `keep` of `config` overrides the file.
+    /// Reads the head called `name` from a file at `path`. Of `config`, only `keep` has an effect.
     ///
     /// # Errors
-    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is not that of a lexical head, or is damaged.
+    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is another or damaged.
     pub fn load(path: &Path, name: &str, config: &HeadConfig) -> Result<Self> {
         let bytes = file::read(path, name)?;
         let fail = |reason: String| Error::model(path, reason);
@@ -133,8 +132,8 @@ impl LexicalHead {
         Ok(head)
     }
 
-    /// A head that was just trained, of a `network` of one output; of the spec of `card` only output and kept side are
-    /// not the network's.
+    /// Makes a head of a trained `network` with one output. Of the spec of `card` it keeps only
+    /// output and kept side; the network sets the rest.
     pub(crate) fn trained(
         mut card: ModelCard,
         network: LexicalModel,
@@ -146,7 +145,7 @@ impl LexicalHead {
         Ok(head)
     }
 
-    /// The file's bytes: the same head gives the same bytes.
+    /// Returns the file's bytes; equal heads give equal bytes.
     ///
     /// # Errors
     /// [`Error::Shape`], which does not happen.
@@ -157,32 +156,32 @@ impl LexicalHead {
         self.network.to_bytes(&[(TOKENIZER, &self.tokenizer.packed)], Some(metadata))
     }
 
-    /// What the head computes.
+    /// Returns the spec: what the head computes.
     pub fn spec(&self) -> &HeadSpec {
         &self.card.spec
     }
 
-    /// Where the head comes from.
+    /// Returns the model card, which says where the head comes from.
     pub fn card(&self) -> &ModelCard {
         &self.card
     }
 
-    /// BLAKE3 of the file's bytes, in hex.
+    /// Returns the BLAKE3 of the file's bytes, in hex.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The score of one text.
+    /// Scores one text.
     ///
     /// # Errors
-    /// As [`Tokenizer::chunks`].
+    /// The errors of [`Tokenizer::chunks`].
     pub fn score(&self, text: &str) -> Result<DocumentScore> {
         let logit = self.network.score(&self.tokenizer.first_chunk(text)?)[0];
         Ok(DocumentScore::new(logit, self.card.spec.output))
     }
 }
 
-/// What a head of `network` and `card` computes.
+/// Returns the spec of a head of `network` with the output and the kept side of `card`.
 fn spec(network: &LexicalModel, card: &ModelCard) -> HeadSpec {
     HeadSpec {
         kind: HeadKind::Lexical,
@@ -195,7 +194,7 @@ fn spec(network: &LexicalModel, card: &ModelCard) -> HeadSpec {
     }
 }
 
-/// Card, network and packed tokenizer of a file; the error says what is wrong with it.
+/// Returns card, network and compressed tokenizer of a file; the error text says what is wrong.
 fn decode(bytes: &[u8]) -> Result<(ModelCard, LexicalModel, &[u8]), String> {
     let unreadable = |e: safetensors::SafeTensorError| format!("is no safetensors file: {e}");
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;

@@ -1,14 +1,13 @@
-//! Heads: what turns the embeddings of a document's chunks, or its text, into one score.
+//! Heads turn the embeddings of a document's chunks, or its text, into one score.
 //!
-//! Owns the head file (safetensors with a [`ModelCard`]), the files of others (safetensors, PyTorch)
-//! and scoring; [`Head`] scores embeddings, [`FastTextHead`] and [`LexicalHead`] texts by a model of [`crate::fasttext`] or
-//! [`crate::lexical`], [`RowHead`] rows by a column or at random, and [`AnyHead`] is any of them. Does not train (that is
-//! `crate::train`), does not read embeddings and does not know thresholds.
+//! This module reads and writes head files (safetensors with a [`ModelCard`]), imports other files
+//! (safetensors, PyTorch) and scores. [`Head`] scores embeddings, [`FastTextHead`] and
+//! [`LexicalHead`] score texts, [`RowHead`] scores rows by a column or at random, [`AnyHead`] is
+//! any of them. Training is in `crate::train`. This module reads no embeddings and no thresholds.
 //!
-//! Invariants: a document's score depends on its own chunks alone, bit by bit, whatever the other
-//! documents of the call and the number of threads (a GPU adds in another order than the CPU, so its
-//! last bits are its own); selection orders by `logit`, `score` is what is exported; whatever is not
-//! finite scores NaN and never panics.
+//! A document's score depends on its own chunks alone, bit by bit, not on the other documents of
+//! the call or the number of threads. GPUs add in another order than the CPU, so their last bits
+//! differ. Selection orders by `logit`; `score` is exported. Values that are not finite score NaN.
 //!
 //! ```
 //! use polysift_config::HeadConfig;
@@ -60,7 +59,7 @@ use crate::fasttext::{TextScratch, is_model};
 use polysift_base::error::{Error, Result};
 use polysift_config::{HeadConfig, HeadKind};
 
-/// A head, whatever it scores.
+/// A head of any kind.
 #[derive(Debug, Clone)]
 pub enum AnyHead {
     /// Scores embeddings of chunks.
@@ -69,18 +68,18 @@ pub enum AnyHead {
     FastText(Box<FastTextHead>),
     /// Scores texts by their tokens.
     Lexical(Box<LexicalHead>),
-    /// Scores rows, whatever their texts are.
+    /// Scores rows without their texts.
     Row(Box<RowHead>),
 }
 
 impl AnyHead {
-    /// Reads the head called `name` from `path`: a fastText model where the file begins as one, a lexical head where
-    /// its card says so, else as [`Head::load`]. `language` matters to foreign fastText models alone, see
-    /// [`FastTextHead::load`].
+    /// Reads the head called `name` from `path`: a fastText model if the file begins as one, a
+    /// lexical head if its card says so, else an embedding head (see [`Head::load`]). Only foreign
+    /// fastText models use `language`.
     ///
     /// # Errors
-    /// Those of the three; [`Error::Model`] where `config` asks for a head of texts and the file is
-    /// none such, or for a cosine head and it is a fastText model.
+    /// The errors of the `load` functions; [`Error::Model`] if `config` asks for a head of texts
+    /// and the file holds none, or for a cosine head and the file is a fastText model.
     pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
         let is_text = path.is_file() && is_model(path)?;
         match (config.kind, is_text) {
@@ -103,12 +102,12 @@ impl AnyHead {
         }
     }
 
-    /// What the head computes.
+    /// Returns the spec: what the head computes.
     pub fn spec(&self) -> &HeadSpec {
         &self.card().spec
     }
 
-    /// Where the head comes from.
+    /// Returns the model card, which says where the head comes from.
     pub fn card(&self) -> &ModelCard {
         match self {
             Self::Embedding(head) => head.card(),
@@ -118,7 +117,7 @@ impl AnyHead {
         }
     }
 
-    /// BLAKE3 of the file's bytes, in hex.
+    /// Returns the BLAKE3 of the file's bytes, in hex.
     pub fn digest(&self) -> &str {
         match self {
             Self::Embedding(head) => head.digest(),
@@ -128,7 +127,7 @@ impl AnyHead {
         }
     }
 
-    /// The head, if it scores embeddings.
+    /// Returns the head if it scores embeddings.
     pub fn as_embedding(&self) -> Option<&Head> {
         match self {
             Self::Embedding(head) => Some(head),
@@ -136,12 +135,12 @@ impl AnyHead {
         }
     }
 
-    /// Whether it scores texts.
+    /// Returns true if the head scores texts.
     pub fn is_of_texts(&self) -> bool {
         self.spec().kind.is_of_texts()
     }
 
-    /// The score of one text; `None` of a head that scores something else.
+    /// Scores one text; returns `None` if the head scores something else.
     pub fn score_text(
         &self,
         text: &str,
@@ -154,7 +153,7 @@ impl AnyHead {
         }
     }
 
-    /// The head, if it scores rows.
+    /// Returns the head if it scores rows.
     pub fn as_row(&self) -> Option<&RowHead> {
         match self {
             Self::Row(head) => Some(head),

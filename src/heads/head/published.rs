@@ -1,11 +1,11 @@
-//! How the embeddings of published heads are made; no file says it.
+//! Recipes of published heads: how their embeddings are made, which none of their files says.
 
 use clap::ValueEnum;
 
 use polysift_config::{HeadOutput, Pooling, Preset};
 use polysift_encoder::Recipe;
 
-/// Published heads that are used in one way.
+/// Groups of published heads that share an encoder, recipe and output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PublishedRecipe {
     /// FineWeb2-HQ, FineWeb-HQ: XLM-R base, mean
@@ -22,13 +22,12 @@ pub enum PublishedRecipe {
     HpltRegisters,
 }
 
-/// What is known of them.
 pub(super) struct Published {
     pub(super) encoder: &'static str,
     pub(super) preset: Preset,
-    /// `None` where each output is a label of its own.
+    /// `None` if each output is a label of its own.
     pub(super) output: Option<HeadOutput>,
-    /// Without the digest of the encoder, which its publishers do not say.
+    /// Has no digest of the encoder, which the publishers do not state.
     pub(super) recipe: Recipe,
 }
 
@@ -46,7 +45,7 @@ impl PublishedRecipe {
                 let encoder = "Snowflake/snowflake-arctic-embed-m";
                 (encoder, Pooling::Cls, 512, Some(HeadOutput::Raw))
             }
-            // Encoders that were trained with the head: mmBERT or ModernBERT, and XLM-R large.
+            // These encoders were trained with the head: mmBERT or ModernBERT, and XLM-R large.
             Self::Finepdfs => ("that of the model", Pooling::Mean, 2048, Some(HeadOutput::Raw)),
             Self::HpltRegisters => ("that of the model", Pooling::Cls, 512, None),
         };

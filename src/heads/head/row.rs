@@ -1,4 +1,4 @@
-//! A head without a file: the score of a row is a column of the input, or a random number.
+//! Heads without a file: the score of a row is a column of the input or a random number.
 
 use serde::Serialize;
 use twox_hash::XxHash3_64;
@@ -8,7 +8,7 @@ use super::scorer::DocumentScore;
 use polysift_base::sample::hash_seed;
 use polysift_config::{HeadConfig, HeadKind};
 
-/// A head that scores rows without looking at their texts.
+/// A head that scores rows without their texts.
 #[derive(Debug, Clone)]
 pub struct RowHead {
     card: ModelCard,
@@ -20,18 +20,18 @@ pub struct RowHead {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScoreSource {
-    /// This column of the input.
+    /// A column of the input, by name.
     Column(String),
-    /// The xxh3-64 of the id with this seed, as a share of 2^64.
+    /// The xxh3-64 of the row's id with this seed, divided by 2^64.
     Random(u64),
 }
 
 impl RowHead {
-    /// The head called `name` of `config`, which is of rows; `seed` is the run's.
+    /// Makes the row head called `name` of `config`; `seed` is the run's.
     pub fn new(name: &str, config: &HeadConfig, seed: u64) -> Self {
         let source = match &config.score {
             Some(column) if config.kind == HeadKind::Column => ScoreSource::Column(column.clone()),
-            // Another order for each head, and for each seed of a run.
+            // Every head and every seed of a run gives another order.
             _ => ScoreSource::Random(hash_seed(&[name], seed)),
         };
         let json = serde_json::to_vec(&source).unwrap_or_default();
@@ -40,22 +40,22 @@ impl RowHead {
         Self { card, source, digest: blake3::hash(&json).to_hex().to_string() }
     }
 
-    /// What the head computes, without layers, and nothing else.
+    /// Returns the model card, which has only the name and a spec without layers.
     pub fn card(&self) -> &ModelCard {
         &self.card
     }
 
-    /// BLAKE3 of [`RowHead::source`] as JSON, in hex.
+    /// Returns the BLAKE3 of [`RowHead::source`] as JSON, in hex.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// Where the score of a row comes from.
+    /// Returns where the score of a row comes from.
     pub fn source(&self) -> &ScoreSource {
         &self.source
     }
 
-    /// The column that [`RowHead::score`] is given the values of.
+    /// Returns the column that provides the values for [`RowHead::score`].
     pub fn column(&self) -> Option<&str> {
         match &self.source {
             ScoreSource::Column(column) => Some(column),
@@ -63,11 +63,11 @@ impl RowHead {
         }
     }
 
-    /// The score of the row `id`, in whose column there is `value`.
+    /// Scores the row `id`; `value` is its value in the column.
     pub fn score(&self, id: &str, value: Option<f32>) -> Option<DocumentScore> {
         let score = match self.source {
             ScoreSource::Column(_) => value?,
-            // A float is the finer the smaller it is, and low numbers are kept.
+            // Floats are finer near zero, and low numbers are kept.
             ScoreSource::Random(seed) => {
                 XxHash3_64::oneshot_with_seed(seed, id.as_bytes()) as f32 / 2f32.powi(64)
             }
@@ -80,7 +80,7 @@ impl RowHead {
 mod tests {
     use super::*;
 
-    /// Goldens of the Python package xxhash: of the ids `doc-0` to `doc-999` sorted by
+    /// Goldens of the Python package xxhash: the ids `doc-0` to `doc-999` sorted by
     /// `xxh3_64_intdigest(id, seed=xxh3_64_intdigest(b"sample" + struct.pack("<Q", 42)))`.
     #[test]
     fn random_scores_are_those_of_the_published_hash() {
@@ -92,7 +92,7 @@ mod tests {
         let mut order: Vec<usize> = (0..1000).collect();
         order.sort_by(|a, b| score(*a).total_cmp(&score(*b)));
         assert_eq!(order[..3], [118, 822, 690]);
-        // The last of 9.5%, 31.35% and 95%.
+        // The last kept rows at 9.5%, 31.35% and 95%.
         assert_eq!([order[94], order[313], order[949]], [883, 550, 166]);
     }
 }

@@ -1,8 +1,7 @@
-//! The arithmetic of scoring: rows of an embedding matrix to outputs, outputs to logits.
+//! Computes scores: outputs from rows of an embedding matrix, and logits from outputs.
 //!
-//! Only rows that are finite enter a product. A product's row depends on its own row alone (see
-//! `polysift_kernels::gemm`), so a document's score does not depend on the blocks that rows are
-//! scored in.
+//! Only finite rows enter a matrix product. A row of a product depends only on its own input row
+//! (see `polysift_kernels::gemm`), so a document's score does not depend on the blocks of rows.
 
 use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, finite_rows, gelu,
@@ -13,32 +12,32 @@ use rayon::prelude::*;
 use polysift_base::metrics::sigmoid;
 use polysift_config::{Activation, Centering, HeadKind, HeadOutput};
 
-/// Rows of one matrix product: whole tiles of every instruction set, and with a usual hidden layer
-/// half of a second-level cache of 1 MiB.
+/// Rows per matrix product: whole tiles of every instruction set, which with a usual hidden layer
+/// take half of an L2 cache of 1 MiB.
 pub const BLOCK_ROWS: usize = 126;
-/// References whose similarities to a block of rows are there at once: they stay in the second-level
-/// cache until their largest is taken.
+/// References per product; their similarities to a block of rows stay in the L2 cache until the
+/// largest is taken.
 const REFERENCE_BLOCK: usize = 1024;
 
-/// Result of one document.
+/// Score of one document.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DocumentScore {
-    /// What selection orders by: the output (sigmoid, raw), the log-odds of the class, the mean class or
-    /// the cosine similarity. NaN where an embedding or an output is not finite.
+    /// Value that selection orders by: the output (sigmoid, raw), the log-odds of the class, the
+    /// mean class or the cosine similarity. NaN if an embedding or an output is not finite.
     pub logit: f32,
-    /// What is exported: a probability in [0, 1], or the logit itself.
+    /// Exported value: a probability in [0, 1], or the logit itself.
     pub score: f32,
 }
 
 impl DocumentScore {
-    /// The score that `output` gives to `logit`: a probability is [`sigmoid`] of it, and that of a
-    /// class is the same function of its log-odds.
+    /// Computes the score of `logit`: [`sigmoid`] of it if `output` is a probability (for a class,
+    /// the logit is its log-odds), else the logit itself.
     pub fn new(logit: f32, output: HeadOutput) -> Self {
         let score = if output.is_probability() { sigmoid(logit) } else { logit };
         Self { logit, score }
     }
 
-    /// Whether selections and measures leave it out.
+    /// Returns true if selections and metrics leave the document out.
     pub fn is_nan(self) -> bool {
         self.logit.is_nan() || self.score.is_nan()
     }
@@ -51,12 +50,12 @@ pub struct LinearLayer {
     pub(crate) weight: Vec<f32>,
     /// `[outputs]` f32.
     pub(crate) bias: Vec<f32>,
-    /// `weight` in the layout of the products.
+    /// `weight`, packed for the products.
     packed: PackedMatrix,
 }
 
 impl LinearLayer {
-    /// A layer of `weight` `[outputs, inputs]` and `bias` `[outputs]`.
+    /// Creates a layer of `weight` `[outputs, inputs]` and `bias` `[outputs]`.
     pub fn new(weight: Vec<f32>, bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len().max(1);
         let matrix = Matrix::new(&weight, bias.len(), inputs, inputs);
@@ -64,12 +63,10 @@ impl LinearLayer {
         Self { weight, bias, packed }
     }
 
-    /// Width of the input.
     pub(crate) fn inputs(&self) -> usize {
         self.weight.len() / self.bias.len().max(1)
     }
 
-    /// Width of the output.
     pub(crate) fn outputs(&self) -> usize {
         self.bias.len()
     }
@@ -80,7 +77,7 @@ impl LinearLayer {
 pub enum HeadLayer {
     Linear(LinearLayer),
     Activation(Activation),
-    /// Of the width of `gamma`.
+    /// The width is the length of `gamma`.
     LayerNorm {
         gamma: Vec<f32>,
         beta: Vec<f32>,
@@ -89,7 +86,7 @@ pub enum HeadLayer {
 }
 
 impl HeadLayer {
-    /// Widths of input and output; `None`: any.
+    /// Returns the widths of input and output, or `None` if the layer takes any.
     pub(super) fn widths(&self) -> Option<(usize, usize)> {
         match self {
             Self::Linear(layer) => Some((layer.inputs(), layer.outputs())),
@@ -99,7 +96,7 @@ impl HeadLayer {
     }
 }
 
-/// What embeddings go through before they are compared: `whitening` · (x - `mean`).
+/// Transform of embeddings before they are compared: `whitening` · (x - `mean`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Center {
     /// `[D]` f32.
@@ -109,7 +106,7 @@ pub struct Center {
 }
 
 impl Center {
-    /// What becomes of `rows` `[n, D]`. Differences in f32, whitening in f64; rounded to f32.
+    /// Transforms `rows` `[n, D]`: differences in f32, whitening in f64, rounded to f32.
     pub(crate) fn apply(&self, rows: &[f32]) -> Vec<f32> {
         let mean = self.mean.iter().cycle();
         let centred: Vec<f32> = rows.iter().zip(mean).map(|(x, mean)| x - mean).collect();
@@ -121,21 +118,21 @@ impl Center {
     }
 }
 
-/// The references of a cosine head, of unit norm.
+/// References of a cosine head, with unit norm.
 #[derive(Debug, Clone)]
 pub struct References {
     /// `[K, D]` f32, row-major.
     pub(crate) values: Vec<f32>,
     /// Width `D`.
     pub(crate) hidden_size: usize,
-    /// What embeddings go through first; the references have.
+    /// Transform of embeddings; the references are already transformed.
     pub(crate) center: Option<Center>,
-    /// `values` in the layout of the products, at most [`REFERENCE_BLOCK`] rows each.
+    /// `values`, packed for the products, at most [`REFERENCE_BLOCK`] rows each.
     packed: Vec<PackedMatrix>,
 }
 
 impl References {
-    /// References whose rows already have gone through `center` and have unit norm.
+    /// Creates references from rows that `center` has already transformed and that have unit norm.
     pub(crate) fn from_normalised(
         values: Vec<f32>,
         hidden_size: usize,
@@ -151,13 +148,13 @@ impl References {
         Self { values, hidden_size, center, packed }
     }
 
-    /// Number K.
+    /// Returns the number K of references.
     #[expect(clippy::len_without_is_empty, reason = "a head without references is refused")]
     pub fn len(&self) -> usize {
         self.values.len() / self.hidden_size.max(1)
     }
 
-    /// What is done to embeddings first.
+    /// Returns how embeddings are centred.
     pub(super) fn centering(&self) -> Option<Centering> {
         self.center.as_ref().map(|center| match center.whitening {
             Some(_) => Centering::Whiten,
@@ -166,24 +163,24 @@ impl References {
     }
 }
 
-/// `row` divided by its L2 norm, computed in f64; `None` if that norm is zero or not finite.
+/// Returns `row` divided by its L2 norm, in f64, or `None` if the norm is zero or not finite.
 pub fn normalised(row: &[f32]) -> Option<Vec<f32>> {
     let norm = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
     (norm > 0.0 && norm.is_finite())
         .then(|| row.iter().map(|&x| (f64::from(x) / norm) as f32).collect())
 }
 
-/// What a head computes with.
+/// Scoring function of a head.
 #[derive(Debug, Clone)]
 pub enum Scorer {
-    /// At least one linear layer, which is the last; an activation, of one kind, between any two.
+    /// At least one linear layer, as the last layer, and an activation of one kind between any two.
     Mlp(Vec<HeadLayer>),
-    /// Largest cosine similarity.
+    /// Largest cosine similarity to a reference.
     Cosine(References),
 }
 
 impl Scorer {
-    /// Linear layers with ReLU between them.
+    /// Creates an MLP of linear layers with ReLU between them.
     #[cfg(any(test, feature = "train"))]
     pub(crate) fn mlp(layers: Vec<LinearLayer>) -> Self {
         let relu = HeadLayer::Activation(Activation::Relu);
@@ -191,12 +188,11 @@ impl Scorer {
         Self::Mlp(with_relu.skip(1).collect())
     }
 
-    /// The layers of an MLP.
+    /// Returns the layers of an MLP, or none for a cosine head.
     fn layers(&self) -> &[HeadLayer] {
         if let Self::Mlp(layers) = self { layers } else { &[] }
     }
 
-    /// The linear layers of an MLP.
     fn linear_layers(&self) -> impl Iterator<Item = &LinearLayer> {
         self.layers().iter().filter_map(|layer| match layer {
             HeadLayer::Linear(layer) => Some(layer),
@@ -204,7 +200,7 @@ impl Scorer {
         })
     }
 
-    /// What stands between its linear layers, and the eps of its norms; see `HeadSpec`.
+    /// Returns the activation between linear layers and the eps of the norms; see `HeadSpec`.
     pub(super) fn between(&self) -> (Activation, Option<f64>) {
         let (mut activation, mut norm_eps) = (Activation::Relu, None);
         for layer in self.layers() {
@@ -217,12 +213,10 @@ impl Scorer {
         (activation, norm_eps)
     }
 
-    /// What is done to embeddings before they are compared.
     pub(super) fn centering(&self) -> Option<Centering> {
         if let Self::Cosine(references) = self { references.centering() } else { None }
     }
 
-    /// Which kind of head computes with it.
     pub(crate) fn kind(&self) -> HeadKind {
         match self {
             Self::Mlp(_) => HeadKind::Mlp,
@@ -230,7 +224,7 @@ impl Scorer {
         }
     }
 
-    /// Width `D` of the embeddings.
+    /// Returns the width `D` of the embeddings.
     pub fn hidden_size(&self) -> usize {
         match self {
             Self::Mlp(layers) => layers.iter().find_map(HeadLayer::widths).unwrap_or((0, 0)).0,
@@ -238,7 +232,7 @@ impl Scorer {
         }
     }
 
-    /// Widths of all layers, as in `HeadSpec::layer_sizes`.
+    /// Returns the widths of all layers, as in `HeadSpec::layer_sizes`.
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
         match self {
             Self::Mlp(_) => [self.hidden_size()]
@@ -249,7 +243,7 @@ impl Scorer {
         }
     }
 
-    /// Values that a row gives: those of the last layer, or the one similarity.
+    /// Returns the number of outputs per row: the width of the last layer, or 1 for the similarity.
     fn num_outputs(&self) -> usize {
         match self {
             Self::Mlp(layers) => layers.last().and_then(HeadLayer::widths).unwrap_or((0, 1)).1,
@@ -257,8 +251,9 @@ impl Scorer {
         }
     }
 
-    /// Logits of the given `rows` of `matrix` `[_, D]` f32, in that order; NaN where the row or its
-    /// logit is not finite. Every row must lie inside the matrix. Computed on the current rayon pool.
+    /// Computes the logits of the given `rows` of `matrix` `[_, D]` f32, in that order, on the
+    /// current rayon pool; NaN if a row or its logit is not finite. All rows must lie inside the
+    /// matrix.
     pub(crate) fn logits(&self, matrix: &[f32], rows: &[usize], output: HeadOutput) -> Vec<f32> {
         let blocks =
             rows.par_chunks(BLOCK_ROWS).map_init(ScoreScratch::default, |scratch, rows| {
@@ -267,7 +262,7 @@ impl Scorer {
         blocks.collect::<Vec<_>>().concat()
     }
 
-    /// As [`Scorer::logits`], in the calling thread.
+    /// Computes [`Scorer::logits`] in the calling thread.
     pub(super) fn logits_here(
         &self,
         matrix: &[f32],
@@ -282,7 +277,7 @@ impl Scorer {
         self.to_logits(&outputs, output)
     }
 
-    /// The logits of rows with the given `outputs` `[n, num_outputs]`.
+    /// Returns the logits of rows with the given `outputs` `[n, num_outputs]`.
     fn to_logits(&self, outputs: &[f64], output: HeadOutput) -> Vec<f32> {
         let output = match self {
             Self::Mlp(_) => output,
@@ -294,7 +289,7 @@ impl Scorer {
     }
 
     /// Appends the outputs `[rows.len(), num_outputs]` f64 of at most [`BLOCK_ROWS`] `rows` of
-    /// `matrix`; NaN for a row that is not finite or, before references, has no direction.
+    /// `matrix`; NaN for rows that are not finite, or have no direction in a cosine head.
     fn block_outputs(
         &self,
         matrix: &[f32],
@@ -323,7 +318,7 @@ impl Scorer {
                 for (usable, row) in usable.iter_mut().zip(rows) {
                     let unit = normalised(row);
                     *usable = unit.is_some();
-                    // A row without direction is left out of the product as zeros.
+                    // A row without direction enters the product as zeros.
                     block.extend(unit.unwrap_or_else(|| vec![0.0; width]));
                 }
                 references.best(block, count, (states, gemm), outputs);
@@ -338,7 +333,7 @@ impl Scorer {
     }
 }
 
-/// Memory of scoring that is worth keeping between calls.
+/// Memory of scoring that is reused between calls.
 #[derive(Debug, Default)]
 pub struct ScoreScratch {
     block: Vec<f32>,
@@ -347,7 +342,7 @@ pub struct ScoreScratch {
     gemm: GemmScratch,
 }
 
-/// The `rows` of `matrix` as they lie where they follow each other, else copied to `memory`.
+/// Returns the `rows` of `matrix` in place if they are consecutive, else copies them to `memory`.
 fn contiguous<'a>(
     matrix: &'a [f32],
     rows: &[usize],
@@ -365,7 +360,7 @@ fn contiguous<'a>(
     memory
 }
 
-/// `y` `[count, outputs]` = `x` `[count, depth]` · `w`ᵀ.
+/// Computes `y` `[count, outputs]` = `x` `[count, depth]` · `w`ᵀ.
 fn product(
     x: &[f32],
     count: usize,
@@ -380,7 +375,7 @@ fn product(
     gemm(Isa::detect(), x, w, epilogue, &mut y, scratch);
 }
 
-/// Outputs of the `count` rows of `block` `[count, D]`; `states` holds those of the hidden layers.
+/// Computes the outputs of `block` `[count, D]`; `states` holds the hidden layers' outputs.
 fn mlp_outputs(
     layers: &[HeadLayer],
     block: &[f32],
@@ -407,7 +402,7 @@ fn mlp_outputs(
                 match activation {
                     Activation::Relu => relu(isa, next),
                     Activation::Gelu => gelu(isa, next),
-                    // Not the platform's, so that all machines agree.
+                    // libm's tanh gives the same values on all machines; the platform's does not.
                     Activation::Tanh => {
                         for x in next.iter_mut() {
                             *x = libm::tanh(f64::from(*x)) as f32;
@@ -423,8 +418,8 @@ fn mlp_outputs(
 }
 
 impl References {
-    /// The largest similarity of each of the `count` rows of `block` `[count, D]`, which have unit
-    /// norm, at most 1; `states` holds some similarities at a time.
+    /// Computes the largest similarity, at most 1, of each of the `count` rows of `block`
+    /// `[count, D]`, which have unit norm; `states` holds some similarities at a time.
     fn best(
         &self,
         block: &[f32],
@@ -445,8 +440,8 @@ impl References {
     }
 }
 
-/// The logit of `outputs`: one of them, for a class its log-odds, z_c - log(sum over the others of exp(z)),
-/// or the mean class.
+/// Computes the logit of `outputs`: one output, the log-odds of a class, z_c - log(sum over the
+/// others of exp(z)), or the mean class.
 fn logit(outputs: &[f64], output: HeadOutput) -> f64 {
     match output {
         HeadOutput::Sigmoid | HeadOutput::Raw => outputs[0],

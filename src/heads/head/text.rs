@@ -1,6 +1,6 @@
-//! A fastText model as a head: which of its labels is the score, and how texts become its words.
+//! fastText models as heads: one label is the score, and a [`TextSpec`] turns texts into words.
 //!
-//! Beside `<name>.bin` lies `<name>.json`, the [`ModelCard`], where polysift trained the model.
+//! If polysift trained `<name>.bin`, the [`ModelCard`] is `<name>.json` beside it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use polysift_base::io::{if_there, read};
 use polysift_base::metrics::Metrics;
 use polysift_config::{Activation, ChunkRule, HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
 
-/// A head that scores texts, ready to score.
+/// A head that scores texts with a fastText model.
 #[derive(Debug, Clone)]
 pub struct FastTextHead {
     card: ModelCard,
@@ -26,12 +26,12 @@ pub struct FastTextHead {
 }
 
 impl FastTextHead {
-    /// Where the card of the model `path` lies.
+    /// Returns the path of the card of the model at `path`.
     pub fn card_path(path: &Path) -> PathBuf {
         path.with_extension("json")
     }
 
-    /// The card beside the model `path`, if there is one.
+    /// Reads the card beside the model at `path`, if there is one.
     ///
     /// # Errors
     /// [`Error::Model`] if it is not the card of a head; [`Error::Io`].
@@ -42,7 +42,7 @@ impl FastTextHead {
             .map_err(|e| Error::model(&path, format!("is not the card of a head: {e}")))
     }
 
-    /// As [`FastTextHead::read_card`], where the digest of the model is `digest`.
+    /// Reads the card; fails with [`Error::Model`] if it is of a model with another digest.
     pub fn card_of(path: &Path, digest: &str) -> Result<Option<ModelCard>> {
         let card = Self::read_card(path)?;
         let is_its =
@@ -56,12 +56,12 @@ impl FastTextHead {
 
     /// Reads the head called `name` for texts in `language` from a fastText file at `path`.
     ///
-    /// How a text becomes words is said by the card beside the file, of which only
-    /// [`Mode::Published`] and `keep` can be overridden; without one by `config`.
+    /// The card beside the file defines how a text becomes words; only [`Mode::Published`] and
+    /// `keep` override it. Without a card, `config` defines it.
     ///
     /// # Errors
     /// [`Error::Missing`] without such a file; [`Error::Model`] if it is not a fastText classifier,
-    /// is damaged, lacks the label, or if its card is that of another file.
+    /// is damaged or lacks the label, or if its card is of another file.
     pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
         if !path.is_file() {
             return Err(Error::missing(
@@ -81,12 +81,12 @@ impl FastTextHead {
         Self::new(card, model, digest).map_err(|reason| Error::model(path, reason))
     }
 
-    /// A head that was just trained; `digest` is that of the file.
+    /// Makes a head of a model that was just trained; `digest` is the file's.
     pub(crate) fn trained(card: ModelCard, model: FastTextModel, digest: String) -> Result<Self> {
         Self::new(card, model, digest).map_err(|reason| Error::shape("fastText head", reason))
     }
 
-    /// Fills in the spec of `card`, of which only the kept side is not the model's.
+    /// Sets the spec of `card` from the model, except for the kept side.
     fn new(mut card: ModelCard, model: FastTextModel, digest: String) -> Result<Self, String> {
         let Some(text) = card.text.as_ref().map(|text| text.spec.clone()) else {
             return Err("its card does not say how texts become words".to_owned());
@@ -113,34 +113,34 @@ impl FastTextHead {
         Ok(Self { card, text, model, label, digest })
     }
 
-    /// Notes how well the head does on samples that it has not seen.
+    /// Records the metrics on samples that the training did not use.
     pub(crate) fn record_metrics(&mut self, validation: Option<Metrics>, test: Option<Metrics>) {
         if let Some(training) = &mut self.card.training {
             (training.validation, training.test) = (validation, test);
         }
     }
 
-    /// What the head computes.
+    /// Returns the spec: what the head computes.
     pub fn spec(&self) -> &HeadSpec {
         &self.card.spec
     }
 
-    /// Where the head comes from.
+    /// Returns the model card, which says where the head comes from.
     pub fn card(&self) -> &ModelCard {
         &self.card
     }
 
-    /// BLAKE3 of the model file's bytes, in hex; [`FastTextHead::text_spec`] is not part of it.
+    /// Returns the BLAKE3 of the model file's bytes, in hex, without [`FastTextHead::text_spec`].
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// How a text becomes words.
+    /// Returns how a text becomes words.
     pub fn text_spec(&self) -> &TextSpec {
         &self.text
     }
 
-    /// Scores `texts`, in parallel on the current rayon pool; a document without text scores `None`.
+    /// Scores `texts` in parallel on the current rayon pool; a document without text scores `None`.
     pub fn score<T: AsRef<str> + Sync>(&self, texts: &[Option<T>]) -> Vec<Option<DocumentScore>> {
         let score = |scratch: &mut TextScratch, text: &Option<T>| {
             text.as_ref().map(|text| self.score_one(text.as_ref(), scratch))
@@ -148,9 +148,9 @@ impl FastTextHead {
         texts.par_iter().map_init(TextScratch::default, score).collect()
     }
 
-    /// The score of one text. The score is what fastText reports, which is 0.00001 above the
-    /// probability; the logit is the log-odds, which still differs between documents where that is 1. NaN where
-    /// the model knows no word of the text.
+    /// Scores one text. The score is fastText's, 0.00001 above the probability; the logit is the
+    /// log-odds, which still tells documents of probability 1 apart. Both are NaN if the model
+    /// knows no word of the text.
     pub fn score_one(&self, text: &str, scratch: &mut TextScratch) -> DocumentScore {
         let line = document_line(&self.text, text);
         match self.model.score(&line, self.label, scratch) {
@@ -162,7 +162,7 @@ impl FastTextHead {
     }
 }
 
-/// The card of a model that polysift did not train.
+/// Makes the card of a model that polysift did not train.
 fn foreign_card(
     name: &str,
     config: &HeadConfig,

@@ -1,12 +1,12 @@
-//! Tensors of a head file, of either kind, to and from a [`Scorer`].
+//! Converts the tensors of a head file to and from a [`Scorer`].
 //!
 //! Written names are those of the published quality head: `classifier.0.weight`,
-//! `classifier.3.weight`... (each layer counts, and a Dropout after each activation), and `references`
-//! for a cosine head, with the `mean` `[D]` that is subtracted from embeddings and the `whitening` `[D, D]`
-//! that multiplies the difference where there are any; the references have been through both. Read are all
-//! names `<prefix><index>.weight` and `.bias` of one prefix, in the order of index, and those of
-//! transformers' classes for sequence classification; a file of a whole model (encoder and head) may hold
-//! other tensors besides.
+//! `classifier.3.weight`... (the index counts layers, and a Dropout after each activation). A
+//! cosine head writes `references` and, if it is centred, the `mean` `[D]` that is subtracted from
+//! embeddings and the `whitening` `[D, D]` that multiplies the difference; both were applied to the
+//! references. The reader accepts names `<prefix><index>.weight` and `.bias` of one prefix, ordered
+//! by index, and those of transformers' classes for sequence classification. A file of a whole
+//! model (encoder and head) may also hold other tensors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,36 +20,36 @@ use polysift_config::{Activation, HeadKind};
 
 /// Name of the matrix of a cosine head.
 const REFERENCES: &str = "references";
-/// Name of what a centred one subtracts from embeddings.
+/// Name of the vector that a centred head subtracts from embeddings.
 const MEAN: &str = "mean";
-/// Name of what it multiplies the difference by.
+/// Name of the matrix that multiplies the difference.
 const WHITENING: &str = "whitening";
 
-/// Tensors of which every encoder has one: a file that has it too is one of a whole model.
+/// Every encoder has a tensor with one of these names; a file that has one holds a whole model.
 const WORD_EMBEDDINGS: [&str; 2] =
     ["embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight"];
-/// The layers of transformers' classes for sequence classification, and what stands behind the first:
+/// Layers of transformers' classes for sequence classification, and the activation after the first:
 /// BERT and GTE; XLM-RoBERTa; `ModernBERT`.
 const CLASSIFIERS: [(&[&str], Activation); 3] = [
     (&["pooler.dense", "classifier"], Activation::Tanh),
     (&["classifier.dense", "classifier.out_proj"], Activation::Tanh),
     (&["head.dense", "head.norm", "classifier"], Activation::Gelu),
 ];
-/// PyTorch's for layer norm.
+/// PyTorch's default epsilon of layer norms.
 const DEFAULT_EPS: f64 = 1e-5;
 
-/// What is known of a file besides its tensors.
+/// Properties of a file that its tensors do not tell.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KnownLayers {
-    /// Whether polysift wrote it.
+    /// True if polysift wrote the file.
     pub is_own: bool,
-    /// What stands between linear layers, if it is not what the names say, else ReLU.
+    /// Activation between linear layers; `None` means the one that the names imply, else ReLU.
     pub activation: Option<Activation>,
-    /// Of norms, if it is not PyTorch's.
+    /// Epsilon of layer norms; `None` means PyTorch's default.
     pub norm_eps: Option<f64>,
 }
 
-/// Names of the tensors of a head that is exported.
+/// Naming scheme of the tensors of an exported head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Keys {
     /// `classifier.0.weight`...: the quality head of FineWeb2-HQ.
@@ -64,7 +64,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Name of the layer at `index` of a `Sequential`, the `number`th with weights, counted from 1.
+    /// Returns the name of the layer at `index` of a `Sequential`, the `number`th with weights.
     fn layer(self, index: usize, number: usize) -> String {
         match self {
             Self::Classifier => format!("classifier.{index}"),
@@ -74,7 +74,7 @@ impl Keys {
         }
     }
 
-    /// Why the names do not fit a head of these layers.
+    /// Checks that the names fit a head of these layers; the error text says why they do not.
     pub fn check(self, spec: &HeadSpec) -> Result<(), String> {
         let (name, wanted) = match self {
             Self::Classifier | Self::Plain => return Ok(()),
@@ -93,10 +93,10 @@ impl Keys {
     }
 }
 
-/// A tensor to be written: name, shape, values.
+/// Name, shape and values of a tensor to be written.
 pub(super) type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
 
-/// The tensors of `scorer` with their names, of which those of layers are as `keys` say.
+/// Returns the tensors of `scorer` with their names; `keys` names those of layers.
 pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
     match scorer {
         Scorer::Mlp(layers) => {
@@ -134,14 +134,14 @@ pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
     }
 }
 
-/// A scorer, and how the references of a cosine head were found.
+/// A scorer and, for a cosine head, the counts of its references.
 pub(super) type HeadWeights = (Scorer, Option<ReferenceCounts>);
 
-/// Gives a tensor of a file by name; the error text names it.
+/// Returns the tensor of a name; the error text contains the name.
 pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Stored<'a>, String>;
 
-/// The scorer that the tensors `names` describe. References that polysift wrote are taken as they are;
-/// others are normalised, and those of zero norm dropped and counted. The error text names the tensor.
+/// Makes the scorer that the tensors `names` describe. References of other software are normalised,
+/// and those of zero norm are dropped and counted. The error text names the tensor.
 pub(super) fn parse(
     names: &[String],
     read: Read<'_, '_>,
@@ -158,13 +158,13 @@ pub(super) fn parse(
     let (modules, activation) = modules(names)?;
     let activation = HeadLayer::Activation(known.activation.unwrap_or(activation));
     let mut layers = Vec::new();
-    // Place and output of the layer before, and whether an activation is due since the last linear one.
+    // Index and width of the previous layer; `is_due` if its linear layer needs an activation.
     let (mut before, mut width, mut is_due) = (None, None, false);
     for (name, place) in modules {
         let layer = layer(names, read, &name, (width, known.norm_eps))?;
         let is_linear = matches!(layer, HeadLayer::Linear(_));
         let has_room = place.zip(before).is_none_or(|(place, before)| place > before + 1);
-        // Before a norm where the places leave room for it there, else after it.
+        // The activation stands before a norm if the indices leave room there, else after it.
         if is_due && (is_linear || has_room) {
             layers.push(activation.clone());
             is_due = false;
@@ -179,7 +179,6 @@ pub(super) fn parse(
     }
 }
 
-/// A cosine head.
 fn references(
     names: &[String],
     read: Read<'_, '_>,
@@ -217,12 +216,12 @@ fn references(
     Ok((Scorer::Cosine(references), counts))
 }
 
-/// Name of a layer, and its place in a `Sequential` where it is in one.
+/// Name of a layer, and its index if it is in a `Sequential`.
 type Module = (String, Option<usize>);
 
-/// Names of the layers of a file, without `.weight` and `.bias`, and their places in a `Sequential`; and
-/// what stands between linear ones. The file may hold nothing besides but an encoder, whose own names end
-/// in the name of a module, not in an index.
+/// Returns the names of a file's layers without `.weight` and `.bias`, their indices in a
+/// `Sequential`, and the activation between linear layers. The file may also hold an encoder, whose
+/// names do not end in an index, but nothing else.
 fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
     let has_encoder =
         names.iter().any(|name| WORD_EMBEDDINGS.iter().any(|words| name.ends_with(words)));
@@ -273,7 +272,7 @@ fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
     }
 }
 
-/// The one layer among those of `names` whose name is `known`, after whatever prefix.
+/// Returns the only layer of `names` that is called `known` after any prefix.
 fn module<'a>(names: &'a [String], known: &str) -> Option<&'a str> {
     let is_known = |name: &str| {
         name.strip_suffix(known).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
@@ -283,7 +282,6 @@ fn module<'a>(names: &'a [String], known: &str) -> Option<&'a str> {
     found.next().filter(|_| found.next().is_none())
 }
 
-/// Splits `classifier.3.weight` into `classifier.` and 3.
 fn layer_index(name: &str) -> Option<(&str, usize)> {
     let layer = name.strip_suffix(".weight").or_else(|| name.strip_suffix(".bias"))?;
     let digits = layer.len() - layer.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -293,8 +291,8 @@ fn layer_index(name: &str) -> Option<(&str, usize)> {
     Some((prefix, index))
 }
 
-/// The layer called `name`, whose input must have the `width` of the output before it; without a bias it
-/// has zeros. A weight that is a vector is one of a norm.
+/// Reads the layer called `name`. Its input must have the `width` of the previous output. A missing
+/// bias is zeros. A weight that is a vector makes a norm.
 fn layer(
     names: &[String],
     read: Read<'_, '_>,
@@ -333,7 +331,7 @@ fn layer(
     Ok(HeadLayer::Linear(LinearLayer::new(weight, beta)))
 }
 
-/// Rows and columns of a tensor that must be a matrix with at least one value.
+/// Returns the rows and columns of a tensor, which must be a matrix with at least one value.
 fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), String> {
     match *stored.shape {
         [rows, columns] if rows > 0 && columns > 0 => Ok((rows, columns)),
@@ -341,7 +339,7 @@ fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), Strin
     }
 }
 
-/// The tensors of safetensors files; see [`parse`].
+/// Parses the tensors of safetensors files; see [`parse`].
 pub(super) fn parse_safetensors(
     files: &[SafeTensors<'_>],
     known: KnownLayers,
@@ -357,35 +355,32 @@ pub(super) fn parse_safetensors(
     parse(&names, &mut read, known)
 }
 
-/// The message about a tensor that is not there.
 pub(super) fn missing(name: &str) -> String {
     format!("tensor `{name}` is missing")
 }
 
-/// A tensor that is not read yet. Nothing of it can be trusted but the length of `data`.
+/// A tensor that is not read yet. Only the length of `data` can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored<'a> {
-    /// Type of the values.
     pub(super) dtype: Dtype,
-    /// Length of each axis.
     pub(super) shape: Vec<usize>,
-    /// Values from one index to the next, by axis.
+    /// Distance in values between neighbouring indices of each axis.
     pub(super) strides: Vec<usize>,
-    /// Values of `data` before the first.
+    /// Number of values in `data` before the first.
     pub(super) offset: usize,
-    /// Little-endian values, which may be more than the tensor's.
+    /// Little-endian values, possibly more than the tensor has.
     pub(super) data: &'a [u8],
 }
 
 impl Stored<'_> {
-    /// Bytes of the values in the file; `None` if no file holds so many.
+    /// Returns the size of the values in the file; `None` if it overflows.
     pub(super) fn num_bytes(&self) -> Option<usize> {
         let count = self.shape.iter().try_fold(1usize, |count, &n| count.checked_mul(n))?;
         count.checked_mul(self.dtype.bitsize() / 8)
     }
 
-    /// The values in the order of their indices, as f32. They must be finite, lie within the data
-    /// and be no more than it holds, which bounds what a false shape can ask for.
+    /// Returns the values in the order of their indices, as f32. They must be finite, lie within
+    /// the data and be no more than it holds, which bounds the memory that a false shape can take.
     pub(super) fn values(&self, name: &str) -> Result<Vec<f32>, String> {
         let outside = || {
             format!(
@@ -438,17 +433,15 @@ impl Stored<'_> {
     }
 }
 
-/// The message about a tensor of another type.
 pub(super) fn not_a_float(name: &str, dtype: impl std::fmt::Display) -> String {
     format!("tensor `{name}` is of type {dtype}; expected a float")
 }
 
-/// The first `N` bytes.
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or([0; N])
 }
 
-/// Strides of values that lie one after the other, the last axis first.
+/// Returns the strides of a row-major tensor without gaps.
 pub(super) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {

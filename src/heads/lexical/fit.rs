@@ -1,4 +1,4 @@
-//! Training: AdaGrad, the pass of the lowest validation loss.
+//! Trains with AdaGrad and keeps the pass of the lowest validation loss.
 
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -10,22 +10,22 @@ use polysift_base::metrics::{log_loss, sigmoid};
 use polysift_base::progress::Stop;
 use polysift_config::Loss;
 
-/// Most passes over the samples.
+/// Maximum number of passes over the samples.
 const PASSES: usize = 40;
-/// Passes without a lower validation error after which it ends.
+/// Number of passes without a lower validation error after which training ends.
 const PATIENCE: usize = 4;
-/// One sample in so many is of the validation split.
+/// One sample in this many goes to the validation split.
 const HOLD_OUT: usize = 10;
 /// AdaGrad's learning rate.
 const LEARNING_RATE: f32 = 0.05;
-/// Weights of the first layer begin within this: what few samples teach is to be more than what they begin with.
+/// Initial bound of the first layer's weights, small so that a few samples can outweigh them.
 const FIRST_LIMIT: f32 = 0.05;
-/// Samples that have an n-gram, at least, where it is known.
+/// Minimum number of samples with an n-gram for the n-gram to be known.
 const LEAST_SAMPLES: usize = 2;
-/// What AdaGrad's sums of squares begin with.
+/// Added to AdaGrad's sums of squares.
 const EPSILON: f32 = 1e-8;
 
-/// A parameter with AdaGrad's sum of squared gradients.
+/// AdaGrad's sums of squared gradients for one tensor.
 struct AdaGrad {
     squares: Vec<f32>,
 }
@@ -42,10 +42,10 @@ impl AdaGrad {
     }
 }
 
-/// A network that predicts the scores of `samples`, each given by its token ids and one score for each output, and
-/// counting as much as `weights` say, all the same where that is empty. It minimises the cross-entropy, where scores
-/// are 0 or 1 and what it gives are logits, or the squared error, where scores are standardised, which the last layer
-/// takes back.
+/// Trains a network that predicts the scores of `samples`, which are token ids and one score per
+/// output. `weights` multiply their losses; if it is empty, all count the same. Cross-entropy
+/// expects scores of 0 or 1 and outputs logits; other losses minimise the squared error of
+/// standardised scores, and the last layer undoes the standardisation.
 ///
 /// # Errors
 /// [`Error::Stopped`](polysift_base::Error::Stopped).
@@ -151,7 +151,7 @@ pub fn fit(
     Ok(best)
 }
 
-/// Mean and standard deviation of a score; the deviation of equal scores is 1.
+/// Returns mean and standard deviation of a score; the deviation of equal scores is 1.
 fn mean_and_deviation(samples: &[(Vec<u32>, Vec<f32>)], output: usize) -> (f32, f32) {
     let n = samples.len().max(1) as f64;
     let scores = || samples.iter().map(|(_, scores)| f64::from(scores[output]));

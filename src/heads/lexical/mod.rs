@@ -1,13 +1,13 @@
-//! A small network over hashed n-grams of token ids: a cheap student of a score that an encoder gave.
+//! A small network over hashed n-grams of token ids, which cheaply imitates an encoder's score.
 //!
 //! ```text
-//! token ids ──1- and 2-grams──▶ TF-IDF, length 1 ──linear──▶ [32] ──ReLU──linear──▶ a score for each output
+//! token ids ──1- and 2-grams──▶ TF-IDF, length 1 ──linear──▶ [32] ──ReLU──linear──▶ outputs
 //! ```
 //!
-//! N-grams are known by a hash of 32 bits, and those that one sample alone has are left out: what is seen once says
-//! nothing about other texts, and would be most of the file.
-//! The form is that of Luxical (arXiv 2512.09015), reduced to what predicting a few numbers needs. Pure arithmetic on
-//! one thread in a fixed order: the same samples and seed give the same model to the bit.
+//! N-grams are known by a hash of 32 bits. Those in only one sample are left out: they say nothing
+//! about other texts and would be most of the file. The form is that of Luxical (arXiv 2512.09015),
+//! reduced to the prediction of a few numbers. Arithmetic runs on one thread in a fixed order:
+//! equal samples and seeds give equal models to the bit.
 
 mod fit;
 
@@ -22,13 +22,13 @@ pub use fit::fit;
 
 /// Width of the hidden layer.
 const WIDTH: usize = 32;
-/// What a hash of n-grams is multiplied by: 2^64 divided by the golden ratio, odd.
+/// Factor of the hash of n-grams: 2^64 divided by the golden ratio, odd.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A trained network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LexicalModel {
-    /// `[N]`: the n-grams that are known, ascending.
+    /// `[N]`: the known n-grams, ascending.
     ngrams: Vec<u32>,
     /// `[N]`: their inverse document frequencies.
     idf: Vec<f32>,
@@ -42,7 +42,7 @@ pub struct LexicalModel {
     second_bias: Vec<f32>,
 }
 
-/// The n-grams of a text, ascending, and how often it has each.
+/// N-grams of a text, ascending, with their counts.
 pub(crate) type Counts = Vec<(u32, u32)>;
 
 /// Counts the 1- and 2-grams of `ids`.
@@ -56,12 +56,12 @@ pub(crate) fn count(ids: &[u32]) -> Counts {
 }
 
 impl LexicalModel {
-    /// The scores of a text of these token ids, one for each output.
+    /// Scores a text of these token ids; returns one score per output.
     pub fn score(&self, ids: &[u32]) -> Vec<f32> {
         self.forward(&self.features(&count(ids))).1
     }
 
-    /// TF-IDF of `counts` as a vector of length 1, by place among the known n-grams.
+    /// Returns the TF-IDF of `counts` as a vector of length 1, by index among the known n-grams.
     fn features(&self, counts: &Counts) -> Vec<(usize, f32)> {
         let weight = |(ngram, times): &(u32, u32)| {
             let at = self.ngrams.binary_search(ngram).ok()?;
@@ -76,7 +76,7 @@ impl LexicalModel {
         features
     }
 
-    /// Hidden values after the ReLU, and the outputs.
+    /// Returns the hidden values after the ReLU, and the outputs.
     fn forward(&self, features: &[(usize, f32)]) -> (Vec<f32>, Vec<f32>) {
         let mut hidden = self.first_bias.clone();
         for &(at, value) in features {
@@ -93,12 +93,10 @@ impl LexicalModel {
         (hidden, outputs)
     }
 
-    /// Widths of its layers.
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
         vec![self.ngrams.len(), WIDTH, self.second_bias.len()]
     }
 
-    /// The tensors by name, with their shapes.
     fn tensors(&self) -> [(&'static str, Vec<usize>, &[f32]); 5] {
         let (ngrams, outputs) = (self.ngrams.len(), self.second_bias.len());
         [
@@ -110,7 +108,7 @@ impl LexicalModel {
         ]
     }
 
-    /// The bytes of its file, safetensors of f32 and of the n-grams' u32, with tensors of `others`, which are bytes, and `metadata`.
+    /// Returns a safetensors file with f32 tensors, u32 n-grams, bytes of `others`, and `metadata`.
     ///
     /// # Errors
     /// [`Error::Shape`], which does not happen.
@@ -140,16 +138,16 @@ impl LexicalModel {
         safetensors::serialize(views, metadata).map_err(failed)
     }
 
-    /// Of the `bytes` of the file `path`.
+    /// Reads a model from the `bytes` of the file `path`.
     ///
     /// # Errors
-    /// [`Error::Model`] for what is no such file.
+    /// [`Error::Model`] if the bytes are not a model.
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
         let tensors = SafeTensors::deserialize(bytes).map_err(|e| e.to_string());
         tensors.and_then(|tensors| Self::of_tensors(&tensors)).map_err(|e| Error::model(path, e))
     }
 
-    /// The same of the tensors of a file; the error says what is wrong with it.
+    /// Makes a model of the tensors of a file; the error text says what is wrong with it.
     pub(crate) fn of_tensors(tensors: &SafeTensors<'_>) -> Result<Self, String> {
         let values = |name: &str, shape: &[usize]| {
             let tensor = tensors.tensor(name).map_err(|e| e.to_string())?;
@@ -188,7 +186,7 @@ mod tests {
     use polysift_base::progress::Stop;
     use polysift_config::Loss;
 
-    /// Texts of 30 ids below 100; the score of one is the share of ids below 10, less 0.1.
+    /// Texts of 30 ids below 100; their scores are the share of ids below 10, less 0.1 and negated.
     fn samples() -> Vec<(Vec<u32>, Vec<f32>)> {
         let mut state = 1u64;
         let mut next = |below: u64| {

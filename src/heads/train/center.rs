@@ -1,4 +1,4 @@
-//! What a cosine head subtracts from embeddings, and what it multiplies the difference by.
+//! Computes what a cosine head subtracts from embeddings and multiplies the difference by.
 
 use polysift_kernels::{Isa, linear_f64};
 use rayon::prelude::*;
@@ -6,8 +6,8 @@ use rayon::prelude::*;
 use super::samples::Samples;
 use crate::head::Center;
 
-/// The mean of `rows` of `samples`, of which there is at least one, and where `whitens` a matrix that makes
-/// their covariance, shrunk, the identity; `None` where they are all equal.
+/// Computes the mean of at least one row and, if `whitens`, a matrix that makes the shrunk
+/// covariance the identity; `None` if all rows are equal.
 pub(super) fn of_rows(samples: &Samples, rows: &[usize], whitens: bool) -> Option<Center> {
     let mut sums = vec![0.0; samples.hidden_size];
     for &row in rows {
@@ -26,12 +26,12 @@ pub(super) fn of_rows(samples: &Samples, rows: &[usize], whitens: bool) -> Optio
     Some(Center { whitening, ..center })
 }
 
-/// The covariance of `centred` rows of `width`, shrunk towards a multiple of the identity as far as suits
-/// their number; `None` where it is zero.
+/// Computes the covariance of `centred` rows, shrunk towards a multiple of the identity as far as
+/// suits their number; `None` if it is zero.
 ///
 /// # Source
-/// O. Ledoit, M. Wolf: A well-conditioned estimator for large-dimensional covariance matrices, 2004, lemma 3.2
-/// and 3.3.
+/// O. Ledoit, M. Wolf: A well-conditioned estimator for large-dimensional covariance matrices,
+/// 2004, lemmas 3.2 and 3.3.
 fn shrunk_covariance(centred: &[Vec<f32>], width: usize) -> Option<Vec<Vec<f64>>> {
     let n = centred.len() as f64;
     let columns: Vec<f32> =
@@ -47,7 +47,7 @@ fn shrunk_covariance(centred: &[Vec<f32>], width: usize) -> Option<Vec<Vec<f64>>
     let scale = (0..width).map(|i| covariance[i][i]).sum::<f64>() / width as f64;
     let all: f64 = covariance.iter().flatten().map(|&x| square(x)).sum();
     let norms = centred.iter().map(|row| row.iter().map(|&x| square(f64::from(x))).sum::<f64>());
-    // How far the rows' own products lie from their mean, and that from the multiple of the identity.
+    // Squared distances of the row products from their mean, and of that from the identity.
     let (noise, distance) =
         ((norms.map(square).sum::<f64>() / n - all) / n, all - width as f64 * square(scale));
     let shrinkage = if distance > noise { (noise / distance).max(0.0) } else { 1.0 };
@@ -59,11 +59,11 @@ fn shrunk_covariance(centred: &[Vec<f32>], width: usize) -> Option<Vec<Vec<f64>>
     (scale > 0.0).then_some(covariance)
 }
 
-/// A matrix `[D, D]` W, row-major, such that W · `covariance` · Wᵀ is the identity: the inverse of the Cholesky
-/// factor. Any other such matrix is a rotation of it, which no similarity sees. `None` where there is none.
+/// Returns W `[D, D]`, row-major, with W · `covariance` · Wᵀ = 1: the inverse of the Cholesky
+/// factor. Any other W is a rotation of it, which changes no similarity. `None` if there is none.
 fn whitening(mut covariance: Vec<Vec<f64>>) -> Option<Vec<f32>> {
     let width = covariance.len();
-    // Elimination below the diagonal, with the identity at the right.
+    // Eliminates below the diagonal, with the identity at the right.
     for (i, row) in covariance.iter_mut().enumerate() {
         row.resize(2 * width, 0.0);
         row[width + i] = 1.0;

@@ -1,4 +1,4 @@
-//! Training of lexical heads from labelled texts.
+//! Trains lexical heads from labelled texts.
 
 use std::path::Path;
 
@@ -13,15 +13,14 @@ use polysift_base::metrics::Metrics;
 use polysift_base::progress::Stop;
 use polysift_config::LabelKind;
 
-/// Trains a lexical head on 80% of the samples (10% each are kept for validation and test). `tokenizer` is a
-/// `tokenizer.json`, which `origin` names in errors; texts become tokens as the recipe of the request's provenance says.
-///
+/// Trains a lexical head on 80% of the samples (10% each are kept for validation and test).
+/// `tokenizer` is a `tokenizer.json`, which `origin` names in errors; the request's recipe applies.
 /// The same samples in any order give the same head, whatever the number of threads.
 ///
 /// # Errors
-/// [`Error::Training`](polysift_base::Error::Training) for fewer than [`MIN_SAMPLES`](super::MIN_SAMPLES) samples or for one
-/// class or grade only; [`Error::Shape`](polysift_base::Error::Shape) if the samples do not fit together;
-/// [`Error::Stopped`](polysift_base::Error::Stopped); those of [`Tokenizer`](polysift_tokenizer::Tokenizer).
+/// `Error::Training` for fewer than [`MIN_SAMPLES`](super::MIN_SAMPLES) samples or only one class
+/// or grade; `Error::Shape` if the samples do not fit together; `Error::Stopped`; errors of
+/// [`Tokenizer`](polysift_tokenizer::Tokenizer).
 pub fn train_lexical_head(
     request: &TrainingRequest<'_>,
     (tokenizer, origin): (&[u8], &Path),

@@ -1,4 +1,4 @@
-//! Logistic regression of classes and ridge regression of grades: two kinds of heads, and the baseline of the others.
+//! Logistic regression of classes and ridge regression of grades, as heads and as baselines.
 
 mod least_squares;
 
@@ -17,20 +17,20 @@ use polysift_base::metrics::rounded;
 use polysift_base::progress::Stop;
 use polysift_config::LabelKind;
 
-/// Strengths of the penalty that are tried: scikit-learn's C, of ridge regression 1 / alpha; the penalty is
-/// |w|² / 2C beside the sum of the losses.
+/// Penalty strengths to choose from: scikit-learn's C, or 1 / alpha of ridge regression. The
+/// penalty is |w|² / 2C, added to the sum of the losses.
 const INVERSE_PENALTIES: [f64; 6] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
-/// The one that is taken without a validation split.
+/// Penalty strength without a validation split.
 const DEFAULT_INVERSE_PENALTY: f64 = 0.1;
-/// Rows that are summed by one thread.
+/// Number of rows that one thread sums.
 const BLOCK_ROWS: usize = 1024;
-/// Pairs of steps and gradients that L-BFGS keeps, and its most iterations.
+/// Number of pairs of steps and gradients that L-BFGS keeps, and its maximum iterations.
 const MEMORY: usize = 10;
 const MAX_ITERATIONS: u64 = 1_000;
-/// Largest norm of a gradient of the mean loss that is taken for zero.
+/// Maximum norm of a gradient of the mean loss that counts as zero.
 const TOLERANCE: f64 = 1e-6;
 
-/// Trains on the training split; the penalty is the one with the lowest validation loss.
+/// Fits the training split with the penalty of the lowest validation loss.
 pub(super) fn train(
     request: &TrainingRequest<'_>,
     splits: &Splits,
@@ -68,17 +68,16 @@ pub(super) fn train(
     Ok(Trained { scorer, record, references: None })
 }
 
-/// Weighted mean loss of standardised samples and penalty, by the `D` weights and the bias: for grades its optimum, for
-/// classes what L-BFGS minimises.
+/// Weighted mean loss of standardised samples plus penalty, as a function of the `D` weights and
+/// the bias. Grades have a closed optimum; L-BFGS minimises the objective of classes.
 struct Objective<'a> {
     samples: &'a Samples,
     rows: &'a [usize],
     standardisation: Standardisation,
-    /// Of grades, whose loss is half the squared error; that of classes is the cross-entropy.
+    /// Moments for grades, with half the squared error as loss; classes have the cross-entropy.
     moments: Option<Moments>,
-    /// Of all rows.
     mean_weight: f64,
-    /// Of half the sum of the squared weights, beside the mean of the losses.
+    /// Factor of half the sum of the squared weights, added to the mean loss.
     penalty: f64,
 }
 
@@ -99,7 +98,7 @@ impl<'a> Objective<'a> {
         Self { samples, rows, standardisation, moments, mean_weight, penalty: 0.0 }
     }
 
-    /// The parameters of the lowest value, found from `start`.
+    /// Returns the parameters of the lowest value, searched from `start`.
     fn minimise(&self, start: Vec<f64>) -> Result<Vec<f64>, ArgminError> {
         if let Some(moments) = &self.moments {
             return Ok(moments.solve(self.penalty));
@@ -117,7 +116,7 @@ impl<'a> Objective<'a> {
         Scorer::mlp(vec![self.standardisation.fold(weight, bias)])
     }
 
-    /// Weights and bias for embeddings as they are.
+    /// Returns weights and bias for embeddings as they are.
     fn folded(&self, parameters: &[f64]) -> (Vec<f64>, f64) {
         let Standardisation { mean, scale } = &self.standardisation;
         let (weight, bias) = parameters.split_at(mean.len());
@@ -126,8 +125,8 @@ impl<'a> Objective<'a> {
         (weight, bias[0] - shift)
     }
 
-    /// Sums of the losses and of their gradients by the folded weights and bias. Blocks of rows are summed
-    /// side by side, their sums in order, so that the number of threads changes nothing.
+    /// Sums the losses and their gradients by the folded weights and bias. Threads sum blocks of
+    /// rows, whose sums are added in order, so that the number of threads changes nothing.
     fn sums(&self, parameters: &[f64]) -> (f64, Vec<f64>) {
         let (weight, bias) = self.folded(parameters);
         let block = |rows: &[usize]| {

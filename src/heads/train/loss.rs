@@ -1,9 +1,8 @@
-//! The losses of an MLP head: their gradients by its outputs, the value that published mode chooses
-//! an epoch by, and its learning rate. All in f64.
+//! Losses of an MLP head with their gradients by its outputs, the loss by which published mode
+//! chooses an epoch, and the learning rate. All are in f64.
 
 use crate::head::Schedule;
 
-/// What training minimises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadLoss {
     /// Binary cross-entropy of the one output.
@@ -13,20 +12,19 @@ pub(super) enum HeadLoss {
         /// Class of the positive samples.
         class: usize,
     },
-    /// Cross-entropy that takes the probabilities for outputs, so softmax counts twice: what the
-    /// published code of the toxicity head computes. The loss of a sample lies between 0.3133 and
-    /// 1.3133 whatever the outputs are.
+    /// Cross-entropy of probabilities instead of outputs, so that softmax applies twice, as in the
+    /// toxicity head's published code. The loss of a sample is always between 0.3133 and 1.3133.
     DoubleSoftmax {
         /// Class of the positive samples.
         class: usize,
     },
     /// Squared error of the one output.
     Squared,
-    /// Half the squared error of the one output, beyond an error of 1 the absolute error less one half.
+    /// Half the squared error of the one output; above an error of 1 the absolute error less 1/2.
     Huber,
-    /// Ranked probability score: with the softmax of the outputs 0 to K summed up to F, the sum over k < K of
-    /// (F_k - T_k)², where T_k is 0 below the grade and 1 from it on, and of a grade between two what each of
-    /// them gives by its share.
+    /// Ranked probability score: the sum over k < K of (F_k - T_k)², where F is the cumulative
+    /// softmax of the outputs 0 to K and T_k is 0 below the grade and 1 from it on. For a grade
+    /// between two, T_k interpolates between theirs.
     ///
     /// # Source
     /// E. S. Epstein: A scoring system for probability forecasts of ranked categories, 1969.
@@ -34,8 +32,8 @@ pub(super) enum HeadLoss {
 }
 
 impl HeadLoss {
-    /// Gradient by the rows `outputs` `[B, outputs]` of the mean of the losses, each times its weight, row-major;
-    /// `targets` are the labels with their weights.
+    /// Returns the gradient, by the rows `outputs` `[B, outputs]`, of the weighted mean loss,
+    /// row-major; `targets` are the labels with their weights.
     pub(super) fn gradient<'o>(
         self,
         outputs: impl ExactSizeIterator<Item = &'o [f32]>,
@@ -50,8 +48,8 @@ impl HeadLoss {
         rows.collect()
     }
 
-    /// Gradient of the loss of one sample. That of cross-entropy, with sigmoid or softmax, is
-    /// probability - target.
+    /// Returns the gradient of the loss of one sample. For cross-entropy, with sigmoid or softmax,
+    /// it is probability - target.
     fn row_gradient(self, row: &[f64], label: f64) -> Vec<f64> {
         let is_positive = label > 0.5;
         match self {
@@ -74,7 +72,7 @@ impl HeadLoss {
                         2.0 * (sum - is_reached)
                     })
                     .collect();
-                // The last sum is 1 whatever the outputs are; a probability is part of all sums from its own.
+                // The last sum is always 1; a probability is in its own sum and all later ones.
                 let mut later = 0.0;
                 for (k, value) in gradient.iter_mut().enumerate().rev() {
                     if k + 1 < probabilities.len() {
@@ -88,36 +86,36 @@ impl HeadLoss {
     }
 }
 
-/// The gradient by the outputs of a softmax from that by its `probabilities`: p (g - Σ g p).
+/// Turns the gradient by `probabilities` into that by the outputs of the softmax: p (g - Σ g p).
 fn through_softmax(gradient: &[f64], probabilities: &[f64]) -> Vec<f64> {
     let mean: f64 = gradient.iter().zip(probabilities).map(|(g, p)| g * p).sum();
     gradient.iter().zip(probabilities).map(|(g, p)| p * (g - mean)).collect()
 }
 
-/// Mean of [`HeadLoss::DoubleSoftmax`] over samples of two classes, from `logits`, the log-odds of the
-/// positive class; `None` without samples.
+/// Computes the mean of [`HeadLoss::DoubleSoftmax`] over samples of two classes from `logits`, the
+/// log-odds of the positive class; `None` without samples.
 pub(super) fn double_softmax(logits: &[f32], labels: &[bool]) -> Option<f64> {
     let losses = logits.iter().zip(labels).map(|(&logit, &label)| {
         let own = f64::from(if label { logit } else { -logit });
         let probability = 1.0 / (1.0 + (-own).exp());
-        // Cross-entropy of the "outputs" p and 1 - p.
+        // This is the cross-entropy of the "outputs" p and 1 - p.
         (1.0 - 2.0 * probability).exp().ln_1p()
     });
     (!logits.is_empty()).then(|| losses.sum::<f64>() / logits.len() as f64)
 }
 
-/// Class of a sample of this label where the positive ones are of `class`.
+/// Returns the class of a sample with this label if positive samples have `class`.
 fn target(class: usize, label: bool) -> usize {
     if label { class } else { usize::from(class == 0) }
 }
 
-/// `probabilities` with 1 taken from that of `target`.
+/// Subtracts 1 from the probability of `target`.
 fn less_target(mut probabilities: Vec<f64>, target: usize) -> Vec<f64> {
     probabilities[target] -= 1.0;
     probabilities
 }
 
-/// Probabilities of `row`, without overflow.
+/// Computes the softmax of `row` without overflow.
 fn softmax(row: &[f64]) -> Vec<f64> {
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let powers: Vec<f64> = row.iter().map(|z| (z - largest).exp()).collect();
@@ -125,8 +123,8 @@ fn softmax(row: &[f64]) -> Vec<f64> {
     powers.iter().map(|power| power / sum).collect()
 }
 
-/// What the highest rate is multiplied by at `step`, counted from 0: as
-/// `get_linear_schedule_with_warmup` of transformers, stepped after every batch.
+/// Returns the factor of the highest rate at `step`, counted from 0, like transformers'
+/// `get_linear_schedule_with_warmup` stepped after every batch.
 pub(super) fn factor(schedule: Schedule, step: usize) -> f64 {
     let Schedule { warm_up_steps, steps } = schedule;
     if step < warm_up_steps {

@@ -15,16 +15,14 @@ use polysift_base::metrics::{Metrics, rounded};
 use polysift_base::progress::Stop;
 use polysift_config::{Checkpoint, HeadOutput, Loss, Mode, TrainingConfig};
 
-/// Wraps an error of candle in polysift's.
 fn failed(error: candle_core::Error) -> Error {
     Error::Tensor(Box::new(error))
 }
 
-/// Most times that a training looks at its metrics.
+/// Maximum number of epochs of a training for which metrics are computed.
 const MAX_CHECKS: usize = 32;
 
-/// Trains with every weight decay that the settings leave open, and keeps the head of the lowest validation
-/// loss.
+/// Trains with every weight decay that the settings leave open; keeps the lowest validation loss.
 pub(super) fn train(
     request: &TrainingRequest<'_>,
     splits: &Splits,
@@ -42,12 +40,12 @@ pub(super) fn train(
     };
     let trained: Vec<Trained> = tried.into_par_iter().map(with).collect::<Result<_>>()?;
     let loss = |trained: &Trained| trained.record.kept_loss.unwrap_or(f64::INFINITY);
-    // The first of equals.
+    // The first of equals wins.
     let best = trained.into_iter().reduce(|a, b| if loss(&b) < loss(&a) { b } else { a });
     best.ok_or_else(|| request.error("no weight decay is to be tried"))
 }
 
-/// Trains with these settings and keeps the epoch that the checkpoint rule names.
+/// Trains with these settings and keeps the epoch that the checkpoint rule selects.
 fn fit(
     request: &TrainingRequest<'_>,
     splits: &Splits,
@@ -103,7 +101,8 @@ fn fit(
     Ok(Trained { scorer: kept.scorer, record, references: None })
 }
 
-/// Metrics of the weights after `epoch`, their validation loss, and their merit by the checkpoint rule.
+/// Returns the metrics of the weights after `epoch`, their validation loss, and the merit that the
+/// checkpoint rule gives them.
 fn examine(
     request: &TrainingRequest<'_>,
     splits: &Splits,
@@ -136,26 +135,24 @@ fn examine(
     (metrics, loss, merit)
 }
 
-/// The weights that are the head unless a later epoch has more merit. Without a validation split
-/// there is no best epoch and the last is kept.
+/// The weights that become the head unless a later epoch has more merit. Without a validation split
+/// no epoch is best and the last is kept.
 struct Kept {
     epoch: usize,
-    /// What the checkpoint rule goes by, the more the better.
+    /// Value by which the checkpoint rule compares, higher is better.
     merit: Option<f64>,
-    /// On the validation split.
     loss: Option<f64>,
     scorer: Scorer,
 }
 
-/// The weights in training and what changes them.
 struct Trainer<'a> {
     request: &'a TrainingRequest<'a>,
     settings: TrainingConfig,
     loss: HeadLoss,
-    /// How the learning rate changes; `None` where it does not.
+    /// Schedule of the learning rate; `None` if it is constant.
     schedule: Option<Schedule>,
     standardisation: Standardisation,
-    /// Mean and deviation of the grades; outputs are learned as if they had mean 0 and deviation 1.
+    /// Mean and deviation of the grades; the network learns them with mean 0 and deviation 1.
     grades: (f64, f64),
     /// Mean weight of the training split.
     mean_weight: f64,
@@ -165,7 +162,6 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// For the training split `rows`.
     fn new(
         request: &'a TrainingRequest<'a>,
         settings: TrainingConfig,
@@ -204,7 +200,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// One pass over the samples of `order`, which is shuffled first.
+    /// Shuffles `order` and makes one pass over its samples.
     fn epoch(&mut self, order: &mut [usize], stop: &Stop) -> Result<()> {
         order.shuffle(&mut self.shuffling);
         for rows in order.chunks(self.settings.batch_size.unwrap_or(1)) {
@@ -214,7 +210,6 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// One step of AdamW on a batch.
     fn step(&mut self, rows: &[usize]) -> candle_core::Result<()> {
         let samples = self.request.samples;
         let mut batch = Vec::with_capacity(rows.len() * samples.hidden_size);
@@ -239,7 +234,7 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// A copy of the weights, for embeddings as they are; `None` if one is not finite.
+    /// Returns a copy of the weights for embeddings as they are; `None` if one is not finite.
     fn scorer(&self) -> Option<Scorer> {
         let mut layers = Vec::new();
         let (mean, deviation) = self.grades;

@@ -1,9 +1,8 @@
-//! Training of heads from labelled embeddings, and of heads of texts from labelled texts.
+//! Trains heads from labelled embeddings, and heads of texts from labelled texts.
 //!
-//! Owns the split of the samples, the training loop and the sampling of references. Does not read
-//! samples and does not embed them. Invariant: the same samples in any order, with any number of
-//! threads, give the same head file byte by byte; everything random comes from
-//! [`TrainingRequest::seed`].
+//! This module owns the split of the samples, the training loop and the sampling of references. It
+//! neither reads nor embeds samples. The same samples in any order, with any number of threads,
+//! give the same head file byte by byte; all random numbers come from [`TrainingRequest::seed`].
 //!
 //! ```
 //! use polysift_heads::train::check_labels;
@@ -52,30 +51,31 @@ pub use samples::{Samples, Splits, split};
 pub use samples::{hold_out, tenth};
 pub use text::train_text_head;
 
-/// Trains a head on 80% of the samples; 10% each are kept for validation and test, of a head of classes in
-/// published mode 10% for validation alone, unless the samples name their splits.
+/// Trains a head on 80% of the samples and keeps 10% each for validation and test. A head of
+/// classes in published mode has no test split. Samples may also name their splits.
 ///
 /// An MLP starts from PyTorch's default initialisation (weights and biases uniform within
-/// ±1/sqrt(inputs)) and is trained by AdamW (betas 0.9 and 0.999, eps 1e-8) on the mean binary
-/// cross-entropy of one output or the cross-entropy of several; the label's class is the `softmax`
-/// class, the other samples' class is 0 (1 if that is the class itself). Of grades it is the [`Loss`](polysift_config::Loss) of the
-/// settings, and grades are standardised too. Weights multiply losses. Inputs are standardised by means
-/// and deviations of the training split, which the first layer of the file takes back. What
-/// [`TrainingConfig`] leaves open is chosen by the size of the set and the
-/// validation loss. In [`Mode::Published`] nothing is standardised or chosen; for a head of classes the
-/// cross-entropy is taken of the probabilities and the learning rate follows a
-/// [`Schedule`](crate::head::Schedule). A logistic head is the optimum of logistic regression on standardised
-/// inputs with a penalty chosen by the validation loss, a ridge head that of least squares. A cosine head takes K positives of the training split.
-/// Samples whose embedding is not finite are left out and counted in the card.
+/// ±1/sqrt(inputs)). AdamW (betas 0.9 and 0.999, eps 1e-8) minimises the mean binary cross-entropy
+/// of one output or the cross-entropy of several: positive samples have the class of the output,
+/// others class 0 (1 if 0 is the positive one). Grades use the configured
+/// [`Loss`](polysift_config::Loss) and are standardised unless it is ordinal. Weights multiply
+/// losses. Inputs are standardised by the training split, which the file's first layer undoes. The
+/// number of samples and the validation loss choose what [`TrainingConfig`] leaves open.
+/// [`Mode::Published`] takes inputs as they are and chooses nothing; for a head of classes it uses
+/// the cross-entropy of probabilities and a [`Schedule`](crate::head::Schedule) of rates.
+///
+/// A logistic head is the optimum of logistic regression on standardised inputs with the penalty of
+/// lowest validation loss, a ridge head that of least squares. A cosine head takes K positives of
+/// the training split. Samples whose embedding is not finite are left out and counted.
 ///
 /// # Errors
-/// [`polysift_base::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, for one class or grade only, without
-/// weight, or if the weights diverge; [`polysift_base::Error::Shape`] if the samples do not fit together;
-/// [`polysift_base::Error::Stopped`].
+/// [`polysift_base::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, only one class or
+/// grade, no weight, or weights that diverge; [`polysift_base::Error::Shape`] if the samples do not
+/// fit together; [`polysift_base::Error::Stopped`].
 ///
 /// # Source
-/// Published mode: FineWeb2-HQ `train_mlp.py`, `cs.py`; validation accuracy is compared with PyTorch's in
-/// `validation_accuracy_lies_in_the_spread_of_pytorch`.
+/// Published mode follows `train_mlp.py` and `cs.py` of FineWeb2-HQ; the test
+/// `validation_accuracy_lies_in_the_spread_of_pytorch` compares the validation accuracy.
 pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let (config, name) = (request.config, request.name);
     let is_default = config.training.mode == Mode::Default;
@@ -122,7 +122,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     Head::new(card, scorer)
 }
 
-/// The same training with a fourth and a half of each class of the training split, where that is enough.
+/// Trains with a quarter and with half of each class of the training split, if that is enough.
 fn learning_curve(
     request: &TrainingRequest<'_>,
     splits: &Splits,
@@ -161,9 +161,8 @@ fn learning_curve(
     Ok(points)
 }
 
-/// Samples K references of a cosine head from the positives of the training split, without
-/// replacement; all positives are taken if there are no more than K. They are centred with statistics of
-/// its negatives, the sample of the corpus.
+/// Samples K references of a cosine head, without replacement, from the positives of the training
+/// split, or takes all if there are at most K. Its negatives, a sample of the corpus, centre them.
 fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Trained> {
     let samples = request.samples;
     let (positives, negatives): (Vec<usize>, Vec<usize>) =

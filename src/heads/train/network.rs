@@ -1,7 +1,7 @@
-//! The network of an MLP head in training: its forward pass, its backward pass and AdamW, in f32.
+//! The network of an MLP head in training: forward pass, backward pass and AdamW, in f32.
 //!
-//! candle computes the matrix products. Everything else is one pass over a slice each, where candle's
-//! tensors would need some thirty.
+//! candle computes the matrix products. Everything else is one pass over a slice each, for which
+//! candle's tensors would need about thirty.
 
 use candle_core::{Device, Result, Tensor};
 use rand::RngExt;
@@ -10,7 +10,6 @@ use rand::rngs::ChaCha8Rng;
 /// Layers of an MLP with ReLU and dropout between them.
 pub(super) struct Network {
     pub(super) layers: Vec<NetworkLayer>,
-    /// Steps of AdamW so far.
     pub(super) steps: i32,
 }
 
@@ -24,27 +23,27 @@ pub(super) struct NetworkLayer {
     pub(super) bias: Parameter,
 }
 
-/// Values that are trained, with AdamW's averages of their gradients.
+/// Trained values with AdamW's averages of their gradients.
 pub(super) struct Parameter {
     pub(super) values: Vec<f32>,
     first_moment: Vec<f32>,
     second_moment: Vec<f32>,
 }
 
-/// What the backward pass needs of a forward pass.
+/// Results of a forward pass that the backward pass needs.
 pub(super) struct Activations {
     /// Inputs of each layer, `[B, inputs]`.
     inputs: Vec<Tensor>,
-    /// Derivative of the inputs of each layer but the first by the outputs of the layer before, `[B, inputs]`:
-    /// of ReLU, times the factor of dropout.
+    /// Derivative of each layer's inputs, except the first's, by the outputs of the previous layer,
+    /// `[B, inputs]`: the derivative of ReLU times the factor of dropout.
     pub(super) derivatives: Vec<Vec<f32>>,
     /// Outputs of the last layer, `[B, outputs]`, row-major.
     pub(super) outputs: Vec<f32>,
 }
 
 impl Network {
-    /// Layers of `sizes[i]` inputs and `sizes[i + 1]` outputs. Initial weights are uniform within
-    /// ±1/sqrt(inputs), and so are biases, as in PyTorch's `Linear`.
+    /// Makes layers with `sizes[i]` inputs and `sizes[i + 1]` outputs. Weights and biases are
+    /// uniform within ±1/sqrt(inputs), as in PyTorch's `Linear`.
     pub(super) fn new(sizes: &[usize], rng: &mut ChaCha8Rng) -> Self {
         let layer = |(&inputs, &outputs): (&usize, &usize)| {
             let bound = 1.0 / (inputs as f32).sqrt();
@@ -62,10 +61,10 @@ impl Network {
         Self { layers: sizes.iter().zip(&sizes[1..]).map(layer).collect(), steps: 0 }
     }
 
-    /// The forward pass of `batch` `[B, inputs]`, row-major, with dropout of probability `dropout`.
+    /// Runs `batch` `[B, inputs]`, row-major, forward with dropout of probability `dropout`.
     ///
     /// # Errors
-    /// An error of candle's products.
+    /// Errors of candle's products.
     pub(super) fn forward(
         &self,
         batch: Vec<f32>,
@@ -96,11 +95,11 @@ impl Network {
         Ok(Activations { inputs, derivatives, outputs: states })
     }
 
-    /// The backward pass from `gradient` `[B, outputs]`, row-major, of the loss by the outputs, and a step of
-    /// AdamW with the betas 0.9 and 0.999 and the epsilon 1e-8.
+    /// Runs backward from `gradient` `[B, outputs]`, row-major, of the loss by the outputs, and
+    /// takes a step of AdamW with the betas 0.9 and 0.999 and the epsilon 1e-8.
     ///
     /// # Errors
-    /// An error of candle's products.
+    /// Errors of candle's products.
     ///
     /// # Source
     /// Loshchilov and Hutter: Decoupled Weight Decay Regularization, 2019.
@@ -148,12 +147,11 @@ impl Parameter {
     }
 }
 
-/// The factors of one step of AdamW.
 struct AdamW {
     learning_rate: f32,
     /// Factor of the weights: 1 - learning rate · weight decay.
     decay: f32,
-    /// Corrections of the moments, which begin at 0.
+    /// Bias corrections of the moments, which begin at 0.
     first_scale: f32,
     second_scale: f32,
 }
@@ -187,7 +185,7 @@ impl AdamW {
     }
 }
 
-/// The values of a contiguous tensor, row-major.
+/// Returns the values of a contiguous tensor, row-major.
 fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     tensor.flatten_all()?.to_vec1()
 }

@@ -1,4 +1,4 @@
-//! What a head is trained from, and what all kinds of training do with it.
+//! Training requests, and what all kinds of training share.
 
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
@@ -10,14 +10,14 @@ use polysift_base::metrics::{Metrics, log_loss};
 use polysift_config::{HeadConfig, HeadKind, LabelKind, Loss};
 use polysift_data::input::Split;
 
-/// Fewest samples that a head is trained on.
+/// Minimum number of samples to train a head.
 pub const MIN_SAMPLES: usize = 10;
-/// Of fewer texts the figures of a test split say little.
+/// Metrics of a test split with fewer texts say little.
 const FEW_TEST_TEXTS: usize = 50;
-/// Highest grade of an ordinal head, which has an output for each.
+/// Maximum grade of an ordinal head, which has one output per grade.
 const HIGHEST_GRADE: f32 = 100.0;
 
-/// What a head is trained from.
+/// Everything that a head is trained from.
 #[derive(Debug, Clone)]
 pub struct TrainingRequest<'a> {
     /// Name of the head.
@@ -28,20 +28,19 @@ pub struct TrainingRequest<'a> {
     pub config: &'a HeadConfig,
     /// Samples, in any order.
     pub samples: &'a Samples,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// What the samples come from; written into the card.
+    /// Sources of the samples, which are written into the card.
     pub provenance: Provenance,
 }
 
 impl TrainingRequest<'_> {
-    /// [`Error::Training`] for this head.
     pub(super) fn error(&self, reason: impl Into<String>) -> Error {
         untrainable(self.name, self.language, reason)
     }
 
-    /// The random numbers of `purpose` for this seed, head and language: one stream per purpose, so
-    /// that one more draw here changes nothing there.
+    /// Returns the random numbers of `purpose` for this seed, head and language. Each purpose has
+    /// its own stream, so that one more draw in one changes nothing in others.
     pub(super) fn stream(&self, purpose: &str) -> ChaCha8Rng {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.seed.to_le_bytes());
@@ -51,10 +50,10 @@ impl TrainingRequest<'_> {
         ChaCha8Rng::from_seed(*hasher.finalize().as_bytes())
     }
 
-    /// The split of the samples whose embedding is finite, and the number of the others.
+    /// Splits the samples with finite embeddings; also returns the number of the others.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the samples do not fit together, [`Error::Training`] if there are too few.
+    /// [`Error::Shape`] if the samples do not fit together, [`Error::Training`] for too few.
     pub(super) fn split(&self, with_test: bool) -> Result<(Splits, usize)> {
         let samples = self.samples;
         samples.check(self.config.kind.is_of_texts())?;
@@ -66,7 +65,7 @@ impl TrainingRequest<'_> {
                 .map_err(|reason| self.error(reason))
         };
         check("", &usable, MIN_SAMPLES)?;
-        // What an embedding is decides nothing about where the others go.
+        // Embeddings do not influence the split of the other samples.
         let mut splits = split(samples, self.seed, with_test);
         for rows in [&mut splits.train, &mut splits.validation, &mut splits.test] {
             rows.retain(is_usable);
@@ -78,7 +77,6 @@ impl TrainingRequest<'_> {
         Ok((splits, excluded))
     }
 
-    /// Warns where the figures of the test split are of few texts.
     pub(super) fn warn_of_few(&self, test: Option<Metrics>) {
         let few = test.map(|test| test.num_samples).filter(|texts| *texts < FEW_TEST_TEXTS);
         if let Some(texts) = few {
@@ -87,7 +85,7 @@ impl TrainingRequest<'_> {
         }
     }
 
-    /// The card of a head that was trained on `splits`; `record` is what else is known of it.
+    /// Makes the card of a head trained on `splits`; `record` holds what else is known of it.
     pub(super) fn card(
         &self,
         spec: HeadSpec,
@@ -116,13 +114,12 @@ impl TrainingRequest<'_> {
         }
     }
 
-    /// Logits of the samples of `rows`.
     pub(super) fn logits(&self, scorer: &Scorer, rows: &[usize]) -> Vec<f32> {
         scorer.logits(&self.samples.embeddings, rows, self.config.output(self.name))
     }
 
-    /// Metrics of `scorer` on the samples of `rows`; `None` where none of them has a score. The loss is weighted;
-    /// for grades it is the squared error, of losses that count outliers less the absolute error.
+    /// Computes the metrics of `scorer` on the samples of `rows`; `None` if none has a score. The
+    /// loss is weighted; for grades it is the squared error (absolute for Huber and ordinal loss).
     pub(super) fn metrics(&self, scorer: &Scorer, rows: &[usize]) -> Option<Metrics> {
         let (samples, logits) = (self.samples, self.logits(scorer, rows));
         let metrics = match (self.config.kind, self.config.label_kind()) {
@@ -149,21 +146,19 @@ impl TrainingRequest<'_> {
     }
 }
 
-/// [`Error::Training`] for the head `name` of `language`.
 fn untrainable(name: &str, language: &str, reason: impl Into<String>) -> Error {
     Error::Training { head: name.to_owned(), language: language.to_owned(), reason: reason.into() }
 }
 
-/// What training gives besides the weights.
 pub(super) struct Trained {
     pub(super) scorer: Scorer,
-    /// The parts of the record that the kind of head decides; samples and metrics are filled in later.
+    /// Parts of the record that the kind of head decides; samples and metrics are added later.
     pub(super) record: TrainingRecord,
     pub(super) references: Option<ReferenceCounts>,
 }
 
-/// Checks that samples can be learned from, as far as their labels and the splits that they name for
-/// themselves say, before anything is embedded.
+/// Checks before anything is embedded that samples can be trained on, as far as their labels and
+/// the splits that they name show.
 ///
 /// # Errors
 /// [`Error::Training`] for the head `name` of `language`.
@@ -184,13 +179,13 @@ pub fn check_labels(
     check("of the training split ", 0, &is_learned)
 }
 
-/// Whether `labels` are of two classes or grades at least.
+/// Returns true if `labels` has at least two classes or grades.
 pub(super) fn has_several(labels: &[f32]) -> bool {
     labels.iter().any(|label| label.total_cmp(&labels[0]).is_ne())
 }
 
-/// Why a head of these settings cannot be trained on samples of these `labels`: there have to be at least
-/// `least`, of two classes or grades; `excluded` more are not finite.
+/// Checks that a head can be trained on samples with these `labels`: at least `least`, of two
+/// classes or grades. `excluded` more are not finite. The error text says what is missing.
 fn check(
     config: &HeadConfig,
     which: &str,

@@ -1,9 +1,10 @@
-//! Labelled samples and their 80/10/10 split: stratified, seeded, by text; where samples name the split
-//! they are of, they are in it.
+//! Labelled samples and their 80/10/10 split, which is stratified, seeded and by text. A sample
+//! that names its split stays in it.
 //!
-//! Samples of the same id or the same text (case and white space aside) form a group that no split separates. Groups are
-//! ordered by a keyed hash of their texts. So neither the kind of head nor the encoder, its precision or the order of the
-//! samples matters, and a few more samples leave most of the others where they were.
+//! Samples with equal ids or equal texts (case and white space aside) form a group that the split
+//! keeps together. A keyed hash of their texts orders the groups, so the split depends neither on
+//! the head, the encoder and its precision nor on the order of the samples, and a few more samples
+//! leave most others where they were.
 
 use std::collections::HashMap;
 
@@ -14,60 +15,53 @@ use polysift_base::sample::{Ranks, text_key};
 use polysift_config::LabelKind;
 use polysift_data::input::Split;
 
-/// A validation and a test sample of this many.
+/// One sample in this many goes to validation, and one to test.
 const HOLD_OUT: usize = 10;
 
 /// Labelled samples; sample `i` is `ids[i]`, `texts[i]`, `labels[i]` and row `i` of `embeddings`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Samples {
-    /// Ids; samples of the same id are taken for duplicates and never separated by the split.
+    /// Ids. Samples with equal ids count as duplicates, which the split keeps together.
     pub ids: Vec<String>,
-    /// 1 of the positive (toxic...) class and 0 of the other, or grades.
+    /// Grades, or 1 for the positive class (toxic for example) and 0 for the other.
     pub labels: Vec<f32>,
-    /// How much each counts, not below 0; empty where all count the same.
+    /// Weight of each sample, at least 0; empty if all count the same.
     pub weights: Vec<f32>,
-    /// `[num_samples, D]` f32, row-major: one vector per sample; none for a head of texts.
+    /// `[num_samples, D]` f32, row-major: one vector per sample; empty for a head of texts.
     pub embeddings: Vec<f32>,
     /// Width `D`.
     pub hidden_size: usize,
-    /// The texts as they are in the corpus: the split goes by them, and heads of texts learn from them.
+    /// Texts as in the corpus. The split uses them, and heads of texts train on them.
     pub texts: Vec<String>,
-    /// Split that each sample names for itself; empty where none does.
+    /// Split that each sample names for itself; empty if none does.
     pub splits: Vec<Option<Split>>,
 }
 
 impl Samples {
-    /// Embedding of sample `row`.
     pub(super) fn embedding(&self, row: usize) -> &[f32] {
         &self.embeddings[row * self.hidden_size..(row + 1) * self.hidden_size]
     }
 
-    /// Whether sample `row` is of the positive class.
     pub(super) fn is_positive(&self, row: usize) -> bool {
         self.labels[row] > 0.5
     }
 
-    /// Whether each sample of `rows` is of the positive class.
     pub(super) fn classes(&self, rows: &[usize]) -> Vec<bool> {
         rows.iter().map(|&row| self.is_positive(row)).collect()
     }
 
-    /// Grades of the samples of `rows`.
     pub(super) fn grades(&self, rows: &[usize]) -> Vec<f32> {
         rows.iter().map(|&row| self.labels[row]).collect()
     }
 
-    /// How much sample `row` counts.
     pub(super) fn weight(&self, row: usize) -> f64 {
         self.weights.get(row).map_or(1.0, |&weight| f64::from(weight))
     }
 
-    /// How much the samples of `rows` count together.
     pub(super) fn total_weight(&self, rows: &[usize]) -> f64 {
         rows.iter().map(|&row| self.weight(row)).sum()
     }
 
-    /// Mean and standard deviation of the grades of `rows`.
     pub(super) fn mean_and_deviation(&self, rows: &[usize]) -> (f64, f64) {
         let grades = || rows.iter().map(|&row| f64::from(self.labels[row]));
         let count = rows.len().max(1) as f64;
@@ -76,7 +70,6 @@ impl Samples {
         (mean, variance.sqrt())
     }
 
-    /// The samples of `rows` by label.
     pub(super) fn counts(&self, rows: &[usize], kind: LabelKind) -> LabelCounts {
         if kind != LabelKind::Grades {
             let positive =
@@ -94,7 +87,7 @@ impl Samples {
         })
     }
 
-    /// What the texts of `rows` have in common with no other texts, whatever their order: a digest in hex.
+    /// Returns a digest in hex of the texts of `rows`, in any order.
     pub(super) fn digest(&self, rows: &[usize]) -> String {
         let mut keys: Vec<u128> = rows.iter().map(|&row| text_key(&self.texts[row])).collect();
         keys.sort_unstable();
@@ -102,7 +95,7 @@ impl Samples {
         blake3::hash(&bytes).to_hex().to_string()
     }
 
-    /// [`Error::Shape`] unless the lists describe the same samples, of texts where `of_texts`.
+    /// Fails with [`Error::Shape`] unless the lists fit together, without embeddings if `of_texts`.
     pub fn check(&self, of_texts: bool) -> Result<()> {
         let Self { ids, labels, weights, embeddings, hidden_size, texts, splits } = self;
         let values = if of_texts { Some(0) } else { ids.len().checked_mul(*hidden_size) };
@@ -131,23 +124,23 @@ impl Samples {
     }
 }
 
-/// Rows of the samples by split, each list in the order of the split's own hash.
+/// Rows of the samples by split, each list ordered by the split's hash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Splits {
-    /// What is learned from.
+    /// Samples to train on.
     pub train: Vec<usize>,
-    /// What chooses an epoch.
+    /// Samples that choose an epoch.
     pub validation: Vec<usize>,
-    /// What is looked at once.
+    /// Samples that are evaluated only once.
     pub test: Vec<usize>,
 }
 
 /// Splits `samples`.
 ///
-/// A sample that names its split is in it. Of the others, of those whose label is above 0.5 and of those whose label is
-/// not (of a group: that of its first sample), one tenth, rounded to nearest, goes to validation and, if `with_test`, as
-/// much to test, less what groups too large for the rest of it leave open; such groups go to train. A
-/// group in which some samples name a split goes where the first of them is.
+/// A sample that names its split is in it; others of its group go where the first such sample is.
+/// The remaining samples are divided by whether their label (in a group, that of its first sample)
+/// is above 0.5. Of each part one tenth, rounded to nearest, goes to validation and, if
+/// `with_test`, as much to test; a group that is too large for the rest of both goes to train.
 pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
     let ranks = Ranks::new(seed, "training");
     let keyed = (0..samples.ids.len()).map(|row| Keyed {
@@ -159,8 +152,7 @@ pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
         row,
     });
     let mut ordered: Vec<Keyed<'_>> = keyed.collect();
-    // Samples equal in all of this are interchangeable, so the row itself never decides anything
-    // that shows.
+    // Samples equal in all of this are interchangeable, so the row itself decides nothing visible.
     ordered.sort_unstable_by(|a, b| {
         let content = (a.rank, a.id).cmp(&(b.rank, b.id));
         let weight = |keyed: &Keyed<'_>| samples.weight(keyed.row);
@@ -200,25 +192,25 @@ pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
     }
 }
 
-/// A sample with what orders it.
+/// A sample with its sort keys.
 struct Keyed<'a> {
-    /// Place of the text in the order of the seed.
+    /// Rank of the text for the seed.
     rank: u128,
     id: &'a str,
     label: f32,
     is_positive: bool,
-    /// Split that it names for itself.
+    /// Split that the sample names for itself.
     named: Option<Split>,
     row: usize,
 }
 
-/// One tenth of `size`, rounded to nearest.
+/// Returns one tenth of `size`, rounded to nearest.
 pub fn tenth(size: usize) -> usize {
     (size + HOLD_OUT / 2) / HOLD_OUT
 }
 
-/// Splits of groups of these sizes, in their order: `validation` samples first, then `test`; a
-/// group that is too large for what is left of them goes to train.
+/// Assigns groups of these sizes, in their order: first `validation` samples, then `test`. A group
+/// too large for the rest of both goes to train.
 pub fn hold_out(sizes: &[usize], mut validation: usize, mut test: usize) -> Vec<Split> {
     let place = |&size: &usize| {
         if size <= validation {
@@ -234,8 +226,8 @@ pub fn hold_out(sizes: &[usize], mut validation: usize, mut test: usize) -> Vec<
     sizes.iter().map(place).collect()
 }
 
-/// Positions of `ordered` in groups of equal id or equal text, transitively; ascending within a
-/// group and by the first of each group.
+/// Groups positions of `ordered` by equal id or equal text, transitively. Positions ascend within a
+/// group, and groups by their first position.
 fn groups(ordered: &[Keyed<'_>]) -> Vec<Vec<usize>> {
     let mut parents: Vec<usize> = (0..ordered.len()).collect();
     let mut by_id = HashMap::new();
@@ -261,7 +253,7 @@ fn join(parents: &mut [usize], a: usize, b: usize) {
     parents[a.max(b)] = a.min(b);
 }
 
-/// Root of the group of `at`; halves the path on its way.
+/// Finds the root of the group of `at`; halves the path on its way.
 fn root(parents: &mut [usize], mut at: usize) -> usize {
     while parents[at] != at {
         parents[at] = parents[parents[at]];
@@ -276,7 +268,6 @@ mod tests {
 
     use super::*;
 
-    /// Samples of these ids, labels and texts.
     fn samples(rows: &[(u8, bool, u8)]) -> Samples {
         Samples {
             ids: rows.iter().map(|(id, ..)| format!("d{id}")).collect(),
@@ -286,7 +277,6 @@ mod tests {
         }
     }
 
-    /// Content of the rows of each split.
     fn content(samples: &Samples, splits: &Splits) -> Vec<Vec<(String, bool, String)>> {
         let of = |rows: &Vec<usize>| {
             rows.iter()
@@ -320,7 +310,7 @@ mod tests {
         assert_eq!((two.train.len(), two.test.len()), (90, 0));
     }
 
-    /// Of the samples of one text, however it is spelled, and of one id all are on one side; a sample of both joins them.
+    /// Samples of one text (in any spelling) or one id share a split; a sample of both joins them.
     #[test]
     fn no_group_is_divided_and_what_is_learned_decides_nothing() {
         let mut samples = samples(&(0..200u8).map(|i| (i, i % 3 == 0, i)).collect::<Vec<_>>());

@@ -1,24 +1,24 @@
-//! Means and deviations of the inputs of a head: they are learned from as if each had mean 0 and deviation
-//! 1, and the first layer takes that back, so that a head file scores embeddings as they are.
+//! Standardisation of a head's inputs to mean 0 and deviation 1 in training. The first layer then
+//! takes it back, so that a head file scores embeddings as they are.
 
 use super::samples::Samples;
 use crate::head::LinearLayer;
 
-/// What is taken from each input, then what it is divided by, `[D]` each.
+/// Values subtracted from the inputs, then divisors, `[D]` each.
 #[derive(Debug, Clone)]
 pub(super) struct Standardisation {
     pub(super) mean: Vec<f64>,
-    /// Deviation, 1 of an input that does not vary.
+    /// Standard deviation, or 1 for an input that does not vary.
     pub(super) scale: Vec<f64>,
 }
 
 impl Standardisation {
-    /// Leaves embeddings of `width` as they are.
+    /// Makes a standardisation that leaves embeddings of `width` as they are.
     pub(super) fn none(width: usize) -> Self {
         Self { mean: vec![0.0; width], scale: vec![1.0; width] }
     }
 
-    /// Of the samples of `rows`, summed in their order; the deviation is that of the population.
+    /// Computes mean and population deviation of the samples of `rows`, summed in their order.
     pub(super) fn of(samples: &Samples, rows: &[usize]) -> Self {
         let width = samples.hidden_size;
         let over_rows = |term: &dyn Fn(usize, f64) -> f64| {
@@ -42,8 +42,8 @@ impl Standardisation {
         out.extend(inputs.map(|(&x, (mean, scale))| ((f64::from(x) - mean) / scale) as f32));
     }
 
-    /// The first layer of a head for embeddings as they are, from the `weight` `[outputs, D]` and `bias`
-    /// `[outputs]` of one for standardised ones.
+    /// Makes the first layer of a head for embeddings as they are, from the `weight` `[outputs, D]`
+    /// and `bias` `[outputs]` of a layer for standardised ones.
     pub(super) fn fold(&self, weight: &[f64], bias: &[f64]) -> LinearLayer {
         let (mut weights, mut biases) = (Vec::with_capacity(weight.len()), Vec::new());
         for (row, bias) in weight.chunks_exact(self.mean.len().max(1)).zip(bias) {
@@ -68,7 +68,7 @@ mod tests {
     fn a_folded_layer_scores_embeddings_as_the_layer_scored_standardised_ones() {
         let embeddings = vec![101.0, -3.0, 7.0, 99.0, -2.5, 7.0, 104.0, -3.5, 7.0, 96.0, 1.0, 7.0];
         let samples = Samples { embeddings, hidden_size: 3, ..Samples::default() };
-        // The last row is not learned from, and the last input does not vary.
+        // The last row is not used, and the last input does not vary.
         let standardisation = Standardisation::of(&samples, &[0, 1, 2]);
         assert!((standardisation.mean[0] - 304.0 / 3.0).abs() < 1e-12);
         assert!((standardisation.scale[1] - (1.0f64 / 6.0).sqrt()).abs() < 1e-12);
@@ -81,7 +81,7 @@ mod tests {
             standardisation.apply(samples.embedding(row), &mut inputs);
             let products = inputs.iter().zip(weight).map(|(&x, w)| f64::from(x) * w);
             let expected = products.sum::<f64>() + bias;
-            // The largest terms are weight / scale * mean, about 30, each rounded to f32 once or twice.
+            // The largest terms, weight / scale * mean, are about 30, rounded to f32 once or twice.
             assert!((f64::from(logit) - expected).abs() < 30.0 * 2f64.powi(-22), "{row}");
         }
     }

@@ -1,4 +1,4 @@
-//! Training of fastText heads from labelled texts.
+//! Trains fastText heads from labelled texts.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use polysift_base::metrics::Metrics;
 use polysift_base::progress::Stop;
 use polysift_config::TextSpec;
 
-/// Trains a fastText head on 80% of the samples (10% each are kept for validation and test), writes
-/// its model as `path` and its card beside it, see [`FastTextHead::card_path`]. Returns the head and
-/// what became of the two files.
+/// Trains a fastText head on 80% of the samples (10% each are kept for validation and test). Writes
+/// its model to `path` and its card beside it, see [`FastTextHead::card_path`]. Returns the head
+/// and the stamps of the two files.
 ///
 /// The same samples in any order give the same files, whatever the number of threads.
 ///
 /// # Errors
-/// [`Error::Training`] for fewer than [`MIN_SAMPLES`](super::MIN_SAMPLES) samples, for one class only,
-/// or if the vectors diverge; [`Error::Shape`] if the samples do not fit together; [`Error::Stopped`];
-/// those of writing.
+/// [`Error::Training`] for fewer than [`MIN_SAMPLES`](super::MIN_SAMPLES) samples, for one class
+/// only, or if the vectors diverge; [`Error::Shape`] if the samples do not fit together;
+/// [`Error::Stopped`]; errors of writing.
 pub fn train_text_head(
     request: &TrainingRequest<'_>,
     path: &Path,
@@ -53,7 +53,6 @@ pub fn train_text_head(
     Ok((head, [model_file, card_file]))
 }
 
-/// The model of the training split.
 fn fit(
     request: &TrainingRequest<'_>,
     spec: &TextSpec,
@@ -79,8 +78,8 @@ fn fit(
     })
 }
 
-/// Metrics of `head` on the samples of `rows`; a text of which the model knows no word has no score,
-/// and does not count.
+/// Computes the metrics of `head` on the samples of `rows`. A text without a word that the model
+/// knows has no score and does not count.
 fn metrics(request: &TrainingRequest<'_>, head: &FastTextHead, rows: &[usize]) -> Option<Metrics> {
     let samples = request.samples;
     let texts: Vec<Option<&str>> = rows.iter().map(|&row| Some(&*samples.texts[row])).collect();

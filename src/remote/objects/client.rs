@@ -1,4 +1,4 @@
-//! One client per store and process, the runtime of all, and what their errors mean.
+//! Creates one client per store and process and the shared runtime, and retries requests.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -24,20 +24,19 @@ use polysift_base::hub::HubSettings;
 use polysift_base::panics::lock;
 use polysift_base::progress::{STOP_POLL, Stop};
 
-/// Threads of the runtime; they move bytes, and digest and decode nothing.
+/// Threads of the runtime, which only move bytes: they do not digest or decode.
 const WORKERS: usize = 2;
 
-/// Environment variable: seconds for which a request that fails for a passing reason is tried
-/// again.
+/// Environment variable with the seconds during which a request is retried after a temporary error.
 pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
 
-/// [`RETRY_SECS`] where it is not set.
+/// Default of [`RETRY_SECS`].
 const DEFAULT_RETRY_SECS: u64 = 180;
 
-/// Most times that anything is tried again; backing off, they take about as long as the default allows.
+/// Maximum number of retries; the waits of [`Retries`] for them add up to 43 seconds.
 const RETRIES: usize = 10;
 
-/// Calls `request` of `url` until it succeeds or there is no point in it.
+/// Repeats `request` for `url` until it succeeds or a retry is not allowed.
 pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
     request: impl Fn() -> F,
@@ -52,13 +51,12 @@ pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     }
 }
 
-/// How a store is talked to.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) store: Arc<dyn ObjectStore>,
-    /// For objects in parts; `None` where nothing is written.
+    /// Writes objects in parts; `None` for read-only stores.
     pub(super) parts: Option<Arc<dyn MultipartStore>>,
-    /// For listings, page by page; `None` where nothing is listed.
+    /// Lists objects page by page; `None` for stores without listings.
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
 }
 
@@ -79,12 +77,12 @@ impl Client {
     }
 }
 
-/// Hub of `hf://`, where the caller has settled it.
+/// The hub of `hf://` URLs, once [`set_hub`] or the environment has set it.
 static HUB: OnceLock<HubSettings> = OnceLock::new();
 
-/// Takes `settings` for `hf://`, if none were taken before; without them the environment has them.
+/// Sets the hub of `hf://` URLs unless it is set already. Otherwise the environment sets it.
 pub fn set_hub(settings: &HubSettings) {
-    // The first one is that of the command.
+    // The command sets it first; later calls have no effect.
     let _ = HUB.set(settings.clone());
 }
 
@@ -92,10 +90,10 @@ pub(super) fn hub_settings() -> &'static HubSettings {
     HUB.get_or_init(|| HubSettings::from_env(|name| std::env::var(name).ok()))
 }
 
-/// Waits for `work`, unless the process is to stop.
+/// Waits for `work`, unless the process should stop.
 ///
 /// # Errors
-/// Its own, [`Error::Stopped`], and [`Error::Service`] where no thread can be started.
+/// Errors of `work`; [`Error::Stopped`]; [`Error::Service`] if no thread can be started.
 pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let stop = pin!(async {
         while !Stop::of_process().is_asked() {
@@ -109,11 +107,10 @@ pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     }
 }
 
-/// The runtime of all transfers.
 pub(super) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
     let made = RUNTIME.get_or_init(|| {
-        // Whoever came first has chosen.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
@@ -124,10 +121,10 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
     made.as_ref().map_err(|error| store_error("transfers", &format!("cannot be started: {error}")))
 }
 
-/// The client for the store of `location`.
+/// Returns the client for the store of `location`.
 ///
 /// # Errors
-/// [`Error::Service`] where the settings in the environment do not make one.
+/// [`Error::Service`] if the settings in the environment are not valid.
 pub(super) fn client(location: &Location) -> Result<Client> {
     static CLIENTS: OnceLock<Mutex<HashMap<String, Client>>> = OnceLock::new();
     runtime()?;
@@ -171,7 +168,7 @@ fn new_client(location: &Location) -> Result<Client> {
     made.map_err(|error| store_error(root, &error.to_string()))
 }
 
-/// Refuses an endpoint that is no URL, which the client would not survive.
+/// Refuses an endpoint that is not a URL, because the client would panic.
 fn check_endpoint(name: &str, endpoint: Option<&str>) -> Result<()> {
     let Some(Err(error)) = endpoint.map(reqwest::Url::parse) else { return Ok(()) };
     Err(Error::config(name, format!("the endpoint in the environment is no URL: {error}")))
@@ -188,11 +185,11 @@ fn web_client(
     Ok(Client { store: Arc::new(store), parts: None, pages: None })
 }
 
-/// Connects clients that show the `hub` its token.
+/// Returns a connector that sends the token of `hub`.
 pub(super) fn hub_connector(hub: &HubSettings) -> Result<WebConnector> {
     check_endpoint("HF_ENDPOINT", Some(&hub.endpoint))?;
     let token = hub.token.as_ref().and_then(|token| {
-        // A token that cannot be sent is none.
+        // A token that does not fit in a header is ignored.
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
         value.set_sensitive(true);
         Some(value)
@@ -210,7 +207,7 @@ fn retry_time() -> Duration {
     Duration::from_secs(seconds.unwrap_or(DEFAULT_RETRY_SECS))
 }
 
-/// How long something is tried again that the client gives up at once: answers that break off.
+/// Limits retries of requests that the client does not retry, such as interrupted answers.
 pub(super) struct Retries {
     since: Instant,
     wait: Duration,
@@ -222,12 +219,12 @@ impl Retries {
         Self { since: Instant::now(), wait: Duration::from_millis(100), tries: 0 }
     }
 
-    /// Whether to try again after `error`; waits first.
+    /// Waits and returns true if another attempt after `error` is allowed.
     pub(super) async fn allows(&mut self, error: &object_store::Error) -> bool {
         self.allows_after(error, Duration::ZERO).await
     }
 
-    /// Whether to try again after `error`; waits first, for as long as a server `asked` at least.
+    /// Waits at least as long as the server `asked`; returns true if another attempt is allowed.
     pub(super) async fn allows_after(
         &mut self,
         error: &object_store::Error,

@@ -1,5 +1,5 @@
-//! A file of a repository of the hub, downloaded into the cache as huggingface_hub lays it out: the bytes are
-//! `blobs/<etag>`, and `snapshots/<commit>/<file>` is a link to them.
+//! Downloads files of a hub's repository into the cache in the layout of huggingface_hub: the
+//! content is `blobs/<etag>`, and `snapshots/<commit>/<file>` links to it.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -18,22 +18,21 @@ use polysift_base::error::{self, Source};
 use polysift_base::hub::HubSettings;
 use polysift_base::progress::STOP_POLL;
 
-/// The error of the client that `source` is.
+/// Wraps `source` in an error of the client.
 pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
     object_store::Error::Generic { store: "", source: source.into() }
 }
 
-/// A client of the hub of `settings`.
 pub(super) fn hub_client(settings: &HubSettings) -> error::Result<HttpClient> {
     let client = hub_connector(settings)?.connect(&ClientOptions::new());
     client.map_err(|error| store_error(&settings.endpoint, &error.to_string()))
 }
 
-/// Times that a server is asked which does not answer at all.
+/// Maximum number of requests to a server that does not answer at all.
 const CONNECTIONS: usize = 4;
 
-/// What `url` answers, of these bytes where a range is given; an error if that is no success. Asked again where the
-/// server is busy, after the time that it names, and a few times where nobody answers.
+/// Requests `url`, or a byte range of it; an answer without success is an error. Retries if the
+/// server is busy, after the time that it names, and a few times if it does not answer.
 pub(super) async fn ask(
     client: &HttpClient,
     url: &str,
@@ -53,7 +52,7 @@ pub(super) async fn ask(
     }
 }
 
-/// What `url` answers to one request; else the error, with the time after which it may be asked again.
+/// Sends one request for `url`. An error comes with the time to wait before a retry.
 async fn ask_once(
     client: &HttpClient,
     url: &str,
@@ -78,13 +77,13 @@ async fn ask_once(
     Err((error, after.unwrap_or_default()))
 }
 
-/// What the hub says of a file.
+/// The hub's description of a file.
 struct Described {
-    /// Names the content.
+    /// Identifies the content.
     etag: String,
-    /// Whether it is the SHA-256 of the content: of large files, which the hub keeps elsewhere.
+    /// Whether the ETag is the content's SHA-256, as for large files, which are stored elsewhere.
     is_sha256: bool,
-    /// That the revision stands for, or the revision.
+    /// Commit of the revision, or the revision if the hub does not name the commit.
     commit: String,
     bytes: u64,
 }
@@ -95,7 +94,7 @@ impl Described {
         let named = |names: &[&str]| {
             let value = names.iter().find_map(|name| header(name));
             let value = value.map(|text| text.trim_start_matches("W/").trim_matches('"'));
-            // They become names of files.
+            // These values become file names.
             let is_name = |text: &&str| {
                 !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
             };
@@ -107,15 +106,15 @@ impl Described {
         Ok(Self {
             etag: named(&[LINKED_ETAG, "etag"])?,
             is_sha256: header(LINKED_ETAG).is_some(),
-            // A mirror may not say it.
+            // A mirror may not name the commit.
             commit: named(&[COMMIT]).unwrap_or_else(|_| revision.to_owned()),
             bytes: bytes.ok_or_else(|| failed("the hub does not answer requests for ranges"))?,
         })
     }
 }
 
-/// Downloads what `url` has into the cache of the repository in `folder`, as `file`; returns its path there and the
-/// commit. What an earlier call has begun is continued, and two processes do it once.
+/// Downloads `url` as `file` into the cache of the repository in `folder`; returns its path there
+/// and the commit. It resumes an earlier download, and of two processes only one downloads.
 pub(super) async fn download(
     client: &HttpClient,
     url: &str,
@@ -128,7 +127,7 @@ pub(super) async fn download(
     let blob = blobs.join(&described.etag);
     std::fs::create_dir_all(&blobs).map_err(failed)?;
     let lock = File::create(blobs.join(format!("{}.lock", described.etag))).map_err(failed)?;
-    // Where there are no locks the work may be done twice.
+    // Without file locks, two processes may both download.
     while matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
         tokio::time::sleep(STOP_POLL).await;
     }
@@ -154,7 +153,7 @@ pub(super) async fn download(
     }
 }
 
-/// Appends to the file `begun` what is missing of the content.
+/// Appends the missing rest of the content to the file `begun`.
 async fn complete(
     client: &HttpClient,
     url: &str,
@@ -188,7 +187,7 @@ async fn complete(
     Err(failed(format!("{written} of {} bytes came", described.bytes)))
 }
 
-/// Holds the content of the file `begun` against its SHA-256, where that is known; what is not it goes.
+/// Checks the SHA-256 of the file `begun`, if it is known, and deletes the file on a mismatch.
 fn check(described: &Described, begun: &Path) -> Result<()> {
     let Described { etag, is_sha256, .. } = described;
     let byte = |at: usize| u8::from_str_radix(etag.get(2 * at..2 * at + 2)?, 16).ok();

@@ -1,37 +1,37 @@
-//! What an error of a store means to a user: short, and without secrets.
+//! Turns a store's errors into short messages without secrets.
 
 use polysift_base::error::Error;
 use polysift_base::io::{is_web, redacted};
 
-/// How the client begins to say why a request failed; what is above it names the request.
+/// Beginnings of the client's reasons for a failure; the causes above them name the request.
 const BEGINNINGS: [&str; 4] =
     [ANSWER, "Server returned error response", "HTTP error", "Received redirect"];
 
-/// How it says that the answer was a refusal; the status and what the server says follow.
+/// The client's prefix of a refusal; the status and the server's message follow.
 pub(super) const ANSWER: &str = "Server returned non-2xx status code: ";
 
-/// Where credentials come from.
+/// Advice on credentials.
 const HINT: &str =
     "check the credentials (AWS_*, GOOGLE_*, AZURE_* or HF_TOKEN in the environment)";
 
-/// The same, of a web server.
+/// Advice on credentials for a web server.
 const WEB_HINT: &str = "a password and a query are not kept: give the URL with them again, as INPUT or \
                         in POLYSIFT_SIGNED_URLS";
 
-/// Most characters of what a server says that are passed on.
+/// Maximum characters of a server's message that are shown.
 const MAX_SAID: usize = 300;
 
-/// [`Error::Service`] for `url`.
+/// Creates an [`Error::Service`] for `url`.
 pub(super) fn store_error(url: &str, reason: &str) -> Error {
     Error::Service { name: redacted(url), reason: redacted(reason) }
 }
 
-/// The object of `url` is not the one that was planned.
+/// Creates the error for an object that has changed since the run was planned.
 pub(super) fn changed(url: &str) -> Error {
     Error::corrupt(url.as_ref(), "the object changed since the run was planned")
 }
 
-/// What an error of a store means to a user of `url`.
+/// Converts a store's error for the user of `url`.
 pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
     use object_store::Error as E;
     let missing = |reason: String| Error::Missing { path: redacted(url), reason };
@@ -39,7 +39,8 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
     match (error, answer.as_ref().map(|answer| answer.status)) {
         (E::NotFound { .. }, _) | (_, Some(404)) => {
             let is_of_bucket = answer.is_some_and(|answer| answer.is_without_bucket())
-                // A listing is of what is in a bucket, and of nothing where there is nothing.
+                // A 404 for a listing means that there is no bucket: empty buckets have empty
+                // listings.
                 || !matches!(error, E::NotFound { .. });
             missing(if is_of_bucket { no_bucket(url) } else { "no such object".to_owned() })
         }
@@ -60,21 +61,21 @@ fn no_bucket(url: &str) -> String {
     format!("there is no bucket `{bucket}`")
 }
 
-/// The status that the server refused with, if it answered.
+/// Returns the status of a refusal by the server.
 pub(super) fn status(error: &object_store::Error) -> Option<u16> {
     Answer::of(error).map(|answer| answer.status)
 }
 
-/// Whether trying again cannot help: the server has refused, or what is wrong is on this side.
+/// Returns true if a retry cannot help: the server has refused, or the fault is on this side.
 pub(super) fn is_final(error: &object_store::Error) -> bool {
     if !matches!(error, object_store::Error::Generic { .. }) {
         return true;
     }
-    // Too slow, too many, and servers that are busy or restarted.
+    // These statuses mean timeouts, too many requests, and servers that are busy or restarting.
     Answer::of(error).is_some_and(|a| ![408, 429, 500, 502, 503, 504].contains(&a.status))
 }
 
-/// What `error` says, without the request.
+/// Returns the message of `error` without the request.
 pub(super) fn message(error: &object_store::Error) -> String {
     if let Some(answer) = Answer::of(error) {
         return answer.to_string();
@@ -83,7 +84,7 @@ pub(super) fn message(error: &object_store::Error) -> String {
     let from = causes.iter().position(|text| BEGINNINGS.iter().any(|b| text.starts_with(b)));
     let mut parts: Vec<String> = Vec::new();
     for cause in causes.into_iter().skip(from.unwrap_or(0)) {
-        // Many repeat their cause in their own words.
+        // Many errors repeat their cause at the end.
         parts.retain(|part| !part.ends_with(&cause) || part == &cause);
         if parts.last().is_none_or(|last| !last.ends_with(&cause)) {
             parts.push(cause);
@@ -97,15 +98,14 @@ fn causes(error: &object_store::Error) -> Vec<String> {
     std::iter::successors(first, |&e| e.source()).map(ToString::to_string).collect()
 }
 
-/// A refusal by the server.
 struct Answer {
     status: u16,
-    /// Its status in words, and what it says about it.
+    /// The status in words, and the server's message.
     text: String,
 }
 
 impl Answer {
-    /// The client gives the status of a listing in words only.
+    /// Parses the text, because the client reports the status of a listing only in the text.
     fn of(error: &object_store::Error) -> Option<Self> {
         let causes = causes(error);
         let text = causes.iter().find_map(|text| text.strip_prefix(ANSWER))?;
@@ -113,7 +113,7 @@ impl Answer {
         Some(Self { status, text: text.to_owned() })
     }
 
-    /// What the element `name` of the answer holds.
+    /// Returns the text of the XML element `name` in the answer.
     fn element(&self, name: &str) -> Option<&str> {
         let (_, after) = self.text.split_once(&format!("<{name}>"))?;
         after.split_once('<').map(|(text, _)| text)
@@ -127,7 +127,7 @@ impl Answer {
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (status, body) = self.text.split_once(": ").unwrap_or((&self.text, ""));
-        // Bodies repeat the request that was signed, and pages for people say nothing shorter.
+        // Whole bodies repeat the signed request, or are long HTML pages.
         let said = match (self.element("Code"), self.element("Message")) {
             (Some(code), Some(message)) => format!("{code}: {message}"),
             (Some(code), None) => code.to_owned(),

@@ -1,8 +1,8 @@
-//! An object as a file: bytes at any place, and readers that go on from there.
+//! Reads an object like a file, at any offset or sequentially.
 //!
-//! In memory are at most `AHEAD_BYTES` of what was announced (`RemoteFile::ahead`; a little more
-//! with more than 256 columns), the last [`TAIL_BYTES`] of the object, and what the decoder still
-//! looks at.
+//! The memory of a file holds at most `AHEAD_BYTES` of announced ranges (`RemoteFile::ahead`; a
+//! little more with over 256 columns), the last [`TAIL_BYTES`] of the object, and what the decoder
+//! still uses.
 
 use std::io::Read;
 use std::ops::Range;
@@ -16,21 +16,21 @@ use polysift_base::error::Result;
 use polysift_base::io::FirstError;
 use polysift_base::panics::lock;
 
-/// Bytes at the end of a file that are read at once: most footers fit.
+/// Number of bytes at the end of a file that are read together: most footers fit.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// An object that is read.
+/// An object that is open for reading.
 #[derive(Debug, Clone)]
 pub struct RemoteFile {
     windows: Arc<Mutex<Windows>>,
     failure: FirstError,
-    /// Where it begins, and the bytes.
+    /// Offset and bytes of the object's end.
     tail: Option<(u64, Bytes)>,
     length: u64,
 }
 
 impl RemoteFile {
-    /// Opens a file whose end says what is where, and reads that end.
+    /// Opens a file with an index at its end, and reads the end.
     pub fn open(object: Object) -> Result<Self> {
         let start = object.len().saturating_sub(TAIL_BYTES);
         let tail = object.read(start..object.len())?;
@@ -49,14 +49,14 @@ impl RemoteFile {
         Self { windows, failure: FirstError::default(), tail: None, length }
     }
 
-    /// The same file, for a reader that goes through each of `streams` in its order.
+    /// Returns a handle for a reader that goes through each of `streams` in its order.
     #[must_use]
     pub fn ahead(&self, streams: &[Vec<Range<u64>>]) -> Self {
         let object = self.windows().object().clone();
         Self { tail: self.tail.clone(), ..Self::new(object, streams) }
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[expect(
         clippy::len_without_is_empty,
         reason = "the size of a file, as `File`'s metadata has it"
@@ -65,7 +65,7 @@ impl RemoteFile {
         self.length
     }
 
-    /// The `length` bytes at `offset`.
+    /// Returns `length` bytes at `offset`.
     pub fn bytes(&self, offset: u64, length: usize) -> std::io::Result<Bytes> {
         if offset.checked_add(length as u64).is_none_or(|end| end > self.length) {
             let reason = format!("{length} bytes at {offset} are not in {}", self.length);
@@ -77,12 +77,12 @@ impl RemoteFile {
         }
     }
 
-    /// A reader from `offset` on.
+    /// Returns a reader that starts at `offset`.
     pub fn reader(&self, offset: u64) -> RemoteRead {
         RemoteRead { file: self.clone(), offset }
     }
 
-    /// Where the error is kept that made a read fail.
+    /// Returns the holder of the first error that made a read fail.
     pub fn failure(&self) -> FirstError {
         self.failure.clone()
     }
@@ -99,7 +99,7 @@ impl RemoteFile {
     }
 }
 
-/// Reads an object onwards; what was not announced, in requests of the size of the buffer.
+/// Reads an object from an offset on; a request outside announced ranges is as large as the buffer.
 #[derive(Debug)]
 pub struct RemoteRead {
     file: RemoteFile,

@@ -1,6 +1,6 @@
-//! Data sets of a Hugging Face hub: revisions, files, and where their bytes are.
+//! Finds the revisions, files and addresses of data sets on a Hugging Face hub.
 //!
-//! A revision is made a commit once; with it in the URL, the content cannot change.
+//! A revision is resolved to a commit once. With the commit in the URL, the content cannot change.
 
 use std::path::PathBuf;
 
@@ -17,15 +17,15 @@ use super::location::{Location, Scheme};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
 use polysift_base::error::{Error, Result};
 
-/// Where the files of a repository are.
+/// Location of a repository's files.
 pub enum Dataset {
-    /// The same place at a commit.
+    /// The location with the revision's commit.
     Online(Location),
-    /// Without a network: the folder of the cache.
+    /// The folder in the cache, offline.
     Cached(PathBuf),
 }
 
-/// Repository and revision of a place, the default where it names none.
+/// Returns the repository and the revision of a location, or the default revision.
 fn repository(location: &Location) -> (&str, &str) {
     let path = location.root.trim_start_matches("hf://datasets/");
     path.split_once('@').unwrap_or((path, DEFAULT_REVISION))
@@ -35,10 +35,10 @@ fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// `location` with the commit that its revision stands for now.
+/// Resolves the revision of `location` to its current commit.
 ///
 /// # Errors
-/// [`Error::Service`] when the hub does not know it or does not answer.
+/// [`Error::Service`] if the hub does not know the revision or does not answer.
 pub fn dataset(location: &Location) -> Result<Dataset> {
     let (id, revision) = repository(location);
     let revision = revision.replace("%2F", "/");
@@ -54,10 +54,10 @@ pub fn dataset(location: &Location) -> Result<Dataset> {
     Ok(Dataset::Online(Location { scheme: Scheme::Hub, root, key: location.key.clone() }))
 }
 
-/// Key of a file of a hub below its endpoint.
+/// Returns the key of a file below the hub's endpoint.
 ///
 /// # Errors
-/// [`Error::Service`] without a network.
+/// [`Error::Service`] offline; [`Error::Config`] if no request can contain the key.
 pub(super) fn resolved(location: &Location) -> Result<Key> {
     let (id, revision) = repository(location);
     if hub_settings().offline {
@@ -71,12 +71,11 @@ pub(super) fn resolved(location: &Location) -> Result<Key> {
     })
 }
 
-/// The version of all files of a repository: its commit.
+/// Returns the commit, which is the version of all files in a repository.
 pub(super) fn commit(location: &Location) -> String {
     repository(location).1.to_owned()
 }
 
-/// A file or a folder of a listing.
 #[derive(Deserialize)]
 struct ListedFile {
     r#type: String,
@@ -85,10 +84,10 @@ struct ListedFile {
     size: u64,
 }
 
-/// Paths and sizes of all files below `location`, a folder at a commit; none where there is no such folder.
+/// Lists paths and sizes of all files below `location`, a folder at a commit that may not exist.
 ///
 /// # Errors
-/// [`Error::Service`].
+/// [`Error::Service`] if the hub does not answer.
 pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
     let (id, revision) = repository(location);
     let (endpoint, folder) = (&hub_settings().endpoint, encoded(location.key.trim_matches('/')));
@@ -111,7 +110,7 @@ pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
     Ok(files)
 }
 
-/// What `url` answers, and its `Link` header.
+/// Requests `url` and returns the body and the `Link` header.
 async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Option<String>)> {
     let answer = ask(client, url, None).await?;
     let link = answer.headers().get("link").and_then(|link| link.to_str().ok());
@@ -119,7 +118,7 @@ async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Opt
     Ok((answer.into_body().bytes().await.map_err(failed)?, link))
 }
 
-/// The URL that a `Link` header calls the next one.
+/// Returns the URL of the next page in a `Link` header.
 fn next_page(link: &str) -> Option<String> {
     link.split(',').find_map(|part| {
         let (url, parameters) = part.trim().strip_prefix('<')?.split_once('>')?;

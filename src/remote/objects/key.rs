@@ -1,17 +1,17 @@
-//! Keys of objects between URLs, the client and its answers: every byte counts.
+//! Passes object keys between URLs, the client and its answers without changing a byte.
 //!
-//! The client takes keys for paths. It drops or refuses what no path has: empty segments, slashes at
-//! the ends, dots. So keys are given to it segment by segment, and what it reads of a listing is
-//! escaped before and unescaped after it.
+//! The client treats keys as paths: it drops or refuses empty segments, dots, and slashes at the
+//! ends. So it gets keys segment by segment, and keys in a listing are escaped before the client
+//! parses it and unescaped afterwards.
 
 use std::fmt::Write as _;
 
 use object_store::path::{Path as ClientKey, PathPart};
 
-/// Elements of a listing that hold a key, or the beginning of some.
+/// XML elements of a listing that hold a key or a prefix of keys.
 const ELEMENTS: [&str; 3] = ["Key", "Prefix", "Name"];
 
-/// `key` for the client, or why no request can ask for it.
+/// Returns `key` for the client, or the reason why no request can contain it.
 pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {
     if key.is_empty() {
         return Ok(ClientKey::default());
@@ -34,14 +34,14 @@ pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {
     })
 }
 
-/// A path as a URL has it.
+/// Encodes a path for a URL.
 pub(super) fn encoded(path: &str) -> String {
     let mut encoded = String::new();
     escape(path, b"-._~=/", &mut encoded);
     encoded
 }
 
-/// The `listing` (XML of S3, Google or Azure) with all keys escaped.
+/// Escapes all keys in `listing` (XML of S3, Google or Azure).
 pub(super) fn escaped_listing(listing: &str) -> String {
     let mut pieces = listing.split('<');
     let mut escaped = pieces.next().unwrap_or_default().to_owned();
@@ -59,25 +59,24 @@ pub(super) fn escaped_listing(listing: &str) -> String {
     escaped
 }
 
-/// The key that [`escaped_listing`] made `escaped` of.
+/// Returns the key that [`escaped_listing`] escaped.
 pub(super) fn unescaped(escaped: &ClientKey) -> String {
     without_references(&decoded(escaped.as_ref()))
 }
 
-/// Appends `text`, all bytes but letters, digits and those of `plain` as `%` and their code.
+/// Appends `text` to `to`, with all bytes except letters, digits and `plain` percent-encoded.
 pub(super) fn escape(text: &str, plain: &[u8], to: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
             to.push(char::from(byte));
         } else {
-            // A string takes whatever is written.
+            // Writing to a string cannot fail.
             let _ = write!(to, "%{byte:02X}");
         }
     }
 }
 
-/// `text` with each `%` and two digits replaced by the byte that they are the code of; what is not
-/// UTF-8 then, by `U+FFFD`.
+/// Decodes percent-encoded bytes in `text`; bytes that are not UTF-8 become `U+FFFD`.
 pub(super) fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -91,7 +90,7 @@ pub(super) fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// `text` of XML with the characters that its references stand for.
+/// Replaces the XML references in `text` with their characters.
 fn without_references(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -150,7 +149,7 @@ mod tests {
         assert_eq!(without_references("&lt;&#65;&#x42;&none;&amp;amp; &"), "<AB&none;&amp; &");
     }
 
-    /// Characters that mean something to one of those that a key goes through.
+    /// Generates keys from characters that are special in one of the formats.
     fn keys() -> impl Strategy<Value = String> {
         "([a-z]|[/?#%+*\\[\\]{}&;<>'\"\\\\ =.:@~^|`]|%2F|%2e|//|&amp;|é|日|\u{1F600}){1,24}"
     }

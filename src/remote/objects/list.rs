@@ -1,7 +1,7 @@
-//! The objects below a place.
+//! Lists the objects below a location.
 //!
-//! A page of a listing says where the next one begins, so pages come one after another. Folders are
-//! listed side by side, where there are more keys than fit on a page.
+//! A page of a listing names the start of the next one, so pages are requested one after another.
+//! Folders are listed in parallel if there are more keys than fit on a page.
 
 use std::borrow::Cow;
 
@@ -18,15 +18,15 @@ use super::location::{Location, Scheme};
 use crate::listing::{ListedObject, ObjectFilter, ObjectVersion};
 use polysift_base::error::{Error, Result};
 
-/// Requests on their way at once.
+/// Maximum number of concurrent requests.
 const REQUESTS: usize = 32;
 
-/// The objects whose keys begin with that of `location` (empty, or with a slash at its end) and that
-/// `filter` takes, sorted by key. Keys that end with a slash are folders, and no objects.
+/// Lists objects that `filter` takes and whose keys begin with the key of `location` (empty, or
+/// with a slash at its end), sorted by key. Keys that end with a slash are folders and not listed.
 ///
 /// # Errors
-/// [`Error::Config`] for a web server, which has no listing, and for a wanted key that no request can
-/// ask for; [`Error::Service`]; [`Error::Missing`] where there is no such bucket.
+/// [`Error::Config`] for a web server, which has no listing, and for a wanted key that no request
+/// can contain; [`Error::Service`]; [`Error::Missing`] if there is no such bucket.
 pub fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
     let mut found = match location.scheme {
         Scheme::Http => {
@@ -53,7 +53,7 @@ pub fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<Listed
     Ok(found)
 }
 
-/// An object of a listing, by its key.
+/// The key of an object, and its entry in a listing.
 type KeyedMeta = (String, ObjectMeta);
 
 struct KeySearch<'a> {
@@ -80,7 +80,7 @@ impl KeySearch<'_> {
         }
     }
 
-    /// Objects below `folder`, and folders in it that have to be searched for others.
+    /// Returns objects below `folder`, and those of its folders that remain to be listed.
     async fn folder(&self, folder: String) -> Result<(Vec<KeyedMeta>, Vec<String>)> {
         let mut found = Vec::new();
         let first = self.page(&folder, false, None).await?;
@@ -100,8 +100,8 @@ impl KeySearch<'_> {
         Ok((found, Vec::new()))
     }
 
-    /// Objects and folders right in `folder`; `None` where it holds mostly objects, which come as
-    /// fast without looking at folders.
+    /// Lists the objects and folders directly in `folder`. Returns `None` if most of them are
+    /// objects, because a listing without folders is as fast then.
     async fn level(&self, folder: &str) -> Result<Option<(Vec<ObjectMeta>, Vec<String>)>> {
         let (mut objects, mut folders, mut next) = (Vec::new(), Vec::new(), None);
         loop {
@@ -144,8 +144,8 @@ impl KeySearch<'_> {
         found.extend(taken.map(|(key, meta)| (key, meta.clone())));
     }
 
-    /// The versions of what was `found`. An answer to a read always names the content; a listing has
-    /// to name it alike.
+    /// Adds a version to each found object. Answers to reads always name the content, so a HEAD
+    /// request gets the ETag of an object if the listing lacks it.
     async fn versions(&self, client: &Client, found: Vec<KeyedMeta>) -> Result<Vec<ListedObject>> {
         let version = |(key, meta): KeyedMeta| async move {
             let place = self.location.with_key(&key);

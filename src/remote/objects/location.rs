@@ -1,4 +1,4 @@
-//! URLs of objects: which store, and which key in it.
+//! Parses URLs of objects into a store and a key.
 
 use object_store::path::Path as Key;
 
@@ -8,13 +8,13 @@ use polysift_base::io::without_secrets;
 
 const SCHEMES: &str = "s3://, gs://, az://, http://, https:// and hf://datasets/";
 
-/// Repositories of a hub have this before their names.
+/// Prefix of the names of data sets on a hub.
 const DATASETS: &str = "datasets/";
 
 /// Kinds of stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Scheme {
-    /// Amazon S3 and what speaks its protocol.
+    /// Amazon S3 and stores with its protocol.
     S3,
     /// Google Cloud Storage.
     Gcs,
@@ -30,19 +30,19 @@ pub(crate) enum Scheme {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     pub(crate) scheme: Scheme,
-    /// The store: scheme and bucket, container, server or repository at a revision.
+    /// The store: scheme with bucket, container, server, or repository and revision.
     pub(crate) root: String,
-    /// The rest of the URL after one slash, every byte as it is: of S3, Google and Azure the key; of
-    /// a web server path and query, without secrets; of a hub the path, without a slash at either end.
+    /// The rest of the URL after one slash, unchanged: the key on S3, Google and Azure; path and
+    /// query, without secrets, of a web server; the path on a hub, without a slash at either end.
     pub key: String,
 }
 
 impl Location {
-    /// Parses `url`. What is secret in it is kept for requests only.
+    /// Parses `url`. Secrets in it are stored for requests only.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unknown scheme, where the bucket or the repository is missing, and as
-    /// [`without_secrets`] says.
+    /// [`Error::Config`] for an unknown scheme or a missing bucket or repository, and the errors of
+    /// [`without_secrets`].
     pub fn parse(url: &str) -> Result<Self> {
         let open = without_secrets(url)?;
         let refused = |reason: &str| Error::config(&open, reason);
@@ -80,23 +80,23 @@ impl Location {
         Ok(Self { scheme, root, key: key.to_owned() })
     }
 
-    /// Whether it is a data set of a hub.
+    /// Returns true for a data set on a hub.
     pub fn is_on_hub(&self) -> bool {
         self.scheme == Scheme::Hub
     }
 
-    /// Whether the store can say which objects it has.
+    /// Returns true if the store can list its objects.
     pub fn can_be_searched(&self) -> bool {
         self.scheme != Scheme::Http
     }
 
-    /// The object `key` of the same store.
+    /// Returns the object `key` of the same store.
     #[must_use]
     pub fn with_key(&self, key: impl Into<String>) -> Self {
         Self { key: key.into(), ..self.clone() }
     }
 
-    /// The URL, without secrets; [`Self::parse`] makes the same place of it.
+    /// Returns the URL without secrets; [`Self::parse`] turns it into an equal location.
     pub fn url(&self) -> String {
         let Self { root, key, .. } = self;
         let is_query = self.scheme == Scheme::Http && key.starts_with('?');
@@ -104,10 +104,10 @@ impl Location {
         format!("{root}{slash}{key}")
     }
 
-    /// The key as the client is asked for it; of a web server the request has the URL.
+    /// Returns the key for the client; for a web server it is empty and the request has the URL.
     ///
     /// # Errors
-    /// [`Error::Config`] where no request can ask for it.
+    /// [`Error::Config`] if no request can contain the key.
     pub(crate) fn object_key(&self) -> Result<Key> {
         if self.scheme == Scheme::Http {
             return Ok(Key::default());
@@ -122,7 +122,7 @@ impl Location {
     }
 }
 
-/// The first `parts` components of `rest`, and the others.
+/// Splits `rest` after its first `parts` components.
 fn split(rest: &str, parts: usize) -> (&str, &str) {
     let end = rest.match_indices('/').nth(parts - 1).map_or(rest.len(), |(at, _)| at);
     (&rest[..end], &rest[end..])

@@ -1,4 +1,4 @@
-//! One object at one version: ranges of it, read with retries; and objects that only one writer creates.
+//! Reads ranges of one version of an object with retries, and creates or replaces small objects.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,11 +21,11 @@ use super::wire::get_options;
 use crate::listing::ObjectVersion;
 use polysift_base::error::Result;
 
-/// Maximum bytes that are read ahead at once, and that a buffer reserves before its bytes arrive.
+/// Maximum bytes of a window that is read ahead, and of a buffer reserved before its bytes arrive.
 pub(super) const LARGEST_WINDOW: u64 = 8 << 20;
 
 impl ObjectVersion {
-    /// Size, version and time of change as a store says them.
+    /// Returns the size and the ETag, or else the time of change, that a store reports.
     pub fn of(meta: &ObjectMeta) -> Self {
         let changed = || {
             let time = meta.last_modified;
@@ -36,7 +36,7 @@ impl ObjectVersion {
     }
 }
 
-/// Bytes of an object that are in memory now, and the most there were.
+/// Counts an object's bytes in memory: the current number and the maximum so far.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     now: AtomicU64,
@@ -44,14 +44,14 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// The most bytes that were in memory at once.
+    /// Returns the maximum number of bytes that were in memory at a time.
     #[cfg(test)]
     pub(super) fn most(&self) -> u64 {
         self.most.load(Ordering::SeqCst)
     }
 }
 
-/// A buffer that is counted as long as anything refers to it.
+/// A buffer whose capacity counts as in memory until its last reference is dropped.
 struct Counted {
     bytes: Vec<u8>,
     capacity: u64,
@@ -80,32 +80,33 @@ impl Drop for Counted {
     }
 }
 
-/// An object of a store.
+/// An object of a store at a planned version.
 #[derive(Debug, Clone)]
 pub struct Object {
     url: String,
     store: Arc<dyn ObjectStore>,
     key: Key,
-    /// How it is asked for.
+    /// Options of each request.
     options: GetOptions,
     version: ObjectVersion,
-    /// Whether answers name the version; those of a hub come from elsewhere.
+    /// Whether answers name the version; on a hub, another server answers.
     is_checked: bool,
     meter: Arc<Meter>,
 }
 
-/// Finds the size and the version of the object `url`.
+/// Returns the size and the version of the object `url`.
 ///
 /// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) when there is none; [`Error::Service`](polysift_base::Error::Service) when the store does not answer;
-/// [`Error::Config`](polysift_base::Error::Config) for a URL that is none.
+/// [`Missing`](polysift_base::Error::Missing) if there is no object,
+/// [`Service`](polysift_base::Error::Service) if the store fails,
+/// [`Config`](polysift_base::Error::Config) for an invalid URL.
 pub fn stat(url: &str) -> Result<ObjectVersion> {
     let location = Location::parse(url)?;
     let (store, key) = (client(&location)?.store, requested_key(&location)?);
     let is_on_hub = location.scheme == Scheme::Hub;
     let options = || get_options(&location);
     let found = async {
-        // What is signed for reading is not to be asked for its head.
+        // A URL that is signed for reading may not allow a HEAD request.
         if is_on_hub || location.scheme == Scheme::Http {
             match store.get_opts(&key, options().with_range(Some(0..1))).await {
                 Ok(answer) => return Ok(answer.meta),
@@ -124,7 +125,7 @@ pub fn stat(url: &str) -> Result<ObjectVersion> {
     Ok(ObjectVersion::of(&meta))
 }
 
-/// The key as the client of the store of `location` is asked for it.
+/// Returns the key as the store's client expects it.
 fn requested_key(location: &Location) -> Result<Key> {
     match location.scheme {
         Scheme::Hub => hub::resolved(location),
@@ -133,7 +134,7 @@ fn requested_key(location: &Location) -> Result<Key> {
 }
 
 impl Object {
-    /// The object `url`, which has to be of `version` when it is read.
+    /// Creates a reader of the object `url`; reads fail if the object is not of `version`.
     pub fn new(url: &Path, version: ObjectVersion) -> Result<Self> {
         let location = Location::parse(&url.to_string_lossy())?;
         let (url, options) = (location.url(), get_options(&location));
@@ -142,7 +143,7 @@ impl Object {
         Ok(Self { url, store, key, options, version, is_checked, meter: Arc::default() })
     }
 
-    /// An object of `store`, for tests.
+    /// Creates an object of `store`, for tests.
     #[cfg(test)]
     pub fn of(store: Arc<dyn ObjectStore>, key: &str, version: ObjectVersion) -> Self {
         let url = format!("test://{key}");
@@ -155,7 +156,7 @@ impl Object {
         &self.meter
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[expect(
         clippy::len_without_is_empty,
         reason = "the size of a file, as `File`'s metadata has it"
@@ -164,16 +165,15 @@ impl Object {
         self.version.bytes
     }
 
-    /// Waits for the bytes of `range`, which lies in the object.
+    /// Waits for the bytes of `range`, which must lie in the object.
     ///
     /// # Errors
-    /// [`Error::Service`], [`Error::Missing`]; [`Error::Corrupt`] when the object is of another
+    /// [`Error::Service`], [`Error::Missing`]; [`Error::Corrupt`] if the object has another
     /// version.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         wait(self.fetch(range))
     }
 
-    /// Begins to read `range`.
     pub(super) fn begin(&self, range: Range<u64>) -> Result<Transfer> {
         let object = self.clone();
         Ok(Transfer(runtime()?.spawn(async move { object.fetch(range).await })))
@@ -183,7 +183,7 @@ impl Object {
         let length = (range.end - range.start) as usize;
         let mut buffer = Counted::new(length, &self.meter);
         let mut retries = Retries::new();
-        // The client takes up an answer that breaks off, where the ETag identifies the content.
+        // The client itself resumes an interrupted answer if its ETag identifies the content.
         while let Some(error) = self.append(&range, &mut buffer.bytes).await? {
             if !retries.allows(&error).await {
                 return Err(explain(&self.url, &error));
@@ -192,8 +192,8 @@ impl Object {
         Ok(Bytes::from_owner(buffer))
     }
 
-    /// Asks for what `buffer` lacks of `range` and appends what comes; an error where the answer
-    /// broke off.
+    /// Requests the part of `range` that `buffer` lacks, and appends it; returns the error of an
+    /// interrupted answer.
     async fn append(
         &self,
         range: &Range<u64>,
@@ -222,7 +222,7 @@ impl Object {
         Ok((missing > 0).then_some(object_store::Error::Generic { store: "", source }))
     }
 
-    /// Whether the answer is of the planned version.
+    /// Fails unless the answer has the planned version and the requested range.
     fn check(&self, answer: &GetResult, requested: &Range<u64>) -> Result<()> {
         let found = ObjectVersion::of(&answer.meta);
         let is_other = self.is_checked && found.tag != self.version.tag;
@@ -238,12 +238,11 @@ impl Object {
     }
 }
 
-/// A range on its way; dropped, it is given up.
+/// A running transfer of a range, which is aborted on drop.
 #[derive(Debug)]
 pub(super) struct Transfer(tokio::task::JoinHandle<Result<Bytes>>);
 
 impl Transfer {
-    /// Waits for the bytes.
     pub(super) fn wait(mut self) -> Result<Bytes> {
         let joined = async { (&mut self.0).await };
         wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
@@ -256,12 +255,11 @@ impl Drop for Transfer {
     }
 }
 
-/// Creates the object `url` of `content`, or gives the content of the one that is there.
-///
-/// Of several processes that try at once one succeeds, where the store has conditional writes.
+/// Creates the object `url` with `content`, or returns the content of the existing object. Of
+/// several concurrent processes one succeeds if the store supports conditional writes.
 ///
 /// # Errors
-/// [`polysift_base::Error::Service`]; [`polysift_base::Error::Config`] for a URL that is none.
+/// [`polysift_base::Error::Service`]; [`polysift_base::Error::Config`] for an invalid URL.
 pub fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
     let location = Location::parse(url)?;
     let (client, key) = (client(&location)?, location.object_key()?);
@@ -297,7 +295,7 @@ async fn create_or_read(
     Ok(Some(content.into()))
 }
 
-/// Puts the object `url` of `content`, whatever is there.
+/// Writes the object `url` with `content`, and replaces an existing object.
 pub fn replace(url: &str, content: &str) -> Result<()> {
     let location = Location::parse(url)?;
     let (client, key) = (client(&location)?, location.object_key()?);

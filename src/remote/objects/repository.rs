@@ -1,4 +1,4 @@
-//! Files from the Hugging Face hub and its cache, which other tools share.
+//! Gets files from a Hugging Face hub and its cache, which other tools share.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,38 +16,36 @@ use crate::listing::Snapshot;
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 
-/// Revision where none is named.
 pub(super) const DEFAULT_REVISION: &str = "main";
 
-/// One repository at one revision.
+/// A repository at a revision.
 pub struct Repository<'a> {
     kind: RepoType,
     id: &'a str,
     revision: &'a str,
     settings: &'a HubSettings,
     cache: Cache,
-    /// Whether the hub did not answer while the cache has a snapshot.
+    /// Whether the hub did not answer and the cache's snapshot is used instead.
     is_unreachable: AtomicBool,
 }
 
-/// What the hub says of a revision.
+/// The hub's description of a revision.
 #[derive(Deserialize)]
 struct RevisionInfo {
     sha: String,
     siblings: Vec<Sibling>,
 }
 
-/// A file of it.
 #[derive(Deserialize)]
 struct Sibling {
     rfilename: String,
 }
 
 impl<'a> Repository<'a> {
-    /// The repository `id` at `revision`, the default one if there is none.
+    /// Creates a handle for the repository `id` at `revision`, or at the default revision.
     ///
     /// # Errors
-    /// [`Error::Config`] if `id` or `revision` is malformed.
+    /// [`Error::Config`] if `revision` is malformed.
     pub fn new(
         kind: RepoType,
         id: &'a str,
@@ -63,8 +61,9 @@ impl<'a> Repository<'a> {
         Ok(Self { kind, id, revision, settings, cache, is_unreachable: AtomicBool::new(false) })
     }
 
-    /// Path of `file` in the cache, downloaded if it is not there; `None` if the repository does
-    /// not have it (or, offline, the cache).
+    /// Returns the path of `file` in the cache, and downloads it if needed. Returns `None` if the
+    /// repository does not have it; offline, or if the hub is unreachable, if the cache does not
+    /// have it.
     pub fn get(&self, file: &str) -> Result<Option<PathBuf>> {
         if file.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
             return Err(self.error(format!("`{file}` is no path of a file in it")));
@@ -85,7 +84,7 @@ impl<'a> Repository<'a> {
             Ok(path) => Ok(Some(path)),
             Err(error) if status(&error) == Some(404) => {
                 if let Some(path) = self.absent(file) {
-                    // Without the note the hub is asked again.
+                    // If the note cannot be written, the hub is asked again next time.
                     let folder = path.parent().unwrap_or(&path);
                     let _ =
                         std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, ""));
@@ -107,7 +106,7 @@ impl<'a> Repository<'a> {
         }
     }
 
-    /// Downloads `file` from `url`, and notes the commit that the revision stands for.
+    /// Downloads `file` from `url`, and notes in the cache which commit the revision is.
     async fn download(
         &self,
         client: &HttpClient,
@@ -120,14 +119,15 @@ impl<'a> Repository<'a> {
         Ok(path)
     }
 
-    /// The note in the cache that the snapshot has no `file`, where huggingface_hub has it too.
+    /// Returns the path of the note by which huggingface_hub marks `file` as absent from the
+    /// snapshot.
     fn absent(&self, file: &str) -> Option<PathBuf> {
         let snapshot = self.cached("")?;
         let repo = snapshot.parent()?.parent()?;
         Some(repo.join(".no_exist").join(snapshot.file_name()?).join(file))
     }
 
-    /// The error for a required `file` that [`Repository::get`] did not find.
+    /// Returns the error for a required `file` that [`Repository::get`] did not find.
     pub fn missing(&self, file: &str) -> Error {
         self.error(if self.settings.offline || self.is_unreachable.load(Ordering::Relaxed) {
             self.not_cached(&format!("`{file}`"))
@@ -145,10 +145,10 @@ impl<'a> Repository<'a> {
         })
     }
 
-    /// The commit that the revision stands for now; offline, when the cache was filled.
+    /// Returns the current commit of the revision; offline, the cached one.
     pub fn snapshot(&self) -> Result<Snapshot> {
         if self.settings.offline {
-            // The empty path below a snapshot is its folder.
+            // The path of a snapshot's folder is that of an empty file name.
             let folder =
                 self.cached("").ok_or_else(|| self.error(self.not_cached("the snapshot")))?;
             let commit = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -170,7 +170,7 @@ impl<'a> Repository<'a> {
         Ok(Snapshot { commit: info.sha, folder, files: Some(files) })
     }
 
-    /// Notes in the cache that the revision stands for `commit`, for [`Repository::snapshot`] offline.
+    /// Notes in the cache that the revision is `commit`, for [`Repository::snapshot`] offline.
     pub fn note(&self, commit: &str) -> Result<()> {
         let noted = self.cache.repo(self.repo()).create_ref(commit);
         noted.map_err(Error::io(&self.settings.cache, "write"))
@@ -188,7 +188,7 @@ impl<'a> Repository<'a> {
         )
     }
 
-    /// The address of the repository below `api`, and of `rest` in it, where `{}` is the revision.
+    /// Returns the repository's URL below `api`, with the path `rest`, where `{}` is the revision.
     fn url(&self, api: &str, rest: &str) -> String {
         let kind = match self.kind {
             RepoType::Dataset => "datasets/",
@@ -213,7 +213,7 @@ impl<'a> Repository<'a> {
         }
     }
 
-    /// A pinned commit needs no ref file: other tools do not write one.
+    /// A pinned commit needs no ref file, because other tools do not write one.
     fn cached(&self, file: &str) -> Option<PathBuf> {
         let repo = self.cache.repo(self.repo());
         let pinned = repo.pointer_path(self.revision).join(file);

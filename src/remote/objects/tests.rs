@@ -1,4 +1,4 @@
-//! Objects of a store in memory: what is read is what was put, and how much of it is held.
+//! Tests of reads from a store in memory: their bytes, and how many are held.
 
 use std::io::Read;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::windows::{AHEAD_BYTES, Windows};
 use crate::listing::ObjectVersion;
 use polysift_base::error::{Error, Result};
 
-/// A store with one object of `length` bytes that do not repeat, and the bytes.
+/// Returns a store, an object in it with `length` bytes that do not repeat, and the bytes.
 fn object(length: usize) -> Result<(Arc<InMemory>, Object, Vec<u8>)> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
@@ -36,7 +36,7 @@ fn put(store: &InMemory, bytes: &[u8]) -> Result<ObjectVersion> {
     .map(|meta| ObjectVersion::of(&meta))
 }
 
-/// Reads `streams` in turns, `step` bytes of each, and compares with `bytes`.
+/// Reads `step` bytes of each of `streams` in turn and compares them with `bytes`.
 fn check(file: &RemoteFile, bytes: &[u8], streams: &[Vec<Range<u64>>], step: usize) {
     let file = file.ahead(streams);
     let mut left: Vec<Vec<Range<u64>>> =
@@ -60,7 +60,7 @@ fn columns_of_a_large_object_are_read_within_the_bound() -> Result<()> {
     const MIB: u64 = 1 << 20;
     let (_store, object, bytes) = object(100 * MIB as usize)?;
     let file = RemoteFile::open(object.clone())?;
-    // Two row groups of four columns, as they lie in a file.
+    // Two row groups have four columns each, laid out as in a file.
     let streams: Vec<Vec<Range<u64>>> = [0..20, 20..21, 21..45, 45..48]
         .map(|column: Range<u64>| {
             let at = |start: u64| (start + column.start) * MIB..(start + column.end) * MIB;
@@ -88,7 +88,7 @@ fn a_long_object_is_read_to_its_end_within_two_windows() -> Result<()> {
 #[test]
 fn a_size_that_is_only_claimed_takes_no_memory() -> Result<()> {
     let (_store, object, bytes) = object(30 << 20)?;
-    // Three windows at a time.
+    // At most three windows are laid out at a time.
     let all = 0..object.len();
     let mut windows = Windows::limited(object.clone(), &[vec![all]], 3);
     for offset in (0..bytes.len()).step_by(1 << 20) {
@@ -115,7 +115,7 @@ fn an_object_that_changed_is_not_read() -> Result<()> {
     let (store, object, _) = object(1000)?;
     let file = RemoteFile::open(object)?;
     put(&store, &[1; 1000])?;
-    // What was read before is of one version; nothing of the other comes.
+    // The tail has bytes of the first version; bytes of the second one are refused.
     assert!(file.bytes(0, 1000).is_ok());
     let file = RemoteFile::sequential(file_object(&store, &file));
     let mut read = Vec::new();
@@ -126,7 +126,7 @@ fn an_object_that_changed_is_not_read() -> Result<()> {
     Ok(())
 }
 
-/// The object of `file`, as it was when it was opened.
+/// Returns an object with the version for which `file` was opened.
 fn file_object(store: &Arc<InMemory>, file: &RemoteFile) -> Object {
     let version = ObjectVersion { bytes: file.len(), tag: Some("0".into()) };
     Object::of(Arc::clone(store) as Arc<dyn ObjectStore>, "a", version)

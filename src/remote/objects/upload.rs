@@ -1,9 +1,9 @@
-//! Objects that appear whole or not at all: sent in parts, completed at the end.
+//! Writes objects that appear whole or not at all: in parts, completed at the end.
 //!
-//! In memory are at most [`PARTS_ON_THEIR_WAY`] parts on their way and the one that fills. Parts end
-//! at the same bytes whenever the same bytes are written, so an object that is written again is the
-//! same to its store too. An upload that is dropped is aborted; what a killed process has sent is
-//! visible to nobody, and goes when the store's rule for incomplete uploads says so.
+//! At most [`PARTS_ON_THEIR_WAY`] sent parts and the current one are in memory. Parts end at fixed
+//! bytes, so an object that is written again has equal parts in its store. Dropping an upload
+//! aborts it. Parts of a killed process are invisible until the store's rule for incomplete uploads
+//! deletes them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,16 +24,16 @@ use crate::listing::ObjectVersion;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, FirstError, boundary};
 
-/// Bytes of a part; S3 takes 10,000 of them, so an object is at most 80 GB.
+/// Size of a part; S3 allows 10,000 parts, so an object has at most 80 GB.
 const PART_BYTES: usize = 8 << 20;
 
-/// Time that a store has to forget an upload.
+/// Maximum time to wait while a store aborts an upload.
 const ABORT_TIME: Duration = Duration::from_secs(1);
 
-/// Parts that are sent at once.
+/// Maximum number of parts that are sent at a time.
 const PARTS_ON_THEIR_WAY: usize = 3;
 
-/// An object under construction.
+/// An upload of one object.
 #[derive(Debug)]
 pub struct Upload {
     path: PathBuf,
@@ -41,14 +41,13 @@ pub struct Upload {
     part: Vec<u8>,
     hasher: blake3::Hasher,
     bytes: u64,
-    /// Begun with the first full part.
+    /// The multipart upload, which begins with the first full part.
     id: Option<MultipartId>,
     arrived: Vec<PartId>,
     on_their_way: VecDeque<JoinHandle<Result<PartId>>>,
     failure: FirstError,
 }
 
-/// Where an object goes.
 #[derive(Debug, Clone)]
 struct UploadTarget {
     url: String,
@@ -57,7 +56,7 @@ struct UploadTarget {
 }
 
 impl Upload {
-    /// Begins the object `path`, a URL; what makes a write fail is kept in `failure`.
+    /// Starts an upload to the URL `path`. `failure` keeps the error of a failed write.
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be written to; [`Error::Service`].
@@ -80,15 +79,15 @@ impl Upload {
         })
     }
 
-    /// The URL.
+    /// Returns the URL.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Completes the object, replacing one of that name.
+    /// Completes the object and replaces an existing one.
     ///
     /// # Errors
-    /// [`Error::Service`].
+    /// [`Error::Service`] if the store fails.
     pub fn commit(mut self) -> Result<FileStamp> {
         boundary();
         let etag = if self.id.is_none() {
@@ -112,7 +111,7 @@ impl Upload {
         Ok(FileStamp { bytes: self.bytes, blake3, etag })
     }
 
-    /// Sends the part that is full, after waiting for one to arrive where all are on their way.
+    /// Sends the current part; waits first if the maximum number of parts is being sent.
     fn send(&mut self) -> Result<()> {
         boundary();
         if self.on_their_way.len() == PARTS_ON_THEIR_WAY {
@@ -144,7 +143,7 @@ impl UploadTarget {
         parts.ok_or_else(|| store_error(&self.url, "takes no objects in parts"))
     }
 
-    /// Puts a whole object and gives its ETag.
+    /// Writes a whole object and returns its ETag.
     async fn put(&self, whole: Bytes) -> Result<Option<String>> {
         let payload = PutPayload::from(whole);
         let put = || self.client.store.put(&self.key, payload.clone());
@@ -161,7 +160,7 @@ impl UploadTarget {
         retried(&self.url, || parts.put_part(&self.key, id, index, payload.clone())).await
     }
 
-    /// Makes an object of `bytes` bytes of its parts and gives its ETag.
+    /// Completes an object of `bytes` bytes from its parts, and returns its ETag.
     async fn complete(
         &self,
         id: &MultipartId,
@@ -174,7 +173,7 @@ impl UploadTarget {
         let Err(error @ (Error::Missing { .. } | Error::Service { .. })) = completed else {
             return completed.map(|stored| stored.e_tag);
         };
-        // The answer to a try that did complete may have been lost.
+        // The answer to a successful attempt may have been lost.
         match self.client.store.head(&self.key).await {
             Ok(meta) if meta.size == bytes => Ok(ObjectVersion::of(&meta).tag),
             _ => Err(error),
@@ -186,17 +185,16 @@ impl UploadTarget {
     }
 }
 
-/// Whether files can be written below `url`.
+/// Checks that files can be written below `url`.
 ///
 /// # Errors
-/// [`Error::Config`].
+/// [`Error::Config`] if they cannot.
 pub fn check_destination(url: &str) -> Result<()> {
     let location = Location::parse(url.trim_end_matches('/'))?;
     location.object_key()?;
     check_writable(&location)
 }
 
-/// Refuses a target that is only read.
 fn check_writable(location: &Location) -> Result<()> {
     match location.scheme {
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => Ok(()),
@@ -229,7 +227,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         self.on_their_way.iter().for_each(JoinHandle::abort);
         if let Some(id) = &self.id {
-            // There is no place for an error; the store's own rule removes what stays. A stop does not wait for it long.
+            // Errors are ignored: the store's rule deletes the rest. A stop waits only briefly.
             let abort = async { tokio::time::timeout(ABORT_TIME, self.target.abort(id)).await };
             let _ = runtime().map(|runtime| runtime.block_on(abort));
         }

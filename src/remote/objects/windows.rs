@@ -1,8 +1,8 @@
-//! What is read of an object ahead of its use.
+//! Reads ranges of an object ahead of their use.
 //!
-//! A reader of several columns is several streams: each goes through ranges of the object in its own
-//! order. They are cut into windows; of every stream the window in use and the next one are in
-//! memory or on their way. Windows of different streams that lie close together come in one request.
+//! A reader of several columns has several streams, each of which goes through ranges of the object
+//! in its own order. Ranges are split into windows. For each stream, the current window and the
+//! next one are in memory or being fetched. Adjacent windows of different streams share a request.
 
 use std::ops::Range;
 
@@ -11,32 +11,31 @@ use bytes::{Bytes, BytesMut};
 use super::object::{LARGEST_WINDOW, Object, Transfer};
 use polysift_base::error::Result;
 
-/// Bytes of one object that all windows may take together.
+/// Maximum bytes of all windows of an object together.
 pub(super) const AHEAD_BYTES: u64 = 32 << 20;
 
-/// Smallest window in bytes, which counts with more streams than fit.
+/// Minimum bytes of a window, which applies if there are more streams than fit.
 const SMALLEST_WINDOW: u64 = 64 << 10;
 
-/// Most windows that are laid out at once, whatever size is claimed: 512 GiB of one range.
+/// Maximum number of windows that are laid out at a time: 512 GiB of one range.
 const MAX_WINDOWS: usize = 1 << 16;
 
-/// Bytes between two windows that are fetched and thrown away to save a request.
+/// Maximum gap in bytes between two windows that is fetched and discarded to save a request.
 const GAP_BYTES: u64 = 128 << 10;
 
-/// The windows of an object.
 #[derive(Debug)]
 pub(super) struct Windows {
     object: Object,
-    /// Stream after stream, each in the order of its use.
+    /// The windows of each stream, in the order of their use, stream by stream.
     all: Vec<ReadWindow>,
-    /// Their places, by where they begin in the object.
+    /// Indices of the windows by their start in the object.
     by_start: Vec<usize>,
-    /// By stream: the window in use; those before it are not needed any more.
+    /// The current window of each stream; earlier ones are no longer needed.
     current: Vec<usize>,
     fetches: Vec<Fetch>,
-    /// Most windows that are laid out at once.
+    /// Maximum number of windows that are laid out at a time.
     limit: usize,
-    /// What of the ranges was not laid out.
+    /// The part of the ranges that is not laid out yet.
     rest: Range<u64>,
 }
 
@@ -47,11 +46,11 @@ struct ReadWindow {
     fetch: usize,
 }
 
-/// One request.
+/// A request for one or more windows.
 #[derive(Debug)]
 struct Fetch {
     range: Range<u64>,
-    /// Windows that may still be used.
+    /// Number of windows that may still be used.
     pending: usize,
     state: FetchState,
 }
@@ -65,12 +64,12 @@ enum FetchState {
 }
 
 impl Windows {
-    /// The windows of `streams` of ranges; what lies outside the object is left out.
+    /// Lays out windows for the ranges in `streams`; parts outside the object are left out.
     pub(super) fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
         Self::limited(object, streams, MAX_WINDOWS)
     }
 
-    /// The first `limit` windows of them.
+    /// Lays out at most `limit` windows.
     pub(super) fn limited(object: Object, streams: &[Vec<Range<u64>>], limit: usize) -> Self {
         let window_bytes = AHEAD_BYTES / (2 * streams.len().max(1)) as u64;
         let window_bytes = window_bytes.clamp(SMALLEST_WINDOW, LARGEST_WINDOW);
@@ -96,12 +95,11 @@ impl Windows {
         Self { object, all, by_start, current, fetches, limit, rest }
     }
 
-    /// The object.
     pub(super) fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The `length` bytes at `offset`, which lie in the object.
+    /// Returns `length` bytes at `offset`, which must lie in the object.
     pub(super) fn bytes(&mut self, offset: u64, length: usize) -> Result<Bytes> {
         let first = self.some_bytes(offset, length)?;
         if first.len() == length {
@@ -116,8 +114,8 @@ impl Windows {
         Ok(all.freeze())
     }
 
-    /// At least one and at most `most` bytes at `offset`; where nothing was announced, only so many
-    /// are asked for.
+    /// Returns at least one and at most `most` bytes at `offset`. Outside announced ranges, it
+    /// requests exactly these bytes.
     pub(super) fn some_bytes(&mut self, offset: u64, most: usize) -> Result<Bytes> {
         if self.rest.contains(&offset) {
             let rest = offset..self.rest.end;
@@ -138,12 +136,12 @@ impl Windows {
             Some((start, bytes)) => {
                 Ok(bytes.slice((offset - start) as usize..(end - start) as usize))
             }
-            // Read again after it was given up.
+            // A window that was discarded is read again.
             None => self.object.read(offset..end),
         }
     }
 
-    /// Its stream is at `window`: those before are given up, this one and the next are begun.
+    /// Moves a stream to `window`: discards earlier windows, and fetches this one and the next.
     fn enter(&mut self, window: usize) -> Result<()> {
         let ReadWindow { stream, fetch, .. } = self.all[window];
         for passed in self.current[stream]..window {
@@ -165,7 +163,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Where `fetch` begins, and its bytes; `None` where it was given up.
+    /// Waits for `fetch` and returns its start and bytes, or `None` if it was discarded.
     fn arrived(&mut self, fetch: usize) -> Result<Option<(u64, Bytes)>> {
         let Fetch { range, state, .. } = &mut self.fetches[fetch];
         if let FetchState::Running(_) = state {
@@ -181,8 +179,8 @@ impl Windows {
     }
 }
 
-/// The requests that bring the `windows`, which begin one after another in the order of `by_start`; none
-/// of more than `most` bytes.
+/// Groups `windows`, whose starts ascend in the order of `by_start`, into requests of at most
+/// `most` bytes.
 fn fetches(windows: &mut [ReadWindow], by_start: &[usize], most: u64) -> Vec<Fetch> {
     let mut fetches: Vec<Fetch> = Vec::new();
     for &window in by_start {

@@ -1,4 +1,4 @@
-//! Requests as they leave and answers as they come, where the client would change them.
+//! Adjusts requests and answers where the client would change them.
 
 use std::time::Duration;
 
@@ -17,15 +17,14 @@ use super::key::{decoded, escaped_listing};
 use super::location::{Location, Scheme};
 use polysift_base::io::with_secrets;
 
-/// Connects clients of stores.
+/// Connects clients of object stores.
 #[derive(Debug)]
 pub(super) struct Connector;
 
-/// The URL of a file of a web server, for the request that reads it.
+/// The exact URL of a file on a web server, for the request that reads it.
 #[derive(Clone)]
 struct Exactly(String);
 
-/// How to ask for the object at `location`.
 pub(super) fn get_options(location: &Location) -> GetOptions {
     let mut options = GetOptions::default();
     if location.scheme == Scheme::Http {
@@ -34,26 +33,26 @@ pub(super) fn get_options(location: &Location) -> GetOptions {
     options
 }
 
-/// Connects clients of a web server, or of the hub, which is shown its token.
+/// Connects clients of a web server or the hub; only the hub gets the token.
 #[derive(Debug)]
 pub(super) struct WebConnector {
-    /// Whether it may be asked without TLS.
+    /// Whether requests without TLS are allowed.
     pub(super) allows_http: bool,
     pub(super) token: Option<HeaderValue>,
 }
 
-/// Headers by which the hub describes a file; it may redirect to where the file is, where they are not known.
+/// Headers with which the hub describes a file; after a redirect they may be absent.
 pub(super) const COMMIT: &str = "x-repo-commit";
 pub(super) const LINKED_ETAG: &str = "x-linked-etag";
 
-/// Most redirects that are followed for one request.
+/// Maximum number of redirects per request.
 const MAX_REDIRECTS: usize = 10;
 
-/// A server that cannot be reached within this is given up, and asked again.
+/// A connection attempt fails after this time and is retried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server that sends nothing for so long is given up, and asked again; a whole range may take its time
-/// on a slow line, as long as it moves.
+/// An answer fails and is retried if the server sends nothing for this time. A whole range may take
+/// longer on a slow line.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl HttpConnector for WebConnector {
@@ -89,12 +88,12 @@ struct Wire {
     client: HttpClient,
     /// Whether redirects are followed here, because `client` does not.
     follows: bool,
-    /// Shown to the hub.
+    /// Sent to the hub.
     token: Option<HeaderValue>,
 }
 
 impl HttpService for Wire {
-    // As the trait has it, which is written with async-trait.
+    // The trait is written with async-trait, which expands to this signature.
     fn call<'life0, 'async_trait>(
         &'life0 self,
         request: HttpRequest,
@@ -114,7 +113,7 @@ impl Wire {
         let is_listing =
             !is_exact && query.split('&').any(|part| part == "list-type=2" || part == "comp=list");
         let answer = self.execute(request).await?;
-        // A body of other frames tells no length: the client would allocate what the server claims.
+        // Mapping frames hides the length: the client would allocate as much as the server claims.
         let answer =
             answer.map(|body| HttpResponseBody::new(body.map_frame(std::convert::identity)));
         if !is_listing || !answer.status().is_success() {
@@ -124,13 +123,13 @@ impl Wire {
         let body = body.bytes().await?;
         let body = match std::str::from_utf8(&body) {
             Ok(listing) => escaped_listing(listing).into(),
-            Err(_) => body.into(), // which the client says
+            Err(_) => body.into(), // the client reports this
         };
         Ok(HttpResponse::from_parts(head, body))
     }
 
-    /// Sends `request`, and follows the redirects of a web server. reqwest 0.13.5 does that too, but takes a password
-    /// away for the first request to another host only, and shows it to that host if it redirects once more.
+    /// Sends `request`, and follows redirects. reqwest 0.13.5 removes a password only for the first
+    /// request to another host, so a second redirect would reveal it to that host.
     async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         if !self.follows {
             return self.client.execute(request).await;
@@ -146,7 +145,7 @@ impl Wire {
             for name in [COMMIT, LINKED_ETAG] {
                 described.extend(answer.headers().get(name).map(|value| (name, value.clone())));
             }
-            // What the first one said stands.
+            // The first server's description takes precedence.
             for (name, value) in described.iter().rev() {
                 answer.headers_mut().insert(*name, value.clone());
             }
@@ -168,8 +167,8 @@ impl Wire {
     }
 }
 
-/// Sends `request` to the URL that was given, if one was, and a password of the URL in the header
-/// for it. Returns whether one was given.
+/// Sends `request` to the exact URL, if there is one, and moves a password in the URL to the
+/// header. Returns true if there is an exact URL.
 fn address(request: &mut HttpRequest) -> Result<bool, HttpError> {
     let exact = request.extensions_mut().remove::<Exactly>();
     let is_exact = exact.is_some();

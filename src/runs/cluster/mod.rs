@@ -1,6 +1,6 @@
-//! Many processes on one run directory: which part each takes first, and what schedulers start them with.
+//! Many processes on one run directory: their shares of the work, and their schedulers.
 //!
-//! Knows nothing of shards, leases or markers; those are [`crate::run`]'s.
+//! This module does not know shards, leases or markers; [`crate::run`] does.
 
 mod requeue;
 pub mod slurm;

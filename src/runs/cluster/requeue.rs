@@ -1,4 +1,4 @@
-//! A Slurm job that puts itself back into the queue, so that a time limit or a passing fault ends nothing.
+//! Requeueing of Slurm jobs after a time limit or a temporary fault.
 
 use std::time::Duration;
 
@@ -6,28 +6,27 @@ use polysift_base::error::Result;
 
 use super::slurm::{REQUEUE_VARIABLE, call};
 
-/// A job that Slurm restarted this often is not requeued after a fault; after a time limit it is.
+/// Maximum number of restarts after a fault; restarts after a time limit are not limited.
 const MAX_RESTARTS_AFTER_FAULT: u32 = 5;
-/// A job whose time is up so early has a time limit that no requeue helps.
+/// A job that reaches its time limit earlier than this is not requeued: the limit is too short.
 const MIN_UPTIME: Duration = Duration::from_secs(10);
 
 /// The Slurm job of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requeue {
-    /// As `scontrol` names it: `77`, or `77_3` for a task of an array.
+    /// Job id for `scontrol`: `77`, or `77_3` for a task of an array.
     job: String,
-    /// How often Slurm restarted it.
     restarts: u32,
 }
 
 impl Requeue {
-    /// The job of this process; `None` outside of Slurm and where `POLYSIFT_REQUEUE` is not 1.
+    /// Returns the job of this process; `None` outside of Slurm or if `POLYSIFT_REQUEUE` is not 1.
     pub fn of(env: impl Fn(&str) -> Option<String>) -> Option<Self> {
         if env(REQUEUE_VARIABLE)? != "1" {
             return None;
         }
         let job = env("SLURM_JOB_ID")?;
-        // One task of an array has the id of the whole array as its job id: name the task.
+        // The job id of an array task can be that of the whole array, so the task is named.
         let task = env("SLURM_ARRAY_JOB_ID").zip(env("SLURM_ARRAY_TASK_ID"));
         let restarts = env("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok());
         Some(Self {
@@ -36,11 +35,11 @@ impl Requeue {
         })
     }
 
-    /// Whether the job should come back after it left with `exit_code`.
+    /// Returns true if the job should be requeued after it ended with `exit_code`.
     ///
-    /// It should when its time was up (`time_is_up`: the stop came by USR1), and after the faults that
-    /// pass (69, 71, 74, and 75 without a signal), a few times. It should not when another signal
-    /// stopped it: a scheduler that pre-empts requeues by itself, and what was cancelled stays cancelled.
+    /// It should if its time was up (`time_is_up`: it was stopped by USR1) and, a few times, after
+    /// temporary faults (69, 71, 74, and 75 without a signal). It should not if another signal
+    /// stopped it: a scheduler requeues pre-empted jobs itself, and cancelled jobs stay cancelled.
     pub fn is_due(&self, exit_code: u8, stopped: bool, time_is_up: bool, uptime: Duration) -> bool {
         match exit_code {
             75 if stopped => time_is_up && uptime >= MIN_UPTIME,
@@ -49,7 +48,7 @@ impl Requeue {
         }
     }
 
-    /// Calls `scontrol requeue`. Slurm then ends this process.
+    /// Calls `scontrol requeue`; Slurm then ends this process.
     pub fn call(&self) -> Result<()> {
         call("scontrol", &["requeue".to_owned(), self.job.clone()]).map(drop)
     }

@@ -1,25 +1,23 @@
-//! Which task of a scheduler a process is: from flags, own variables or the scheduler's.
+//! The task of this process, from flags, polysift's variables or the scheduler's.
 
 use polysift_base::error::{Error, Result};
 
-/// Variable with the index that Slurm sets.
 const SLURM: &str = "SLURM_ARRAY_TASK_ID";
-/// Variables with index and count that Kubernetes and AWS Batch set.
+/// Variables with the index and the count that Kubernetes and AWS Batch set.
 const SCHEDULERS: [(&str, &str); 2] = [
     ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"),
     ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE"),
 ];
 
-/// Task `index` of `count` that work on a stage: it takes its own part of the shards first, then helps others.
+/// Task `index` of `count` on a stage: it does its part of the shards first, then helps others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
-    /// Counted from 0.
+    /// Index of the task, from 0.
     pub index: u32,
-    /// All tasks; more than `index`.
+    /// Number of tasks; greater than `index`.
     pub count: u32,
 }
 
-/// A number and the flag or variable that it came from.
 #[derive(Debug, Clone, Copy)]
 struct Named {
     name: &'static str,
@@ -27,16 +25,16 @@ struct Named {
 }
 
 impl Task {
-    /// The task that the flags `--task` and `--num-tasks` name, else the environment; `None` where nothing does.
+    /// Returns the task named by the flags `--task` and `--num-tasks` or the environment, if any.
     ///
-    /// The index comes from the first of `--task`, `POLYSIFT_TASK`, Slurm's array task,
-    /// Kubernetes' completion index and AWS Batch's array index that is there; the count from
-    /// `--num-tasks`, `POLYSIFT_NUM_TASKS`, else from the scheduler that gave the index. A
-    /// scheduler's index without a count, a count without an index, an index that is not below the count
-    /// and what is no number are [`Error::Config`] with the name of the flag or variable.
+    /// The index comes from the first of these that is set: `--task`, `POLYSIFT_TASK`, Slurm's
+    /// array task, Kubernetes' completion index, AWS Batch's array index. The count comes from
+    /// `--num-tasks`, `POLYSIFT_NUM_TASKS`, or the scheduler that set the index. A scheduler's
+    /// index without a count, a count without an index, an index that is not below the count, and
+    /// text that is not a number are [`Error::Config`] with the name of the flag or variable.
     ///
-    /// Without a count of ours a scheduler's index counts only where the run `is_shared`: an array of another kind
-    /// of work has one too, for instance a run in each of its tasks.
+    /// Without `--num-tasks` or `POLYSIFT_NUM_TASKS`, a scheduler's index counts only if the run
+    /// `is_shared`: other job arrays set it too, for instance one with a separate run in each task.
     ///
     /// ```
     /// use polysift_runs::cluster::Task;
@@ -102,7 +100,6 @@ fn lacks(name: &str, missing: &str) -> Error {
     Error::config(name, format!("is given without {missing}"))
 }
 
-/// The variable `name` as a number; `None` where it is not set.
 fn number(name: &'static str, env: &impl Fn(&str) -> Option<String>) -> Result<Option<Named>> {
     let Some(text) = env(name) else { return Ok(None) };
     let value = text.trim().parse().map_err(|_| {
@@ -111,13 +108,12 @@ fn number(name: &'static str, env: &impl Fn(&str) -> Option<String>) -> Result<O
     Ok(Some(Named { name, value }))
 }
 
-/// The variable of a scheduler's index that is set.
 fn scheduler_index(env: &impl Fn(&str) -> Option<String>) -> Option<&'static str> {
     let all = SCHEDULERS.map(|(index, _)| index);
     std::iter::once(SLURM).chain(all).find(|name| env(name).is_some())
 }
 
-/// Index and count as the scheduler has them, with `count` in place of its own where that is given.
+/// Returns the scheduler's index and count; a given `count` replaces the scheduler's.
 fn by_scheduler(
     count: Option<Named>,
     env: &impl Fn(&str) -> Option<String>,
@@ -135,7 +131,7 @@ fn by_scheduler(
     Ok(None)
 }
 
-/// The ids of an array are the indices of its tasks, but where it is whole and begins elsewhere (`--array=1-400`).
+/// Returns index and count; a contiguous array (`--array=1-400`) is counted from its first id.
 fn slurm(
     task: Named,
     count: Option<Named>,
@@ -180,7 +176,6 @@ mod tests {
         Ok(Task::resolve(task, num_tasks, true, env)?.map(|task| (task.index, task.count)))
     }
 
-    /// Exit code and message of what is refused.
     fn refusal(task: Option<u32>, num_tasks: Option<u32>, env: Env) -> Option<(u8, String)> {
         resolve(task, num_tasks, env).err().map(|e| (e.exit_code(), e.to_string()))
     }

@@ -1,26 +1,26 @@
-//! What is to be done of a stage, and what doing it takes.
+//! The tasks of a stage that have work left, and the resources they need.
 
 use crate::run::Stage;
 use polysift_config::{EncoderPrecision, HeadConfig, RunConfig};
 
-/// What is to be done of a stage.
+/// The tasks of a stage that have work left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageTasks {
     /// The stage.
     pub stage: Stage,
-    /// The tasks that have something to do; `None` for a stage that is one job.
+    /// Ids of the tasks with work; `None` for a stage that is a single job.
     pub tasks: Option<Vec<u32>>,
-    /// What a task of it can use.
+    /// Resources that a task can use.
     pub needs: Needs,
 }
 
 impl StageTasks {
-    /// All of `stage` of a run of `config`, in `num_tasks` tasks.
+    /// Returns all of `stage` in a run with `config`, in `num_tasks` tasks.
     pub fn whole(config: &RunConfig, stage: Stage, num_tasks: u32) -> Self {
         Self::of_tasks(config, stage, (0..num_tasks).collect())
     }
 
-    /// What `tasks` do of `stage` of a run of `config`; a stage that is one job is done whole.
+    /// Returns `tasks` of `stage` for `config`; a stage that is a single job is done whole.
     pub fn of_tasks(config: &RunConfig, stage: Stage, tasks: Vec<u32>) -> Self {
         let is_split = matches!(
             stage,
@@ -30,7 +30,7 @@ impl StageTasks {
     }
 }
 
-/// `ids` as an array expression of Slurm, each once and in order: `0-3,7,9-12`; empty for none.
+/// Returns a Slurm array expression of the sorted, distinct `ids`: `0-3,7,9-12`; empty for none.
 ///
 /// ```
 /// assert_eq!(polysift_runs::cluster::array_expression(&[7, 0, 1, 2, 3, 9, 10]), "0-3,7,9-10");
@@ -50,26 +50,26 @@ pub fn array_expression(ids: &[u32]) -> String {
     texts.join(",")
 }
 
-/// How much of a machine a task can use.
+/// Part of a machine that a task can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Some cores: it reads and writes more than it computes.
+    /// Some cores: the task reads and writes more than it computes.
     Cores,
-    /// All cores: it encodes on the CPU.
+    /// All cores: the task encodes on the CPU.
     Node,
-    /// All GPUs, where there are any, and the cores that feed them.
+    /// All GPUs, if there are any, and the cores that feed them.
     Gpus,
 }
 
 impl Needs {
-    /// What `stage` of a run of `config` can use.
+    /// Returns what `stage` can use in a run with `config`.
     pub fn of(config: &RunConfig, stage: Stage) -> Self {
         let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Gpus };
         let encodes_samples = || config.heads.values().any(HeadConfig::learns_from_embeddings);
         match stage {
             Stage::Cascade | Stage::Embed if config.embeds_texts() => encoder,
-            // What is refined is encoded in f32, which is for the CPU, or for fp8 in bf16; so are the
-            // heads' samples then.
+            // Refining, also of the heads' samples, is in f32 on the CPU, or for fp8 in bf16 on
+            // GPUs.
             Stage::Refine if config.encoder.precision == EncoderPrecision::Fp8 => Self::Gpus,
             Stage::Refine => Self::Node,
             Stage::Train
@@ -99,7 +99,6 @@ mod tests {
     use super::*;
     use polysift_base::error::Result;
 
-    /// Needs of all stages, first to last.
     fn needs(settings: &str) -> Result<[Needs; 8]> {
         let config = RunConfig::from_toml(settings, "run.toml")?;
         Ok(Stage::ALL.map(|stage| Needs::of(&config, stage)))

@@ -1,4 +1,4 @@
-//! Claims: the items of a stage, handed out to this process one by one while others do the same.
+//! Claims: the units of work of a stage, taken one by one by this process while others do the same.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -12,25 +12,25 @@ use polysift_base::io::{list, remove_temporaries, remove_temporaries_of};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 
-/// The items of a stage and what this process does of them.
+/// The units of work of a stage, and the part of them that this process does.
 #[derive(Debug, Clone)]
 pub struct StageItems {
-    /// The stage whose items they are.
+    /// The stage.
     pub stage: Stage,
-    /// Keys of the items.
+    /// Keys of the units.
     pub keys: Vec<String>,
-    /// Places in `keys` of those that are not done and this process's own, in the order in which it does
-    /// them. Of the others it takes over those that another process began and died over.
+    /// Indices into `keys` of the unfinished units of this process, in order of work. The process
+    /// takes over other units if their process died.
     pub own: Vec<usize>,
-    /// By item: whether it is among these.
+    /// For each key, whether its index is in `own`.
     pub is_own: Vec<bool>,
-    /// Whether all items are its own, those that are done aside.
+    /// Whether all unfinished units are in `own`.
     pub takes_all: bool,
-    /// Whether it waits until the items that others hold are done too.
+    /// Whether the process waits until units held by others are done too.
     pub waits: bool,
 }
 
-/// Hands out the items of a stage to this process, one by one, while others do the same.
+/// Hands out the units of work of a stage to this process, one by one, while others do the same.
 #[derive(Debug)]
 pub struct Claims<'a> {
     worker: &'a Worker,
@@ -41,27 +41,24 @@ pub struct Claims<'a> {
 
 #[derive(Debug, Default)]
 struct ClaimState {
-    /// Items to claim, in order.
     todo: VecDeque<usize>,
-    /// Items that others held when they were looked at.
+    /// Units that others held at the last check.
     held: Vec<usize>,
-    /// Whether what others left behind is among them.
+    /// Whether abandoned units of others have been added.
     has_searched: bool,
-    /// Whether it was said for whom this process waits.
     has_warned: bool,
     leases: HashMap<usize, Lease>,
 }
 
 impl<'a> Claims<'a> {
-    /// The claims of `worker` on the items of `work`.
+    /// Creates the claims of `worker` on the units of `work`.
     pub fn new(worker: &'a Worker, work: &'a StageItems, stop: &'a Stop) -> Self {
         let state =
             ClaimState { todo: work.own.iter().copied().collect(), ..ClaimState::default() };
         Self { worker, work, stop, state: Mutex::new(state) }
     }
 
-    /// An item that is not done, now held by this process; `None` where there is none at the moment
-    /// ([`Claims::settle`]).
+    /// Claims the next unfinished unit; returns `None` if none is free now ([`Claims::settle`]).
     pub fn next(&self) -> Result<Option<usize>> {
         loop {
             self.stop.check()?;
@@ -79,9 +76,9 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Waits for what other processes hold. Whether there is something to be had again: an item whose
-    /// lease expired or was released. Where this process does not wait for others, it is over as soon as
-    /// all of them are known to be alive.
+    /// Waits for units that other processes hold. Returns true if a unit became free because its
+    /// lease expired or was released. If this process does not wait for others, returns false as
+    /// soon as all of them are known to be alive.
     pub fn settle(&self) -> Result<bool> {
         let began = Instant::now();
         loop {
@@ -103,7 +100,6 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Says for which of `holders` this process waits, one of them by name.
     fn warn(&self, holders: &[(usize, Holder)]) {
         let Some((item, holder)) = holders.first() else { return };
         let identity = self.worker.identity_of(&holder.id);
@@ -114,8 +110,7 @@ impl<'a> Claims<'a> {
         );
     }
 
-    /// Puts the held items that nobody holds any more back among those to claim; the others, with their
-    /// holders.
+    /// Queues held units whose holders are gone; returns the others with their holders.
     fn look_again(&self) -> Result<Vec<(usize, Holder)>> {
         let mut items = std::mem::take(&mut self.state().held);
         if !std::mem::replace(&mut self.state().has_searched, true) {
@@ -139,17 +134,17 @@ impl<'a> Claims<'a> {
         Ok(holders)
     }
 
-    /// Whether `item` is one of those that this process began with, and not taken over.
+    /// Returns true if `item` is in `own`, false if it was taken over.
     pub fn is_own(&self, item: usize) -> bool {
         self.work.is_own[item]
     }
 
-    /// Checks that `item` is still this process's, before something of it gets its final name.
+    /// Checks that this process still holds `item`, before an output gets its final name.
     pub fn check(&self, item: usize) -> Result<()> {
         self.state().leases.get(&item).map_or(Ok(()), Lease::check)
     }
 
-    /// Lets go of `item`: it is done, or cannot be done.
+    /// Releases `item`: it is done, or cannot be done.
     pub fn release(&self, item: usize) -> Result<()> {
         let lease = self.state().leases.remove(&item);
         lease.map_or(Ok(()), Lease::release)
@@ -159,14 +154,14 @@ impl<'a> Claims<'a> {
         lock(&self.state)
     }
 
-    /// Claims `item`; whether it is this process's and to be done.
+    /// Claims `item`; returns true if this process now holds it and it is not done.
     fn claim(&self, item: usize) -> Result<bool> {
         let (run, stage, key) = (self.worker.run(), self.work.stage, &self.work.keys[item]);
         let Some(lease) = self.worker.claim(&run.lease_base(stage, key))? else {
             self.state().held.push(item);
             return Ok(false);
         };
-        // Another process may have done it since this one looked.
+        // Another process may have finished it since the last check.
         if run.is_done(stage, key)? {
             return lease.release().map(|()| false);
         }
@@ -181,7 +176,7 @@ impl<'a> Claims<'a> {
         Ok(true)
     }
 
-    /// Items of others that were begun: they have a lease.
+    /// Returns the units of others that were begun: they have a lease.
     fn abandoned(&self) -> Result<Vec<usize>> {
         if self.work.takes_all {
             return Ok(Vec::new());
@@ -195,19 +190,19 @@ impl<'a> Claims<'a> {
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
         for (_, lease) in self.state().leases.drain() {
-            let _ = lease.release(); // what stays is a dead process's soon
+            let _ = lease.release(); // a lease that stays expires with this process
         }
     }
 }
 
 impl RunDir {
-    /// Keys of `stage` that have leases, of live and of dead processes.
+    /// Returns the keys of `stage` with leases, of live and of dead processes.
     fn leased(&self, stage: Stage) -> Result<BTreeSet<String>> {
         let names = self.tree(&format!("state/{}/leases", stage.name()))?;
         Ok(names.iter().filter_map(|name| Some(name.rsplit_once('.')?.0.to_owned())).collect())
     }
 
-    /// Items of `stage` that processes hold which are not dead, as far as `worker` knows.
+    /// Returns the number of units of `stage` held by processes that are not known to be dead.
     pub fn num_held(&self, stage: Stage, worker: &Worker) -> Result<usize> {
         let mut num_held = 0;
         for key in self.leased(stage)? {
@@ -217,20 +212,19 @@ impl RunDir {
         Ok(num_held)
     }
 
-    /// The leases of `key` without their numbers.
+    /// Returns the path of the leases of `key`, without their numbers.
     fn lease_base(&self, stage: Stage, key: &str) -> PathBuf {
         self.leases(stage).join(key)
     }
 
-    /// Folder of the leases of `stage`.
     pub(super) fn leases(&self, stage: Stage) -> PathBuf {
         self.path("state").join(stage.name()).join("leases")
     }
 
-    /// Clears what a killed process left of the item `key` of `stage`.
+    /// Removes the temporary files that a killed process left for the unit `key` of `stage`.
     fn sweep(&self, stage: Stage, key: &str) -> Result<()> {
         let state = self.path("state").join(stage.name());
-        // Files of an item lie in a folder, or in one of those that are right in it.
+        // The files of a unit are in the folder itself or in one of its direct subfolders.
         for folder in stage.outputs().iter().map(|folder| self.path(folder)).chain([state]) {
             let within = list(&folder)?.into_iter().map(|entry| entry.path());
             for output in within.chain([folder]).map(|folder| folder.join(key)) {

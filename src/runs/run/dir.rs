@@ -1,4 +1,4 @@
-//! The directory: stages, paths, and how its small files are read and written.
+//! The run directory: its stages and paths, and how its small files are read and written.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -17,41 +17,39 @@ use polysift_base::io::{
 };
 use polysift_base::panics::lock;
 
-/// The plan, below the run directory: a line with the settings that it was made of, then one for each shard.
+/// The plan's file name. Its first line holds the settings, each further line a shard.
 pub(super) const PLAN: &str = "plan.jsonl.zst";
 
-/// Says of which format a run directory is: `{"format": 1}`.
+/// File that holds the format of a run directory: `{"format": 1}`.
 const FORMAT_FILE: &str = "format.json";
 
-/// The format that is written, of the layout and of every file of a run directory; it is raised when a program
-/// that knows the one before would misread something.
+/// Format of all files of a run directory; raised when older programs would misread something.
 const FORMAT: u32 = 1;
 
-/// Content of [`FORMAT_FILE`].
 #[derive(Debug, Serialize, Deserialize)]
 struct RunFormat {
     format: u32,
 }
 
-/// Stages in the order in which they depend on each other; a cascade, which needs heads, comes after the train stage.
+/// Stages in order of their dependencies; a cascade needs heads, so it runs after the train stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Text to cheap scores, by which documents are left out of all that follows.
+    /// Scores texts cheaply, to drop documents before the other stages.
     Cascade,
-    /// Text to embeddings.
+    /// Computes embeddings of texts.
     Embed,
-    /// Labelled samples to heads.
+    /// Trains heads on labelled samples.
     Train,
-    /// Embeddings to scores.
+    /// Computes scores from embeddings.
     Score,
-    /// Documents to the verdicts of filters.
+    /// Applies filters to documents.
     Filter,
-    /// Documents near the thresholds to scores in f32.
+    /// Scores documents near the thresholds again in f32.
     Refine,
-    /// Scores to exact thresholds.
+    /// Computes exact thresholds from scores.
     Threshold,
-    /// Everything to the exported shards.
+    /// Writes the exported shards.
     Export,
 }
 
@@ -68,7 +66,7 @@ impl Stage {
         Self::Export,
     ];
 
-    /// Name in paths, flags and reports.
+    /// Returns the name in paths, flags and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cascade => "cascade",
@@ -82,7 +80,7 @@ impl Stage {
         }
     }
 
-    /// Whether what it writes depends on what `other` writes.
+    /// Returns true if the stage's output depends on the output of `other`.
     pub fn depends_on(self, other: Self) -> bool {
         let is_apart = match self {
             Self::Filter => matches!(other, Self::Train | Self::Score),
@@ -92,7 +90,7 @@ impl Stage {
         self > other && !is_apart
     }
 
-    /// Directories that the stage writes, below the run directory.
+    /// Returns the directories that the stage writes, relative to the run directory.
     pub(super) fn outputs(self) -> &'static [&'static str] {
         match self {
             Self::Cascade => &["cascade"],
@@ -125,14 +123,15 @@ pub struct RunDir {
     root: PathBuf,
 }
 
-/// Markers of which this process said that they are damaged.
+/// Damaged markers that this process has warned about.
 static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 impl RunDir {
-    /// Opens `root`, creating it if needed.
+    /// Opens the run directory `root`, creating it if needed.
     ///
     /// # Errors
-    /// [`Error::Config`] for a URL or a newer format; [`Error::Corrupt`] where there are links in it; [`Error::Io`].
+    /// [`Error::Config`] for a URL or a newer format; [`Error::Corrupt`] for links in it;
+    /// [`Error::Io`].
     pub fn create(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         create_folder(root)?;
@@ -147,7 +146,7 @@ impl RunDir {
     /// Opens an existing run directory for reading.
     ///
     /// # Errors
-    /// As [`RunDir::create`]; [`Error::Missing`].
+    /// The errors of [`RunDir::create`]; [`Error::Missing`] if there is no run directory.
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         if [PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
@@ -162,13 +161,13 @@ impl RunDir {
         }
     }
 
-    /// Whether the directory, in which there must be no links, says of which format it is; those that were made
-    /// before there were others do not. One that is newer than this program is refused.
+    /// Returns true if the directory has a format file, which the oldest run directories lack.
+    /// Refuses formats newer than this program, and directories that contain links.
     fn has_format(&self) -> Result<bool> {
         confine(&self.root);
         check_entries(&self.root)?;
         check_entries(&self.path("state"))?;
-        // Deeper ones are checked as they are used; leases are links.
+        // Deeper folders are checked when they are used; leases are links.
         let stages = Stage::ALL.map(Stage::name).into_iter();
         for folder in stages.chain(["progress", "workers"]) {
             check_entries(&self.path("state").join(folder))?;
@@ -185,32 +184,32 @@ impl RunDir {
         }
     }
 
-    /// The directory.
+    /// Returns the path of the run directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A path below the directory.
+    /// Returns a path below the run directory.
     pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.root.join(relative)
     }
 
-    /// The trained head `head` of `language`.
+    /// Returns the file of the trained head `head` for `language`.
     pub fn head_file(&self, head: &str, language: &str) -> PathBuf {
         self.path("heads").join(head).join(format!("{language}.safetensors"))
     }
 
-    /// The trained fastText model `head` of `language`; its model card lies beside it.
+    /// Returns the fastText model of `head` for `language`; its model card is next to it.
     pub fn text_head_file(&self, head: &str, language: &str) -> PathBuf {
         self.path("heads").join(head).join(format!("{language}.bin"))
     }
 
-    /// The thresholds of `language`.
+    /// Returns the file with the thresholds of `language`.
     pub fn selection_file(&self, language: &str) -> PathBuf {
         self.path("selection").join(format!("{language}.json"))
     }
 
-    /// Paths of the files and links below the directory `relative`, relative to it.
+    /// Lists the files and links below the directory `relative`, as paths relative to it.
     pub(super) fn tree(&self, relative: &str) -> Result<Vec<String>> {
         let root = self.path(relative);
         let (mut files, mut pending) = (Vec::new(), vec![String::new()]);
@@ -229,7 +228,7 @@ impl RunDir {
         Ok(files)
     }
 
-    /// Paths of the files that `stage` left, in the folders where each has a marker that stands for it.
+    /// Lists the files that `stage` wrote in folders where each file has a marker.
     pub fn stored_files(&self, stage: Stage) -> Result<Vec<String>> {
         let mut files = Vec::new();
         for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {
@@ -243,33 +242,33 @@ impl RunDir {
         Ok(files)
     }
 
-    /// The personal data in the texts of an export, counted.
+    /// Returns the file with counts of the personal data in an export.
     pub fn pii_report_file(&self) -> PathBuf {
         self.path("audit/pii.json")
     }
 
-    /// The items of benchmarks that the filter `name` found in the corpus.
+    /// Returns the file with the benchmark items that the filter `name` found in the corpus.
     pub fn filter_items_file(&self, name: &str) -> PathBuf {
         self.path(format!("filters/{name}.items.jsonl"))
     }
 
-    /// What the filter `name` found in the corpus, counted.
+    /// Returns the file with the counts of the filter `name`.
     pub fn filter_report_file(&self, name: &str) -> PathBuf {
         self.path(format!("filters/{name}.json"))
     }
 
-    /// `path` relative to the run directory, a URL as it is, for markers and reports.
+    /// Returns `path` relative to the run directory, for markers and reports; URLs stay unchanged.
     pub fn relative(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
     }
 
-    /// Reads a JSON file of the run; `None` when it does not exist.
+    /// Reads a JSON file of the run; returns `None` if it does not exist.
     pub fn read_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         read_json(path, "JSON of a run directory")
     }
 
-    /// As [`RunDir::read_json`], for a file that says that something is done: one that is damaged (by a
-    /// full disk, a failing one) is warned of once, and counts as not there.
+    /// Reads a marker; a damaged one (full or failing disk) causes one warning and counts as
+    /// absent.
     pub(super) fn read_marker<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         match self.read_json(path) {
             Err(error @ Error::Decode { .. }) => {
@@ -280,7 +279,6 @@ impl RunDir {
         }
     }
 
-    /// Warns once that the marker `path` is damaged.
     pub(super) fn warn_of_damage(path: &Path, error: &Error) {
         let mut damaged = lock(&DAMAGED);
         if damaged.insert(path.to_owned()) {
@@ -288,7 +286,7 @@ impl RunDir {
         }
     }
 
-    /// Writes a JSON file whole.
+    /// Writes a JSON file atomically.
     pub fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<FileStamp> {
         write_json(path, value)
     }
@@ -305,7 +303,7 @@ fn not_a_url(root: &Path) -> Result<()> {
     Err(Error::config("--run", reason))
 }
 
-/// The bytes of the file `path` of JSON lines, `header` and `items`, compressed.
+/// Returns compressed JSON lines of `header` and `items`; `path` is for errors.
 pub(super) fn json_lines<T: Serialize>(
     path: &Path,
     header: &Value,
@@ -326,7 +324,6 @@ pub(super) fn json_lines<T: Serialize>(
     compress().map_err(Error::io(path, "compress"))
 }
 
-/// Header and items of a file of [`json_lines`].
 pub(super) fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<(Value, Vec<T>)> {
     let file = open(path)?;
     let read = || -> std::io::Result<(Value, Vec<T>)> {
@@ -340,7 +337,6 @@ pub(super) fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<(Value
 
 #[cfg(test)]
 impl RunDir {
-    /// An empty one that lives as long as the directory.
     pub(super) fn temporary() -> Result<(tempfile::TempDir, Self)> {
         let dir = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
         let run = Self::create(dir.path())?;

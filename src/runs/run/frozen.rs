@@ -1,7 +1,7 @@
-//! Frozen settings: what a stage's outputs were made with, and the refusal to mix them with others.
+//! Frozen settings: the settings that a stage's outputs were made with; other settings are refused.
 //!
-//! A file per stage, made once: of several processes that begin a stage at the same time, one
-//! freezes its settings and the others are held against them.
+//! Each stage has one file, which is written once. If several processes begin a stage at the same
+//! time, one freezes its settings and the others are checked against them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{remove, write_new};
 use polysift_base::progress::Stop;
 
-/// Time after which a file that another machine made is looked for again.
+/// Pause before looking again for a file that another machine wrote.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl RunDir {
@@ -27,9 +27,9 @@ impl RunDir {
     /// Freezes `settings` for `stage`, or checks that they equal what was frozen before.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], listing each differing key, once an item of the stage's work is begun;
-    /// before that, [`Error::Busy`] if other processes are at work, else the new settings replace the
-    /// old.
+    /// [`Error::Mismatch`], listing each differing key, if the stage has begun a unit of work.
+    /// Otherwise the new settings replace the old, or [`Error::Busy`] if other processes are at
+    /// work.
     pub fn freeze(
         &self,
         stage: Stage,
@@ -44,7 +44,7 @@ impl RunDir {
                     .map_err(|e| Error::write(&path, Box::new(e)))?;
                 text.push(b'\n');
                 if !write_new(&path, &text)? {
-                    // Another process was first: its settings count, once this machine sees them.
+                    // Another process was first; its settings count once this machine sees them.
                     stop.check()?;
                     std::thread::sleep(LOOK_AGAIN);
                 }
@@ -56,14 +56,14 @@ impl RunDir {
             if self.is_begun(stage) {
                 return Err(self.mismatch(stage, &before, settings));
             }
-            // A stage that did nothing yet binds nobody.
+            // Settings of a stage that has not begun may be replaced.
             worker.exclusive(stop, || {
                 if self.is_begun(stage) { Ok(()) } else { self.discard(stage) }
             })?;
         }
     }
 
-    /// Checks `settings` against what `stage` was frozen with, as [`RunDir::freeze`] does.
+    /// Checks `settings` against the frozen settings of `stage`, without freezing them.
     pub fn check_frozen(&self, stage: Stage, settings: &Value) -> Result<()> {
         match self.frozen_settings(stage)? {
             Some(before) if before != *settings => Err(self.mismatch(stage, &before, settings)),
@@ -71,7 +71,6 @@ impl RunDir {
         }
     }
 
-    /// Whether an item of `stage` was begun by any process.
     pub(crate) fn is_begun(&self, stage: Stage) -> bool {
         let state = self.path("state").join(stage.name());
         ["done", "parts", "saved", "leases"].iter().any(|kind| state.join(kind).exists())
@@ -89,13 +88,13 @@ impl RunDir {
         }
     }
 
-    /// What `stage` was frozen with.
+    /// Returns the frozen settings of `stage`.
     pub fn frozen_settings(&self, stage: Stage) -> Result<Option<Value>> {
         self.read_json(&self.frozen_file(stage))
     }
 
-    /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends on it; with those
-    /// of the first of all the plan too. Only for one that is alone in the directory ([`Worker::exclusive`]).
+    /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends
+    /// on it; for the embed stage the plan too. The caller must hold [`Worker::exclusive`].
     pub fn discard_from(&self, first: Stage) -> Result<()> {
         let goes = |stage: &Stage| *stage == first || stage.depends_on(first);
         Stage::ALL.into_iter().filter(goes).try_for_each(|stage| self.discard(stage))?;
@@ -103,7 +102,7 @@ impl RunDir {
     }
 
     fn discard(&self, stage: Stage) -> Result<()> {
-        // Markers first: after a crash in between, outputs without markers do not count.
+        // Markers go first: after a crash in between, outputs without markers do not count.
         remove(&self.path("state").join(stage.name()))?;
         for directory in stage.outputs() {
             remove(&self.path(directory))?;
@@ -112,7 +111,7 @@ impl RunDir {
     }
 }
 
-/// One line per differing leaf: dotted key, frozen value, new value.
+/// Returns one line for each differing leaf: dotted key, frozen value, new value.
 pub fn difference(prefix: &str, before: &Value, after: &Value) -> String {
     let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
     flatten(prefix, before, &mut old);

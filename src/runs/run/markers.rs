@@ -1,8 +1,8 @@
-//! The files of a shard, and markers: small JSON files that say that an item is done and what it left behind.
+//! The files of a shard, and markers: small JSON files that record a finished unit and its files.
 //!
-//! Once all items of a stage are done, what later stages need of their markers is gathered in one file: with
-//! 100,000 shards they read that one instead of 100,000. It says nothing that the markers do not say: it counts
-//! only while each marker is there, a stage that finds an item undone again removes it, `verify` does not read it.
+//! When all units of a stage are done, what later stages need of their markers is gathered in one
+//! file, which they read instead of 100,000. The file counts only while each marker exists, a stage
+//! that finds a unit undone removes it, and `verify` does not read it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -19,11 +19,9 @@ use polysift_base::io::{FileStamp, check_confined, if_there, is_url, remove, sta
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingRows, MAKE_AGAIN, read_embeddings};
 
-/// Folder of the markers of what is done.
 const DONE: &str = "done";
-/// Folder of the notes of what failed.
 const FAILED: &str = "failed";
-/// The markers of a finished stage.
+/// File with the gathered markers of a finished stage.
 const FINISHED: &str = "finished.jsonl.zst";
 
 /// A file that a stage wrote.
@@ -31,42 +29,42 @@ const FINISHED: &str = "finished.jsonl.zst";
 pub struct PartFile {
     /// Path relative to the run directory, or the URL of an object.
     pub path: String,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
     /// Size and digest.
     #[serde(flatten)]
     pub stamp: FileStamp,
 }
 
-/// A part of a shard's embeddings is done.
+/// Marker of a finished part of a shard's embeddings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartMarker {
-    /// The embeddings.
+    /// File with the embeddings.
     pub file: PartFile,
     /// Row of the input file at which the next part begins.
     pub next_row: u64,
-    /// Rows by language.
+    /// Number of rows by language.
     pub languages: BTreeMap<String, u64>,
-    /// What was encoded for it.
+    /// Amounts that were encoded for the part.
     #[serde(flatten)]
     pub encoded: Encoded,
 }
 
-/// What the embed stage encoded of a shard.
+/// Amounts that the embed stage encoded of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Encoded {
-    /// Rows with text, those that a cascade dropped among them.
+    /// Rows with text, including those that a cascade dropped.
     pub documents: u64,
     /// Embedded chunks.
     pub chunks: u64,
     /// Encoded tokens, `<s>` and `</s>` included.
     pub tokens: u64,
-    /// Malformed rows set aside.
+    /// Malformed rows that were set aside.
     pub rejects: u64,
     /// Rows with text that a cascade dropped.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
-    /// Rows with text whose embedding is null in the input's column of embeddings.
+    /// Rows with text for which the input's embeddings column is null.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub without_embedding: u64,
 }
@@ -88,20 +86,20 @@ impl Encoded {
     }
 }
 
-/// What some documents amount to.
+/// Amount of text in some documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DocumentAmount {
-    /// Documents.
+    /// Number of documents.
     pub documents: u64,
     /// UTF-8 bytes of their texts.
     pub bytes: u64,
-    /// Content tokens of the encoder's tokenizer, where they were counted.
+    /// Content tokens of the encoder's tokenizer, if they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
 
 impl DocumentAmount {
-    /// Adds `other`; its tokens count as far as they were counted.
+    /// Adds `other`; tokens that were not counted count as 0.
     pub fn add(&mut self, other: Self) {
         self.documents += other.documents;
         self.bytes += other.bytes;
@@ -118,26 +116,26 @@ impl From<DocumentInfo<'_>> for DocumentAmount {
     }
 }
 
-/// A shard is done in a stage.
+/// Marker of a shard that a stage has finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ShardMarker {
     /// Rows of the shard that the stage accounted for.
     pub rows: u64,
     /// Files written, in order.
     pub files: Vec<PartFile>,
-    /// Rows by what became of them (embed: language; score: `scored`, `null`, `nan`; refine: `refined`,
-    /// `unchanged`, and of a round the encoded `tokens`; export: `kept` or the reason).
+    /// Rows by outcome (embed: language; score: `scored`, `null`, `nan`; refine: `refined`,
+    /// `unchanged`, and for a round the encoded `tokens`; export: `kept` or the reason).
     pub counts: BTreeMap<String, u64>,
-    /// Of the embed stage: what was encoded.
+    /// Amounts that the embed stage encoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoded: Option<Encoded>,
-    /// Of the export stage: what was exported, by language; tokens are those of the texts that were read.
+    /// Exported amounts by language (export stage); tokens only count the texts that were read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exported: BTreeMap<String, DocumentAmount>,
 }
 
 impl ShardMarker {
-    /// Adds a file, and what became of its rows.
+    /// Adds a file and the outcomes of its rows.
     pub fn add<S: Into<String>>(
         &mut self,
         file: PartFile,
@@ -151,16 +149,16 @@ impl ShardMarker {
     }
 }
 
-/// An item of work that cannot be done.
+/// Record of a unit of work that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What is wrong, with its causes.
+    /// Error message with its causes.
     pub error: String,
-    /// Exit status that it stands for.
+    /// Exit status for the error.
     pub exit_code: u8,
 }
 
-/// What later stages need to know of an item.
+/// The parts of a marker that later stages need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Summary {
     /// See [`ShardMarker::rows`].
@@ -186,63 +184,63 @@ impl From<ShardMarker> for Summary {
 }
 
 impl RunDir {
-    /// Part `index` of the embeddings of `shard`.
+    /// Returns the path of part `index` of the embeddings of `shard`.
     pub fn embeddings_part(&self, shard: &Shard, index: usize) -> PathBuf {
         self.path("embeddings").join(&shard.name).join(part_name(index, "parquet"))
     }
 
-    /// Part `index` of the scores of `shard` by `head`.
+    /// Returns the path of part `index` of the scores of `shard` by `head`.
     pub fn scores_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
         self.path("scores").join(head).join(&shard.name).join(part_name(index, "parquet"))
     }
 
-    /// Part `index` of what the first pass of a cascade gave the documents of `shard`.
+    /// Returns the path of part `index` of the first-pass scores of `shard` in a cascade.
     pub fn first_pass_part(&self, shard: &Shard, index: usize) -> PathBuf {
         self.path("cascade/scores").join(&shard.name).join(part_name(index, "parquet"))
     }
 
-    /// The documents of `shard` that round `round` of the refine stage scored again with `head`.
+    /// Returns the file of the documents of `shard` that a refine round scored again with `head`.
     pub fn round_part(&self, round: usize, head: &str, shard: &Shard) -> PathBuf {
         let folder = self.path("rounds").join(format!("{round:02}")).join(head);
         folder.join(&shard.name).join(part_name(0, "parquet"))
     }
 
-    /// Part `index` of the scores of `shard` by `head` after the refine stage.
+    /// Returns the path of part `index` of the refined scores of `shard` by `head`.
     pub fn refined_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
         self.path("refined").join(head).join(&shard.name).join(part_name(index, "parquet"))
     }
 
-    /// What the filters found in `shard`.
+    /// Returns the file with the filter matches in `shard`.
     pub fn verdicts_file(&self, shard: &Shard) -> PathBuf {
         self.path(format!("verdicts/{}.parquet", shard.name))
     }
 
-    /// What each filter found in `shard`, counted.
+    /// Returns the file with the counts of each filter in `shard`.
     pub fn verdict_counts_file(&self, shard: &Shard) -> PathBuf {
         self.path(format!("filters/shards/{}.json", shard.name))
     }
 
-    /// Where personal data stood in the exported texts of `shard`.
+    /// Returns the file with the positions of personal data in the exported texts of `shard`.
     pub fn pii_file(&self, shard: &Shard) -> PathBuf {
         self.path(format!("audit/pii/{}.parquet", shard.name))
     }
 
-    /// The personal data in the exported texts of `shard`, counted.
+    /// Returns the file with the counts of personal data in the exported texts of `shard`.
     pub fn pii_counts_file(&self, shard: &Shard) -> PathBuf {
         self.path(format!("audit/shards/{}.json", shard.name))
     }
 
-    /// Lines of `shard` that were set aside while part `index` was read.
+    /// Returns the file with the lines of `shard` set aside while part `index` was read.
     pub fn rejects_part(&self, shard: &Shard, index: usize) -> PathBuf {
         self.path("rejects").join(&shard.name).join(part_name(index, "jsonl"))
     }
 
-    /// Where a file of a marker is: below the directory, or in a store.
+    /// Returns where a file of a marker is: below the run directory, or a URL.
     pub fn located(&self, file: &PartFile) -> PathBuf {
         if is_url(&file.path) { file.path.clone().into() } else { self.path(&file.path) }
     }
 
-    /// The columns of `shard`, of JSON lines, as the export found them; it goes when the export is done again.
+    /// Returns the file of the columns found in JSON lines; redoing the export removes it.
     pub fn json_columns_file(&self, shard: &Shard) -> PathBuf {
         self.marker(Stage::Export, "columns", &shard.name)
     }
@@ -251,24 +249,24 @@ impl RunDir {
         self.path("state").join(stage.name()).join(kind).join(format!("{key}.json"))
     }
 
-    /// The marker of part `index` of the embeddings of `shard`: in `parts` if it is done, in `saved` if a stop
-    /// left it.
+    /// Returns the marker of part `index` of `shard`: `kind` is `parts` if done, `saved` after a
+    /// stop.
     fn part_file(&self, kind: &str, shard: &Shard, index: usize) -> PathBuf {
         self.marker(Stage::Embed, kind, &format!("{}/{index:05}", shard.name))
     }
 
-    /// The marker of part `index` of `shard`'s embeddings.
+    /// Reads the marker of part `index` of the embeddings of `shard`.
     pub fn part_marker(&self, shard: &Shard, index: usize) -> Result<Option<PartMarker>> {
         self.read_marker(&self.part_file("parts", shard, index))
     }
 
-    /// Marks part `index` of `shard`'s embeddings as done.
+    /// Marks part `index` of the embeddings of `shard` as done.
     pub fn mark_part(&self, shard: &Shard, index: usize, marker: &PartMarker) -> Result<()> {
         self.write_json(&self.part_file("parts", shard, index), marker)?;
         remove(&self.part_file("saved", shard, index))
     }
 
-    /// Has the embeddings of `shard` made again, of which what is encoded is kept.
+    /// Reopens the embeddings of `shard`, to make them again from the documents encoded so far.
     pub fn reopen_embeddings(&self, shard: &Shard) -> Result<()> {
         self.reopen(Stage::Embed)?;
         remove(&self.marker(Stage::Embed, DONE, &shard.name))?;
@@ -279,12 +277,12 @@ impl RunDir {
         Ok(())
     }
 
-    /// Marks `file` as what a stop left of part `index` of `shard`'s embeddings.
+    /// Marks `file` as the part `index` of the embeddings of `shard` that a stop saved.
     pub fn mark_saved(&self, shard: &Shard, index: usize, file: &PartFile) -> Result<()> {
         self.write_json(&self.part_file("saved", shard, index), file).map(drop)
     }
 
-    /// What a stop left of part `index` of `shard`'s embeddings, documents in the order of the input.
+    /// Reads the part `index` of the embeddings of `shard` that a stop saved, in input order.
     pub fn saved_part(&self, shard: &Shard, index: usize) -> Result<Option<EmbeddingRows>> {
         let Some(file) = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?
         else {
@@ -294,16 +292,16 @@ impl RunDir {
         if stamp(&path).is_ok_and(|found| found == file.stamp) {
             return read_embeddings(&path).map(Some);
         }
-        Ok(None) // of a part that was done since, or damaged: it is encoded again
+        Ok(None) // superseded by a finished part, or damaged: it is encoded again
     }
 
-    /// Number of the documents that [`RunDir::saved_part`] has, by its marker.
+    /// Returns the number of documents in [`RunDir::saved_part`], according to its marker.
     pub fn num_saved(&self, shard: &Shard, index: usize) -> Result<u64> {
         let file = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?;
         Ok(file.filter(|file| self.is_present(file)).map_or(0, |file| file.rows))
     }
 
-    /// The markers of the parts of `shard` that are done and there, from the first without a gap.
+    /// Reads the markers of the finished parts of `shard`, from the first up to the first gap.
     pub fn part_markers(&self, shard: &Shard) -> Result<Vec<PartMarker>> {
         let mut parts = Vec::new();
         while let Some(part) = self.part_marker(shard, parts.len())? {
@@ -315,25 +313,25 @@ impl RunDir {
         Ok(parts)
     }
 
-    /// The marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores.
+    /// Reads the marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores.
     pub fn shard_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
         self.read_marker(&self.marker(stage, DONE, key))
     }
 
-    /// The marker of `key` in `stage`, for a reader to whom no marker would mean that there is nothing to read.
+    /// Reads the marker of `key` in `stage`, which must exist.
     ///
     /// # Errors
-    /// [`Error::Missing`] where it is gone or damaged.
+    /// [`Error::Missing`] if it is gone or damaged.
     pub fn done(&self, stage: Stage, key: &str) -> Result<ShardMarker> {
         let path = self.marker(stage, DONE, key);
         let gone = || Error::missing(path, format!("is gone or damaged; {MAKE_AGAIN}"));
         self.shard_marker(stage, key)?.ok_or_else(gone)
     }
 
-    /// Holds `file`, which a marker stands for, against its digest; objects of stores are left out.
+    /// Checks the digest of `file`, which a marker lists; objects in stores are skipped.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where it is not what was written, [`Error::Missing`] where it is gone.
+    /// [`Error::Corrupt`] if the content differs, [`Error::Missing`] if the file is gone.
     pub fn check_file(&self, file: &PartFile) -> Result<()> {
         if is_url(&file.path) {
             return Ok(());
@@ -347,13 +345,13 @@ impl RunDir {
         Err(Error::corrupt(&path, reason))
     }
 
-    /// Holds all files of `key` in `stage` against their digests.
+    /// Checks the digests of all files of `key` in `stage`.
     pub fn check_files(&self, stage: Stage, key: &str) -> Result<()> {
         self.done(stage, key)?.files.iter().try_for_each(|file| self.check_file(file))
     }
 
-    /// The JSON in `path`, a file of `key` in `stage`, held against its digest where a marker stands for it; `None`
-    /// where neither is there.
+    /// Reads the JSON file `path` of `key` in `stage` and checks its digest if a marker lists it.
+    /// Returns `None` if the file does not exist.
     pub fn read_output<T: DeserializeOwned>(
         &self,
         stage: Stage,
@@ -366,27 +364,27 @@ impl RunDir {
         self.read_json(path)
     }
 
-    /// Parts of the embeddings of `shard`, and so of its scores.
+    /// Returns the number of parts of the embeddings of `shard`, and of its scores.
     pub fn num_parts(&self, shard: &Shard) -> Result<usize> {
         Ok(self.done(Stage::Embed, &shard.name)?.files.len())
     }
 
-    /// Key in [`Stage::Refine`] of a round that is complete; no head has such a name.
+    /// Returns the key in [`Stage::Refine`] of a complete round; no head has such a name.
     pub fn round_key(round: usize) -> String {
         format!(".rounds/{round:02}")
     }
 
-    /// Key in [`Stage::Refine`] of what a round did in `shard`.
+    /// Returns the key in [`Stage::Refine`] of a round's work on `shard`.
     pub fn round_shard_key(round: usize, shard: &Shard) -> String {
         format!("{}/shards/{}", Self::round_key(round), shard.name)
     }
 
-    /// Keys of `stage` that are marked as done.
+    /// Returns the keys of `stage` that are marked as done.
     pub fn done_keys(&self, stage: Stage) -> Result<BTreeSet<String>> {
         self.keys(stage, DONE)
     }
 
-    /// Items of `stage` that could not be done when they were tried last.
+    /// Returns the units of `stage` that failed at the last attempt.
     pub fn failures(&self, stage: Stage) -> Result<BTreeMap<String, Failure>> {
         let failed = self.keys(stage, FAILED)?.into_iter().filter_map(|key| {
             let read = self.read_marker(&self.marker(stage, FAILED, &key));
@@ -400,24 +398,24 @@ impl RunDir {
         Ok(files.into_iter().filter_map(|f| Some(f.strip_suffix(".json")?.to_owned())).collect())
     }
 
-    /// Notes that `key` of `stage` cannot be done.
+    /// Records that the unit `key` of `stage` failed.
     pub fn mark_failed(&self, stage: Stage, key: &str, failure: &Failure) -> Result<()> {
         self.write_json(&self.marker(stage, FAILED, key), failure).map(drop)
     }
 
-    /// Whether `key` is done in `stage`: marked, and every file it stands for is there in its size.
+    /// Returns true if `key` is marked as done in `stage` and every file has its recorded size.
     pub fn is_done(&self, stage: Stage, key: &str) -> Result<bool> {
         self.done_marker(stage, key).map(|marker| marker.is_some())
     }
 
-    /// The marker of `key` in `stage` where it is done.
+    /// Reads the marker of `key` in `stage` if the unit is done.
     pub fn done_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
         let marker = self.shard_marker(stage, key)?;
         Ok(marker.filter(|marker| marker.files.iter().all(|file| self.is_present(file))))
     }
 
-    /// Whether `file` is there in its size. That an object of a store is, its marker says; asking
-    /// for each would take longer than the work that is left.
+    /// Returns true if `file` has its recorded size. For an object in a store the marker is
+    /// trusted: asking for each would take longer than the remaining work.
     fn is_present(&self, file: &PartFile) -> bool {
         let path = self.path(&file.path);
         let found = || std::fs::metadata(&path).is_ok_and(|found| found.len() == file.stamp.bytes);
@@ -434,8 +432,8 @@ impl RunDir {
         self.path("state").join(stage.name()).join(FINISHED)
     }
 
-    /// What is known of the items `keys` of `stage`, in their order; `None` for those that are not done.
-    /// Where all of them are done, and their files there, this also finishes the stage.
+    /// Returns summaries of the units `keys` of `stage`, in order, with `None` for unfinished ones.
+    /// If all of them are done and their files exist, this also finishes the stage.
     pub fn summaries(&self, stage: Stage, keys: &[String]) -> Result<Vec<Option<Summary>>> {
         if let Some(finished) = self.finished(stage, keys)? {
             return Ok(finished);
@@ -446,13 +444,13 @@ impl RunDir {
             let path = self.finished_file(stage);
             let items = keys.iter().zip(summaries.iter().flatten());
             write_atomic(&path, &json_lines(&path, &json!({"stage": stage}), items)?)?;
-            // Nobody needs them any more: whoever asks for an item from here on finds it done.
+            // The leases are no longer needed: whoever asks for a unit now finds it done.
             remove(&self.leases(stage))?;
         }
         Ok(summaries)
     }
 
-    /// As [`RunDir::summaries`], by the markers alone, writing nothing.
+    /// Returns [`RunDir::summaries`] from the markers alone, without writing anything.
     pub fn marked(&self, stage: Stage, keys: &[String]) -> Result<Vec<Option<Summary>>> {
         if let Some(finished) = self.finished(stage, keys)? {
             return Ok(finished);
@@ -465,8 +463,8 @@ impl RunDir {
         keys.par_iter().map(read).collect()
     }
 
-    /// Finishes `stage` if all of `keys` are done; whether they are. Looks only at the names of markers
-    /// before it reads them.
+    /// Finishes `stage` if all of `keys` are done, and returns whether they are. Checks the names
+    /// of the markers before it reads them.
     pub fn try_finish(&self, stage: Stage, keys: &[String]) -> Result<bool> {
         if self.finished(stage, keys)?.is_some() {
             return Ok(true);
@@ -476,15 +474,15 @@ impl RunDir {
             && self.summaries(stage, keys)?.iter().all(Option::is_some))
     }
 
-    /// Removes the gathered file of `stage`, of which an item is undone, and returns whether it was there.
+    /// Removes the gathered file of `stage` when a unit is undone; returns whether it existed.
     pub(super) fn reopen(&self, stage: Stage) -> Result<bool> {
         let path = self.finished_file(stage);
         let was_finished = path.exists();
         remove(&path).map(|()| was_finished)
     }
 
-    /// The summaries of `keys` from the file of the finished `stage`; `None` where there is none, a damaged
-    /// one, one of other items, or where a marker is gone.
+    /// Reads the summaries of `keys` from the gathered file of `stage`. Returns `None` if the file
+    /// is missing, damaged or of other units, or if a marker is gone.
     fn finished(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
         let path = self.finished_file(stage);
         let items: Vec<(String, Summary)> = match if_there(read_json_lines(&path)) {
@@ -535,7 +533,7 @@ mod tests {
         let finished: Vec<Summary> =
             run.summaries(Stage::Embed, &keys)?.into_iter().flatten().collect();
         assert_eq!(finished, (0..5).map(|i| Summary::from(marker(i))).collect::<Vec<_>>());
-        // Nothing counts whose marker is gone.
+        // A unit without a marker does not count.
         let lost = run.marker(Stage::Embed, DONE, &keys[2]);
         std::fs::remove_file(&lost).map_err(Error::io(&lost, "remove"))?;
         assert!(!run.try_finish(Stage::Embed, &keys)?);
@@ -543,10 +541,10 @@ mod tests {
         run.mark_shard(Stage::Embed, &keys[2], &marker(2))?;
         assert!(run.summaries(Stage::Embed, &keys)?.iter().all(Option::is_some));
         write_atomic(&lost, b"not read")?;
-        // A file of other items says nothing.
+        // A gathered file of other units is ignored.
         let more: Vec<String> = keys.iter().cloned().chain(["x".to_owned()]).collect();
         assert!(run.summaries(Stage::Embed, &more)?.iter().all(Option::is_none));
-        // Neither does one that is cut off.
+        // A truncated file is ignored too.
         let file_path = run.finished_file(Stage::Embed);
         let half = std::fs::metadata(&file_path).map(|found| found.len() / 2);
         let file = std::fs::File::options().write(true).open(&file_path);

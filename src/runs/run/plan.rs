@@ -1,4 +1,4 @@
-//! The plan: the shards, frozen before the first document is read, and who does which of them.
+//! The plan: the shards, frozen before the first document is read, and their assignment to tasks.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -15,56 +15,53 @@ use polysift_base::io::{is_url, write_atomic, write_new};
 use polysift_base::progress::Stop;
 use polysift_data::input::{FileFacts, InputFile};
 
-/// Longest part of a shard's name: file systems take 255 bytes, and names of results and of temporary files are longer.
+/// Maximum bytes of a part of a shard's name: file systems allow 255, and derived names are longer.
 const MAX_NAME_BYTES: usize = 220;
 
-/// Empty file of a run whose shards several tasks share.
+/// Empty file that marks a run with shards shared by several tasks.
 const TASKS: &str = "state/tasks";
 
-/// Files that are looked at at once: they mostly wait for a disk or a store.
+/// Number of files inspected concurrently; most of the time is spent waiting for a disk or a store.
 const READERS: usize = 32;
 
-/// What to do about a file that is not the planned one.
 const RESTORE: &str = "restore it, or plan again with `polysift plan --redo`";
 
-/// Differences between two plans that are named.
 const MAX_NAMED: usize = 10;
 
 /// An input file, or consecutive row groups of one: the unit of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
-    /// Unique name, a relative path without extension; outputs carry it.
+    /// Unique name, a relative path without extension; output files are named after it.
     pub name: String,
-    /// The file.
+    /// Path of the input file.
     pub file: PathBuf,
-    /// Language code from the path, if the pattern had `{lang}`.
+    /// Language code from the path, if the pattern has `{lang}`.
     pub language: Option<String>,
-    /// Size of the file, or of its row groups.
+    /// Size in bytes of the file, or of the row groups.
     pub bytes: u64,
-    /// Rows of the file, counted from 0, where it is not all of them.
+    /// Rows of the file, counted from 0; `None` for all rows.
     pub rows: Option<Range<u64>>,
-    /// Number of rows, where the format knows it.
+    /// Number of rows, if the format tells it.
     pub num_rows: Option<u64>,
     /// Cheap identity of the file's content (size, first and last 64 KiB).
     pub fingerprint: String,
 }
 
-/// All shards of a run, by name.
+/// All shards of a run, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// The shards.
     pub shards: Vec<Shard>,
-    /// The settings that it was made of; null where they are not known.
+    /// Settings that the plan was made from; null if unknown.
     pub settings: Value,
 }
 
 impl Plan {
-    /// The plan of `files`, which `settings` named; Parquet files larger than `max_shard_bytes` are split
+    /// Plans `files`, which `settings` named. Parquet files larger than `max_shard_bytes` are split
     /// between row groups.
     ///
     /// # Errors
-    /// Those of reading a file's rows and identity; [`Error::Config`] if two shards get
-    /// one name.
+    /// Read errors; [`Error::Config`] if the name of a shard is too long or not unique.
     pub fn new(files: &[InputFile], max_shard_bytes: u64, settings: Value) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
         let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;
@@ -94,8 +91,8 @@ impl Plan {
         }
     }
 
-    /// Digest of what is frozen of the plan: names, rows, languages and fingerprints; not the place of
-    /// the files, nor how the settings name them.
+    /// Returns the digest of names, rows, languages and fingerprints; paths and settings do not
+    /// count.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for shard in &self.shards {
@@ -107,54 +104,53 @@ impl Plan {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Size of all shards.
+    /// Returns the size of all shards in bytes.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.bytes).fold(0, u64::saturating_add)
     }
 
-    /// Rows of all shards, where all formats know them.
+    /// Returns the number of rows of all shards, if it is known for every shard.
     pub fn num_rows(&self) -> Option<u64> {
         self.shards.iter().map(|shard| shard.num_rows).sum()
     }
 
-    /// Names of the shards.
+    /// Returns the names of the shards.
     pub fn names(&self) -> Vec<String> {
         self.shards.iter().map(|shard| shard.name.clone()).collect()
     }
 
-    /// Places of the shards, largest first.
+    /// Returns the indices of the shards, largest first.
     pub fn by_size(&self) -> Vec<usize> {
         let mut places: Vec<usize> = (0..self.shards.len()).collect();
         places.sort_by_key(|&place| std::cmp::Reverse(self.shards[place].bytes));
         places
     }
 
-    /// By shard, which of `count` tasks it belongs to: largest first, to the task that has least so
-    /// far (Graham's rule; the largest task is at most 4/3 of the smallest that is possible).
+    /// Returns the task, out of `count`, of each shard: the largest shard goes first, to the task
+    /// with the smallest load (Graham's rule: the largest load is at most 4/3 of the optimum).
     pub fn task_of_shards(&self, count: u32) -> Vec<u32> {
-        // Tasks beyond the number of shards get none.
+        // Tasks beyond the number of shards get no shard.
         let count = count.min(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         let mut loads: BTreeSet<(u64, u32)> = (0..count).map(|task| (0, task)).collect();
         let mut tasks = vec![0; self.shards.len()];
         for place in self.by_size() {
             if let Some((load, task)) = loads.pop_first() {
                 tasks[place] = task;
-                // Also an empty file takes its time.
+                // Even an empty file takes time.
                 loads.insert((load.saturating_add(self.shards[place].bytes.max(1)), task));
             }
         }
         tasks
     }
 
-    /// Paths of those of `files` of which it has no shard.
+    /// Returns the paths of those `files` that have no shard.
     pub fn unplanned<'a>(&self, files: &'a [InputFile]) -> Vec<&'a Path> {
         let planned: HashSet<&Path> = self.shards.iter().map(|s| s.file.as_path()).collect();
         let paths = files.iter().map(|file| file.path.as_path());
         paths.filter(|path| !planned.contains(path)).collect()
     }
 
-    /// One line per setting that differs in `other`, and per shard that it has not, or has differently;
-    /// at most ten of these.
+    /// Returns one line for each setting that differs, and for up to ten shards that differ.
     fn differences(&self, other: &Self) -> String {
         let described = |plan: &Self| -> Value {
             let described = plan.shards.iter().map(|shard| {
@@ -173,7 +169,6 @@ impl Plan {
     }
 }
 
-/// The shards of `file`.
 fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<Shard> {
     let whole = Shard {
         name: file.name.clone(),
@@ -188,7 +183,7 @@ fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<S
     if file.bytes <= max_shard_bytes || groups.len() < 2 {
         return vec![whole];
     }
-    // As many as are needed, of about equal size.
+    // As many shards as needed, of about equal size.
     let bytes: u64 = groups.iter().map(|group| group.bytes).sum::<u64>().max(1);
     let count = bytes.div_ceil(max_shard_bytes.max(1));
     let mut ranges: Vec<(Range<u64>, u64)> = Vec::new();
@@ -217,13 +212,12 @@ fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<S
     ranges.into_iter().map(shard).collect()
 }
 
-/// What the name of a shard of `rows` has after that of the file; names sort as rows do.
+/// Returns the suffix of the name of a shard with `rows`; names sort in the order of the rows.
 fn suffix(rows: Option<&Range<u64>>) -> String {
     rows.map_or_else(String::new, |rows| format!(".{:012}", rows.start))
 }
 
 impl Shard {
-    /// What makes it the shard that it is.
     fn identity(&self) -> [String; 4] {
         let rows = self.rows.as_ref();
         [
@@ -234,17 +228,17 @@ impl Shard {
         ]
     }
 
-    /// Name of the input file, which the ids of documents without one begin with.
+    /// Returns the name of the input file, which prefixes the generated ids of documents.
     fn file_name(&self) -> &str {
         self.name.strip_suffix(&suffix(self.rows.as_ref())).unwrap_or(&self.name)
     }
 
-    /// The first row of the file that is the shard's.
+    /// Returns the first row of the shard in the file.
     pub fn first_row(&self) -> u64 {
         self.rows.as_ref().map_or(0, |rows| rows.start)
     }
 
-    /// The input file as the readers want it; [`Error::Corrupt`] if it is no longer the planned one.
+    /// Returns the input file; [`Error::Corrupt`] if it is no longer the planned one.
     pub fn input(&self) -> Result<InputFile> {
         if !is_url(&self.file.to_string_lossy()) && !self.file.exists() {
             let path = self.file.display().to_string();
@@ -262,12 +256,12 @@ impl Shard {
 }
 
 impl RunDir {
-    /// Whether the run is planned.
+    /// Returns true if the run is planned.
     pub fn has_plan(&self) -> bool {
         self.path(PLAN).is_file()
     }
 
-    /// The plan as written; [`Error::Missing`] before there is one.
+    /// Reads the plan; [`Error::Missing`] if there is none yet.
     pub fn plan(&self) -> Result<Plan> {
         if !self.has_plan() {
             return Err(Error::missing(
@@ -280,18 +274,17 @@ impl RunDir {
         Ok(Plan { shards, settings })
     }
 
-    /// Notes that several tasks are going to share the shards.
+    /// Records that several tasks share the shards.
     pub fn share(&self) -> Result<()> {
         write_atomic(&self.path(TASKS), b"").map(drop)
     }
 
-    /// Whether [`RunDir::share`] was called.
+    /// Returns true if [`RunDir::share`] was called.
     pub fn is_shared(&self) -> bool {
         self.path(TASKS).is_file()
     }
 
-    /// Freezes `plan`, or checks that it equals the one that is frozen; [`Error::Mismatch`] names what
-    /// differs.
+    /// Freezes `plan`, or checks that it equals the frozen one; [`Error::Mismatch`] if not.
     pub fn freeze_plan(&self, plan: &Plan) -> Result<()> {
         if !self.has_plan() {
             let path = self.path(PLAN);
@@ -346,7 +339,7 @@ mod tests {
             }
             let total: u64 = loads.iter().sum();
             let largest = sizes.iter().copied().max().unwrap_or_default();
-            // What list scheduling promises: no task exceeds the mean by more than one shard.
+            // List scheduling guarantees that no task exceeds the mean by more than one shard.
             let limit = total / u64::from(count) + largest + 1;
             prop_assert!(loads.iter().all(|&load| load <= limit), "{:?}", loads);
         }
@@ -379,7 +372,7 @@ mod tests {
                 next = rows.end;
             }
             prop_assert_eq!(next, num_rows);
-            // Only a single row group is more than half as large again as asked for.
+            // A shard is larger than the limit by at most one row group.
             for shard in shards.iter().filter(|_| shards.len() > 1) {
                 let largest = groups.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();
                 prop_assert!(shard.bytes <= limit + largest, "{} of {}", shard.bytes, limit);
@@ -409,7 +402,7 @@ mod tests {
         ] {
             assert!(message.contains(part), "{message}");
         }
-        // The same shards are the same plan, in whatever words they are named.
+        // Plans with the same shards are equal, even if the settings name them differently.
         run.freeze_plan(&Plan { settings: now.settings, ..before })?;
         Ok(())
     }

@@ -1,20 +1,20 @@
-//! The processes that work in a run directory, which of them are alive, and the leases that they hold.
+//! The processes that work in a run directory, which of them are alive, and the leases they hold.
 //!
-//! Every process keeps a file `state/workers/<id>`: one line that says who it is, then one byte per heartbeat.
-//! With it goes `state/progress/<id>`, which says how far it is. A process that ends removes both, one that is killed leaves them. Another process is dead
-//! - at once where its file is gone, where it ran on this machine and ended, or where this is the Slurm job that
-//!   it was before it was requeued;
-//! - else once its file has not grown for [`Identity::ttl_secs`] while this process observed it, also if it is a
-//!   stopped process of this machine. The clocks of two machines are never compared.
+//! Every process keeps a file `state/workers/<id>` (one line that identifies it, then one byte per
+//! heartbeat) and a file `state/progress/<id>`. It removes both when it ends; a killed process
+//! leaves them. Another process counts as dead
+//! - immediately if its file is gone, if it ran on this machine and ended, or if it is this Slurm
+//!   job before a requeue;
+//! - otherwise if its file did not grow for [`Identity::ttl_secs`] while this process watched, even
+//!   if it is only stopped. Clocks of machines are compared only with a margin of [`CLOCK_SKEW`].
 //!
-//! A process that sleeps for longer than that can come back to life. What it held was taken over meanwhile; it
-//! notices before it gives anything its final name ([`Lease::check`]).
+//! A process that sleeps for longer can wake up after its work was taken over; it notices before it
+//! gives any file its final name ([`Lease::check`]).
 //!
-//! A lease is a symbolic link `<base>.<n>` to the id of its holder: made in one step that fails where there is
-//! one, on every file system, and read in one. A lease that has expired, since its holder is dead, is not
-//! removed but followed by one with the next `n`: of several processes that find it expired one gets it, and
-//! the one that was taken for dead sees the next `n`. Leases keep two processes from doing the same work; what
-//! they write would be right without them, since an item has one result, and appears whole.
+//! A lease is a symbolic link `<base>.<n>` to the id of its holder: on every file system a link is
+//! created in one step, which fails if it exists, and read in one step. The lease of a dead holder
+//! is followed by one with the next `n`, which only one process gets, and the old holder sees it.
+//! Leases only prevent duplicate work: a unit has one result, which appears atomically.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -38,56 +38,51 @@ use polysift_base::io::{
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::progress::Stop;
 
-/// Environment variable: seconds without a heartbeat after which others take a process for dead.
+/// Environment variable: seconds without a heartbeat after which others consider a process dead.
 const LEASE_SECS: &str = "POLYSIFT_LEASE_SECS";
-/// Its default. Slow file systems show a file's growth to other machines only after some seconds.
+/// Default of [`LEASE_SECS`]: slow file systems show a file's growth to other machines late.
 const DEFAULT_LEASE_SECS: u64 = 90;
-/// What it may be.
 const LEASE_SECS_RANGE: RangeInclusive<u64> = 1..=86_400;
-/// Heartbeats in that time.
+/// Heartbeats per time to live.
 const BEATS: u32 = 6;
-/// A file that did not change for so long after its time to live is a dead process's, whatever the clocks of
-/// the machines say.
+/// A process is dead if its file is older than its time to live by this; clocks differ less.
 const CLOCK_SKEW: Duration = Duration::from_hours(1);
-/// Between two looks at other processes.
+/// Interval between two checks of other processes.
 pub(super) const POLL: Duration = Duration::from_millis(200);
-/// Who waits for longer says so.
+/// A process that waits for longer logs a warning.
 pub(super) const WARN_AFTER: Duration = Duration::from_secs(5);
-/// Time in which a process that just arrives sees that the directory is taken.
+/// Time within which an arriving process sees that the directory is taken.
 const ARRIVAL: Duration = Duration::from_secs(3);
 
-/// Folder of the leases of those that have the run directory for themselves.
+/// Folder of the leases of processes with exclusive access to the run directory.
 const EXCLUSIVE: &str = "state/exclusive";
 /// Folder of the leases of [`Worker::share`].
 const SHARED: &str = "state/shared";
-/// Holder of a lease that was released; no process has this id.
+/// Holder of a released lease; no process has this id.
 const NOBODY: &str = "nobody";
 
-/// Who a process is, as others may check it.
+/// Identity of a process, which others can check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub(super) struct Identity {
     /// Name of the machine.
     pub host: String,
-    /// Process id.
     pub pid: u32,
-    /// Seconds without a heartbeat after which it is dead, as it says itself.
+    /// Seconds without a heartbeat after which the process counts as dead, by its own setting.
     pub ttl_secs: u64,
-    /// Boot of the machine and space of process ids; equal where `pid` can be looked up.
+    /// Boot id and pid namespace; processes with equal values can look up each other's `pid`.
     pid_space: Option<String>,
-    /// When the process began, in the clock ticks of its machine; ids are reused.
+    /// Start of the process in clock ticks of its machine, since process ids are reused.
     pid_began: Option<u64>,
-    /// Slurm job and how often it was requeued.
+    /// Slurm job id, and how often the job was requeued.
     slurm: Option<(String, u32)>,
 }
 
-/// Whether a process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Liveness {
-    /// It does, or did within its time to live.
+    /// Alive, or was within its time to live.
     Alive,
-    /// It does not.
     Dead,
-    /// It has to be observed for longer.
+    /// Not known yet: the process has to be watched for longer.
     Unknown,
 }
 
@@ -96,11 +91,11 @@ pub(super) enum Liveness {
 pub struct LiveWorker {
     /// Name of the machine.
     pub host: String,
-    /// Process id there.
+    /// Process id on that machine.
     pub pid: u32,
-    /// Whether it is known to be alive, or was only seen.
+    /// Whether the process is known to be alive, rather than only seen.
     pub is_alive: bool,
-    /// How far it was at its last heartbeat, as it says itself.
+    /// Progress at the last heartbeat, as reported by the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<serde_json::Value>,
 }
@@ -115,13 +110,13 @@ impl Identity {
         Self { host: host(), pid, ttl_secs, pid_space: pid_space(), pid_began: began(pid), slurm }
     }
 
-    /// Time without a heartbeat after which it is dead; what its file says counts only within the range.
+    /// Returns `ttl_secs` as a duration, limited to the allowed range.
     fn ttl(&self) -> Duration {
         let (least, most) = (*LEASE_SECS_RANGE.start(), *LEASE_SECS_RANGE.end());
         Duration::from_secs(self.ttl_secs.clamp(least, most))
     }
 
-    /// What `other` knows of it without observing it. One that exists may still be stopped.
+    /// Returns what `other` can tell without watching. An existing process may still be stopped.
     fn known_to(&self, other: &Self) -> Liveness {
         if self.pid_space.is_some() && self.pid_space == other.pid_space {
             let exists = self.pid_began.is_some() && began(self.pid) == self.pid_began;
@@ -134,7 +129,6 @@ impl Identity {
     }
 }
 
-/// The time to live that `text`, the value of [`LEASE_SECS`], asks for.
 fn lease_secs(text: &str) -> Result<u64> {
     let secs = text.trim().parse().ok().filter(|secs| LEASE_SECS_RANGE.contains(secs));
     secs.ok_or_else(|| {
@@ -158,16 +152,16 @@ fn pid_space() -> Option<String> {
     Some(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-/// When the process `pid` of this machine began; `None` if there is none or it only waits to be reaped.
+/// Returns when process `pid` of this machine began; `None` if it does not exist or is a zombie.
 fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold spaces; after it come the state and, 19 fields on, the start.
+    // After the name, which may hold spaces, come the state and, 19 fields later, the start.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// A thread that lets the file of this process grow until `stop` is dropped.
+/// A thread that appends to the file of this process until `stop` is dropped.
 #[derive(Debug)]
 struct Heartbeat {
     stop: Sender<()>,
@@ -175,7 +169,7 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Of the process of `file`; its `note` is kept in `note_file`.
+    /// Starts the heartbeat on `file`, which also writes `note` to `note_file`.
     fn start(file: PathBuf, ttl: Duration, note_file: PathBuf, note: ProgressNote) -> Self {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -193,25 +187,24 @@ fn beat(path: &Path) -> Result<()> {
     append(path, b".")
 }
 
-/// The progress of a process as JSON, for `status` of other processes; empty where it says nothing.
+/// Progress of a process as JSON, for `status` of other processes; empty if there is none.
 pub type ProgressNote = Arc<Mutex<String>>;
 
-/// Writes `note` as the file `path`, which is removed where the note is empty.
+/// Writes `note` to the file `path`, or removes the file if the note is empty.
 fn keep_note(path: &Path, note: &ProgressNote) -> Result<()> {
     let note = lock(note).clone();
     if note.is_empty() { unlink(path) } else { write_atomic(path, note.as_bytes()).map(drop) }
 }
 
-/// What was observed of another process.
 #[derive(Debug)]
 struct Observation {
-    /// Length of its file, and since when it has that.
+    /// Length of the file, and since when it has this length.
     length: u64,
     since: Instant,
     has_grown: bool,
 }
 
-/// This process, as a member of those that work in a run directory.
+/// This process as one of those that work in a run directory.
 #[derive(Debug)]
 pub struct Worker {
     run: RunDir,
@@ -225,7 +218,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Joins those that work in `run`; waits while one of them has the directory for itself.
+    /// Registers this process in `run`; waits while another one has exclusive access.
     pub fn join(run: &RunDir, stop: &Stop) -> Result<Self> {
         let ttl_secs = match std::env::var_os(LEASE_SECS) {
             Some(text) => lease_secs(&text.to_string_lossy())?,
@@ -252,27 +245,27 @@ impl Worker {
         Ok(worker)
     }
 
-    /// One that only looks: others do not see it, and it can hold nothing.
+    /// Creates a worker that only looks: others do not see it, and it cannot hold leases.
     pub fn observer(run: &RunDir) -> Self {
         let identity = Identity::of_this_process(DEFAULT_LEASE_SECS);
         let (id, observations) = (String::new(), Mutex::default());
         Self { run: run.clone(), id, identity, observations, heartbeat: None, note: Arc::default() }
     }
 
-    /// The note that the heartbeats keep, for whoever knows the progress of this process.
+    /// Returns the progress note that heartbeats write, for the caller to update.
     pub fn note(&self) -> ProgressNote {
         Arc::clone(&self.note)
     }
 
-    /// The run directory.
+    /// Returns the run directory.
     pub fn run(&self) -> &RunDir {
         &self.run
     }
 
-    /// Does `work` while no other process works in the directory and none begins.
+    /// Runs `work` while no other process works in the directory or can join.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another one is alive; those of `work`.
+    /// [`Error::Busy`] if another process is alive; errors of `work`.
     pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let Some(lease) = self.claim(&self.exclusive_base())? else {
             return Err(self.busy());
@@ -282,7 +275,7 @@ impl Worker {
         outcome
     }
 
-    /// Waits until all other processes are dead, and removes their files; [`Error::Busy`] if one is alive.
+    /// Waits until all others are dead and removes their files; [`Error::Busy`] if one is alive.
     fn wait_for_others(&self, stop: &Stop) -> Result<()> {
         let began = Instant::now();
         let mut has_warned = false;
@@ -295,7 +288,7 @@ impl Worker {
                 }
                 return Ok(());
             }
-            // One that arrives just now goes away again; of which nothing is known yet is observed.
+            // A process that is just arriving leaves again; one of unknown state is watched.
             if liveness.contains(&Liveness::Alive) && began.elapsed() > ARRIVAL {
                 return Err(self.busy());
             }
@@ -311,7 +304,7 @@ impl Worker {
         Error::Busy { path: self.run.root().to_owned() }
     }
 
-    /// Removes what killed processes left in the run directory and below `folder`, unless others are at work.
+    /// Removes leftovers of killed processes in the run and below `folder`, unless others work.
     pub fn clean_up(&self, stop: &Stop, folder: &Path) -> Result<()> {
         if !self.others()?.iter().all(|id| self.liveness(id) == Liveness::Dead) {
             return Ok(());
@@ -325,16 +318,16 @@ impl Worker {
             self.reset_exclusive()
         });
         match outcome {
-            Err(Error::Busy { .. }) => Ok(()), // one that came meanwhile
+            Err(Error::Busy { .. }) => Ok(()), // another process joined meanwhile
             other => other,
         }
     }
 
-    /// Does `work` for the places of those `keys` that are not done, in up to `threads` threads, while other processes
-    /// do the same; ends when all are done. What `work` makes appears whole, and the same whoever makes it.
+    /// Runs `work` for the index of each unfinished key, in up to `threads` threads and along with
+    /// other processes, until all are done. Outputs must be atomic and the same from any process.
     ///
     /// # Errors
-    /// Those of `is_done` and `work`, the first of which ends it; [`Error::Stopped`].
+    /// The first error of `is_done` or `work`; [`Error::Stopped`].
     pub fn share(
         &self,
         stop: &Stop,
@@ -359,7 +352,7 @@ impl Worker {
                         lock(&held).push_back(item);
                         continue;
                     };
-                    // Another process may have done it meanwhile.
+                    // Another process may have finished it meanwhile.
                     if !is_done(item)? {
                         work(item)?;
                     }
@@ -380,8 +373,8 @@ impl Worker {
         }
     }
 
-    /// Lets the leases on the directory begin again at 0, and so lets go of this process's. In one step:
-    /// whoever comes meanwhile sees all of them or none.
+    /// Restarts the numbers of the exclusive leases at 0, which also releases the lease of this
+    /// process. The folder is renamed, so that others see either all leases or none.
     fn reset_exclusive(&self) -> Result<()> {
         let former = self.run.path("state/exclusive.former");
         remove(&former)?;
@@ -389,7 +382,7 @@ impl Worker {
         remove(&former)
     }
 
-    /// The other processes that are registered and not dead.
+    /// Returns the other registered processes that are not dead.
     pub fn live(&self) -> Result<Vec<LiveWorker>> {
         let known = self.others()?.into_iter().filter_map(|id| {
             let liveness = self.liveness(&id);
@@ -402,7 +395,6 @@ impl Worker {
         Ok(known.collect())
     }
 
-    /// Whether the process `id` lives.
     pub(super) fn liveness(&self, id: &str) -> Liveness {
         if id == self.id {
             return Liveness::Alive;
@@ -431,7 +423,7 @@ impl Worker {
         }
     }
 
-    /// The number of the next lease on `base`, and who holds the last one.
+    /// Returns the next lease number on `base`, and the holder of the last lease unless it is dead.
     pub(super) fn last_lease(&self, base: &Path) -> Result<(u32, Option<Holder>)> {
         let mut number = 0;
         loop {
@@ -443,20 +435,20 @@ impl Worker {
             };
             number += 1;
             let liveness = self.liveness(&id);
-            // One that has the directory for itself and is only stopped would discard things later.
+            // A stopped process with exclusive access would discard files when it continues.
             let is_stopped = || {
                 let exists = |holder: Identity| holder.known_to(&self.identity) == Liveness::Alive;
                 base == self.exclusive_base() && self.identity_of(&id).is_some_and(exists)
             };
             let has_expired = liveness == Liveness::Dead && !is_stopped();
-            // One that expired may have been followed by another before its holder came back to life.
+            // An expired lease may have a successor although its holder came back to life.
             if !has_expired && fs::symlink_metadata(numbered(base, number)).is_err() {
                 return Ok((number, Some(Holder { id, liveness })));
             }
         }
     }
 
-    /// Claims the lease `base`; `None` where a process has it, another or this one.
+    /// Claims the lease `base`; returns `None` if another process or this one holds it.
     pub(super) fn claim(&self, base: &Path) -> Result<Option<Lease>> {
         loop {
             let (number, None) = self.last_lease(base)? else { return Ok(None) };
@@ -464,7 +456,7 @@ impl Worker {
             let path = numbered(base, number);
             match link(&self.id, &path) {
                 Ok(()) => return Ok(Some(lease)),
-                // A network file system may have made it and sent the request once more.
+                // A network file system may have created the link and then repeated the request.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
                     if lease.check().is_ok() {
                         return Ok(Some(lease));
@@ -497,7 +489,7 @@ impl Worker {
         line.push(b'\n');
         loop {
             match write_atomic(&path, &line) {
-                // One that tidies up took it for what a killed process left.
+                // A process that cleans up took it for a leftover of a killed process.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
                 registered => return registered.map(drop),
             }
@@ -508,31 +500,28 @@ impl Worker {
         let _ = self.forget(&self.id); // a file that stays does not grow
     }
 
-    /// Removes the files of the process `id`.
     fn forget(&self, id: &str) -> Result<()> {
         unlink(&self.file(id))?;
         unlink(&self.note_file(id))
     }
 
-    /// Ids of all other registered processes.
     fn others(&self) -> Result<Vec<String>> {
         let names = self.run.tree("state/workers")?;
         Ok(names.into_iter().filter(|id| *id != self.id && !is_temporary(id)).collect())
     }
 
-    /// Who the process `id` is.
     pub(super) fn identity_of(&self, id: &str) -> Option<Identity> {
         self.read(id).map(|(identity, _)| identity)
     }
 
-    /// Identity and length of the file of the process `id`. Opened anew each time, since network file
-    /// systems promise what others wrote only then.
+    /// Reads the identity and the file length of the process `id`. The file is opened each time,
+    /// since network file systems guarantee to show other machines' writes only then.
     fn read(&self, id: &str) -> Option<(Identity, u64)> {
         // A lease from elsewhere may name anything.
         let content = if id.contains('/') { None } else { read(&self.file(id)).ok() }?;
         let length = content.len() as u64;
         let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        // One that says nothing is observed as long as others.
+        // A process with an unreadable identity is watched for the default time.
         let unknown = || Identity { ttl_secs: DEFAULT_LEASE_SECS, ..Identity::default() };
         Some((serde_json::from_slice(line).unwrap_or_else(|_| unknown()), length))
     }
@@ -548,7 +537,6 @@ impl Drop for Worker {
     }
 }
 
-/// The process that holds a lease.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub id: String,
@@ -558,19 +546,19 @@ pub(super) struct Holder {
 /// A lease that this process holds.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// Without the number.
+    /// Path of the lease without its number.
     base: PathBuf,
     number: u32,
     holder: String,
 }
 
 impl Lease {
-    /// Whether it was another process's before, which left things half done.
+    /// Returns true if another process held the lease before and may have left unfinished work.
     pub(super) fn is_taken_over(&self) -> bool {
         self.number > 0
     }
 
-    /// [`Error::Lost`] if another process took it over, having taken this one for dead.
+    /// Returns [`Error::Lost`] if another process took over, believing this one dead.
     pub(super) fn check(&self) -> Result<()> {
         let path = numbered(&self.base, self.number);
         let is_own = fs::read_link(&path).is_ok_and(|holder| holder == Path::new(&self.holder));
@@ -580,16 +568,15 @@ impl Lease {
         Err(Error::Lost { path: self.base.clone() })
     }
 
-    /// Lets go of it.
     pub(super) fn release(self) -> Result<()> {
         if self.check().is_err() {
-            return Ok(()); // another process's now
+            return Ok(()); // another process holds it now
         }
         let path = numbered(&self.base, self.number);
         if self.number == 0 {
             return unlink(&path);
         }
-        // The numbers must not begin again: it stays, held by nobody.
+        // The numbers must not restart, so the lease stays, held by nobody.
         let free = path.with_file_name(format!(".{}.free", self.holder));
         link(NOBODY, &free)?;
         rename(&free, &path)
@@ -606,7 +593,7 @@ fn numbered(base: &Path, number: u32) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A process of another machine.
+    /// Registers a process of another machine.
     fn stranger(run: &RunDir, id: &str, ttl_secs: u64) -> Result<PathBuf> {
         let identity = Identity {
             host: "elsewhere".into(),
@@ -672,7 +659,7 @@ mod tests {
         let (_dir, run) = RunDir::temporary()?;
         let worker = Worker::join(&run, &Stop::default())?;
         let mut killed = worker.identity.clone();
-        killed.pid_began = killed.pid_began.map(|ticks| ticks - 1); // its number was given again
+        killed.pid_began = killed.pid_began.map(|ticks| ticks - 1); // its process id was reused
         let path = run.path("state/workers/killed");
         fs::write(&path, serde_json::json!(killed).to_string())
             .map_err(Error::io(&path, "write"))?;
@@ -711,7 +698,7 @@ mod tests {
     fn a_stopped_process_of_this_machine_is_dead_when_its_time_is_over() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
         let worker = Worker::join(&run, &Stop::default())?;
-        // The process lives, and has no heartbeat.
+        // The process is alive but has no heartbeat.
         let stopped = Identity { ttl_secs: 1, ..worker.identity.clone() };
         let path = run.path("state/workers/stopped");
         fs::write(&path, serde_json::json!(stopped).to_string())
@@ -719,7 +706,7 @@ mod tests {
         assert_eq!(worker.liveness("stopped"), Liveness::Alive);
         std::thread::sleep(Duration::from_millis(1200));
         assert_eq!(worker.liveness("stopped"), Liveness::Dead);
-        // One who sees it for the first time cannot know, and watches it.
+        // A process that sees it for the first time cannot know and watches it.
         let late = Worker::join(&run, &Stop::default())?;
         assert_eq!(late.liveness("stopped"), Liveness::Unknown);
         beat(&path)?;
@@ -807,7 +794,7 @@ mod tests {
         worker.claim(&worker.run.path("state/embed/leases").join(key))
     }
 
-    /// Lets all of `workers` claim at once; what they got.
+    /// Lets all `workers` claim concurrently; returns the leases they got.
     fn race(workers: &[Worker], key: &str) -> Result<Vec<Lease>> {
         let all: Vec<Result<Option<Lease>>> = std::thread::scope(|scope| {
             let threads: Vec<_> =
@@ -841,13 +828,13 @@ mod tests {
             let key = format!("deu_Latn/{round}");
             let lease = claim(&workers[8], &key)?.ok_or(Error::Stopped)?;
             assert_eq!(race(&workers[..8], &key)?.len(), 0);
-            // Its file is gone, as if it had ended; it does not know that yet.
+            // Its file is gone, as if it had ended, which it does not know yet.
             let file = workers[8].run().path("state/workers").join(&workers[8].id);
             fs::remove_file(&file).map_err(Error::io(&file, "remove"))?;
             let mut taken = race(&workers[..8], &key)?;
             assert_eq!(taken.len(), 1);
             assert!(matches!(lease.check(), Err(Error::Lost { .. })));
-            lease.release()?; // touches nothing of the new holder's
+            lease.release()?; // leaves the new holder's lease alone
             let new = taken.pop().ok_or(Error::Stopped)?;
             new.check()?;
             assert!(new.is_taken_over());

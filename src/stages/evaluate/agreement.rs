@@ -1,4 +1,4 @@
-//! How far two heads put documents in the same order, and pick the same ones.
+//! Agreement of two heads in the order of documents and in the documents they put on top.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use polysift_base::metrics::{ratio, spearman};
 use polysift_config::{Keep, Rate};
 use polysift_selection::RankKey;
 
-/// Agreement of two heads on the documents of a language that both gave a score.
+/// Agreement of two heads on the documents of a language that both scored.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
     /// The language.
@@ -15,24 +15,24 @@ pub struct Pair {
     pub a: String,
     /// Name of the other.
     pub b: String,
-    /// Documents that both gave a score (not NaN).
+    /// Number of documents that both heads scored (not NaN).
     pub documents: usize,
-    /// Rank correlation of their scores.
+    /// Spearman rank correlation of the scores.
     pub spearman: Option<f64>,
-    /// Number of documents that are the top of each head: ceil(rate · documents) with the highest
-    /// scores, ties in the order in which a selection breaks them.
+    /// Size of each head's top: ceil(rate · documents), highest scores first; ties are broken as in
+    /// a selection.
     pub top: usize,
-    /// Documents in both tops.
+    /// Number of documents in both tops.
     pub shared: usize,
     /// `shared` / `top`.
     pub overlap: Option<f64>,
 }
 
-/// The logits that a head gave to some documents; NaN where there is none.
+/// Name of a head and its logits on some documents; NaN where there is none.
 pub(super) type HeadLogits<'a> = (&'a str, Vec<f32>);
 
-/// All pairs of `columns` of a language, whose documents have the tie-breaks `ties`: the key of a document with
-/// its logit left open.
+/// Compares all pairs of `columns` of a language. `ties` break ties between documents: each is the
+/// document's key without its logit.
 pub(super) fn pairs(
     language: &str,
     columns: &[HeadLogits<'_>],
@@ -70,7 +70,7 @@ fn pair(a: &HeadLogits<'_>, b: &HeadLogits<'_>, ties: &[RankKey], top_rate: Rate
     }
 }
 
-/// Whether each document is among the `top` with the highest logits.
+/// Returns whether each document is among the `top` with the highest logits.
 fn tops(logits: &[f32], ties: &[RankKey], top: usize) -> Vec<bool> {
     let key = |row: usize| RankKey {
         logit: RankKey::of_logit(logits[row], Keep::Above).logit,

@@ -1,4 +1,4 @@
-//! Documents with what a run, or heads without one, say of them.
+//! Scores, verdicts and filter findings of single documents, with or without a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,49 +23,49 @@ use polysift_heads::head::{DocumentScore, RowHead};
 use polysift_runs::run::RunDir;
 use polysift_selection::{Decision, ScoredDocument, Selection, ThresholdKind};
 
-/// What is said of one document.
+/// The annotation of one document.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Annotation<'a> {
-    /// Its language.
+    /// Language of the document.
     pub language: &'a str,
-    /// Its score by head; `None` without one (no text, no head for the language) and for NaN.
+    /// Score by head name; `None` for NaN and without a score (no text, no head for the language).
     pub scores: BTreeMap<&'a str, Option<f32>>,
-    /// Whether it is kept; `None` where the language has no thresholds.
+    /// Whether the document is kept; `None` if the language has no thresholds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<DocumentVerdict>,
-    /// Why it is removed: the folder of an export with `export.keep_removed` that holds it.
+    /// Why the document is removed: its folder in an export with `export.keep_removed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Of a kept document: by head the smallest rate of a retention that keeps it.
+    /// For a kept document, the smallest retention rate that keeps it, by head name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub retention: BTreeMap<&'a str, Rate>,
-    /// The names of the filters that flag it, with why.
+    /// Names of the filters that flag the document, each with its reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub flags: BTreeMap<&'a str, String>,
-    /// The thresholds of its language.
+    /// The thresholds of the document's language.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub cuts: &'a [ScoreCut],
 }
 
-/// What becomes of a document.
+/// Outcome for a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DocumentVerdict {
-    /// It is exported.
+    /// The document is exported.
     Kept,
-    /// It is not.
+    /// The document is not exported.
     Removed,
 }
 
-/// A threshold, and where it lies.
+/// A threshold with the score at its boundary.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScoreCut {
     /// Name of the head.
     pub head: String,
-    /// What is kept or removed: a rate, a score, or a budget.
+    /// What the threshold keeps or removes: a rate, a score, or a budget.
     #[serde(flatten)]
     pub kind: CutKind,
-    /// The score at the boundary; `None` where all or none is kept.
+    /// The score at the boundary; `None` if all or no documents are kept.
     pub score: Option<f64>,
 }
 
@@ -73,17 +73,17 @@ pub struct ScoreCut {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CutKind {
-    /// The best are kept, so many of all.
+    /// Keeps this share of all documents, the best ones.
     Retention(Rate),
-    /// The worst are removed, so many of those left.
+    /// Removes this share of the documents that are left, the worst ones.
     Removal(Rate),
-    /// Scores on the good side of this one are kept.
+    /// Keeps scores on the good side of this one.
     Threshold(FixedThreshold),
-    /// The best are kept until they weigh this.
+    /// Keeps the best documents until their total weight is this budget.
     Budget(Budget),
 }
 
-/// Annotates documents.
+/// Annotates documents with scores, verdicts and filter findings.
 pub struct Annotator<'a> {
     config: &'a RunConfig,
     stop: &'a Stop,
@@ -93,10 +93,10 @@ pub struct Annotator<'a> {
     cuts: BTreeMap<String, Vec<ScoreCut>>,
 }
 
-/// The heads that serve the languages of `run`, or those that their files are for.
+/// Finds the heads for the languages of `run`, and for the languages that the head files are for.
 ///
 /// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) without a file of a head, and those of reading it.
+/// [`Error::Missing`](polysift_base::Error::Missing) if a head's file is absent; read errors.
 pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
     let mut languages = BTreeSet::new();
     for (name, head) in &config.heads {
@@ -108,7 +108,6 @@ pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
     Heads::find(&config.heads, run, languages, config.seed.0)
 }
 
-/// The languages that the head `name` has files for.
 fn languages_of_head(
     name: &str,
     config: &HeadConfig,
@@ -131,10 +130,11 @@ fn languages_of_head(
 }
 
 impl<'a> Annotator<'a> {
-    /// With the encoder of `config`, the `heads` (see [`heads_of`]), and the thresholds and filters of `run`.
+    /// Opens an annotator with `heads` from [`heads_of`] and the thresholds of `run`.
     ///
     /// # Errors
-    /// Those of loading the encoder and the lists of filters; [`Error::Model`](polysift_base::Error::Model) where encoder and heads do not fit.
+    /// Errors of loading the encoder and the filters' lists;
+    /// [`Error::Model`](polysift_base::Error::Model) if encoder and heads do not fit.
     pub fn open(
         config: &'a RunConfig,
         heads: &'a Heads,
@@ -156,15 +156,15 @@ impl<'a> Annotator<'a> {
         Ok(Self { config, stop, scorer, filters, selections, cuts })
     }
 
-    /// Columns of a document that heads and filters look at, besides its text and id.
+    /// Returns the columns that heads and filters read, besides text and id.
     pub fn columns(&self) -> Vec<String> {
         let of_heads = self.row_heads().filter_map(|(_, head)| head.column());
         let of_filters = self.config.filters.values().filter_map(|filter| filter.url_column());
         of_heads.chain(of_filters).map(str::to_owned).collect()
     }
 
-    /// The language of documents that do not say theirs: the only one, or where every head is for all
-    /// languages, [`UNDETERMINED_LANGUAGE`].
+    /// Returns the language of documents that name none: the only one, or [`UNDETERMINED_LANGUAGE`]
+    /// if every head serves all languages.
     pub fn default_language(&self) -> Option<&'a str> {
         let mut languages = self.scorer.heads.languages().iter();
         match (languages.next(), languages.next()) {
@@ -179,11 +179,11 @@ impl<'a> Annotator<'a> {
         config.heads.keys().filter_map(|name| Some((name.as_str(), heads.of_rows(name)?)))
     }
 
-    /// What is said of each of `documents`, whose columns are [`Annotator::columns`]; of those with a value that is none
-    /// of its column, why.
+    /// Annotates each of `documents`, which carry the columns [`Annotator::columns`]. A document
+    /// with an invalid value in a head's column gets the reason as its `Err`.
     ///
     /// # Errors
-    /// Those of the encoder and of reading the lists of filters.
+    /// Errors of the encoder and of reading the filters' lists.
     pub fn annotate<'d>(
         &'d self,
         documents: &'d [StreamDocument],
@@ -224,7 +224,7 @@ impl<'a> Annotator<'a> {
         Ok(documents.iter().enumerate().map(annotation).collect())
     }
 
-    /// By filter, why it found each document, if it did; columns of URLs begin at `column`.
+    /// Returns each filter's reason against each document, if any. URL columns begin at `column`.
     fn filtered(
         &self,
         documents: &[StreamDocument],
@@ -251,7 +251,7 @@ impl<'a> Annotator<'a> {
                 filter.judge(&seen.iter().map(document).collect::<Vec<_>>(), self.stop)?;
             let mut of_filter = vec![None; documents.len()];
             for (at, verdict) in seen.into_iter().zip(verdicts) {
-                // A document that is cut stays.
+                // A finding with pieces only cuts text out: the document stays.
                 let finding = verdict.finding.filter(|finding| finding.pieces.is_none());
                 of_filter[at] = finding.map(|finding| finding.reason.to_owned());
             }
@@ -297,7 +297,7 @@ impl<'a> Annotator<'a> {
         } else if let Some(filter) = removed_by(FilterWhen::Before) {
             Some(filter)
         } else {
-            // The ordinal orders equal ids alone.
+            // The ordinal only breaks ties between equal ids.
             let decision = selection.decide(&ScoredDocument {
                 id: &document.id,
                 ordinal: 0,
@@ -323,12 +323,12 @@ impl<'a> Annotator<'a> {
     }
 }
 
-/// The text of `document`; a blank one is none.
+/// Returns the text of `document` unless it is blank.
 fn text(document: &StreamDocument) -> Option<&str> {
     document.text.as_deref().filter(|text| !text.trim().is_empty())
 }
 
-/// The thresholds of `selection`, one for each rate.
+/// Returns the distinct thresholds of `selection`, one for each rate.
 fn cuts(selection: &Selection) -> Vec<ScoreCut> {
     let mut cuts: Vec<ScoreCut> = Vec::new();
     for report in &selection.thresholds {

@@ -1,4 +1,4 @@
-//! Labelled texts through the encoder and the heads, as a corpus goes through them.
+//! Evaluates heads on labelled texts, which are embedded and scored as a corpus is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,49 +18,49 @@ use polysift_heads::head::{AnyHead, DocumentScore};
 use polysift_runs::run::{RunDir, Stage, Worker};
 use polysift_selection::{RankKey, Selection};
 
-/// Most cuts that grades are given where none is named.
+/// Maximum number of grade thresholds that are chosen by default.
 const MAX_CUTS: usize = 20;
 
-/// What is to be evaluated on what.
+/// What to evaluate, and on which texts.
 #[derive(Clone)]
 pub struct Setup<'a> {
     /// Settings of the encoder and of the input.
     pub config: &'a RunConfig,
-    /// The heads by name; those without a path were trained in `run`.
+    /// The heads by name; heads without a path were trained in `run`.
     pub heads: &'a BTreeMap<String, HeadConfig>,
-    /// The run whose heads and thresholds are meant.
+    /// The run that provides trained heads and thresholds.
     pub run: Option<&'a RunDir>,
-    /// Labelled texts.
+    /// Files with labelled texts.
     pub files: &'a [InputFile],
-    /// Their columns.
+    /// Columns of the files.
     pub columns: SampleColumns<'a>,
-    /// Where the labels are grades: a text is positive above each of them in turn. Without any, halfway between
-    /// whole grades.
+    /// Grade thresholds: a text is positive above each of them in turn. If empty and the labels are
+    /// grades, they lie halfway between whole grades.
     pub cuts: &'a [f64],
-    /// Whether as many chunks are embedded as the heads' rules look at, whatever `config` says.
+    /// Whether to embed as many chunks as the heads' chunk rules need, overriding `config`.
     pub chunks_of_heads: bool,
-    /// Rules to judge decisions by, besides 0.5 and those of the run.
+    /// Rules to judge decisions by, besides 0.5 and the rules of the run.
     pub rules: &'a [DecisionRule],
-    /// Rates at which it is estimated what a selection would hold, of texts that were drawn from the run.
+    /// Rates at which to estimate a selection, for texts that were drawn from the run.
     pub rates: &'a [Rate],
-    /// Rate of the documents that are the top of a head.
+    /// Top-k% rate for the agreement of heads.
     pub top: Rate,
-    /// How models are fetched.
+    /// How models are downloaded.
     pub hub: &'a HubSettings,
-    /// Asks for a stop.
+    /// Stop request.
     pub stop: &'a Stop,
     /// Shows how many texts are scored.
     pub progress: &'a dyn Progress,
 }
 
-/// Scores labelled texts with all heads and measures how well they do.
+/// Scores labelled texts with all heads and measures how well the heads do.
 ///
-/// Texts are embedded and rounded as a corpus is, where a head needs that; fastText heads score the
-/// texts themselves. With a run its type and its thresholds are taken. A language without a head of some
-/// name is left out there, and the report says so.
+/// If a head needs embeddings, texts are embedded and rounded as a corpus is; fastText heads score
+/// the text itself. A run provides the precision and the thresholds. If a language has no head of
+/// some name, that head is skipped there and the report says so.
 ///
 /// # Errors
-/// As [`read_samples`]; [`Error::Missing`] without a text, or without a file of a head;
+/// Errors of [`read_samples`]; [`Error::Missing`] without a text or if a head's file is absent;
 /// [`Error::Model`] for a head of another encoder or width; [`Error::Stopped`].
 pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let read = read_samples(setup.files, &setup.config.input, &setup.columns)?;
@@ -121,7 +121,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// The cuts of grades; none where all labels are classes.
+/// Returns the grade thresholds; by default none if all labels are classes.
 fn cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
     let is_class = |sample: &LabelledText| [0.0, 1.0].contains(&sample.label);
     if !setup.cuts.is_empty() || samples.iter().all(is_class) {
@@ -140,7 +140,7 @@ fn cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
     Ok((0..count as u32).map(|k| lowest + f64::from(k) + 0.5).collect())
 }
 
-/// Adds the means of the head `name` over the languages, and what else is to be known of it.
+/// Adds the notes on the head `name` and its means over the languages.
 fn summarise(name: &str, languages: &BTreeSet<String>, report: &mut Report) {
     let used: Vec<&HeadUsed> = report.heads.iter().filter(|used| used.head == name).collect();
     let nan: usize = used.iter().map(|used| used.nan).sum();
@@ -183,19 +183,18 @@ fn encoder_used(model: &Model) -> EncoderUsed {
     }
 }
 
-/// The texts of one language.
 struct LanguageTexts<'a> {
     setup: &'a Setup<'a>,
     scorer: &'a TextScorer<'a>,
     cuts: &'a [f64],
     language: &'a str,
     samples: Vec<&'a LabelledText>,
-    /// The run that they were drawn from, and how.
+    /// The run that the texts were drawn from, and how each text was drawn.
     drawn: Option<(&'a EstimatedRun<'a>, Vec<DrawnText>)>,
 }
 
 impl<'a> LanguageTexts<'a> {
-    /// Adds what every head does, and how far the heads agree.
+    /// Adds the results of every head and the agreement of the heads.
     fn evaluate(&self, report: &mut Report) -> Result<()> {
         let &Self { setup, scorer: &TextScorer { heads, .. }, language, .. } = self;
         let read = |run: &RunDir| {
@@ -243,8 +242,7 @@ impl<'a> LanguageTexts<'a> {
         Ok(())
     }
 
-    /// Adds what is selected of the texts that the head gave a score, where the run that they were drawn from is
-    /// known.
+    /// Adds which scored texts are selected, if the run that they were drawn from is known.
     fn estimate(
         &self,
         (name, head): (&str, &AnyHead),
@@ -267,7 +265,6 @@ impl<'a> LanguageTexts<'a> {
         Ok(())
     }
 
-    /// By head, the score of each text.
     fn score(&self) -> Result<BTreeMap<&'a str, Vec<Option<DocumentScore>>>> {
         let &Self { setup, scorer, language, .. } = self;
         let mut scores: BTreeMap<&str, Vec<Option<DocumentScore>>> = BTreeMap::new();
@@ -293,12 +290,12 @@ impl<'a> LanguageTexts<'a> {
         Ok(scores)
     }
 
-    /// Place of the text `row` in an order by its `logit`.
+    /// Returns the sort key of the text `row` in an order by `logit`.
     fn key(&self, row: usize, logit: f32, keep: Keep) -> RankKey {
         RankKey::of_logit(logit, keep).with_id(&self.samples[row].id, row as u64)
     }
 
-    /// The texts that the head gave a score, with what the rules call them.
+    /// Collects the texts with a score and the calls of the rules on them.
     fn judged(
         &self,
         name: &str,

@@ -1,17 +1,17 @@
-//! How well heads separate labelled texts, and how far heads agree with each other.
+//! Measures how well heads separate labelled texts and how far heads agree with each other.
 //!
 //! ```text
 //!  labelled texts ──(tokenizer, encoder)──▶ embeddings ──each head──▶ scores ──▶ [`Report`]
 //!  scores stored in a run ─────────────────sample──────────────────────────────▶ [`Pair`]s
 //!                 └──────selections, weights of the texts──▶ [`SelectionShares`]
-//!  documents ─────────────(the same, thresholds, filters)───────────────────────▶ [`Annotation`]s
+//!  documents ─────────(all steps above, thresholds, filters)───────────────────▶ [`Annotation`]s
 //! ```
 //!
-//! A report is a few tables: lists of rows whose fields are the columns in print and the keys in
-//! JSON. A label is true for the class whose score is high: knowledge-rich for a quality head, toxic
-//! for a toxicity head. NaN scores are counted and left out. What is undefined (one class only,
-//! nothing called positive) is `None`, `null` in JSON. Nothing is trained here, and nothing is
-//! written.
+//! A report is a few tables: lists of rows with fields that are the columns in print and the keys
+//! in JSON. A label is true for the class with high scores: knowledge-rich for a quality head,
+//! toxic for a toxicity head. NaN scores are counted and left out. Undefined values (one class
+//! only, nothing called positive) are `None`, `null` in JSON. This module trains nothing and writes
+//! nothing.
 //!
 //! ```
 //! use polysift_base::progress::{Silent, Stop};

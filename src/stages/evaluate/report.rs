@@ -1,4 +1,4 @@
-//! The rows of a report on one head: what it does on all texts of a language, and by source.
+//! Rows of an evaluation report on one head, for all texts of a language and by source.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -17,85 +17,85 @@ use polysift_base::metrics::{
 use polysift_data::input::SkippedRows;
 use polysift_heads::head::{DocumentScore, HeadSpec};
 
-/// The group of all texts.
+/// Group name of all texts.
 pub const EVERYTHING: &str = "all";
 
-/// What means over the languages stand under.
+/// Language name for means over the languages.
 const MEAN: &str = "mean";
 
-/// What a document without a source is counted under where others have one.
+/// Source name for documents without a source where other documents have one.
 const NO_SOURCE: &str = "(none)";
 
-/// Heads on labelled texts, or on the stored scores of a run, where `agreement` is all there is.
+/// Results of heads on labelled texts; for stored scores of a run only `agreement` is filled.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Report {
-    /// The texts.
+    /// The files of labelled texts.
     pub data: Vec<DataFile>,
-    /// Labelled texts that were read.
+    /// Number of labelled texts that were read.
     pub texts: usize,
     /// Rows left out.
     pub skipped: SkippedRows,
-    /// What made the embeddings; `None` where no head needed any.
+    /// The encoder of the embeddings; `None` if no head needed any.
     pub encoder: Option<EncoderUsed>,
     /// The heads of each language.
     pub heads: Vec<HeadUsed>,
-    /// How well they separate the classes.
+    /// How well the heads separate the classes.
     pub measures: Vec<Measures>,
-    /// What each rule calls right and wrong.
+    /// The outcome of each decision rule.
     pub decisions: Vec<RuleOutcome>,
-    /// How well they give grades, where the labels are grades.
+    /// How well the heads predict grades, if the labels are grades.
     pub grades: Vec<GradeMeasures>,
-    /// What the selection of a run holds, and what others would, where the texts were drawn from it.
+    /// Shares in the run's selection and at other rates, if the texts were drawn from the run.
     pub selections: Vec<SelectionShares>,
-    /// How far the heads agree.
+    /// Agreement of the heads.
     pub agreement: Vec<Pair>,
-    /// What else a reader should know, in words.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
 /// A file of labelled texts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DataFile {
-    /// Where it is.
+    /// Path of the file.
     pub path: String,
-    /// Language that the pattern that matched it names.
+    /// Language named by the pattern that matched the file.
     pub language: Option<String>,
-    /// As in a head's card: BLAKE3 of the size and of both ends.
+    /// BLAKE3 of the size and of both ends, as in a head's card.
     pub fingerprint: String,
 }
 
-/// What made the embeddings.
+/// The encoder that computed the embeddings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EncoderUsed {
-    /// Name as the user wrote it.
+    /// Model name as the user wrote it.
     pub model: String,
-    /// Digest of its files.
+    /// Digest of the model files.
     pub digest: String,
-    /// What computed.
+    /// Device that computed.
     pub device: String,
-    /// In which type.
+    /// Numeric type of the computation.
     pub precision: String,
 }
 
 /// A head on the texts of one language.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeadUsed {
-    /// Its name.
+    /// Name of the head.
     pub head: String,
     /// The language.
     pub language: String,
-    /// Its file.
+    /// Path of the head's file.
     pub file: String,
     /// BLAKE3 of the file.
     pub digest: String,
-    /// What it computes.
+    /// What the head computes.
     pub spec: HeadSpec,
-    /// Whether its card names one of the files of texts as what it was trained from; the figures
-    /// are then not those of unseen text.
+    /// Whether the head's card names one of the files as training data; the figures are then not
+    /// those of unseen text.
     pub trained_on_this_data: bool,
-    /// Texts left out because their score is NaN.
+    /// Number of texts left out because their score is NaN.
     pub nan: usize,
-    /// Texts left out because the head gave no score.
+    /// Number of texts left out because the head gave no score.
     pub unscored: usize,
 }
 
@@ -105,46 +105,46 @@ pub struct Measures {
     /// The texts.
     #[serde(flatten)]
     pub group: TextGroup,
-    /// Texts with a score.
+    /// Number of texts with a score.
     pub scored: usize,
-    /// Positives among them.
+    /// Number of positives among them.
     pub positive: usize,
     /// Area under the ROC curve.
     pub roc_auc: Option<f64>,
     /// Lower end of its 95% confidence interval, see [`roc_auc_interval`].
     pub roc_auc_low: Option<f64>,
-    /// Upper end.
+    /// Upper end of that interval.
     pub roc_auc_high: Option<f64>,
     /// Area under the precision-recall curve, as average precision.
     pub average_precision: Option<f64>,
-    /// Mean cross-entropy, in nats, of the log-odds; `None` where the scores are not probabilities of the
-    /// labels.
+    /// Mean cross-entropy, in nats, of the log-odds; `None` if the scores are not probabilities of
+    /// the labels.
     pub log_loss: Option<f64>,
-    /// Mean distance of probabilities from shares, see [`calibration_error`]; `None` as above.
+    /// Mean distance of probabilities from shares, see [`calibration_error`]; `None` likewise.
     pub calibration_error: Option<f64>,
 }
 
-/// How well a head gives grades.
+/// How well a head predicts grades.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GradeMeasures {
     /// The texts.
     #[serde(flatten)]
     pub group: TextGroup,
-    /// Texts with a score.
+    /// Number of texts with a score.
     pub scored: usize,
     /// Rank correlation of scores and grades.
     pub spearman: Option<f64>,
-    /// Kendall's tau-b of the same.
+    /// Kendall's tau-b of scores and grades.
     pub kendall: Option<f64>,
-    /// Mean distance of scores from grades; `None` of a head whose scores are not grades.
+    /// Mean distance of scores from grades; `None` if the head's scores are not grades.
     pub mean_absolute_error: Option<f64>,
-    /// Mean distance of mean scores from mean grades, see [`calibration_error`]; `None` as above.
+    /// Mean distance of mean scores from mean grades, see [`calibration_error`]; `None` likewise.
     pub calibration_error: Option<f64>,
-    /// Mean score and mean grade of ten groups by score; empty as above.
+    /// Mean score and mean grade of ten groups by score; empty if the scores are not grades.
     pub calibration: Vec<CalibrationBin>,
 }
 
-/// What a rule calls right and wrong.
+/// The calls of a decision rule, compared with the labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RuleOutcome {
     /// The texts.
@@ -152,20 +152,20 @@ pub struct RuleOutcome {
     pub group: TextGroup,
     /// `score above T`, `retention R`, `removal R`, or `run:` and a rule of the run.
     pub rule: String,
-    /// Score at the boundary; `None` where there is none.
+    /// Score at the boundary; `None` if there is none.
     pub threshold: Option<f64>,
-    /// Texts called positive.
+    /// Number of texts called positive.
     pub called_positive: usize,
-    /// Counts.
+    /// Counts of right and wrong calls.
     #[serde(flatten)]
     pub confusion: Confusion,
-    /// Share called right.
+    /// Share of texts called right.
     pub accuracy: Option<f64>,
     /// Share of positives among those called positive.
     pub precision: Option<f64>,
     /// Lower end of its 95% confidence interval, see [`proportion_interval`].
     pub precision_low: Option<f64>,
-    /// Upper end.
+    /// Upper end of that interval.
     pub precision_high: Option<f64>,
     /// Share of those called positive among the positives.
     pub recall: Option<f64>,
@@ -174,7 +174,7 @@ pub struct RuleOutcome {
 }
 
 impl Report {
-    /// Appends the means over the languages of what the head `name` does on all texts.
+    /// Appends the means over the languages of the head `name`'s results on all texts.
     pub(super) fn add_means(&mut self, name: &str) {
         let is_one = |group: &TextGroup| group.head == name && group.texts == EVERYTHING;
         let rows: Vec<Measures> =
@@ -217,7 +217,6 @@ impl Report {
     }
 }
 
-/// Mean of `values`; `None` without one.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -228,27 +227,26 @@ fn group(head: &str, language: &str, texts: &str) -> TextGroup {
     TextGroup { head, language, texts, cut: None }
 }
 
-/// Documents of a language with a score, column by column.
+/// Scored documents of a language, column by column.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Judged<'a> {
     pub(super) scores: Vec<DocumentScore>,
-    /// 1 and 0 of classes, or grades.
+    /// Class labels (1 and 0) or grades.
     pub(super) labels: Vec<f32>,
     pub(super) sources: Vec<Option<&'a str>>,
     pub(super) calls: Vec<Calls>,
-    /// What the run of the documents selects, and what the head would at other rates.
+    /// Calls of the run's selection, and of the head at other rates.
     pub(super) selected: Vec<Calls>,
-    /// How each was drawn; empty where that is not known.
+    /// How each document was drawn; empty if that is unknown.
     pub(super) drawn: Vec<DrawnText>,
-    /// Documents that are not here because their score is NaN.
+    /// Number of documents left out because their score is NaN.
     pub(super) nan: usize,
-    /// Documents that are not here because they have no score.
     pub(super) unscored: usize,
 }
 
 impl Judged<'_> {
-    /// Appends the rows of the `head` on these texts, which are in `language`: of classes, or of what lies
-    /// above each of the `cuts` of grades.
+    /// Appends the rows of `head` on these texts in `language`: for classes, or for each of the
+    /// grade thresholds `cuts`.
     pub(super) fn tabulate(
         &self,
         (head, language): (&str, &str),
@@ -272,7 +270,7 @@ impl Judged<'_> {
         }
     }
 
-    /// The rows of all documents, and of each source if a text names one.
+    /// Returns the rows of all documents, and of each source if any text names one.
     fn groups(&self) -> Vec<(String, Vec<usize>)> {
         let mut sources: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         if self.sources.iter().any(Option::is_some) {
@@ -285,7 +283,6 @@ impl Judged<'_> {
         [all].into_iter().chain(sources).collect()
     }
 
-    /// Whether the document `row` is positive.
     fn is_positive(&self, row: usize, group: &TextGroup) -> bool {
         f64::from(self.labels[row]) > group.cut.unwrap_or(f64::from(DECISION))
     }
@@ -309,7 +306,7 @@ impl Judged<'_> {
         }
     }
 
-    /// Scores beside labels.
+    /// Bins the scores by size and compares them with the labels.
     fn calibration(&self, rows: &[usize]) -> Vec<CalibrationBin> {
         let scores: Vec<f32> = rows.iter().map(|&row| self.scores[row].score).collect();
         let labels: Vec<f32> = rows.iter().map(|&row| self.labels[row]).collect();
@@ -332,14 +329,14 @@ impl Judged<'_> {
         }
     }
 
-    /// What the rules that are made for the cut of the group call right and wrong; nothing without documents.
+    /// Evaluates the rules that apply to the group's grade threshold; empty if `rows` is empty.
     fn outcomes(&self, group: &TextGroup, rows: &[usize]) -> Vec<RuleOutcome> {
         let applies = |calls: &&Calls| calls.cut.is_none_or(|cut| Some(cut) == group.cut);
         let calls = self.calls.iter().filter(applies).filter(|_| !rows.is_empty());
         calls.map(|calls| self.outcome(group, calls, rows)).collect()
     }
 
-    /// What is selected of all documents, estimated; nothing of a group of them.
+    /// Estimates the shares of each selection over all documents; empty for other groups.
     fn selections(&self, group: &TextGroup) -> Vec<SelectionShares> {
         let all = 0..self.labels.len();
         let positive: Vec<bool> = all.map(|row| self.is_positive(row, group)).collect();

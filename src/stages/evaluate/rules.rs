@@ -5,41 +5,36 @@ use polysift_config::{HeadKind, Keep, Rate};
 use polysift_heads::head::{DocumentScore, HeadSpec};
 use polysift_selection::{Bound, RankKey, Selection, ThresholdKind};
 
-/// A rule to judge a head by, made on its own.
+/// A decision rule to evaluate a head by, apart from any run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionRule {
-    /// Name of the head; `None`: of all heads.
+    /// Name of the head; `None` for all heads.
     pub head: Option<String>,
-    /// What is kept or removed of the documents of each language.
+    /// Documents of each language that are kept or removed.
     pub kind: ThresholdKind,
 }
 
-/// What a rule calls positive.
+/// The documents that a rule calls positive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calls {
-    /// The rule, as people read it.
     pub(super) rule: String,
-    /// The score at the boundary, where there is one.
     pub(super) threshold: Option<f64>,
-    /// The cut of grades that it is made for; `None`: all of them.
+    /// The grade threshold that the rule belongs to; `None` for all of them.
     pub(super) cut: Option<f64>,
-    /// By document.
     pub(super) positive: Vec<bool>,
 }
 
-/// What the scores of a head say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScoreMeaning {
-    /// How probable the positive class is.
+    /// The probability of the positive class.
     Probability,
-    /// The grade.
+    /// The predicted grade.
     Grade,
-    /// No more than an order.
+    /// Only an order of documents.
     Other,
 }
 
 impl ScoreMeaning {
-    /// That of heads of `spec`.
     pub(super) fn of(spec: &HeadSpec) -> Self {
         match spec.output {
             output if output.is_probability() => Self::Probability,
@@ -54,13 +49,13 @@ pub(super) struct Ranked<'a> {
     pub(super) head: &'a str,
     pub(super) spec: &'a HeadSpec,
     pub(super) scores: &'a [DocumentScore],
-    /// Place of each document in the head's order, best first.
+    /// Sort key of each document in the head's order, best first.
     pub keys: &'a [RankKey],
 }
 
 impl Ranked<'_> {
-    /// The calls of all rules: 0.5 for a probability, each of the `cuts` of grades for a grade, then `rules`,
-    /// then those of `selection`.
+    /// Applies all rules: 0.5 for a probability, each of the thresholds `cuts` for a grade, then
+    /// `rules`, then the thresholds of `selection`.
     pub(super) fn calls(
         &self,
         rules: &[DecisionRule],
@@ -89,7 +84,7 @@ impl Ranked<'_> {
                     calls.extend(rates.iter().map(|&rate| self.retained(rate)));
                 }
                 ThresholdKind::Remove(rate) => calls.push(self.removed(*rate)),
-                // What a corpus weighs says nothing of these texts.
+                // A budget refers to the size of a corpus, which says nothing about these texts.
                 ThresholdKind::Budget(_) => {}
             }
         }
@@ -107,7 +102,8 @@ impl Ranked<'_> {
         }
     }
 
-    /// What is kept is positive, but of a head that keeps low scores what is not kept.
+    /// Returns whether a document is positive: a kept one, or a removed one if the head keeps low
+    /// scores.
     fn positive(&self, is_kept: bool) -> bool {
         is_kept == (self.spec.keep == Keep::Above)
     }
@@ -125,7 +121,7 @@ impl Ranked<'_> {
         self.keeping(format!("removal {rate}"), kept, removed.first())
     }
 
-    /// Documents, best first.
+    /// Returns the rows, best first.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_unstable_by_key(|&row| self.keys[row]);
@@ -141,8 +137,8 @@ impl Ranked<'_> {
         Calls { rule, threshold, cut: None, positive }
     }
 
-    /// The thresholds of this head in `selection`, each taken alone. A document with the logit of the
-    /// boundary is kept by a retention and removed by a removal, whatever its id.
+    /// Applies the thresholds of this head in `selection`, each on its own. A document with the
+    /// logit of the boundary is kept by a retention and removed by a removal, whatever its id.
     fn of_run(&self, selection: &Selection) -> Vec<Calls> {
         let mut calls = Vec::new();
         for report in
@@ -249,7 +245,7 @@ mod tests {
             ("score above 0.5", vec![0, 2, 4]),
             ("score above 0", vec![0, 1, 2, 3, 4]),
             ("retention 0.2", vec![0, 2, 3, 4]),
-            ("removal 0.2", vec![4]), // of two equal ones the later
+            ("removal 0.2", vec![4]), // the later of two equal scores
         ];
         assert_eq!(found, expected.map(|(rule, rows)| (rule.to_owned(), rows)));
         Ok(())

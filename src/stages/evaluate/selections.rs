@@ -1,5 +1,5 @@
-//! What the selection of a run holds, and what others would: shares that are estimated from labelled texts of its
-//! documents, which were drawn with known probabilities.
+//! Estimates shares of a run's selection, and of selections at other rates, from labelled texts
+//! that were drawn from the run's documents with known probabilities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,39 +21,39 @@ use polysift_selection::{
     Decision, Outcome, ScoredDocument, Selection, Threshold, ThresholdKind, ThresholdReport, select,
 };
 
-/// A larger probability is 1, rounded when it was written.
+/// Probabilities above this count as 1: they were rounded when they were written.
 const CERTAIN: f64 = 1.0 - 1e-12;
 
-/// What a rule selects of the documents of a language, estimated.
+/// Estimated shares of what a rule selects among the documents of a language.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SelectionShares {
     /// The texts, which are documents of the run.
     #[serde(flatten)]
     pub group: TextGroup,
-    /// `run: selection`, with the rate of the head where it has one; or `rate R` of the documents of the language,
-    /// those with the highest scores of the head.
+    /// `run: selection`, with the head's rate if it has one; or `rate R` for the documents of the
+    /// language with the highest scores of the head.
     pub rule: String,
-    /// Score at the boundary; `None` where there is none.
+    /// Score at the boundary; `None` if there is none.
     pub threshold: Option<f64>,
-    /// Texts that it selects.
+    /// Number of texts that the rule selects.
     pub selected: usize,
     /// [`polysift_base::metrics::WeightedShare::effective_size`] of these texts.
     pub effective_size: Option<f64>,
-    /// Share of positives among the documents that it selects.
+    /// Share of positives among the selected documents.
     pub precision: Option<f64>,
     /// Lower end of its 95% confidence interval.
     pub precision_low: Option<f64>,
-    /// Upper end.
+    /// Upper end of that interval.
     pub precision_high: Option<f64>,
-    /// Share of those that it selects among the positive documents.
+    /// Share of selected documents among the positive ones.
     pub recall: Option<f64>,
     /// Lower end of its 95% confidence interval.
     pub recall_low: Option<f64>,
-    /// Upper end.
+    /// Upper end of that interval.
     pub recall_high: Option<f64>,
 }
 
-/// How the documents of a text were drawn.
+/// How the documents with one text were drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DrawnText {
     /// See [`WeightedText::weight`].
@@ -65,11 +65,11 @@ pub struct DrawnText {
 }
 
 impl DrawnText {
-    /// Those of `samples`: by a column of weights where one `is_weighted`, else by their probabilities; `None` where
-    /// nothing says how they were drawn.
+    /// Reads how `samples` were drawn: from a column of weights if `is_weighted`, else from their
+    /// inclusion probabilities; `None` if no sample has one.
     ///
     /// # Errors
-    /// [`Error::Config`] where some have a probability and others have none.
+    /// [`Error::Config`] if some samples have a probability and others have none.
     pub fn of(samples: &[LabelledText], is_weighted: bool) -> Result<Option<Vec<Self>>> {
         if is_weighted {
             let of = |weight: f32| Self { weight: weight.into(), probability: 0.0, copies: 1.0 };
@@ -77,7 +77,7 @@ impl DrawnText {
             return Ok(Some(samples.iter().map(drawn).collect()));
         }
         let of_sample = |sample: &LabelledText| {
-            // Its reciprocal is the weight of all copies together.
+            // The reciprocal of this probability is the weight of all copies together.
             let (probability, copies) = (sample.inclusion_probability?, f64::from(sample.copies));
             let weight = 1.0 / probability;
             let of_each = copies * probability;
@@ -100,7 +100,7 @@ impl DrawnText {
     }
 }
 
-/// A run whose selections can be estimated.
+/// A run that allows estimates of its selections.
 pub(super) struct EstimatedRun<'a> {
     context: Context<'a>,
     embedded: Embedded,
@@ -110,8 +110,8 @@ pub(super) struct EstimatedRun<'a> {
 }
 
 impl<'a> EstimatedRun<'a> {
-    /// Opens the run of `context`, of which `heads` are evaluated on `texts`; the text says why where that cannot
-    /// be.
+    /// Opens the run of `context` to evaluate `heads` on `texts`; the inner error says why that is
+    /// impossible.
     pub(super) fn open(
         context: Context<'a>,
         heads: &BTreeMap<String, HeadConfig>,
@@ -141,8 +141,8 @@ impl<'a> EstimatedRun<'a> {
         }
     }
 
-    /// What is selected of the `texts` of `language`, which have these scores by head of the run: by the run with its
-    /// `selection`, and by the head `name` alone at each rate; nothing of what a cascade `dropped`.
+    /// Returns which of the `texts` of `language` are selected by the run's `selection`, and by the
+    /// head `name` alone at each rate. Texts in `dropped` (by a cascade) never are.
     pub(super) fn calls(
         &self,
         language: &str,
@@ -159,7 +159,7 @@ impl<'a> EstimatedRun<'a> {
             });
         }
         calls.extend(self.calls_at_rates(language, (name, spec), texts)?);
-        // The run knows no score of these, whatever it is here.
+        // The run has no score for these documents, whatever their score is here.
         for calls in calls.iter_mut().filter(|_| !dropped.is_empty()) {
             for (positive, id) in calls.positive.iter_mut().zip(&texts.ids) {
                 *positive &= !dropped.contains(*id);
@@ -168,7 +168,7 @@ impl<'a> EstimatedRun<'a> {
         Ok(calls)
     }
 
-    /// Those of `ids` that are documents of `language` which a cascade dropped.
+    /// Returns the ids in `ids` that belong to documents of `language` dropped by a cascade.
     pub(super) fn dropped(&self, language: &str, ids: &BTreeSet<&str>) -> Result<BTreeSet<String>> {
         let mut dropped = BTreeSet::new();
         for (place, shard, num_parts) in self.embedded.shards_of(language) {
@@ -184,7 +184,7 @@ impl<'a> EstimatedRun<'a> {
         Ok(dropped)
     }
 
-    /// What the head `name` alone would select of the `texts` of `language` at each rate.
+    /// Returns which `texts` of `language` the head `name` alone would select at each rate.
     fn calls_at_rates(
         &self,
         language: &str,
@@ -201,7 +201,7 @@ impl<'a> EstimatedRun<'a> {
         let threshold = Threshold {
             head: self.context.config.heads.keys().position(|head| head == name),
             head_name: name.to_owned(),
-            // Positive is the class that scores high, whatever is kept.
+            // The class with high scores is positive, whatever the head keeps.
             keep: Keep::Above,
             kind: ThresholdKind::Retain(rates.iter().rev().copied().collect()),
             output: spec.output,
@@ -224,22 +224,22 @@ impl<'a> EstimatedRun<'a> {
     }
 }
 
-/// Texts of a language with their scores by head of the run.
+/// Texts of a language with their scores by the run's heads.
 pub(super) struct ScoredTexts<'a> {
     pub(super) ids: Vec<&'a str>,
-    /// By text and head.
+    /// By text, then by head.
     pub(super) scores: Vec<Vec<Option<DocumentScore>>>,
 }
 
 impl ScoredTexts<'_> {
-    /// What `selection` decides of each.
+    /// Applies `take` to the decision of `selection` on each text.
     fn map<T>(&self, selection: &Selection, take: impl Fn(Decision<'_>) -> T) -> Vec<T> {
         let texts = self.ids.iter().zip(&self.scores);
         let decided = texts.map(|(id, scores)| {
             let of_heads = |value: fn(DocumentScore) -> f32| -> Vec<Option<f32>> {
                 scores.iter().map(|score| score.map(value)).collect()
             };
-            // The ordinal orders equal ids alone.
+            // The ordinal only breaks ties between equal ids.
             take(selection.decide(&ScoredDocument {
                 id,
                 ordinal: 0,
@@ -250,8 +250,7 @@ impl ScoredTexts<'_> {
         decided.collect()
     }
 
-    /// The smallest rate of the retention at `place` among those of `selection` that keeps each; `None` where none
-    /// does.
+    /// Returns the smallest rate with which the retention at `place` keeps each text, if one does.
     fn smallest_rates(&self, selection: &Selection, place: usize) -> Vec<Option<Rate>> {
         self.map(selection, |decision| match decision {
             Decision::Kept { retentions } => retentions.get(place).copied(),
@@ -260,7 +259,7 @@ impl ScoredTexts<'_> {
     }
 }
 
-/// The selections of the run, at each rate of the head `name`; nothing where the head has no part in them.
+/// Applies the run's selection at each rate of the head `name`; empty if that has no threshold.
 fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
     let own = |report: &&ThresholdReport| report.threshold.head_name == name;
     if !selection.thresholds.iter().any(|report| own(&report)) {
@@ -294,7 +293,7 @@ fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Ve
     calls
 }
 
-/// What each threshold of the head `name`, which keeps low scores, removes.
+/// Returns the texts that each threshold of the head `name`, which keeps low scores, removes.
 fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
     let own = selection.thresholds.iter().filter(|report| report.threshold.head_name == name);
     let call = |report: &ThresholdReport| {
@@ -316,7 +315,7 @@ fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -
 }
 
 impl SelectionShares {
-    /// What `calls` select of texts that were `drawn`, of which these are `positive`.
+    /// Estimates the shares of `calls` from texts that were `drawn`, some of them `positive`.
     pub fn new(group: &TextGroup, calls: &Calls, drawn: &[DrawnText], positive: &[bool]) -> Self {
         let texts = drawn.iter().zip(calls.positive.iter().zip(positive));
         let texts = texts.map(|(drawn, (&is_selected, &is_positive))| WeightedText {

@@ -1,4 +1,4 @@
-//! How far the heads of a run agree on the scores that it stores. No text is read and nothing is encoded.
+//! Agreement of a run's heads on its stored scores, without reading or encoding texts.
 
 use rayon::prelude::*;
 use twox_hash::XxHash3_64;
@@ -13,18 +13,18 @@ use polysift_config::{Keep, Rate};
 use polysift_data::parts::ScoreRows;
 use polysift_selection::RankKey;
 
-/// Documents of a language that are looked at, at most.
+/// Default maximum number of documents of a language that are compared.
 pub const DEFAULT_SAMPLE: usize = 250_000;
 
-/// Seed of the hash that draws the sample, another than that of ties.
+/// Seed of the hash that draws the sample; the hash for ties has another seed.
 const SAMPLE_SEED: u64 = 1;
 
-/// Compares the heads of a run on their stored scores, those of the refine stage where there are
-/// any. At most `sample` documents of a language are held in memory, those with a score of any head
-/// and the least hashes of their ids: neither the order of files nor threads matter.
+/// Compares the heads of a run on their stored scores, from the refine stage if it has any. Memory
+/// holds at most `sample` documents per language: the ones with the smallest hashes of their ids
+/// among those with any score. The order of files and the number of threads do not matter.
 ///
 /// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) where a head has not scored everything;
+/// [`Error::Missing`](polysift_base::Error::Missing) if a head has not scored every document;
 /// [`Error::Stopped`](polysift_base::Error::Stopped); errors of reading the scores.
 pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
@@ -61,16 +61,14 @@ pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Ve
     outcome.map(|()| agreement)
 }
 
-/// A sampled document.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 struct SampledDocument {
-    /// What breaks ties of the logit.
     tie: RankKey,
-    /// By head; NaN where there is none.
+    /// Logits by head; NaN where there is none.
     logits: Box<[f32]>,
 }
 
-/// Offers the documents of one part of the scores of the shard at `place`, head by head.
+/// Offers the documents of one part of the scores of the shard at `place`.
 fn offer_part(
     sample: &BottomKSample<SampledDocument>,
     heads: &[ScoreRows],

@@ -1,4 +1,4 @@
-//! Texts through the encoder and the heads, as a corpus goes through them.
+//! Embeds and scores texts as a corpus is embedded and scored.
 
 use crate::stage::context::Context;
 use crate::stage::heads::Heads;
@@ -11,27 +11,25 @@ use polysift_encoder::{self as encoder, EmbeddedTexts, HubSettings, Model};
 use polysift_heads::head::{AnyHead, DocumentScore};
 use polysift_runs::run::{RunDir, Stage, Worker};
 
-/// Texts embedded and scored at once.
+/// Number of texts embedded and scored together.
 pub(super) const BLOCK_TEXTS: usize = 1024;
 
-/// Scores texts with heads.
 pub(super) struct TextScorer<'a> {
-    /// The heads.
     pub(super) heads: &'a Heads,
     /// Settings of the encoder and of stored embeddings.
     pub(super) config: &'a RunConfig,
-    /// Asks for a stop.
     pub(super) stop: &'a Stop,
     model: Option<Model>,
 }
 
 impl<'a> TextScorer<'a> {
-    /// With the encoder of the settings, if a head needs one; with a `run` in the type that it was begun with.
-    /// As many chunks are embedded as the heads' rules look at where that is asked for by `chunks_of_heads`, else
-    /// as many as `config` says.
+    /// Loads the encoder, if a head needs one, in the numeric type of the `run`, if there is one.
+    /// With `chunks_of_heads` as many chunks are embedded as the heads' rules need, else as
+    /// `config` says.
     ///
     /// # Errors
-    /// Those of [`encoder::load`]; [`Error::Model`](polysift_base::Error::Model) for a head of another encoder.
+    /// Errors of loading the encoder; [`Error::Model`](polysift_base::Error::Model) if a head is of
+    /// another.
     pub(super) fn open(
         heads: &'a Heads,
         config: &'a RunConfig,
@@ -62,13 +60,12 @@ impl<'a> TextScorer<'a> {
         Ok(scorer)
     }
 
-    /// The encoder, if a head needs one.
     pub(super) fn model(&self) -> Option<&Model> {
         self.model.as_ref()
     }
 
-    /// The embeddings of `texts`, rounded as stored ones are; none where no head needs them, or of a text that is not
-    /// there. `on_batch` is that of [`Model::embed_texts`].
+    /// Embeds `texts` and rounds the values as stored embeddings are. Absent texts have no values;
+    /// without an encoder no text has. `on_batch` is passed to [`Model::embed_texts`].
     pub(super) fn embed(
         &self,
         texts: &[Option<&str>],
@@ -95,8 +92,8 @@ impl<'a> TextScorer<'a> {
         Ok(EmbeddedTexts { values, chunk_offsets: offsets })
     }
 
-    /// The scores of `texts`, which have these embeddings, by the heads `name`, which are not of rows, of their
-    /// `languages`.
+    /// Scores `texts`, which have the embeddings `embedded`, with the heads `name` for their
+    /// `languages`. These heads must not be row heads.
     pub(super) fn score(
         &self,
         name: &str,

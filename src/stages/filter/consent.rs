@@ -1,9 +1,9 @@
-//! Consent with hindsight: documents whose hosts do not allow agents to fetch them today, whenever they were
-//! fetched.
+//! Filter by consent with hindsight: finds documents from hosts that forbid agents to fetch them
+//! today, whatever the date of the crawl.
 //!
 //! # Source
-//! The Swiss AI Initiative: Apertus (2025), section 3.1.1: a document goes if at least one of some agents may not
-//! fetch its URL by the robots.txt of January 2025, whatever the date of the crawl; without a file it stays.
+//! The Swiss AI Initiative: Apertus (2025), section 3.1.1: a document is removed if the robots.txt
+//! of January 2025 forbids at least one of some agents to fetch its URL, and stays without a file.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -30,20 +30,19 @@ use polysift_text::robots::{
     registrable_domain,
 };
 
-/// What is noted of documents whose host has no robots.txt among the sources.
+/// Note on documents from hosts without a robots.txt in the sources.
 const NO_ROBOTS: &str = "no-robots-file";
-/// What is noted of documents whose host has one.
+/// Note on documents from hosts with a robots.txt.
 const HAS_ROBOTS: &str = "robots-file";
-/// Columns of tables of robots.txt files: the host, the file, and where they are there, the scheme and when it was
-/// fetched.
+/// Columns of robots.txt tables: host and file, and optionally the scheme and time of the fetch.
 const DOMAIN: &str = "domain";
 const CONTENT: &str = "content";
 const PROTOCOL: &str = "protocol";
 const FETCHED: &str = "fetched";
-/// Files that are parsed at once.
+/// Number of robots.txt files parsed in one parallel batch.
 const BATCH_FILES: usize = 4096;
 
-/// Finds documents by what the files of their hosts, lists of domains and lists of ids say.
+/// Finds documents by the robots.txt of their hosts, by lists of domains and by lists of ids.
 #[derive(Debug)]
 pub(super) struct ConsentFilter {
     ids: Vec<ListedStrings>,
@@ -51,7 +50,7 @@ pub(super) struct ConsentFilter {
     robots: Option<RobotsSource>,
     unknown: Unknown,
     suffixes: Suffixes,
-    /// The files, once they were read ([`ConsentFilter::prepare`]).
+    /// The parsed files, set by [`ConsentFilter::prepare`].
     files: Option<RobotsFiles>,
 }
 
@@ -136,14 +135,14 @@ impl ConsentFilter {
         found("robots", agents, Some(HAS_ROBOTS))
     }
 
-    /// Reads the files of the sources, in parallel: not for a thread that others wait for.
+    /// Reads the robots.txt files in parallel. Must not run on a thread that others wait for.
     pub(super) fn prepare(&mut self, stop: &Stop) -> Result<()> {
         let read = |source| RobotsFiles::read(source, stop);
         self.files = self.robots.as_ref().map(read).transpose()?;
         Ok(())
     }
 
-    /// What decides of `url`, as far as robots.txt files go.
+    /// Explains what robots.txt files say of `url`; `None` if the filter has no such source.
     pub(super) fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
         let Some(source) = &self.robots else { return Ok(None) };
         let location = locate(url).map_err(|error| Error::config(url, error.to_string()))?;
@@ -187,9 +186,9 @@ impl ConsentFilter {
 pub struct RobotsVerdict {
     /// The URL.
     pub url: String,
-    /// Whether there is a file for its host among the sources.
+    /// True if the sources have a robots.txt for the host.
     pub has_robots_file: bool,
-    /// By agent of the settings.
+    /// One verdict per agent of the settings.
     pub agents: Vec<AgentVerdict>,
 }
 
@@ -198,31 +197,31 @@ pub struct RobotsVerdict {
 pub struct AgentVerdict {
     /// The agent.
     pub agent: String,
-    /// Whether it may not fetch the URL.
+    /// True if the agent may not fetch the URL.
     pub is_blocked: bool,
-    /// The line of the file that decides, where one does.
+    /// The line of the file that decides, if one does.
     pub line: Option<String>,
 }
 
-/// Where robots.txt files are, and whom they are asked about.
+/// The robots.txt files, and the agents that they are read for.
 #[derive(Debug)]
 struct RobotsSource {
-    /// Tables, and files called as their hosts.
+    /// Tables, and files named after their hosts.
     paths: Vec<PathBuf>,
     agents: Agents,
 }
 
-/// A robots.txt.
+/// A robots.txt as it stands in a source.
 struct RobotsText<'a> {
-    /// WebScheme, host and port.
+    /// Scheme, host and port.
     authority: String,
     content: &'a str,
-    /// When, in numbers of which larger ones are later.
+    /// Time of the fetch; a larger number is later.
     fetched: Option<f64>,
 }
 
 impl RobotsSource {
-    /// The source of the settings; `None` where they name none.
+    /// Opens the sources of the settings; `None` if there are none.
     fn open(name: &str, config: &FilterConfig) -> Result<Option<Self>> {
         let patterns: Vec<String> =
             config.sources.iter().filter_map(|source| source.robots.clone()).collect();
@@ -238,7 +237,7 @@ impl RobotsSource {
         Ok(Some(Self { paths, agents }))
     }
 
-    /// Calls `each` with every file, which says why one cannot be used.
+    /// Calls `each` with every file; `each` returns the reason if a file cannot be used.
     fn for_each_file(
         &self,
         stop: &Stop,
@@ -267,7 +266,6 @@ impl RobotsSource {
     }
 }
 
-/// Calls `each` with every file of the table `path`.
 fn for_each_row(
     path: &Path,
     stop: &Stop,
@@ -282,7 +280,6 @@ fn for_each_row(
     Ok(())
 }
 
-/// The columns of tables of robots.txt files.
 fn columns() -> [ColumnRequest; 4] {
     [
         ColumnRequest::new(DOMAIN, ColumnKind::Text, true),
@@ -292,7 +289,7 @@ fn columns() -> [ColumnRequest; 4] {
     ]
 }
 
-/// When a file was fetched: a number, a date, a month or a time.
+/// Parses the time of a fetch: a number, a date, a month or a time.
 fn time(text: &str) -> Result<f64, String> {
     let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
     let day = if text.len() == "2025-01".len() { format!("{text}-01") } else { text.to_owned() };
@@ -305,7 +302,7 @@ fn time(text: &str) -> Result<f64, String> {
     number().or_else(time).ok_or_else(wrong)
 }
 
-/// A host of a list of blocked domains.
+/// Parses an entry of a list of blocked domains.
 fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let key = url_key(entry)?;
     if key.contains(['/', '?']) {
@@ -314,7 +311,7 @@ fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {
     Ok(key)
 }
 
-/// The authority of `host`, which may be a URL, of https where nothing says http.
+/// Returns the authority of `host`, which may be a URL; https unless it is known to be http.
 fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
     let protocol = protocol.map(|protocol| protocol.trim_end_matches("://"));
     let is_http = protocol.map_or(host.ends_with(":80"), |protocol| protocol == "http");
@@ -328,7 +325,7 @@ fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
     Ok(location.authority.to_string())
 }
 
-/// The schemes whose file counts for `location`, the first that has one.
+/// Returns the schemes to look for a file of `location`, in order; the first with a file counts.
 fn schemes(location: &DocumentUrl<'_>) -> [WebScheme; 2] {
     match location.authority.scheme {
         WebScheme::Http => [WebScheme::Http, WebScheme::Https],
@@ -336,32 +333,30 @@ fn schemes(location: &DocumentUrl<'_>) -> [WebScheme; 2] {
     }
 }
 
-/// The authority of `location` with another scheme.
 fn authority(location: &DocumentUrl<'_>, scheme: WebScheme) -> String {
     let mut authority = location.authority.clone();
     authority.scheme = scheme;
     authority.to_string()
 }
 
-/// What the robots.txt of each authority says to the agents; what several say alike is kept once.
+/// Parsed robots.txt by authority; equal rules are stored once.
 #[derive(Debug)]
 struct RobotsFiles(HashMap<String, Arc<RobotsRules>>);
 
-/// The robots.txt of an authority, as it is read.
+/// The robots.txt of an authority while the sources are read.
 struct RobotsFile {
     fetched: Option<f64>,
-    /// Of its content.
+    /// Hash of the content.
     hash: u128,
-    /// `None` until it is parsed.
+    /// `None` until the file is parsed.
     rules: Option<Arc<RobotsRules>>,
 }
 
-/// What a robots.txt says to the agents.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct RobotsRules {
-    /// Those that may fetch nothing.
+    /// Agents that may fetch nothing.
     closed: AgentMask,
-    /// Where that is not all there is to say.
+    /// The parsed file, unless every agent may fetch everything or nothing.
     robots: Option<Robots>,
 }
 
@@ -370,7 +365,7 @@ impl RobotsRules {
         let robots = Robots::parse(content.as_bytes(), agents);
         let (closed, open) = robots.everywhere();
         let is_all = (closed | open).count_ones() as usize == agents.labels().len();
-        // Protego 0.4 matches a query without a path as it is, and `/` is no part of it.
+        // Protego 0.4 matches a query without a path unchanged, so `/` does not match it.
         let is_all = is_all && (closed == 0 || agents.matching() != Matching::Protego04);
         Self { closed, robots: (!is_all).then_some(robots) }
     }
@@ -424,7 +419,7 @@ impl RobotsFiles {
         Ok(Self(files.into_iter().filter_map(rules).collect()))
     }
 
-    /// The agents that may not fetch `location`; `None` without a file.
+    /// Returns the agents that may not fetch `location`; `None` if its host has no file.
     fn blocked(&self, location: &DocumentUrl<'_>, agents: &Agents) -> Option<AgentMask> {
         let mut places = schemes(location).into_iter();
         let rules = places.find_map(|scheme| self.0.get(&authority(location, scheme)))?;

@@ -1,4 +1,4 @@
-//! Documents that hold text of benchmarks.
+//! Filter for documents that hold text of benchmarks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use polysift_base::error::{Error, Result};
 use polysift_config::{FilterAction, FilterConfig};
 use polysift_text::decontamination::{Hit, Hits, Index, ItemCoverage, Rule, cut};
 
-/// N-grams of the most documents that a report names: what stands there is often a template, not an item.
+/// Maximum number of n-grams that a report names; the most frequent ones are often templates.
 const MAX_NGRAMS: usize = 100;
 
-/// Finds documents by an index of n-grams of benchmark items.
+/// Finds contaminated documents with an n-gram index of benchmark items.
 #[derive(Debug)]
 pub(super) struct DecontaminationFilter {
     path: PathBuf,
@@ -24,31 +24,31 @@ pub(super) struct DecontaminationFilter {
     cuts: bool,
 }
 
-/// What of a task stands in a corpus.
+/// How much of a benchmark task stands in the corpus.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct TaskLeak {
     task: String,
-    /// Its items.
+    /// Number of items of the task.
     items: u64,
-    /// Those that are too short for an n-gram, and so cannot be found.
+    /// Number of items too short for an n-gram, which cannot be found.
     not_covered: u64,
-    /// Those with an n-gram in the corpus.
+    /// Number of items with an n-gram in the corpus.
     items_hit: u64,
-    /// Its n-grams in the index.
+    /// Number of n-grams of the task in the index.
     ngrams: u64,
-    /// Those that stand in the corpus.
+    /// Number of these n-grams that stand in the corpus.
     leaked_ngrams: u64,
-    /// By all of its n-grams, in percent.
+    /// `leaked_ngrams` in percent of `ngrams`.
     leaked_percent: f64,
 }
 
-/// What of benchmarks stands in a corpus: in all of its documents together.
+/// How much of the benchmarks stands in the whole corpus.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Leaks {
     pub(crate) tasks: Vec<TaskLeak>,
-    /// The n-grams of the most documents, with their number.
+    /// N-grams that stand in the most documents, with the number of documents.
     pub(crate) ngrams: Vec<(String, u64)>,
-    /// Task and id of each item that is hit, and the share of its tokens that stand in the corpus.
+    /// Task, id and covered share of tokens of each item that is hit.
     #[serde(skip)]
     pub(crate) items: Vec<(String, String, f64)>,
 }
@@ -89,7 +89,7 @@ impl DecontaminationFilter {
         Verdict { finding: Some(finding), note: None, ngrams }
     }
 
-    /// What stands in a corpus of which these are the n-grams that were hit, with their documents.
+    /// Reports the benchmark items in a corpus, given the n-grams hit with their document counts.
     pub(super) fn leaks(&self, found: &BTreeMap<u32, u64>) -> Leaks {
         let index = &self.index;
         let hits = found.keys().map(|&ngram| Hit { ngram, range: 0..0 }).collect();

@@ -1,64 +1,62 @@
-//! A document as filters see it, and what they say of it.
+//! A document as filters see it, and the verdict of a filter.
 
 use std::ops::Range;
 
 use polysift_base::error::Result;
 
-/// A document as filters see it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FilteredDocument<'a> {
     pub id: &'a str,
     pub language: &'a str,
-    /// Where a filter asked for it.
+    /// Present if a filter needs it.
     pub(crate) url: Option<&'a str>,
-    /// Where a filter asked for it.
+    /// Present if a filter needs it.
     pub(crate) text: Option<&'a str>,
 }
 
-/// What a filter says of a document.
+/// The verdict of a filter on a document.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Verdict {
-    /// Why it was found, if it was.
+    /// Why the document was found; `None` if it was not.
     pub(crate) finding: Option<Finding>,
-    /// What could not be looked at, by which documents are counted too.
+    /// What the filter knew of the document, such as an unreadable URL; counted in reports.
     pub(crate) note: Option<&'static str>,
-    /// The n-grams of an index that it holds, ascending, found or not.
+    /// Benchmark n-grams of the document, by index number, ascending; set even without a finding.
     pub(crate) ngrams: Vec<u32>,
 }
 
 /// Why a filter found a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// A word of the kind of filter.
+    /// Short reason; each kind of filter has its own words.
     pub(crate) reason: &'static str,
-    /// What of it was found, each counted on its own.
+    /// What was found, such as list entries or agents; reports count each one.
     pub(crate) details: Vec<String>,
-    /// The host that it is from, where that is why.
+    /// Host of the URL, if the host is the reason.
     pub(crate) host: Option<String>,
-    /// What is left of its text, in bytes, where it is cut.
+    /// Byte ranges of the text that remain, if the text is cut.
     pub(crate) pieces: Option<Vec<Range<usize>>>,
 }
 
 impl Finding {
-    /// One without more to say.
     pub(crate) fn of(reason: &'static str) -> Self {
         Self { reason, details: Vec::new(), host: None, pieces: None }
     }
 }
 
 impl Verdict {
-    /// Of a document that was found.
+    /// Makes the verdict on a document that was found.
     pub(crate) fn of(finding: Finding) -> Self {
         Self { finding: Some(finding), ..Self::default() }
     }
 
-    /// Of a document of which only this is noted.
+    /// Makes the verdict on a document that was not found but noted.
     pub(super) fn noted(note: &'static str) -> Self {
         Self { note: Some(note), ..Self::default() }
     }
 }
 
-/// What `judge` says of each run of `documents` of one language.
+/// Calls `judge` on each run of documents of one language; returns all verdicts in order.
 pub(super) fn for_each_language(
     documents: &[FilteredDocument<'_>],
     mut judge: impl FnMut(&str, &[FilteredDocument<'_>], &mut Vec<Verdict>) -> Result<()>,

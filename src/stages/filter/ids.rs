@@ -1,4 +1,4 @@
-//! Documents by their ids: requests for removal, verdicts of other programs.
+//! Filter for documents by their ids, such as opt-out requests or verdicts of other programs.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,12 @@ use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{FilterConfig, ListMode};
 
-/// Lists of ids; in tables those of rows where `blocked_if` holds something.
+/// Format of id lists. In tables only rows with a value in the column `blocked_if` count.
 pub(super) fn id_list(blocked_if: Option<String>) -> ListFormat {
     ListFormat { column: "id", blocked_if, key: |id| Ok(Cow::Borrowed(id)) }
 }
 
-/// Finds documents that lists name, or that they do not name.
+/// Finds documents that the lists name, or documents that they do not name.
 #[derive(Debug)]
 pub(super) struct IdFilter {
     pub(super) lists: ListedStrings,

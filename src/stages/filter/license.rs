@@ -1,4 +1,4 @@
-//! Documents by evidence that they may be used.
+//! Filter for documents by evidence of a licence.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use polysift_text::rules::{
     LicenseRule, Licensed, Refusal, parse_allow_list, published_allow_list,
 };
 
-/// Finds documents without evidence of a licence; one that flags finds those that have it, and says which.
+/// Finds documents without evidence of a licence; with `flag`, those with evidence, which it names.
 #[derive(Debug)]
 pub(super) struct LicenseFilter {
     allow: Option<PathBuf>,

@@ -1,10 +1,9 @@
-//! Filters: which documents are found by rules that need no model.
+//! Filters find documents by rules that need no model.
 //!
-//! Owns what each kind of filter finds, and the lists it goes by. Does not read documents, write files or
-//! decide what becomes of what was found: that is the stage's and the settings' business.
-//!
-//! A filter looks at one document at a time and knows nothing of others, so what it finds does not depend on
-//! their order or on how the corpus is split.
+//! This module owns what each kind of filter finds and the lists it uses. It does not read
+//! documents, write files or decide what happens to a found document. A filter looks at one
+//! document at a time, so its verdicts do not depend on the order of documents or on how the corpus
+//! is split.
 
 mod consent;
 mod decontamination;
@@ -37,7 +36,6 @@ use words::WordFilter;
 #[derive(Debug)]
 pub(crate) struct Filter(FilterRule);
 
-/// What a filter goes by.
 #[derive(Debug)]
 enum FilterRule {
     Ids(IdFilter),
@@ -50,10 +48,11 @@ enum FilterRule {
 }
 
 impl Filter {
-    /// The filter `name` of these settings. Its lists are read when they are needed, after [`Filter::prepare`].
+    /// Opens a filter; reads its lists only when they are needed, after [`Filter::prepare`].
     ///
     /// # Errors
-    /// [`Error::Missing`](polysift_base::Error::Missing) where a list is not there, and others of finding them.
+    /// [`Error::Missing`](polysift_base::Error::Missing) for a missing list; errors in lists and
+    /// settings.
     pub(crate) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
         Ok(Self(match config.kind {
             FilterKind::Ids => FilterRule::Ids(IdFilter::open(config)?),
@@ -68,7 +67,7 @@ impl Filter {
         }))
     }
 
-    /// Reads what it needs for all documents, in parallel: before they are looked at, by one thread.
+    /// Reads robots.txt files in parallel; one thread calls this before any document is judged.
     pub(crate) fn prepare(&mut self, stop: &Stop) -> Result<()> {
         match &mut self.0 {
             FilterRule::Consent(filter) => filter.prepare(stop),
@@ -76,7 +75,7 @@ impl Filter {
         }
     }
 
-    /// BLAKE3 digest of each of its lists, by path.
+    /// Returns the BLAKE3 digest of each list of the filter, by path.
     pub(crate) fn digests(&self) -> Result<BTreeMap<String, String>> {
         match &self.0 {
             FilterRule::Ids(filter) => filter.lists.digests(),
@@ -89,7 +88,7 @@ impl Filter {
         }
     }
 
-    /// What it says of each of `documents`.
+    /// Returns one verdict per document, in order.
     pub(crate) fn judge(
         &self,
         documents: &[FilteredDocument<'_>],
@@ -106,10 +105,10 @@ impl Filter {
         }
     }
 
-    /// What decides of `url` by robots.txt files; `None` where the filter has none.
+    /// Explains what robots.txt files say of `url`; `None` if the filter has no such files.
     ///
     /// # Errors
-    /// [`Error::Config`](polysift_base::Error::Config) for what is no URL; those of reading the files.
+    /// [`Error::Config`](polysift_base::Error::Config) for an invalid URL; errors of reading files.
     pub(crate) fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
         match &self.0 {
             FilterRule::Consent(filter) => filter.explain(url, stop),
@@ -117,10 +116,10 @@ impl Filter {
         }
     }
 
-    /// Number of the ids in the lists of a filter of ids; `None` of others.
+    /// Returns the number of ids in the lists of an id filter; `None` for other filters.
     ///
     /// # Errors
-    /// Those of reading the lists.
+    /// Errors of reading the lists.
     pub(crate) fn num_listed_ids(&self, stop: &Stop) -> Result<Option<u64>> {
         match &self.0 {
             FilterRule::Ids(filter) => filter.lists.count(stop).map(Some),
@@ -128,8 +127,8 @@ impl Filter {
         }
     }
 
-    /// What of benchmarks stands in a corpus of which these are the n-grams that were hit, with the number of their
-    /// documents; `None` where the filter has no index.
+    /// Reports which benchmark items stand in the corpus, given the n-grams that were hit and the
+    /// number of documents that hold each; `None` if the filter has no index.
     pub(crate) fn leaks(&self, ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {
         match &self.0 {
             FilterRule::Decontamination(filter) => Some(filter.leaks(ngrams)),

@@ -1,4 +1,4 @@
-//! Documents that repeat their own sentences, or that hold encoded data.
+//! Filter for documents that repeat their own sentences or that hold encoded data.
 
 use rayon::prelude::*;
 
@@ -6,7 +6,7 @@ use super::document::{FilteredDocument, Finding, Verdict};
 use polysift_config::{FilterAction, FilterConfig};
 use polysift_text::rules::{MAX_REPETITION_RATE, Repetition, base64_ranges};
 
-/// Finds documents of which too large a share of sentences is repeated; one that cuts finds those with any.
+/// Finds documents with too large a share of repeated sentences; with action `cut`, with any.
 #[derive(Debug)]
 pub(super) struct RepetitionFilter {
     max_rate: f64,

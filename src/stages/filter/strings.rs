@@ -1,4 +1,4 @@
-//! Sets of strings that are only asked whether they hold one: the ids or host names of lists.
+//! Sets of strings for membership tests: the ids or host names of lists.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ use polysift_data::input::{
     ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
 };
 
-/// Bytes of sets that are kept for documents to come.
+/// Maximum bytes of loaded sets that are kept for later documents.
 const MOST_KEPT_BYTES: usize = 1 << 30;
 
-/// Strings by their xxh3-128. Of 10^9 strings and as many questions a wrong answer has the chance 10^-20.
+/// A set of strings as ascending xxh3-128 hashes. With 10^9 strings and 10^9 queries the
+/// probability of one wrong answer is about 10^-20.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct StringSet {
-    /// Ascending.
     hashes: Vec<u128>,
 }
 
@@ -30,7 +30,7 @@ impl StringSet {
         self.hashes.binary_search(&hash(text)).is_ok()
     }
 
-    /// The strings of these [`hash`]es.
+    /// Makes the set of the strings with these [`hash`]es.
     pub fn new(mut hashes: Vec<u128>) -> Self {
         hashes.par_sort_unstable();
         hashes.dedup();
@@ -39,12 +39,12 @@ impl StringSet {
     }
 }
 
-/// What a [`StringSet`] holds of a string.
+/// Returns the hash that a [`StringSet`] stores for a string.
 pub fn hash(text: &str) -> u128 {
     XxHash3_128::oneshot(text.as_bytes())
 }
 
-/// BLAKE3 digest of each of `files`, by its path.
+/// Returns the BLAKE3 digest of each of `files`, by its path.
 pub(super) fn digests<'p>(
     files: impl IntoIterator<Item = &'p Path>,
 ) -> Result<BTreeMap<String, String>> {
@@ -52,31 +52,31 @@ pub(super) fn digests<'p>(
     files.into_iter().map(digest).collect()
 }
 
-/// How lists hold their strings.
+/// How to read the strings of a list.
 #[derive(Debug, Clone)]
 pub(super) struct ListFormat {
     /// Column of the strings in tables.
     pub(super) column: &'static str,
-    /// Column of tables whose rows count only where it holds something ([`for_each_listed`]).
+    /// Column of tables; only rows with a value in it count ([`for_each_listed`]).
     pub(super) blocked_if: Option<String>,
-    /// What of an entry is asked for.
+    /// Turns an entry into the string that is stored.
     pub key: EntryKey,
 }
 
-/// What of an entry is asked for, or why it is none.
+/// Returns the string to store for an entry, or the reason why the entry is invalid.
 pub(super) type EntryKey = for<'a> fn(&'a str) -> Result<Cow<'a, str>, String>;
 
-/// Lists of strings, read when documents of a language are asked for that they are for.
+/// Lists of strings, each read when a document of a language that it applies to is looked up.
 #[derive(Debug)]
 pub(super) struct ListedStrings {
     files: Vec<ListFile>,
     format: ListFormat,
-    /// By language; of the lists for all languages under `None`.
+    /// Loaded sets by language; `None` is the key of the lists for all languages.
     loaded: Mutex<BTreeMap<Option<String>, Arc<StringSet>>>,
 }
 
 impl ListedStrings {
-    /// The lists that `patterns` name.
+    /// Finds the lists that match `patterns` and checks their columns.
     pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
         let files = list_files(patterns)?;
         let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
@@ -86,12 +86,11 @@ impl ListedStrings {
         Ok(Self { files, format, loaded: Mutex::default() })
     }
 
-    /// BLAKE3 digest of each list, by its path.
     pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
         digests(self.files.iter().map(|list| &*list.path))
     }
 
-    /// The strings of the lists for documents of `language`.
+    /// Returns the strings of the lists that apply to `language`.
     pub(super) fn of(&self, language: &str, stop: &Stop) -> Result<LanguageStrings> {
         let of_all = self.load(None, stop)?;
         let is_listed = |list: &ListFile| list.language.as_deref() == Some(language);
@@ -99,7 +98,7 @@ impl ListedStrings {
         Ok(LanguageStrings { of_all, own: own.transpose()? })
     }
 
-    /// Number of the strings in all lists, those of several languages once for each.
+    /// Counts the strings in all lists; a string in lists of several languages counts for each.
     pub(super) fn count(&self, stop: &Stop) -> Result<u64> {
         let languages: BTreeSet<Option<&str>> =
             self.files.iter().map(|list| list.language.as_deref()).collect();
@@ -110,7 +109,7 @@ impl ListedStrings {
     }
 
     fn load(&self, language: Option<&str>, stop: &Stop) -> Result<Arc<StringSet>> {
-        // Held while a list is read: another thread that needs it would read it too.
+        // The lock is held while a list is read, so that no other thread reads the same list.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let key = language.map(ToOwned::to_owned);
         if let Some(set) = loaded.get(&key) {
@@ -135,7 +134,6 @@ impl ListedStrings {
     }
 }
 
-/// The strings that are listed for one language.
 #[derive(Debug)]
 pub(super) struct LanguageStrings {
     of_all: Arc<StringSet>,

@@ -1,4 +1,4 @@
-//! Documents by their URLs: hosts, registrable domains, beginnings of paths.
+//! Filter for documents by their URLs: hosts, registrable domains, prefixes of paths.
 
 use std::borrow::Cow;
 
@@ -9,16 +9,16 @@ use polysift_base::progress::Stop;
 use polysift_config::{FilterConfig, ListMode};
 use polysift_text::robots::{Matching, Suffixes, locate, registrable_domain};
 
-/// Column of the entries in lists that are tables.
+/// Column of the entries in tables.
 const URL: &str = "url";
 
-/// What is noted of documents without a URL that can be read.
+/// Note on documents without a readable URL.
 pub(super) const UNREADABLE_URL: &str = "unreadable-url";
 
-/// Finds documents whose URLs lists name, or do not name.
+/// Finds documents with URLs that the lists name, or that they do not name.
 ///
-/// An entry is a host (`www.example.com`), a registrable domain, which stands for all of its hosts
-/// (`example.com`), or a host with segments of a path (`example.com/blog`), which stands for all below.
+/// An entry is a host (`www.example.com`), a registrable domain, for all of its hosts
+/// (`example.com`), or a host with path segments, for everything below (`example.com/blog`).
 #[derive(Debug)]
 pub(super) struct UrlFilter {
     pub(super) lists: ListedStrings,
@@ -55,7 +55,7 @@ impl UrlFilter {
                 return Some(domain.to_owned());
             }
             let url = format!("{host}{}", location.path(Matching::Rfc9309));
-            // Where segments end, with and without what ends them.
+            // Ends of segments, with and without the character that ends them.
             let ends = url.match_indices(['/', '?']).flat_map(|(at, _)| [at, at + 1]);
             let mut starts = ends.chain([url.len()]).map(|end| &url[..end]);
             starts
@@ -73,13 +73,13 @@ impl UrlFilter {
     }
 }
 
-/// Whether `host` is a suffix below which domains are registered.
+/// Returns true if `host` is a public suffix, below which domains are registered.
 fn is_suffix(host: &str) -> bool {
     let below = format!("a.{host}");
     registrable_domain(&below, Suffixes::Icann) == Some(&below)
 }
 
-/// The host or its registrable domain, whichever is listed.
+/// Returns the host or its registrable domain, whichever is listed.
 pub(super) fn listed_domain<'a>(
     host: &'a str,
     suffixes: Suffixes,
@@ -91,15 +91,15 @@ pub(super) fn listed_domain<'a>(
     registrable_domain(host, suffixes).filter(|domain| listed.contains(domain))
 }
 
-/// A host, or a host with a path, as URLs are parsed. A domain may be written as `*.example.com` or `.example.com`. What
-/// no URL can match is refused: several entries in a line, wildcards in a path, a public suffix.
+/// Parses an entry: a host, `*.example.com`, `.example.com`, or a host with a path. Entries that no
+/// URL can match are errors: several entries in a line, wildcards in a path, a public suffix.
 pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let wrong = || format!("`{entry}` is no host and no URL");
     let name = entry.strip_prefix('*').unwrap_or(entry);
     let name = name.strip_prefix('.').unwrap_or(name);
     let rest = name.split_once("://").map_or(name, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // The parser of URLs takes these, or leaves them out.
+    // The URL parser would accept these characters or drop them.
     if authority.is_empty()
         || authority.contains(|c: char| c.is_whitespace() || "\"'*,".contains(c))
     {

@@ -1,4 +1,4 @@
-//! Documents by the share of their words that lists name.
+//! Filter for documents by the share of their words that lists name.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,17 +15,16 @@ use polysift_data::input::{
 };
 use polysift_text::rules::WordList;
 
-/// Column of the words in lists that are tables.
 const WORD: &str = "word";
-/// Share of a text's words above which it is found (MixtureVitae's code).
+/// Default share of listed words above which a text is found (from MixtureVitae's code).
 const MAX_SHARE: f64 = 0.2;
 
-/// Finds documents by lists of words.
+/// Finds documents with too large a share of listed words.
 #[derive(Debug)]
 pub(super) struct WordFilter {
     files: Vec<ListFile>,
     max_share: f64,
-    /// By language, as documents ask for it; `None` where no list is for it.
+    /// Loaded lists by language; `None` if no list applies to the language.
     loaded: Mutex<BTreeMap<String, Option<Arc<WordList>>>>,
 }
 
@@ -64,9 +63,9 @@ impl WordFilter {
         })
     }
 
-    /// The words of the lists for documents of `language`.
+    /// Returns the words of all lists that apply to `language`, or `None` if no list does.
     fn of(&self, language: &str, stop: &Stop) -> Result<Option<Arc<WordList>>> {
-        // Held while lists are read: another thread that needs them would read them too.
+        // The lock is held while lists are read, so that no other thread reads the same lists.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(list) = loaded.get(language) {
             return Ok(list.clone());

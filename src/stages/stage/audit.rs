@@ -1,5 +1,5 @@
-//! The proof of a cascade: what its dropped documents would have been worth, from those of them that were encoded all
-//! the same, and more encoding where the proof fails.
+//! The audit of a cascade bounds how many dropped documents the full run would keep, from a sample
+//! of them that was encoded anyway; if the bound fails, more documents are encoded.
 
 use serde_json::json;
 
@@ -19,18 +19,18 @@ use polysift_selection::{
     CascadeAudit, Decision, Recall, ScoredDocument, Selection, ThresholdKind, select,
 };
 
-/// How many thresholds a repair chooses from, each of which drops half of what the one before does.
+/// Number of thresholds that a repair chooses from; each drops half as many as the one before.
 const REPAIR_STEPS: u32 = 10;
 
-/// A document that was encoded though the first pass would have dropped it.
+/// A document that was encoded for the audit.
 struct Audited {
-    /// How far it is above the first pass's thresholds.
+    /// Margin over the thresholds of the first pass.
     margin: f32,
-    /// Whether the selection has it, by [`wanted`].
+    /// By entry of [`wanted`], true if the selection keeps the document.
     kept: Vec<bool>,
 }
 
-/// What a selection keeps of a language: heads with their rates, and how many documents.
+/// Returns head, rate and number of kept documents of every threshold that keeps documents.
 fn wanted(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
     let outcomes = selection.outcomes();
     let mut wanted = Vec::new();
@@ -39,7 +39,7 @@ fn wanted(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
         match &report.threshold.kind {
             ThresholdKind::Retain(rates) => {
                 for (i, rate) in rates.iter().enumerate() {
-                    // Of several selections each has a rate of this retention; of one, all have.
+                    // There is one outcome per rate, or one for all rates.
                     let of_rate = if outcomes.len() == rates.len() {
                         outcomes.get(i)
                     } else {
@@ -59,7 +59,7 @@ fn wanted(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
     wanted
 }
 
-/// Computes the thresholds of one language from the stored scores in `files`, and what they say of a cascade.
+/// Computes the thresholds of one language from the scores in `files`, and audits its cascade.
 pub(crate) fn select_language(
     context: Context<'_>,
     embedded: &Embedded,
@@ -80,7 +80,7 @@ pub(crate) fn select_language(
     Ok(selection)
 }
 
-/// The audited documents of `language`, without those that filters remove.
+/// Reads the audited documents of `language`, without those that filters remove.
 fn audited(
     context: Context<'_>,
     embedded: &Embedded,
@@ -135,23 +135,23 @@ fn audited(
     Ok(found)
 }
 
-/// At most so many of `dropped` documents, of which `audited` were drawn and `kept` of those are kept, are lost.
+/// Bounds the lost documents with confidence 1 − `risk`: `audited` of `dropped` documents were
+/// drawn, and `kept` of the drawn ones are kept.
 fn most_lost(dropped: u64, audited: u64, kept: u64, risk: f64) -> u64 {
     let most = (dropped as f64 * upper_bound(kept, audited, risk)).floor() as u64;
     most.saturating_sub(kept).min(dropped - audited)
 }
 
-/// Least share of the full run's documents that is kept, where `kept` are and at most `lost` are lost.
+/// Bounds the recall from below, if `kept` documents are kept and at most `lost` are lost.
 fn least_recall(rate: Option<Rate>, kept: u64, lost: u64) -> f64 {
     match (rate, kept + lost) {
         (_, 0) => 1.0,
-        // The full run would keep as many, and has at most these in their place.
+        // The full run keeps as many documents; at most `lost` of them are others.
         (Some(_), _) => (1.0 - lost as f64 / kept.max(1) as f64).max(0.0),
         (None, all) => kept as f64 / all as f64,
     }
 }
 
-/// What `audited` says of `selection`.
 fn audit(
     config: &CascadeConfig,
     embedded: &Embedded,
@@ -197,8 +197,8 @@ fn audit(
     }
 }
 
-/// What the run costs in `language` by what it encoded, which the pilot does not know after a repair: the cost in the
-/// pilot, where a larger or smaller share of the documents was dropped.
+/// Returns the cost of the run in `language`: the cost in the pilot, corrected by the share of
+/// documents that was really dropped, which a repair changes.
 fn cost(
     config: &CascadeConfig,
     embedded: &Embedded,
@@ -210,7 +210,7 @@ fn cost(
     of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
     let Some(pilot) = treated.candidate() else { return 1.0 };
     if treated.flops_per_document == 0.0 {
-        return pilot.cost; // of a run directory that does not say it
+        return pilot.cost; // the run directory lacks the field
     }
     let audit = 1.0 / config.audit_every() as f64;
     let in_pilot = (1.0 - pilot.encoded_share) * (1.0 - audit);
@@ -219,11 +219,11 @@ fn cost(
     pilot.cost + (in_pilot - dropped) * saves
 }
 
-/// Has more documents encoded in the languages whose recall is not proved; whether there are some: then the embed stage
-/// and all after it are to be done again, of which what is encoded is kept.
+/// Has more documents encoded in languages without a proved recall. If it returns true, the embed
+/// stage and all later stages must run again; existing embeddings are kept.
 ///
 /// # Errors
-/// [`Error::Busy`](polysift_base::Error::Busy) while other processes are at work in the run directory.
+/// [`Error::Busy`](polysift_base::Error::Busy) while other processes work in the run directory.
 pub fn repair(context: Context<'_>) -> Result<bool> {
     let Context { config, run, .. } = context;
     let Some(settings) = &config.cascade else { return Ok(false) };
@@ -257,7 +257,7 @@ pub fn repair(context: Context<'_>) -> Result<bool> {
                 run.reopen_embeddings(shard)?;
             }
         }
-        // At last: before it is there, what is done again is what was there.
+        // Repairs are written last: after an earlier stop, the stages redo what was there.
         for (language, threshold) in &repairs {
             run.write_json(&repair_file(run, language), &Repair { threshold: *threshold })?;
             mark_repair(run, language)?;
@@ -267,8 +267,8 @@ pub fn repair(context: Context<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// The highest threshold of the first pass, of those that drop a half, a fourth and so on of what is dropped now, at
-/// which the audit proves the recall; `None` where none does, and all is to be encoded.
+/// Returns the highest margin threshold at which the audit proves the recall, among those that drop
+/// 1/2, 1/4, ... of what is dropped now; `None` if no one does and all documents must be encoded.
 fn repaired(
     context: Context<'_>,
     settings: &CascadeConfig,
@@ -292,7 +292,7 @@ fn repaired(
             }
         })?;
     }
-    // The choice among the steps is paid for.
+    // The risk is split over the steps, because one of them is chosen.
     let risk = settings.risk() / f64::from(REPAIR_STEPS);
     for (step, dropped) in steps.into_iter().zip(dropped) {
         let left: Vec<&Audited> = audited.iter().filter(|audited| audited.margin < step).collect();
@@ -309,7 +309,7 @@ fn repaired(
     Ok(None)
 }
 
-/// Says in which languages the recall is not proved.
+/// Warns of the rates without a proved recall.
 pub(crate) fn warn_of_recall(language: &str, selection: &Selection, config: &CascadeConfig) {
     let Some(proof) = &selection.cascade else { return };
     for recall in proof.recalls.iter().filter(|recall| !recall.is_proved) {

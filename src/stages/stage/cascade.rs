@@ -3,21 +3,23 @@
 //! ```text
 //!  corpus ──uniform sample──▶ pilot ──encoder, heads──▶ full scores ──first half──▶ first pass
 //!                                                           └────────second half──▶ its thresholds
-//!  corpus ──first pass──▶ cascade/scores/<shard>/part: below all thresholds is dropped, but for an audited share
+//!  corpus ──first pass──▶ cascade/scores/<shard>/part: below all thresholds is dropped or audited
 //! ```
 //!
-//! # What is promised
+//! # What is guaranteed
 //!
-//! Of the documents that the full run would keep, by head, rate and language, at most a share 1 − `recall` is dropped,
-//! with the `confidence` of the settings; [`polysift_base::metrics`] has the bounds and where they come from. The promise is of
-//! the pilot's draw: it holds whatever the first pass is worth, and one that is worth nothing drops nothing, so that
-//! the language is encoded in full. Documents that a removal head would remove are no loss; its threshold is that of
-//! the pilot's evaluation half, and heads of columns and random ones count as if they removed nothing.
+//! For each head, rate and language, at most a share 1 − `recall` of the documents that the full
+//! run would keep is dropped, with the `confidence` of the settings; [`polysift_base::metrics`] has
+//! the bounds and their sources. The guarantee is over the draw of the pilot and holds for any
+//! first pass; with a useless one, the language is encoded in full. Documents that a removal head
+//! would remove are no loss; its threshold comes from the evaluation half of the pilot. Heads of
+//! columns and random heads count as if they removed nothing.
 //!
 //! # Resume
 //!
-//! A language is an item of work, done by one process whole; embeddings of the pilot are kept as those of samples are.
-//! A shard is one too. Nothing depends on who did what.
+//! A language is a unit of work, done by one process, and so is a shard. Embeddings of the pilot
+//! are stored like those of samples if only first chunks are encoded. Results do not depend on
+//! which process does a unit.
 
 mod first_pass;
 mod full_run;
@@ -49,19 +51,19 @@ use polysift_encoder::Model;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
 use polysift_selection::{Threshold, ThresholdKind};
 
-/// Largest share of a language that a pilot may be.
+/// Maximum share of a language that its pilot may be.
 const MAX_PILOT_SHARE: f64 = 0.25;
 /// Share of a large language that each half of its pilot is.
 const HALF_PILOT_SHARE: f64 = 0.01;
-/// Most that a half is larger than it has to be.
+/// Maximum size of a half, as a multiple of the smallest sufficient size.
 const MAX_PILOT_FACTOR: u64 = 4;
-/// Share of kept documents that a pilot is made for where no rate says one.
+/// Retention rate that a pilot is sized for if no rate is given.
 const NOMINAL_RATE: f64 = 0.1;
-/// A first pass that costs more than this share of the full run is not worth it.
+/// Maximum relative cost of a first pass; a more expensive one is not used.
 const MAX_COST: f64 = 0.95;
-/// Shards of which the texts are embedded at once for each GPU.
+/// Number of shards per GPU that are scored at the same time.
 const SHARDS_OF_A_GPU: usize = 4;
-/// What is tried where the settings leave it open.
+/// First passes that are evaluated if the settings leave the choice open.
 const CANDIDATES: [FirstPass; 5] = [
     FirstPass::FastText,
     FirstPass::Lexical,
@@ -70,11 +72,11 @@ const CANDIDATES: [FirstPass; 5] = [
     FirstPass::Prefix(128),
 ];
 
-/// Teaches the first pass of every language and scores all documents with it, as far as that is not done.
+/// Trains the first pass of every language and scores all documents with it, unless that is done.
 ///
 /// # Errors
-/// [`Error::Config`] without `[cascade]` in the settings; [`Error::Missing`] before the heads are trained; those of
-/// reading, encoding, training and writing.
+/// [`Error::Config`] without `[cascade]` in the settings; [`Error::Missing`] before the heads are
+/// trained; errors of reading, encoding, training and writing.
 pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     let Some(settings) = &config.cascade else {
@@ -92,7 +94,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let teaching = Teaching { full: &full, settings, plan };
     let languages: Vec<&String> = heads.languages().iter().collect();
     let keys = languages.iter().map(|language| language_key(language)).collect();
-    // Every process may teach every language, and needs them all.
+    // Every process may train any language and needs all of them.
     let all: Vec<usize> = (0..languages.len()).collect();
     let work = StageWork::waiting(context, Stage::Cascade, keys, &all)?;
     if !work.is_over() {
@@ -113,12 +115,12 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     teaching.score()
 }
 
-/// Settings that the cascade depends on.
+/// Returns the settings that the cascade depends on.
 fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Result<Value> {
     let config = context.config;
     let cascade = config.cascade.as_ref().map(|c| CascadeConfig { repair: false, ..c.clone() });
     let mut thresholds = threshold_settings(context, heads)?;
-    // Filters look at documents afterwards.
+    // Filters run later.
     thresholds.as_object_mut().and_then(|settings| settings.remove("filters"));
     Ok(json!({
         "plan": plan.digest(),
@@ -136,17 +138,15 @@ fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Re
     }))
 }
 
-/// A first pass that was tried.
+/// A first pass that was evaluated.
 struct Tried {
     candidate: Candidate,
-    /// Its thresholds by head.
     heads: BTreeMap<String, f32>,
-    /// See [`LanguageCascade::tokens_per_dropped_document`] and the field after it.
+    /// Tokens and FLOPs: [`LanguageCascade::tokens_per_dropped_document`] and the next field.
     dropped_document: (f64, f64),
     taught: Taught,
 }
 
-/// What teaching takes.
 struct Teaching<'a> {
     full: &'a FullRun<'a>,
     settings: &'a CascadeConfig,
@@ -154,14 +154,14 @@ struct Teaching<'a> {
 }
 
 impl<'a> Teaching<'a> {
-    /// The shards of `language`, with their places.
+    /// Returns the shards of `language` with their plan indices.
     fn shards_of(&self, language: &str) -> Vec<(u64, &'a Shard)> {
         let of_language =
             |(_, shard): &(u64, &Shard)| language_of(self.full.context.config, shard) == language;
         (0u64..).zip(&self.plan.shards).filter(of_language).collect()
     }
 
-    /// Teaches the first pass of `language`, or says why there is none.
+    /// Trains the first pass of `language` and writes how the language is treated.
     fn teach(&self, language: &str) -> Result<ShardMarker> {
         let run = self.full.context.run;
         let (treated, taught) = self.treat(language)?;
@@ -216,7 +216,7 @@ impl<'a> Teaching<'a> {
                     let worse = if is_better { best.replace(tried) } else { Some(tried) };
                     worse.map_or(Ok(()), |worse| worse.taught.discard(self.full.context.run))?;
                 }
-                // Scores that are all equal teach nothing.
+                // For example, all scores are equal.
                 Err(error @ (Error::Training { .. } | Error::Shape { .. })) => {
                     reason = Some(format!("{pass} cannot be taught: {}", error.report()));
                 }
@@ -243,7 +243,6 @@ impl<'a> Teaching<'a> {
         Ok((treated, Some(taught)))
     }
 
-    /// The first passes among which a pilot chooses.
     fn passes(&self) -> &[FirstPass] {
         match &self.settings.first_pass {
             FirstPass::Auto => &CANDIDATES,
@@ -251,13 +250,13 @@ impl<'a> Teaching<'a> {
         }
     }
 
-    /// Half of the risk is that of the misses, shared by the first passes: the one that is taken is chosen by the
-    /// half of the pilot that its threshold is of.
+    /// Returns the risk of misses per candidate: half of the risk, split over the candidates
+    /// (Bonferroni), because the half of the pilot that gives the thresholds also picks the winner.
     fn risk_of_misses(&self) -> f64 {
         self.settings.risk() / 2.0 / self.passes().len() as f64
     }
 
-    /// Documents of each half of the pilot of a language of so many `rows`, or why there is none.
+    /// Returns the size of each half of the pilot for `rows` documents, or why there is none.
     fn half_pilot(&self, thresholds: &[Threshold], rows: u64) -> Result<u64, String> {
         let keeping: Vec<&Threshold> = thresholds
             .iter()
@@ -291,7 +290,7 @@ impl<'a> Teaching<'a> {
         Ok(half)
     }
 
-    /// Teaches `pass` with the first half of the pilot, and finds its thresholds and its cost with the other half.
+    /// Trains `pass` on the first half of the pilot; finds thresholds and cost on the other half.
     fn try_pass(
         &self,
         pass: FirstPass,
@@ -335,7 +334,7 @@ impl<'a> Teaching<'a> {
         Ok(Tried { candidate, heads: thresholds, dropped_document, taught })
     }
 
-    /// Floating-point operations with a first pass that takes `of_pass` of the evaluation half, by those of the full run.
+    /// Returns the FLOPs with a first pass that takes `of_pass`, relative to the full run.
     fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
         let full: Vec<f64> = pilot.evaluation_flops(self.full.model);
         let audit = 1.0 / self.settings.audit_every() as f64;
@@ -346,7 +345,6 @@ impl<'a> Teaching<'a> {
         (of_pass + encoded) / all.max(f64::MIN_POSITIVE) + of_pilot
     }
 
-    /// Scores the documents of all shards with the first passes.
     fn score(&self) -> Result<()> {
         let Context { config, run, .. } = self.full.context;
         let cascade =
@@ -380,7 +378,7 @@ impl<'a> Teaching<'a> {
                 }
                 Ok(marker)
             };
-            // An encoder uses all threads of a CPU; a GPU is to have batches while texts are read and tokenized.
+            // On a CPU an encoder uses all threads; a GPU needs batches while texts are tokenized.
             let at_once = match (passes.encodes(), &self.full.model.placement.gpus[..]) {
                 (false, _) => rayon::current_num_threads(),
                 (true, []) => 1,

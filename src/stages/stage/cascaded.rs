@@ -1,5 +1,5 @@
-//! What a cascade left of the corpus, as later stages need it: which documents are dropped, and which of those are
-//! encoded all the same.
+//! The result of a cascade, as later stages need it: which documents are dropped, and which of
+//! those are encoded for the audit.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,118 +18,118 @@ use polysift_config::{CascadeConfig, FirstPass, RunConfig};
 use polysift_data::parts::read_scores;
 use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
 
-/// What a first pass would cost in a language.
+/// A candidate for the first pass of a language, and its cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// The first pass.
     pub first_pass: FirstPass,
-    /// Share of the documents that it leaves to the encoder, in the pilot's evaluation half.
+    /// Share of the pilot's evaluation half that it leaves to the encoder.
     pub encoded_share: f64,
-    /// Floating-point operations of all, the pilot, the first pass and the audit included, by those of the full run.
+    /// FLOPs of pilot, first pass, encoder and audit, relative to the full run.
     pub cost: f64,
 }
 
 /// How the cascade treats a language: `cascade/languages/<lang>.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LanguageCascade {
-    /// What looks at its documents; `None`: nothing, they are all encoded.
+    /// The first pass; `None` if all documents are encoded.
     pub first_pass: Option<FirstPass>,
-    /// Why they are all encoded.
+    /// Why all documents are encoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Rows of the language.
+    /// Number of rows of the language.
     pub rows: u64,
-    /// Documents of the pilot, whose first half teaches the first pass.
+    /// Number of documents of the pilot; its first half trains the first pass.
     pub pilot: u64,
-    /// Documents of its other half, which the thresholds are of.
+    /// Number of documents of the other half, which gives the thresholds.
     pub evaluation: u64,
-    /// Tokens that the encoder takes of a document, in the mean.
+    /// Mean number of tokens of a document that are encoded.
     pub tokens_per_document: f64,
-    /// The same of the documents that the first pass drops.
+    /// Mean number of tokens of a document that the first pass drops.
     pub tokens_per_dropped_document: f64,
-    /// And floating-point operations.
+    /// Mean floating-point operations of a document that the first pass drops.
     pub flops_per_dropped_document: f64,
     /// Mean floating-point operations of a document; 0 in run directories that lack the field.
     #[serde(default)]
     pub flops_per_document: f64,
-    /// By head: a document with a lower score of the first pass is dropped, unless another head's is not.
+    /// Thresholds by head; a document is dropped if its first-pass scores are below all of them.
     pub heads: BTreeMap<String, f32>,
-    /// What was tried.
+    /// All first passes that were evaluated.
     pub candidates: Vec<Candidate>,
 }
 
 impl LanguageCascade {
-    /// The first pass that was taken, as the pilot shows it.
+    /// Returns the candidate that was chosen.
     pub fn candidate(&self) -> Option<&Candidate> {
         self.candidates.iter().find(|candidate| Some(candidate.first_pass) == self.first_pass)
     }
 }
 
-/// The cascade of a run of which the first pass is done; of a run without one it drops nothing.
+/// The finished cascade of a run; a run without a cascade drops nothing.
 pub(crate) struct Cascade {
     languages: BTreeMap<String, LanguageCascade>,
-    /// By language the threshold that a repair put in the place of 0.
+    /// Margin thresholds of repaired languages, instead of 0.
     repaired: BTreeMap<String, f32>,
     audit_every: u64,
     seed: u64,
 }
 
-/// What becomes of the documents of a shard; rows ascend.
+/// Documents of a shard that the first pass would drop, by ascending row.
 #[derive(Debug, Default)]
 pub(crate) struct CascadeRows {
-    /// Documents that are not encoded.
+    /// Rows of documents that are not encoded.
     pub(crate) dropped: Vec<u64>,
-    /// Documents that are encoded though the first pass would drop them, with their scores there.
+    /// Rows of documents that are encoded for the audit, with their margins.
     pub(crate) audited: Vec<(u64, f32)>,
 }
 
 impl CascadeRows {
-    /// Whether the document of `row` is not encoded.
+    /// Returns true if the document of `row` is not encoded.
     pub(crate) fn is_dropped(&self, row: u64) -> bool {
         self.dropped.binary_search(&row).is_ok()
     }
 
-    /// Its score in the first pass, where it is encoded though that would drop it.
+    /// Returns the margin of `row` if it is encoded for the audit.
     pub(crate) fn audited_margin(&self, row: u64) -> Option<f32> {
         let at = self.audited.binary_search_by_key(&row, |(row, _)| *row).ok()?;
         Some(self.audited[at].1)
     }
 }
 
-/// Key of the item that teaches the first pass of `language`.
+/// Returns the key of the unit of work that trains the first pass of `language`.
 pub(crate) fn language_key(language: &str) -> String {
     format!("languages/{language}")
 }
 
-/// Key of the item that scores the documents of `shard`.
+/// Returns the key of the unit of work that scores the documents of `shard`.
 pub(crate) fn scores_key(shard: &Shard) -> String {
     format!("scores/{}", shard.name)
 }
 
-/// Where it is said how `language` is treated.
+/// Returns the path of the [`LanguageCascade`] of `language`.
 pub(crate) fn language_file(run: &RunDir, language: &str) -> std::path::PathBuf {
     run.path(format!("cascade/languages/{language}.json"))
 }
 
-/// Key of the repair of `language`.
+/// Returns the key of the repair of `language`.
 pub(crate) fn repair_key(language: &str) -> String {
     format!("repairs/{language}")
 }
 
-/// Where it is said what a repair of `language` found.
+/// Returns the path of the [`Repair`] of `language`.
 pub(crate) fn repair_file(run: &RunDir, language: &str) -> std::path::PathBuf {
     run.path(format!("cascade/repairs/{language}.json"))
 }
 
-/// The error of `path` where the cascade would drop other documents than when the corpus was embedded, because a
-/// repair or another file of it is gone or damaged.
+/// Makes the error for a cascade that would drop other documents than when the corpus was embedded,
+/// because a repair or another file of it is lost or damaged.
 fn lost(path: &Path) -> Error {
     let reason = "does not drop what was dropped when the corpus was embedded: something of the cascade is gone or \
                   damaged; `polysift run --redo cascade` makes it, and what follows from it, again";
     Error::corrupt(path, reason)
 }
 
-/// Marks the repair of `language` as done; its file is written.
+/// Marks the repair of `language` as done, after its file is written.
 pub(crate) fn mark_repair(run: &RunDir, language: &str) -> Result<()> {
     let path = repair_file(run, language);
     let file = PartFile { path: run.relative(&path), rows: 1, stamp: stamp(&path)? };
@@ -137,25 +137,25 @@ pub(crate) fn mark_repair(run: &RunDir, language: &str) -> Result<()> {
     run.mark_shard(Stage::Cascade, &repair_key(language), &marker)
 }
 
-/// What a repair found.
+/// The result of a repair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Repair {
-    /// Below which score of the first pass documents are dropped; `None`: none are.
+    /// Margin below which documents are dropped; `None` if none are.
     pub(crate) threshold: Option<f32>,
 }
 
 impl Cascade {
-    /// Keys of the items of the stage.
+    /// Returns the keys of the units of work of the stage.
     pub(crate) fn keys(config: &RunConfig, plan: &Plan) -> Vec<String> {
         let languages = planned_languages(config, plan).unwrap_or_default();
         let languages = languages.iter().map(|language| language_key(language));
         languages.chain(plan.shards.iter().map(scores_key)).collect()
     }
 
-    /// That of the run of `context`, all of it.
+    /// Reads the whole cascade of a run.
     ///
     /// # Errors
-    /// [`Error::Missing`] where the first pass is not done.
+    /// [`Error::Missing`] if the first pass is not done.
     pub(crate) fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
         let Context { config, run, .. } = context;
         if config.cascade.is_some() {
@@ -164,7 +164,7 @@ impl Cascade {
         Self::of_languages(context, planned_languages(config, plan).unwrap_or_default())
     }
 
-    /// The same of some languages, for stages that come after the corpus is embedded.
+    /// Reads the cascade of some languages, for stages after the embed stage.
     pub(crate) fn of_languages(
         context: Context<'_>,
         all: impl IntoIterator<Item = String>,
@@ -191,28 +191,27 @@ impl Cascade {
         Ok(Self { languages, repaired, audit_every, seed })
     }
 
-    /// How each language is treated.
     pub(crate) fn languages(&self) -> &BTreeMap<String, LanguageCascade> {
         &self.languages
     }
 
-    /// How `language` is treated; `None` where it has no documents.
+    /// Returns how `language` is treated; `None` if it has no documents.
     pub(crate) fn language(&self, language: &str) -> Option<&LanguageCascade> {
         self.languages.get(language)
     }
 
-    /// Below which score of the first pass documents of `language` are dropped; `None`: none are.
+    /// Returns the margin below which documents of `language` are dropped; `None` if none are.
     pub(crate) fn threshold(&self, language: &str) -> Option<f32> {
         let is_passed = self.languages.get(language).is_some_and(|l| l.first_pass.is_some());
         is_passed.then(|| self.repaired.get(language).copied().unwrap_or_default())
     }
 
-    /// One in so many dropped documents is encoded all the same.
+    /// Returns N, where one in N dropped documents is encoded for the audit.
     pub(crate) fn audit_every(&self) -> u64 {
         self.audit_every
     }
 
-    /// What becomes of the documents of `shard`, which is at `place` of the plan.
+    /// Returns the dropped and audited rows of `shard`, which has the index `place` in the plan.
     pub(crate) fn rows_of(
         &self,
         context: Context<'_>,
@@ -236,7 +235,7 @@ impl Cascade {
         Ok(rows)
     }
 
-    /// Calls `visit` with the score of every document of `shard` that the first pass drops, audited or not.
+    /// Calls `visit` with the margin of every document that the first pass drops, audited or not.
     pub(crate) fn for_each_dropped(
         &self,
         context: Context<'_>,
@@ -246,14 +245,13 @@ impl Cascade {
         self.for_each_below(context, shard, &mut |_, margin| visit(margin))
     }
 
-    /// Whether a dropped document is encoded all the same.
     fn is_audited(&self, place: u64, row: u64) -> bool {
         let ordinal = ordinal(place, row);
         let hash = XxHash3_64::oneshot_with_seed(self.seed, &ordinal.to_le_bytes());
         hash.is_multiple_of(self.audit_every)
     }
 
-    /// Calls `visit` with row and score of every document of `shard` below the threshold, in ascending order of rows.
+    /// Calls `visit` with row and margin of every document of `shard` below the threshold, by row.
     fn for_each_below(
         &self,
         context: Context<'_>,
@@ -273,7 +271,7 @@ impl Cascade {
         Ok(())
     }
 
-    /// What embeddings depend on: how each language is treated.
+    /// Returns the settings that embeddings depend on: how each language is treated.
     pub(crate) fn settings(&self, config: &CascadeConfig) -> Value {
         let languages: BTreeMap<&String, (Option<FirstPass>, &BTreeMap<String, f32>)> =
             self.languages.iter().map(|(l, found)| (l, (found.first_pass, &found.heads))).collect();
@@ -281,7 +279,7 @@ impl Cascade {
     }
 }
 
-/// How the languages of the run are treated, for people; empty without a cascade or before it is done.
+/// Returns how the languages of the run are treated; empty without a finished cascade.
 pub fn languages(run: &RunDir, config: &RunConfig) -> Result<BTreeMap<String, LanguageCascade>> {
     let mut found = BTreeMap::new();
     if config.cascade.is_some() && run.has_plan() {

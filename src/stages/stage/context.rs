@@ -1,4 +1,4 @@
-//! What every stage is given.
+//! The arguments that every stage takes.
 
 use serde_json::Value;
 
@@ -10,34 +10,34 @@ use polysift_encoder::HubSettings;
 use polysift_runs::cluster::Task;
 use polysift_runs::run::{RunDir, Stage, Worker};
 
-/// Name of a head that serves every language, in place of a language code.
+/// Name, in place of a language code, of a head that serves every language.
 pub const ALL_LANGUAGES: &str = "_all";
 
-/// What every stage is given.
+/// The arguments that every stage takes.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Settings; relative patterns were made absolute.
+    /// Settings, with relative patterns made absolute.
     pub config: &'a RunConfig,
-    /// Where everything is written.
+    /// The run directory, for all outputs.
     pub run: &'a RunDir,
-    /// How models are fetched.
+    /// How models are downloaded.
     pub hub: &'a HubSettings,
-    /// Asks for a stop.
+    /// Tells whether the stage is asked to stop.
     pub stop: &'a Stop,
-    /// Receives how far the stage is.
+    /// Receives the progress of the stage.
     pub progress: &'a dyn Progress,
-    /// Stage whose outputs are to be made again, with those of all later stages.
+    /// First stage to redo; its outputs and those of all later stages are discarded.
     pub redo: Option<Stage>,
-    /// This process among those that work in the run directory.
+    /// This process, as a worker on the run directory.
     pub worker: &'a Worker,
-    /// What this process does of every stage; `None`: everything that nobody else does.
+    /// The share of every stage that this process does; `None`: all that no other process does.
     pub task: Option<Task>,
-    /// Whether a stage ends only when the items that other processes hold are done too.
+    /// True if a stage waits for the units of work that other processes hold.
     pub waits: bool,
 }
 
 impl<'a> Context<'a> {
-    /// For commands that write nothing into the run directory; see [`Worker::observer`].
+    /// Makes a context for commands that write nothing; see [`Worker::observer`].
     pub fn observing(
         config: &'a RunConfig,
         run: &'a RunDir,
@@ -49,9 +49,8 @@ impl<'a> Context<'a> {
         Self { config, run, hub, stop, progress, redo: None, worker, task: None, waits: false }
     }
 
-    /// Freezes what `stage` depends on (see [`RunDir::freeze`]) and keeps the accepted settings in
-    /// the run directory. What is to be made again is discarded here, after all that the stage
-    /// needs was found.
+    /// Freezes what `stage` depends on ([`RunDir::freeze`]) and keeps the settings. Outputs of a
+    /// `redo` are discarded here, after everything that the stage needs was found.
     pub(crate) fn freeze(&self, stage: Stage, settings: &Value) -> Result<()> {
         if self.redo == Some(stage) {
             self.worker.exclusive(self.stop, || self.run.discard_from(stage))?;
@@ -60,7 +59,7 @@ impl<'a> Context<'a> {
         self.keep_settings()
     }
 
-    /// Keeps the settings in the run directory, for commands that are given only that.
+    /// Writes the settings to the run directory, for commands that take only the directory.
     pub(crate) fn keep_settings(&self) -> Result<()> {
         let path = self.run.path("config.toml");
         let text = self.config.to_toml("config.toml")?;

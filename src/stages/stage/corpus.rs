@@ -1,4 +1,4 @@
-//! The stored scores of one language as the selection scans them, and the thresholds it makes of them.
+//! The stored scores of one language as the selection scans them, and its thresholds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -24,20 +24,19 @@ use polysift_selection::{
     Amount, Corpus, HeadColumn, ScanRequest, ScoreBatch, Selection, Threshold, plan_thresholds,
 };
 
-/// Column of the rows of a shard.
 const ROW: &str = "row";
 
-/// Which of a run's scores are read.
+/// Which scores of a run are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScoreFiles {
-    /// Those of the score stage.
+    /// Scores of the score stage.
     Scored,
-    /// Those that the refine stage made of them.
+    /// Scores of the refine stage.
     Refined,
 }
 
 impl ScoreFiles {
-    /// Those that selections are made of; [`Error::Missing`] if they have to be refined first.
+    /// Returns the scores that selections use; [`Error::Missing`] if they must be refined first.
     pub(crate) fn selected(context: Context<'_>) -> Result<Self> {
         let run = context.run;
         if !context.config.selection.refine || is_precise(run)? {
@@ -60,25 +59,25 @@ impl ScoreFiles {
     }
 }
 
-/// The scores of a language, all heads side by side.
+/// The scores of all heads for one language.
 pub(crate) struct ScoredCorpus<'a> {
     context: Context<'a>,
     files: ScoreFiles,
     language: &'a str,
     heads: Vec<&'a str>,
-    /// Shards with documents of the language, with their place in the plan and their parts.
+    /// Shards with documents of the language: index in the plan, shard, number of parts.
     shards: Vec<(u64, &'a Shard, usize)>,
     /// See [`Corpus::file`].
     files_of_shards: Vec<usize>,
-    /// Scores of some documents of a shard in the place of the stored ones.
+    /// Replaces stored scores of some documents of a shard.
     rescored: Option<&'a RescoredOf<'a>>,
     cascade: Cascade,
 }
 
-/// By row of a shard, scores that take the place of the stored ones: one entry per head of the run.
+/// New scores by row of a shard, with one entry per head of the run.
 pub(crate) type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
 
-/// Those of a shard.
+/// Returns the new scores for a shard.
 pub(crate) type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
 
 fn not_counted() -> Error {
@@ -87,7 +86,7 @@ fn not_counted() -> Error {
     Error::config("selection.weight", reason)
 }
 
-/// The column that `weight` counts, where there is one.
+/// Returns the column that `weight` sums; `None` for documents.
 fn weight_column(weight: Weight) -> Option<&'static str> {
     match weight {
         Weight::Documents => None,
@@ -117,7 +116,7 @@ impl<'a> ScoredCorpus<'a> {
     }
 }
 
-/// Part `index` of the scores of `shard`, one entry per head of the run in name order.
+/// Reads part `index` of the scores of `shard`, one entry per head of the run in name order.
 pub(crate) fn read_part(
     context: Context<'_>,
     files: ScoreFiles,
@@ -170,7 +169,7 @@ impl Corpus for ScoredCorpus<'_> {
 }
 
 impl ScoredCorpus<'_> {
-    /// Part `index` of `shard`; `None` where it has no rows of the language.
+    /// Opens part `index` of `shard`; `None` if it has no rows of the language.
     fn open_part(
         &self,
         shard: &Shard,
@@ -181,7 +180,7 @@ impl ScoredCorpus<'_> {
         if self.heads.is_empty() {
             return Ok(None);
         }
-        // Where no head is requested the rows still count, and every head has them all.
+        // Without a requested head the rows still count; every head has all of them.
         let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
         let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
         let mut parts: Vec<PartReader> =
@@ -205,21 +204,21 @@ impl ScoredCorpus<'_> {
         let mut scans = Vec::new();
         for (&head, part) in heads.iter().zip(&parts) {
             scans.push((head, part.scores(&names)?));
-            names.clear(); // what is said of the documents is read once
+            names.clear(); // the columns of the documents are read once
         }
         let (num_heads, first) = (self.heads.len(), parts.swap_remove(0));
         Ok(Some(ScannedPart { scans, first, language, weight, num_heads }))
     }
 }
 
-/// Documents of a shard that a selection does not look at, or counts otherwise.
+/// Documents of a shard that a selection leaves out or weighs differently.
 struct LeftOut {
     /// Rows that filters removed.
     removed: Vec<u64>,
     cascade: CascadeRows,
-    /// Rows that are not looked at, ascending.
+    /// All rows left out, ascending.
     rows: Vec<u64>,
-    /// Dropped documents that an audited one stands for.
+    /// Number of dropped documents that an audited document stands for.
     audit_every: u64,
 }
 
@@ -228,7 +227,7 @@ impl LeftOut {
         self.rows.is_empty() && self.cascade.audited.is_empty()
     }
 
-    /// Documents of `batch` that the cascade dropped, of those that filters leave in the language.
+    /// Sums the documents of `batch` that the cascade dropped and that no filter removed.
     fn dropped(&self, batch: &PartBatch, part: &ScannedPart<'_>) -> Result<Amount> {
         let mut amount = Amount::default();
         if self.cascade.dropped.is_empty() {
@@ -246,7 +245,7 @@ impl LeftOut {
         Ok(amount)
     }
 
-    /// What removals count of `batch`, in which only those rows are left that are looked at.
+    /// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
     fn removal_weights(
         &self,
         batch: &PartBatch,
@@ -268,24 +267,24 @@ impl LeftOut {
 
 /// A part of the scores of all requested heads.
 struct ScannedPart<'a> {
-    /// With the index of the head; with the first, language and weight as far as needed.
+    /// Head index and batches; the first also has the language and weight columns, if needed.
     scans: Vec<(usize, PartBatches)>,
-    /// That of the first.
+    /// Reader of the first head.
     first: PartReader,
-    /// The language of the rows to visit; `None`: all.
+    /// Language of the rows to visit; `None` for all.
     language: Option<&'a str>,
     weight: Weight,
     num_heads: usize,
 }
 
 impl ScannedPart<'_> {
-    /// What rates count of `batch`, the first of its heads; `None` for documents.
+    /// Returns the weights of `batch`, the batch of the first head; `None` for documents.
     fn weights<'b>(&self, batch: &'b PartBatch) -> Result<Option<&'b [u64]>> {
         let Some(name) = weight_column(self.weight) else { return Ok(None) };
         batch.numbers(name)?.ok_or_else(not_counted).map(Some)
     }
 
-    /// Visits all rows but those that are `left_out`; `place` is that of the shard in the plan.
+    /// Visits all rows except `left_out`; `place` is the index of the shard in the plan.
     fn scan(
         &mut self,
         place: u64,
@@ -348,7 +347,7 @@ impl ScannedPart<'_> {
         }
     }
 
-    /// Puts the scores of those of `rows` that are `rescored` into `batches`.
+    /// Replaces the scores of those `rows` that are in `rescored`.
     fn replace(&self, batches: &mut [PartBatch], rows: &[u64], rescored: &Rescored) -> Result<()> {
         for ((head, _), batch) in self.scans.iter().zip(batches) {
             let of_row = |(at, row)| {
@@ -361,12 +360,11 @@ impl ScannedPart<'_> {
     }
 }
 
-/// What applies to `language`.
 fn thresholds(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThresholds {
     config.thresholds_with(language, |name| heads.get(name, language).is_some())
 }
 
-/// Settings that the thresholds depend on: for every language of the run what applies to it.
+/// Returns the settings that the thresholds depend on, for every language of the run.
 pub(crate) fn threshold_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
     let (config, languages) = (context.config, heads.languages().iter());
     let thresholds: BTreeMap<&String, Value> =
@@ -378,7 +376,7 @@ pub(crate) fn threshold_settings(context: Context<'_>, heads: &Heads) -> Result<
     Ok(settings)
 }
 
-/// Settings that the refined scores depend on besides the scores.
+/// Returns the settings that refined scores depend on besides the scores.
 pub(crate) fn refine_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
     Ok(json!({
         "thresholds": threshold_settings(context, heads)?,
@@ -388,7 +386,8 @@ pub(crate) fn refine_settings(context: Context<'_>, heads: &Heads) -> Result<Val
     }))
 }
 
-/// The thresholds of `language`; [`Threshold::head`] counts all heads of the run in name order, as scores are read.
+/// Plans the thresholds of `language`; [`Threshold::head`] is an index into the run's heads by
+/// name.
 pub(crate) fn thresholds_of(
     context: Context<'_>,
     language: &str,
@@ -401,7 +400,7 @@ pub(crate) fn thresholds_of(
     plan_thresholds(&thresholds(config, language, heads), &available, &config.selection.order)
 }
 
-/// A run of which all shards are scored, and the heads that scored them; their thresholds are possible.
+/// Loads a run with all shards scored and its heads, and checks that its thresholds are possible.
 pub(crate) fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(context.run, &names)?;
@@ -415,7 +414,7 @@ pub(crate) fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
     Ok((embedded, heads))
 }
 
-/// The thresholds of `languages`, as the threshold stage left them.
+/// Reads the thresholds of `languages` that the threshold stage wrote.
 pub(crate) fn stored_selections(
     run: &RunDir,
     languages: BTreeSet<String>,

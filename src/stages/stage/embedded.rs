@@ -1,4 +1,4 @@
-//! A run whose embeddings are complete: what every stage after the embed stage begins with.
+//! A run with complete embeddings, from which every stage after the embed stage starts.
 
 use std::collections::BTreeSet;
 
@@ -6,49 +6,46 @@ use super::work::score_keys;
 use polysift_base::error::{Error, Result};
 use polysift_runs::run::{Plan, RunDir, Shard, Stage, Summary};
 
-/// Bits of an ordinal that count rows within a shard.
+/// Number of bits of an ordinal that hold the row within a shard.
 const ROW_BITS: u32 = 40;
 
-/// Place of a row in the whole corpus, in plan order.
+/// Returns the ordinal of a row: its position in the whole corpus, in plan order.
 pub(crate) fn ordinal(shard: u64, row: u64) -> u64 {
     (shard << ROW_BITS) | row
 }
 
-/// Place in the plan of the shard of an [`ordinal`], and the row in it.
+/// Splits an [`ordinal`] into the index of the shard in the plan and the row.
 pub(crate) fn place_of(ordinal: u64) -> (u64, u64) {
     (ordinal >> ROW_BITS, ordinal & ((1 << ROW_BITS) - 1))
 }
 
-/// A run whose embeddings are complete: its plan, and what was embedded of each shard.
+/// A run with complete embeddings: its plan and a summary of each embedded shard.
 pub(crate) struct Embedded {
-    /// The plan.
     pub(crate) plan: Plan,
     /// By shard of the plan.
     pub(crate) summaries: Vec<Summary>,
 }
 
 impl Embedded {
-    /// Reads it; [`Error::Missing`] where shards are not embedded yet, since every later stage is about
-    /// the whole corpus.
+    /// Reads the plan and the summaries; [`Error::Missing`] if a shard is not embedded yet.
     pub(crate) fn of(run: &RunDir) -> Result<Self> {
         let plan = run.plan()?;
         let summaries = all_done(run, Stage::Embed, &plan.names(), "embedded")?;
         Ok(Self { plan, summaries })
     }
 
-    /// The same, scored by all of `heads`; [`Error::Missing`] where one has not scored a shard.
+    /// Reads a run that all of `heads` have scored; [`Error::Missing`] if scores of a shard lack.
     pub(crate) fn scored(run: &RunDir, heads: &[&str]) -> Result<Self> {
         let embedded = Self::of(run)?;
         all_done(run, Stage::Score, &score_keys(&embedded.plan, heads), "scored")?;
         Ok(embedded)
     }
 
-    /// Languages of the documents.
     pub(crate) fn languages(&self) -> BTreeSet<String> {
         self.summaries.iter().flat_map(|summary| summary.counts.keys().cloned()).collect()
     }
 
-    /// Shards with documents of `language`: place in the plan, shard, number of parts.
+    /// Returns the shards with documents of `language`: index in the plan, shard, number of parts.
     pub(crate) fn shards_of(&self, language: &str) -> Vec<(u64, &Shard, usize)> {
         let shards = (0u64..).zip(&self.plan.shards).zip(&self.summaries);
         shards
@@ -58,7 +55,7 @@ impl Embedded {
     }
 }
 
-/// What is known of the items `keys` of `stage`; [`Error::Missing`] where one of them is not `done`.
+/// Reads the summaries of the `keys` of `stage`; [`Error::Missing`] if one is not `done`.
 pub(super) fn all_done(
     run: &RunDir,
     stage: Stage,

@@ -1,4 +1,4 @@
-//! What a run would do and cost, measured on a sample of its own input; writes nothing.
+//! Estimates the work and cost of a run from a sample of its input; writes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,61 +14,61 @@ use polysift_data::input::DocumentReader;
 use polysift_encoder::{self as encoder, EncoderInfo, HubSettings, Model, ResolvedSetting};
 use polysift_runs::run::Plan;
 
-/// Files of the plan from which documents are sampled.
+/// Maximum files of the plan from which documents are sampled.
 const SAMPLE_FILES: usize = 8;
-/// Documents sampled from each of them.
+/// Maximum documents sampled from each file.
 const SAMPLE_ROWS: usize = 128;
-/// Stop encoding the sample after this time.
+/// Seconds after which encoding the sample stops.
 const SAMPLE_SECS: f64 = 3.0;
-/// Bytes on disk of a score: logit and score as they are, ids compressed to about half.
+/// Bytes on disk of a score: logit and score uncompressed, ids compressed to about half.
 const SCORE_BYTES: f64 = 40.0;
 
-/// The plan with its price.
+/// A plan with its estimated cost.
 #[derive(Debug, Clone, Serialize)]
 pub struct Estimate {
-    /// Shards: files, or parts of large ones.
+    /// Number of shards: files, or parts of large ones.
     pub shards: usize,
     /// Bytes of input.
     pub input_bytes: u64,
-    /// Shards by language (`by a column` where a column decides).
+    /// Shards by language (`by a column` if a column decides).
     pub languages: BTreeMap<String, usize>,
-    /// Rows, counted where the files say so, else scaled from the sample.
+    /// Number of rows, counted if the files know it, else scaled from the sample.
     pub rows: u64,
     /// Whether `rows` was counted.
     pub rows_counted: bool,
-    /// Mean encoded tokens of a document.
+    /// Mean number of encoded tokens of a document.
     pub tokens_per_document: f64,
-    /// Tokens to encode.
+    /// Number of tokens to encode.
     pub tokens: f64,
-    /// Measured on the sample on a CPU; on GPUs, the speed that an H200 had.
+    /// Throughput measured on the sample on a CPU; on GPUs the throughput of an H200.
     pub tokens_per_sec: f64,
     /// Whether `tokens_per_sec` was measured.
     pub speed_measured: bool,
-    /// Seconds the encoder would take at that speed.
+    /// Seconds that the encoder would take at that throughput.
     pub encode_secs: f64,
-    /// Where it would run: `cpu` or `cuda:0,2`.
+    /// Device of the run: `cpu` or `cuda:0,2`.
     pub device: String,
-    /// In what it would compute there: `f32` or `bf16`.
+    /// Numeric type of the computation: `f32` or `bf16`.
     pub precision: &'static str,
     /// The heads that would be trained.
     pub training: Vec<PlannedHead>,
-    /// Tokens of their samples, at most what the longest chunk has of each; samples that heads share count once a head.
+    /// Tokens of the training samples, at most one longest chunk each; samples count for each head.
     pub training_tokens: f64,
-    /// Seconds that the encoder would take for them.
+    /// Seconds that the encoder would take for the training samples.
     pub training_secs: f64,
-    /// Hours of one H200 at the speed that it had with an encoder of the base shape.
+    /// Hours on one H200, at the throughput that one had with an encoder of the base shape.
     pub gpu_hours: f64,
-    /// Bytes of the stored embeddings, roughly.
+    /// Approximate bytes of the stored embeddings.
     pub embeddings_bytes: f64,
-    /// Bytes of the stored scores, roughly.
+    /// Approximate bytes of the stored scores.
     pub scores_bytes: f64,
-    /// Bytes of the exported files at the largest retention rate, roughly.
+    /// Approximate bytes of the exported files at the largest retention rate.
     pub export_bytes: f64,
     /// Name of the encoder.
     pub model: String,
-    /// What makes the token ids: our engine, or the `tokenizers` crate and why.
+    /// Tokenizer: the built-in engine, or the `tokenizers` crate and why.
     pub tokenizer: String,
-    /// The settings of the encoder as they count.
+    /// Effective settings of the encoder.
     pub encoder_settings: Vec<ResolvedSetting>,
     /// Digest of the encoder.
     pub encoder_digest: String,
@@ -76,21 +76,20 @@ pub struct Estimate {
     pub fingerprints: BTreeMap<String, String>,
 }
 
-/// Totals over the sampled documents.
 #[derive(Default)]
 struct Sample {
     rows: u64,
     chunks: Vec<Vec<u32>>,
     tokens: u64,
-    /// Rows of sampled files that know their number, with the bytes of those files.
+    /// Rows and bytes of the sampled files that know their number of rows.
     counted: (u64, u64),
-    /// Rows read and the text bytes they held, for files that do not.
+    /// Rows read and bytes of their texts, for scaling if no file knows its number of rows.
     text: (u64, u64),
-    /// Tokens and bytes of texts of one chunk, which is not cut.
+    /// Tokens and bytes of texts that fit into one chunk without being truncated.
     whole: (u64, u64),
 }
 
-/// Measures what `plan` would cost, with the `training` of heads.
+/// Estimates the cost of `plan` and of the `training` of heads.
 pub fn estimate(
     config: &RunConfig,
     plan: &Plan,
@@ -167,26 +166,24 @@ pub fn estimate(
 }
 
 impl Sample {
-    /// Tokens of the chunk that a token is in, on average.
+    /// Returns the length in tokens of the chunk that a token is in, averaged over all tokens.
     fn mean_length(&self) -> f64 {
         let squares: usize = self.chunks.iter().map(|chunk| chunk.len().pow(2)).sum();
         squares.max(1) as f64 / self.tokens.max(1) as f64
     }
 
-    /// Tokens of a byte of text.
     fn tokens_per_byte(&self) -> f64 {
         self.whole.0 as f64 / self.whole.1.max(1) as f64
     }
 
-    /// Rows of `plan`, by its size.
     fn scaled_rows(&self, plan: &Plan) -> u64 {
         let (rows, bytes) = if self.counted.1 > 0 { self.counted } else { self.text };
         (plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64
     }
 }
 
-/// Bytes on disk of a stored value of an embedding: 768 values took 2,599, 1,301 and 1,052 bytes in
-/// Parquet with BYTE_STREAM_SPLIT and zstd (pyarrow, normal values).
+/// Returns the bytes on disk of one stored embedding value. In Parquet with BYTE_STREAM_SPLIT and
+/// zstd, 768 values took 2,599, 1,301 and 1,052 bytes (pyarrow, normal values).
 fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
     match dtype {
         EmbeddingDtype::F32 => 3.38,
@@ -195,14 +192,14 @@ fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
     }
 }
 
-/// Largest rate that any language keeps; everything where nothing is cut by rate.
+/// Returns the largest retention rate of any language; 1 if there is no retention.
 fn largest_retention(config: &RunConfig) -> f64 {
     let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
     let rates = languages.flat_map(|language| config.thresholds(language).retention.into_values());
     rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0)
 }
 
-/// The first documents of files spread over the plan.
+/// Reads the first documents of files spread over the plan.
 fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result<Sample> {
     let mut sample = Sample::default();
     let step = plan.shards.len().div_ceil(SAMPLE_FILES).max(1);
@@ -215,7 +212,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         let (rows, batch) = match read() {
             Ok(read) => read,
             Err(error) => {
-                // The embed stage will say so too, of this shard alone.
+                // The embed stage will report this as well, for this shard only.
                 tracing::warn!(shard = %shard.name, error = %error.report(), "not sampled");
                 continue;
             }
@@ -246,7 +243,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
     Ok(sample)
 }
 
-/// Encodes as much of the sample as fits the time; tokens per second.
+/// Encodes as much of the sample as fits the time and returns tokens per second.
 fn measure(
     config: &RunConfig,
     model: &Model,
@@ -272,12 +269,12 @@ fn measure(
     Ok(tokens as f64 / began.elapsed().as_secs_f64().max(1e-9))
 }
 
-/// Tokens per second of `gpus` H200 in sequences of `length` tokens.
+/// Returns the tokens per second of `gpus` H200 in sequences of `length` tokens.
 fn speed_of_gpus(info: &EncoderInfo, length: f64, gpus: usize) -> f64 {
     GPU_FLOPS_PER_SEC * gpus as f64 / info.flops_per_token(length)
 }
 
-/// `number` bytes in a decimal unit: `1.5 MB`.
+/// Formats a number of bytes in a decimal unit: `1.5 MB`.
 pub fn bytes_for_people(number: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB"];
     let power = (number.max(1.0).log10() / 3.0).floor().min(5.0);

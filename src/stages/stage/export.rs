@@ -1,7 +1,7 @@
-//! The selected documents with all their columns, the new ones beside them; files mirror the inputs.
+//! Exports the selected documents with all their columns and new ones; files mirror the inputs.
 //!
-//! A shard is read once more beside its parts, which say of each row into which file it goes: that of the
-//! exported rows, or with `export.keep_removed` the one of its reason.
+//! Each shard is read again beside its parts, which decide the output file of each row: the file of
+//! exported rows, or with `export.keep_removed` the file of its reason of removal.
 
 mod card;
 mod json_columns;
@@ -45,12 +45,12 @@ use provenance::ExportProvenance;
 use spec::{place_of, retention_heads, spec};
 pub use template::render_card;
 
-/// Object at the place of an export that says whose the files beside it are.
+/// Name of the object at an export's place that records which run owns the files there.
 const OWNER: &str = "polysift.json";
-/// Files whose columns [`check_columns`] looks at; those of one corpus are alike.
+/// Maximum number of files checked by [`check_columns`]; the files of a corpus are alike.
 const MAX_CHECKED_FILES: usize = 100;
 
-/// What is the same for all shards.
+/// What all shards have in common.
 struct ExportJob<'a> {
     context: Context<'a>,
     scores: ScoreFiles,
@@ -63,10 +63,10 @@ struct ExportJob<'a> {
     columns: LanguageColumns,
 }
 
-/// Whether the columns of the input leave room for the new ones, as far as footers show.
+/// Checks that the input columns leave the names of the new columns free, as far as footers show.
 pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     let spec = spec(config, &retention_heads(config));
-    // A damaged file is the embed stage's to report, with its shard.
+    // The embed stage reports damaged files, with their shards.
     let files = shards.iter().filter_map(|shard| shard.input().ok());
     let parquet = files.filter(|file| file.format == Format::Parquet);
     for file in parquet.take(MAX_CHECKED_FILES) {
@@ -126,7 +126,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
     finish(context, &work, &embedded.plan)
 }
 
-/// Finishes the stage if all shards of `plan` are exported: adds up the personal data that was found, writes the card.
+/// Finishes the stage if all shards of `plan` are exported: sums up PII counts, writes the card.
 fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     if !run.try_finish(Stage::Export, &work.items.keys)?
@@ -145,12 +145,11 @@ fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
     run.mark_shard(Stage::Export, REPORTS, &marker)
 }
 
-/// Whether the export of `config` has files that are not of a shard.
+/// Returns whether the export of `config` has files that belong to no shard.
 pub(super) fn has_reports(config: &RunConfig) -> bool {
     config.pii.is_some() || config.export.card
 }
 
-/// Adds up the personal data that was found in all shards of `plan`.
 fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
     let run = context.run;
     let mut counts = PiiCounts::new();
@@ -166,8 +165,8 @@ fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
     Ok(PartFile { path: run.relative(&path), rows: 1, stamp })
 }
 
-/// Says so if the store of `to` does not answer, long before there is something to export. No error: who
-/// may only write to a store learns nothing from it.
+/// Warns if the store of `to` does not answer, long before there is anything to export. This is no
+/// error, because an account that may only write learns nothing from the check.
 pub(crate) fn warn_of_place(to: &str) {
     match remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/'))) {
         Ok(_) | Err(Error::Missing { .. }) => {}
@@ -178,11 +177,11 @@ pub(crate) fn warn_of_place(to: &str) {
     }
 }
 
-/// Claims the place `to` for the results of this run. A run of the same settings, by which the files
-/// are the same, may write there too; `--redo` takes the place over.
+/// Claims the place `to` for the results of this run. A run with the same settings, which writes
+/// the same files, may write there too; `--redo` takes the place over.
 ///
 /// # Errors
-/// [`Error::Mismatch`] where another run was first; [`Error::Service`].
+/// [`Error::Mismatch`] if another run was first; [`Error::Service`].
 fn claim(context: Context<'_>, to: &str) -> Result<()> {
     let url = format!("{}/{OWNER}", to.trim_end_matches('/'));
     let mut hasher = blake3::Hasher::new();
@@ -207,48 +206,45 @@ fn claim(context: Context<'_>, to: &str) -> Result<()> {
     })
 }
 
-/// What the run knows of the rows of a part.
+/// The run's data on the rows of a part.
 #[derive(Default)]
 struct KnownPart {
     documents: DocumentBatch,
-    /// Only where it is exported.
+    /// Embeddings, if they are exported.
     embeddings: Option<EmbeddingRows>,
-    /// By head.
     scores: Vec<ScoreRows>,
 }
 
 /// The rows of a batch that go into one file.
 struct Group {
     mask: Vec<bool>,
-    /// Where personal data is replaced.
+    /// One per row if texts are replaced, else empty.
     rows: Vec<RedactedRow>,
     extras: RowExtras,
 }
 
-/// The export of a shard in progress.
 struct ShardExport<'a> {
     job: &'a ExportJob<'a>,
-    /// Its place in the plan.
     place: u64,
     shard: &'a Shard,
-    /// Its rows by language.
+    /// Rows of the shard by language.
     languages: BTreeMap<String, u64>,
     verdicts: VerdictRows,
     cascade: CascadeRows,
-    /// Where personal data is replaced.
+    /// Replaces PII, if the settings say so for this shard.
     redactor: Option<ShardRedactor>,
     columns: ExportColumns,
-    /// By [`KEPT`] or the reason of removal.
+    /// Writers by [`KEPT`] or the reason of removal.
     writers: BTreeMap<String, ExportWriter>,
     marker: ShardMarker,
-    /// Its parts that are not read yet, with their index.
+    /// Parts of the shard that are not read yet, with their indices.
     parts: Enumerate<std::vec::IntoIter<PartFile>>,
     part: KnownPart,
-    /// The row of `part` that comes next.
+    /// Next row in `part`.
     next: usize,
 }
 
-/// The `pieces` of `text`, with an empty line between them.
+/// Joins the `pieces` of `text` with an empty line between them.
 fn joined(text: &str, pieces: &str) -> String {
     let piece = |range: &str| {
         let (start, end) = range.split_once('-')?;
@@ -258,7 +254,6 @@ fn joined(text: &str, pieces: &str) -> String {
 }
 
 impl<'a> ShardExport<'a> {
-    /// Exports `shard`, the one at `place` of the plan.
     fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
         let context = job.context;
         let mut reader = job.columns.open(shard, &shard.input()?, context)?;
@@ -280,7 +275,7 @@ impl<'a> ShardExport<'a> {
             part: KnownPart::default(),
             next: 0,
         };
-        // A shard of which nothing is kept still has its file.
+        // A shard without kept documents still has its file.
         export.writer(KEPT)?;
         while let Some(block) = reader.next_batch()? {
             context.stop.check()?;
@@ -302,7 +297,7 @@ impl<'a> ShardExport<'a> {
         export.finish()
     }
 
-    /// Sorts `rows` of the shard by what becomes of them.
+    /// Groups `rows` of the shard by output file.
     fn groups(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         for (at, &row) in rows.iter().enumerate() {
@@ -354,8 +349,8 @@ impl<'a> ShardExport<'a> {
         Ok(groups)
     }
 
-    /// `texts` of `rows`, of those that are cut the pieces that the last of their filters leaves, with an empty line
-    /// between them; `None` where none is.
+    /// Returns the `texts` of `rows` after cutting: the pieces left by the last filter that cuts a
+    /// text, with an empty line between them. `None` if no text is cut.
     fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
         let VerdictRows { actions, pieces, .. } = &self.verdicts;
         let places = rows.iter().map(|row| self.verdicts.of_row(row.row));
@@ -370,8 +365,8 @@ impl<'a> ShardExport<'a> {
         })
     }
 
-    /// Puts the texts of `selected` into `extras` where they are exported otherwise: cut, or without personal data, and
-    /// how much of that there was.
+    /// Puts the texts of `selected` into `extras` if they are cut or have PII replaced, with the
+    /// number of PII spans in each.
     fn redact(
         &mut self,
         selected: &RecordBatch,
@@ -423,7 +418,7 @@ impl<'a> ShardExport<'a> {
         }
     }
 
-    /// Reads the next part; whether there was one.
+    /// Reads the next part and returns whether there was one.
     fn read_next_part(&mut self) -> Result<bool> {
         let context = self.job.context;
         context.stop.check()?;
@@ -451,8 +446,8 @@ impl<'a> ShardExport<'a> {
         Ok(true)
     }
 
-    /// What becomes of the next row: [`KEPT`] or a reason, and by retention column the smallest rate
-    /// that keeps it.
+    /// Returns [`KEPT`] or a reason of removal for the next row, and the smallest rate that keeps
+    /// it for each retention column.
     fn decide(&self) -> Result<(String, Vec<Option<f64>>)> {
         let heads = &self.job.retention_heads;
         let document = self.part.documents.get(self.next);
@@ -495,7 +490,7 @@ impl<'a> ShardExport<'a> {
         Ok((name, heads.iter().map(rate_of).collect()))
     }
 
-    /// The first filter that removes `row` before or after the thresholds.
+    /// Returns the first filter that removes `row` before or after the thresholds.
     fn removed_by(&self, row: u64, when: FilterWhen) -> Option<String> {
         let VerdictRows { filters, actions, .. } = &self.verdicts;
         let known = &self.job.context.config.filters;
@@ -506,7 +501,7 @@ impl<'a> ShardExport<'a> {
         self.verdicts.of_row(row).find(removes).map(|at| filters[at].clone())
     }
 
-    /// The writer of the rows called `name`, opened at the first of them.
+    /// Returns the writer of the rows `name`, and opens it for the first of them.
     fn writer(&mut self, name: &str) -> Result<&mut ExportWriter> {
         let entry = match self.writers.entry(name.to_owned()) {
             Entry::Occupied(entry) => return Ok(entry.into_mut()),

@@ -1,8 +1,8 @@
-//! Documents to the verdicts of filters: which are found, by which filter and why.
+//! The filter stage writes which documents are found, by which filter and why.
 //!
-//! A shard is one item of work for all filters. It reads what the embed stage noted of its documents and, of the
-//! input, only the columns that filters look at. Reports are sums over the shards, so they do not depend on who
-//! filtered what.
+//! A shard is one unit of work for all filters. The stage reads what the embed stage noted of the
+//! documents and, from the input, only the columns that filters need. Reports are sums over shards,
+//! so they do not depend on which process filtered which shard.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,30 +27,30 @@ use polysift_data::parts::{VerdictRows, read_documents, write_verdicts};
 use polysift_runs::run::{DocumentAmount, PartFile, Plan, Shard, ShardMarker, Stage};
 use polysift_text::decontamination::cut_by_both;
 
-/// Documents that are looked at at once.
+/// Number of documents judged together.
 const BLOCK_DOCUMENTS: usize = 1024;
-/// Hosts, and details, that a report names.
+/// Maximum number of hosts, and of details, that a report names.
 const MAX_NAMED: usize = 1000;
 
-/// What a filter found of the documents of a language.
+/// What a filter found among the documents of a language.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
-    /// The documents that it looked at.
+    /// Documents that the filter judged.
     pub seen: DocumentAmount,
-    /// Those of them that it found.
+    /// Documents that it found.
     pub found: DocumentAmount,
-    /// These by why they were found.
+    /// Found documents by reason.
     pub reasons: BTreeMap<String, DocumentAmount>,
-    /// And by what of them was found; a document may count under several. In reports those of the most documents.
+    /// Found documents by detail, several per document; reports keep the most frequent details.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, DocumentAmount>,
-    /// And by host, where that is why; in reports those with the most documents.
+    /// Found documents by host, if the host is the reason; reports keep the most frequent hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<String, DocumentAmount>,
-    /// All documents by what the filter knew of them.
+    /// Judged documents by note, found or not.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<String, DocumentAmount>,
-    /// By number of an n-gram of an index the documents that hold it; not in reports, which say what they are.
+    /// Number of documents by n-gram of an index; left out of reports, which name the leaks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ngrams: BTreeMap<u32, u64>,
 }
@@ -74,7 +74,7 @@ impl Found {
         }
     }
 
-    /// Leaves the hosts and details of the most documents, of as many those first by name, and no n-grams.
+    /// Keeps the most frequent hosts and details, ties by name, and drops the n-grams.
     fn keep_for_report(&mut self) {
         self.ngrams.clear();
         for counts in [&mut self.hosts, &mut self.details] {
@@ -85,7 +85,6 @@ impl Found {
         }
     }
 
-    /// Counts a document that the filter looked at.
     fn count(&mut self, document: DocumentInfo<'_>, verdict: &Verdict) {
         let amount = DocumentAmount::from(document);
         self.seen.add(amount);
@@ -106,14 +105,13 @@ impl Found {
     }
 }
 
-/// By language what a filter found.
 type FoundByLanguage = BTreeMap<String, Found>;
 
-/// Filters every shard that is not filtered yet, and reports what was found when all are.
+/// Filters every shard that is not filtered yet, and writes the reports when all shards are.
 ///
 /// # Errors
-/// [`Error::Missing`] before the embed stage is done, and where a list is gone; [`Error::Mismatch`] where the run
-/// was filtered by other rules; those of reading lists and inputs.
+/// [`Error::Missing`] before the embed stage is done or if a list is gone; [`Error::Mismatch`] if
+/// other rules filtered the run; errors of reading lists and inputs.
 pub fn filter(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     if config.filters.is_empty() && run.frozen_settings(Stage::Filter)?.is_none() {
@@ -138,16 +136,15 @@ pub fn filter(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Opens every filter of the settings, so that a list that is not there shows before the first document is read.
+/// Opens every filter, so that a missing list is reported before the first document is read.
 pub(crate) fn check_filters(filters: &BTreeMap<String, FilterConfig>) -> Result<()> {
     OpenFilters::open(filters).map(drop)
 }
 
-/// What decides of each of `urls`, by the filters of `config` that look at robots.txt files, or the one called
-/// `filter`.
+/// Explains what robots.txt files say of each of `urls`, by all such filters or by `filter` alone.
 ///
 /// # Errors
-/// [`Error::Config`] for what is no URL, and where there is no such filter; those of reading the files.
+/// [`Error::Config`] for an invalid URL or if there is no such filter; errors of reading the files.
 pub fn check_robots(
     config: &RunConfig,
     filter: Option<&str>,
@@ -170,7 +167,6 @@ pub fn check_robots(
     Ok(verdicts)
 }
 
-/// The filters of a run, by name.
 struct OpenFilters<'a>(BTreeMap<&'a str, (&'a FilterConfig, Filter)>);
 
 impl<'a> OpenFilters<'a> {
@@ -181,7 +177,7 @@ impl<'a> OpenFilters<'a> {
         filters.iter().map(open).collect::<Result<_>>().map(Self)
     }
 
-    /// Settings that the verdicts depend on.
+    /// Returns the settings that the verdicts depend on, including digests of the lists.
     fn settings(&self) -> Result<serde_json::Value> {
         let digests = self.0.iter().map(|(name, (_, filter))| Ok((*name, filter.digests()?)));
         let lists: BTreeMap<&str, BTreeMap<String, String>> = digests.collect::<Result<_>>()?;
@@ -232,8 +228,8 @@ impl<'a> OpenFilters<'a> {
         Ok(marker)
     }
 
-    /// What the filters find in a `block` of documents, in its order and for each document by name of the filter, with
-    /// what becomes of the document; counts what they look at.
+    /// Returns the findings in a `block`, each with the name of its filter and its action, sorted
+    /// by document and name; counts all judged documents.
     fn judge<'d>(
         &self,
         block: &Block<'d>,
@@ -271,8 +267,8 @@ impl<'a> OpenFilters<'a> {
     }
 }
 
-/// Of documents that several filters cut, gives each the pieces that those before it leave, so that the last has what
-/// is left by all; where that is nothing, it removes the document.
+/// Intersects the pieces of documents that several filters cut, so that the last filter has what
+/// all leave; a document with nothing left is removed.
 fn cut_by_all(
     found: &mut [(usize, (&str, &'static str, DocumentFinding<'_>))],
     texts: &[Option<String>],
@@ -294,30 +290,29 @@ fn cut_by_all(
     }
 }
 
-/// A document that a filter found.
 struct DocumentFinding<'d> {
     document: DocumentInfo<'d>,
     finding: Finding,
 }
 
-/// Pieces of a text as verdicts have them.
+/// Writes the pieces of a text in the form that verdicts store.
 fn written(pieces: &[Range<usize>]) -> String {
     let piece = |piece: &Range<usize>| format!("{}-{}", piece.start, piece.end);
     pieces.iter().map(piece).collect::<Vec<_>>().join(" ")
 }
 
-/// The columns of a shard's input that filters look at, read forwards.
+/// Readers of the input columns that filters need, in row order.
 struct ShardColumns<'a> {
     urls: BTreeMap<&'a str, ColumnValues<'a>>,
     texts: Option<Texts<'a>>,
 }
 
-/// Some documents with what filters look at.
+/// Consecutive documents with the columns that filters need.
 struct Block<'d> {
     documents: Vec<DocumentInfo<'d>>,
-    /// By name of the column.
+    /// By column name.
     urls: BTreeMap<String, Vec<Option<String>>>,
-    /// Empty where no filter looks at texts.
+    /// Empty if no filter needs texts.
     texts: Vec<Option<String>>,
 }
 
@@ -338,7 +333,7 @@ impl<'a> ShardColumns<'a> {
         Ok(Self { urls, texts })
     }
 
-    /// Those of `documents` at `block`, which follow the ones read before.
+    /// Reads the columns for `documents[block]`; blocks follow one another.
     fn block<'d>(
         &mut self,
         documents: &'d DocumentBatch,
@@ -362,7 +357,7 @@ impl<'a> ShardColumns<'a> {
 }
 
 impl Block<'_> {
-    /// The document `at` as a filter sees it that looks at the column `url`.
+    /// Returns document `at` with the URL of the column `url`.
     fn seen(&self, at: usize, url: Option<&str>) -> FilteredDocument<'_> {
         let DocumentInfo { id, language, .. } = self.documents[at];
         let urls = url.and_then(|name| self.urls.get(name));
@@ -376,7 +371,7 @@ impl Block<'_> {
 }
 
 impl OpenFilters<'_> {
-    /// Adds up what was counted of every shard of `plan`, and writes a report for each filter.
+    /// Adds up the counts of every shard of `plan` and writes a report for each filter.
     fn write_reports(&self, context: Context<'_>, plan: &Plan) -> Result<()> {
         let run = context.run;
         let mut reports: BTreeMap<&str, FoundByLanguage> =

@@ -1,4 +1,4 @@
-//! The heads of a run: found, loaded, checked, and described for its frozen settings.
+//! The heads of a run: loading, checking, scoring, and their frozen settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,15 +24,14 @@ pub struct Heads {
 
 type ByLanguage = BTreeMap<String, Loaded>;
 
-/// A head and the file it came from; that of rows has none.
+/// A head and its file; a head of rows has none.
 pub(super) struct Loaded {
     pub path: PathBuf,
     pub(super) head: AnyHead,
 }
 
 impl Loaded {
-    /// [`Error::Model`] if it is for embeddings of another encoder, or made in another way, than those of
-    /// `recipe`.
+    /// Returns [`Error::Model`] if the head is for embeddings of another encoder or recipe.
     pub(super) fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
         let Some(head) = self.head.as_embedding() else { return Ok(()) };
         let Some(provenance) = &head.card().provenance else { return Ok(()) };
@@ -47,7 +46,7 @@ impl Loaded {
         difference.map_or(Ok(()), |reason| Err(Error::model(&self.path, reason)))
     }
 
-    /// [`Error::Model`] if it scores embeddings of another width than `hidden_size`.
+    /// Returns [`Error::Model`] if the head scores embeddings of another width than `hidden_size`.
     pub(super) fn check_width(&self, hidden_size: usize) -> Result<()> {
         let head = self.head.as_embedding();
         head.map_or(Ok(()), |head| head.check_hidden_size(&self.path, hidden_size))
@@ -55,14 +54,13 @@ impl Loaded {
 }
 
 impl Heads {
-    /// Loads every head that serves one of the run's languages.
     pub(crate) fn load(context: Context<'_>, embedded: &Embedded) -> Result<Self> {
         let config = context.config;
         Self::find(&config.heads, Some(context.run), embedded.languages(), config.seed.0)
     }
 
-    /// Loads every one of `heads` that serves one of `languages`; those without a path were trained
-    /// in `run`. The fallback of a head is taken for the languages that it has no file for. `seed` is that of
+    /// Loads every one of `heads` that serves one of `languages`; heads without a path were trained
+    /// in `run`. The fallback of a head serves the languages that it has no file for. `seed` seeds
     /// random scores.
     pub fn find(
         heads: &BTreeMap<String, HeadConfig>,
@@ -112,39 +110,38 @@ impl Heads {
         Ok(Self { languages, by_name })
     }
 
-    /// Languages of the run.
+    /// Returns the languages of the run.
     pub fn languages(&self) -> &BTreeSet<String> {
         &self.languages
     }
 
-    /// The head `name` for `language`: its own, else the one for all.
+    /// Returns the head `name` for `language`, or else the one for all languages.
     pub fn get(&self, name: &str, language: &str) -> Option<&AnyHead> {
         self.loaded(name, language).map(|loaded| &loaded.head)
     }
 
-    /// All of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &AnyHead> {
         self.by_name.values().flat_map(ByLanguage::values).map(|loaded| &loaded.head)
     }
 
-    /// The file of [`Heads::get`].
+    /// Returns the file of the head that [`Heads::get`] returns.
     pub fn path(&self, name: &str, language: &str) -> Option<&Path> {
         self.loaded(name, language).map(|loaded| loaded.path.as_path())
     }
 
-    /// As [`Loaded::check_recipe`], of all of them.
+    /// Checks every head with [`Loaded::check_recipe`].
     pub(crate) fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
         let mut all = self.by_name.values().flat_map(ByLanguage::values);
         all.try_for_each(|loaded| loaded.check_recipe(recipe))
     }
 
-    /// [`Error::Config`] if one of them scores embeddings.
+    /// Returns [`Error::Config`] if a head scores embeddings.
     pub(super) fn check_without_encoder(&self) -> Result<()> {
         let of_embeddings = self.by_name.keys().find(|name| self.is_encoded(name));
         of_embeddings.map_or(Ok(()), |name| Err(scores_embeddings(name)))
     }
 
-    /// Says which languages of the run a head does not serve.
+    /// Warns of the languages that a head does not serve.
     pub(super) fn warn_of_unserved(&self) {
         for name in self.by_name.keys() {
             let unserved =
@@ -153,17 +150,17 @@ impl Heads {
         }
     }
 
-    /// Whether the heads `name` score texts.
+    /// Returns true if the heads `name` score texts.
     pub fn is_text(&self, name: &str) -> bool {
         self.named(name).any(AnyHead::is_of_texts)
     }
 
-    /// The head `name`, if it scores rows: then it is the one of all languages.
+    /// Returns the head `name` if it scores rows; it then serves all languages.
     pub(crate) fn of_rows(&self, name: &str) -> Option<&RowHead> {
         self.named(name).find_map(AnyHead::as_row)
     }
 
-    /// Whether the scores of the heads `name` depend on the encoder.
+    /// Returns true if the scores of the heads `name` depend on the encoder.
     pub(super) fn is_encoded(&self, name: &str) -> bool {
         self.named(name).any(|head| head.as_embedding().is_some())
     }
@@ -178,8 +175,8 @@ impl Heads {
         heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
     }
 
-    /// Scores documents with the heads `name` of their `languages`, on the calling thread; the chunks of
-    /// document `i` are the rows `offsets[i]..offsets[i + 1]` of `values`, `width` values each.
+    /// Scores documents with the heads `name` of their `languages`, on the calling thread; document
+    /// `i` has the chunks `offsets[i]..offsets[i + 1]` of `values`, with `width` values each.
     pub(super) fn score_chunks(
         &self,
         name: &str,
@@ -240,8 +237,8 @@ impl Heads {
         scored.collect()
     }
 
-    /// Scores texts, which are `embedded` in `width` values a chunk, with the heads `name`, which are not of rows, of
-    /// their `languages`.
+    /// Scores `texts`, `embedded` with `width` values per chunk, with the heads `name` of their
+    /// `languages`. The heads must not score rows.
     pub(crate) fn score_embedded<T: AsRef<str> + Sync>(
         &self,
         name: &str,
@@ -256,7 +253,7 @@ impl Heads {
         self.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
     }
 
-    /// 1 where the head keeps high logits, −1 where it keeps low ones.
+    /// Returns 1 if the head keeps high logits, −1 if it keeps low ones.
     pub(super) fn sign(&self, name: &str, language: &str) -> f32 {
         let keep = self.get(name, language).map(|head| head.spec().keep);
         if keep == Some(Keep::Below) { -1.0 } else { 1.0 }
@@ -281,10 +278,10 @@ impl Heads {
     }
 }
 
-/// Checks, before hours of encoding, that every head comes from a file that is there.
+/// Checks, before hours of encoding, that the file of every head exists.
 ///
 /// # Errors
-/// [`Error::Config`] for a head that is to be trained; [`Error::Missing`] for a file.
+/// [`Error::Config`] for a head that is to be trained; [`Error::Missing`] for a missing file.
 pub fn check_files(config: &RunConfig) -> Result<()> {
     let mut with_file = config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows());
     if let Some((name, _)) = with_file.find(|(_, head)| head.path.is_none()) {
@@ -296,7 +293,7 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
     }
     for (name, head) in &config.heads {
         let Some(path) = head.path.as_deref() else { continue };
-        // Which languages there are is known when all is embedded.
+        // The languages are known only after all documents are embedded.
         if !path.contains(LANG) && !Path::new(path).is_file() {
             return Err(no_head(name, head, &BTreeSet::new()));
         }
@@ -304,7 +301,7 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
     Ok(())
 }
 
-/// Keys of the heads that are trained in `run`; `None` before that stage is begun.
+/// Returns the keys of the heads that are trained in `run`; `None` before training starts.
 pub(super) fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
     let frozen = run.frozen_settings(Stage::Train)?;
     let heads = frozen.as_ref().and_then(|frozen| frozen["heads"].as_object());
@@ -315,8 +312,8 @@ pub(super) fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
     Ok(heads.map(|heads| heads.iter().flat_map(of_head).collect()))
 }
 
-/// Holds the heads `name` that were trained in `run` for one of `languages` against their digests. One that is gone
-/// would leave its language without scores.
+/// Checks the digests of the heads `name` that were trained in `run` for `languages`. Without this
+/// check a lost head would leave its language without scores.
 fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Result<()> {
     for key in trained_keys(run)?.unwrap_or_default() {
         let serves = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('/'));
@@ -328,7 +325,7 @@ fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Resu
     Ok(())
 }
 
-/// Loads every head called `name` that serves one of `languages` and hands it to `take`, with that
+/// Loads every head `name` that serves one of `languages` and passes it to `take`, with that
 /// language or [`ALL_LANGUAGES`].
 pub(super) fn for_each_head(
     run: Option<&RunDir>,
@@ -355,7 +352,7 @@ pub(super) fn for_each_head(
     if of_texts + of_embeddings > 0 { Ok(()) } else { Err(no_head(name, config, languages)) }
 }
 
-/// [`Error::Missing`]: the head `name` has no file for any of `languages`.
+/// Makes an [`Error::Missing`]: the head `name` has no file for any of `languages`.
 fn no_head(name: &str, config: &HeadConfig, languages: &BTreeSet<String>) -> Error {
     let languages = in_words(languages);
     let (path, reason) = match &config.path {
@@ -368,12 +365,12 @@ fn no_head(name: &str, config: &HeadConfig, languages: &BTreeSet<String>) -> Err
     Error::Missing { path, reason }
 }
 
-/// [`Error::Config`]: the head `name` needs an encoder, and there is none.
+/// Makes an [`Error::Config`]: the head `name` needs an encoder, and there is none.
 pub(super) fn scores_embeddings(name: &str) -> Error {
     RunConfig::no_encoder(format!("the head `{name}` scores embeddings"))
 }
 
-/// Says that there is no head `name` for `languages`, if there are any.
+/// Warns that there is no head `name` for `languages`, if there are any.
 pub(super) fn warn_of_unserved(name: &str, languages: &BTreeSet<String>) {
     if !languages.is_empty() {
         let languages = in_words(languages);
@@ -384,10 +381,9 @@ pub(super) fn warn_of_unserved(name: &str, languages: &BTreeSet<String>) {
     }
 }
 
-/// Languages that a message names.
 const MAX_NAMED: usize = 10;
 
-/// `languages` for a message: `the languages deu_Latn, fra_Latn`.
+/// Writes `languages` for a message: `the languages deu_Latn, fra_Latn`.
 pub(super) fn in_words(languages: &BTreeSet<String>) -> String {
     let named: Vec<&str> = languages.iter().take(MAX_NAMED).map(String::as_str).collect();
     match languages.len() - named.len() {
@@ -396,7 +392,7 @@ pub(super) fn in_words(languages: &BTreeSet<String>) -> String {
     }
 }
 
-/// The file of a head, if it exists: trained in this run, or the configured path.
+/// Returns the file of a head if it exists: trained in this run, or the configured path.
 fn head_path(
     run: Option<&RunDir>,
     name: &str,

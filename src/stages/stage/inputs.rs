@@ -1,5 +1,5 @@
-//! The inputs of all stages, looked at before the first document is read: a head that is missing or
-//! samples without a label would otherwise show only when the whole corpus is embedded.
+//! Checks of the inputs of all stages before the first document is read. Otherwise a missing head
+//! or samples without a label would show only after the whole corpus is embedded.
 
 use std::collections::BTreeSet;
 
@@ -22,17 +22,17 @@ use polysift_encoder::{HubSettings, Recipe, resolve};
 use polysift_runs::run::{Plan, RunDir, Shard};
 use polysift_selection::plan_thresholds;
 
-/// Files of the input in which columns are looked for.
+/// Number of input files searched for a column.
 const FIRST_FILES: usize = 16;
-/// Rows of the input in which an embedding is looked for.
+/// Number of input rows searched for an embedding.
 const FIRST_ROWS: usize = 16;
 
-/// Checks what the stages after the plan are going to read: that heads can be loaded and fit the encoder, and
-/// the others can be trained on their samples, but for those that were trained in `run`, and gives these. Says so if the
-/// store of the export does not answer.
+/// Checks what later stages will read: heads load and fit the encoder, and heads without a file can
+/// be trained on their samples, unless `run` has them already. Returns the heads to train. Warns if
+/// the export store does not answer.
 ///
 /// # Errors
-/// Those of the stage that would find it out.
+/// Errors of the stage that would fail.
 pub fn check_inputs(
     config: &RunConfig,
     plan: &Plan,
@@ -54,7 +54,6 @@ pub fn check_inputs(
     Ok(planned)
 }
 
-/// Loads the heads that come from files, one after another.
 fn check_loaded(
     config: &RunConfig,
     plan: &Plan,
@@ -92,8 +91,8 @@ fn check_loaded(
     Ok(())
 }
 
-/// Checks that the first files that can be opened have the columns that heads and filters look at; where
-/// some have them and others have not, their stage says it of each shard.
+/// Checks that the first files that can be opened have the columns that heads and filters read. If
+/// only some of them lack a column, the stage reports it for each shard.
 fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
     let scores = config.heads.values().filter_map(|head| head.score.as_deref());
     let scores = scores.map(|column| (column, ColumnKind::Scalar));
@@ -104,10 +103,10 @@ fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Checks that some of the first files have the column of ids, where the settings name another than the default.
+/// Checks that the first files have the id column, if the settings name another than the default.
 ///
 /// # Errors
-/// [`Error::Schema`] of the first file.
+/// [`Error::Schema`] of the first file if all of them lack it.
 pub fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
     if config.input.id == InputConfig::default().id {
         return Ok(());
@@ -119,7 +118,7 @@ fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind)
     let look = |shard: &Shard| -> Result<()> {
         let file = shard.input()?;
         let mut values = ColumnValues::open(&file, &config.input, column, kind)?;
-        // JSON lines have no schema: their lines tell.
+        // JSON lines have no schema, so a row is read.
         if matches!(file.format, Format::JsonLines(_)) {
             values.value(shard.first_row())?;
         }
@@ -133,7 +132,7 @@ fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind)
     }
 }
 
-/// Warns of settings by which much is done for little: nothing that selects, or languages that no head has.
+/// Warns of settings that are probably wrong: nothing is selected, or languages lack a usual code.
 pub fn warn_of_settings(config: &RunConfig, plan: &Plan) {
     let mut languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
     let selects =
@@ -164,8 +163,8 @@ pub fn warn_of_settings(config: &RunConfig, plan: &Plan) {
     }
 }
 
-/// What a warning of a language that is no ISO 639-3 code, alone or with a script, says of the code to use; `None` for
-/// such a code.
+/// Returns the hint on the right code in a warning about a language that is not an ISO 639-3 code,
+/// alone or with a script; `None` for a valid code.
 fn usual_code(language: &str) -> Option<String> {
     let (code, script) = language.split_once('_').unwrap_or((language, "Zyyy"));
     let is_script = script.len() == 4 && script.bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -178,9 +177,8 @@ fn usual_code(language: &str) -> Option<String> {
     Some(usual.unwrap_or_default())
 }
 
-/// Recipe and width of the embeddings that heads will score. Where the input brings them, the
-/// width is that in its first rows, if they have any; what is wrong with them the embed stage says, of each
-/// shard alone.
+/// Returns the recipe and width of the embeddings that heads will score. If the input brings them,
+/// the width is taken from its first rows; the embed stage reports errors in them for each shard.
 fn embeddings_of(
     config: &RunConfig,
     plan: &Plan,
@@ -201,7 +199,7 @@ fn embeddings_of(
     Ok((None, width()))
 }
 
-/// Says which of `languages` are not among those that the files of a head serve.
+/// Warns of `languages` that the files of a head do not serve.
 fn warn_of_others(
     name: &str,
     head: &HeadConfig,

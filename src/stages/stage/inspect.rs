@@ -1,4 +1,4 @@
-//! Descriptions of files, heads and runs for people and scripts.
+//! Describes files, heads and runs, for people and scripts.
 
 mod rows;
 
@@ -24,13 +24,13 @@ use polysift_heads::head::{AnyHead, FastTextHead, HEAD_EXTENSIONS, Head, Lexical
 use polysift_runs::run::RunDir;
 pub use rows::{RowsRequest, inspected_rows};
 
-/// Quantiles that are shown of a numeric column.
+/// Quantiles reported for a numeric column.
 const QUANTILES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
 
-/// The files that `paths` name: of directories the data files in them, but a run stays whole.
+/// Returns the files that `paths` name. Directories are replaced by their data files, runs are not.
 ///
 /// # Errors
-/// Those of [`discover`].
+/// Errors of [`discover`].
 pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -41,11 +41,11 @@ pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let pattern = path.to_str().ok_or_else(|| {
             Error::config(path.display().to_string(), "is not UTF-8; name its files one by one")
         })?;
-        // Beside its parts a mixture has a file about them.
+        // A mixture has a file with its description beside its parts.
         let is_mixture = path.join("mix.json").is_file();
         let pattern = if is_mixture { format!("{pattern}/part-*") } else { pattern.to_owned() };
         let found = discover(&[pattern], Path::new("."))?;
-        // Below the directory as it was typed, not as an absolute path.
+        // Paths start with the directory as typed, not with an absolute path.
         let root = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
         let typed = |file: InputFile| match file.path.strip_prefix(&root) {
             Ok(below) => path.join(below),
@@ -56,7 +56,7 @@ pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What several files hold together.
+/// Totals of several files.
 #[derive(Default)]
 pub struct Total {
     files: u64,
@@ -66,7 +66,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// Adds a file as [`inspect_file`] describes it; heads have no rows to add.
+    /// Adds a file as described by [`inspect_file`]; heads have no rows to add.
     pub fn add(&mut self, file: &Value) {
         let count = |value: &Value| value.as_u64().unwrap_or(0);
         self.files += 1;
@@ -84,7 +84,7 @@ impl Total {
         }
     }
 
-    /// Number of files, their bytes and rows, and by column the types, the nulls and the NaNs.
+    /// Returns the number of files, bytes and rows, and by column the types, nulls and NaNs.
     pub fn describe(&self) -> Value {
         let Self { files, bytes, rows, columns } = self;
         json!({"files": files, "bytes": bytes, "rows": rows, "columns": columns})
@@ -124,7 +124,7 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
     Ok(json!({"file": file.path, "bytes": file.bytes, "rows": rows, "columns": described}))
 }
 
-/// The data file `path`, and its rows.
+/// Opens the data file `path` and its rows.
 fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
     if !path.to_str().is_some_and(is_url) && !path.exists() {
         let path = path.display().to_string();
@@ -137,7 +137,7 @@ fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
     Ok((file, reader))
 }
 
-/// Describes a fastText model, with its card where it has one.
+/// Describes a fastText model, with its card if it has one.
 fn inspect_text_head(path: &Path) -> Result<Value> {
     let (model, digest) = FastTextModel::read(path)?;
     Ok(json!({
@@ -148,7 +148,7 @@ fn inspect_text_head(path: &Path) -> Result<Value> {
     }))
 }
 
-/// Describes a run: its `status`, settings digests and the thresholds of every language.
+/// Describes a run: its `status`, encoder digest and the thresholds of every language.
 pub fn inspect_run(context: Context<'_>, status: &impl Serialize) -> Result<Value> {
     Ok(json!({
         "run": context.run.root(),

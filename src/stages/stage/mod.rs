@@ -1,12 +1,12 @@
-//! The stages of the job, each a function over a [`Context`] that may be killed and called again.
+//! The stages of a run. A stage is a function over a [`Context`] that may be killed and called
+//! again. It freezes the settings that it depends on, then does the units of work that have no
+//! marker and that no other process holds. A unit with bad data is reported and skipped.
 //!
-//! A stage freezes what it depends on and does the items that have no marker yet and that no other
-//! process holds. An item whose data is bad is reported and skipped; the others are done.
-//!
-//! Stages (`train`, `cascade`, `embed`, `score`, `filter`, `refine`, `threshold`, `export`) and commands (`plan`, `status`,
-//! `estimate`, `inspect`, `sampling`, `report`, `verify`) stand on what they share: `context`, the `model`, the
-//! `embedded` corpus, what a cascade left of it (`cascaded`), the embeddings of `samples`, the `heads`, the scores of the `corpus`, the `verdicts` of filters, the items of `work` and the
-//! `texts` of the input. No stage uses another.
+//! Stages (`train`, `cascade`, `embed`, `score`, `filter`, `refine`, `threshold`, `export`) and
+//! commands (`plan`, `status`, `estimate`, `inspect`, `sampling`, `report`, `verify`) share
+//! `context`, `model`, `embedded`, `cascaded` (the result of a cascade), `samples` (embedded),
+//! `heads`, `corpus` (its scores), `verdicts` (of filters), `work` (units of work) and `texts` (of
+//! the input). No stage uses another.
 //!
 //! ```
 //! use polysift_config::RunConfig;

@@ -1,4 +1,4 @@
-//! The encoder of a run: how it is loaded, and the settings that say which one made the embeddings.
+//! The encoder of a run: how it is loaded, and the settings that identify it.
 
 use serde_json::{Value, json};
 
@@ -8,17 +8,16 @@ use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision, NO_MODEL, R
 use polysift_encoder::{self as encoder, Model, Placement, Recipe};
 use polysift_runs::run::{RunDir, Stage};
 
-/// Floating-point operations per second of one GPU, in bf16: what an H200 reached with an encoder of the base
-/// shape (`benches/runs/2026-11-26-h200.md`), 2.65 million tokens in sequences of 512.
+/// Floating-point operations per second of an H200 in bf16: 2.65 million tokens per second in
+/// sequences of 512, with an encoder of the base shape (`benches/runs/2026-11-26-h200.md`).
 pub(crate) const GPU_FLOPS_PER_SEC: f64 = 2.65e6 * 188.7e6;
 
-/// Loads the model for `stage`. Where the settings leave open in what it computes, it continues as
-/// the run was begun.
+/// Loads the model for `stage`, in the precision of the run so far if the settings leave it open.
 pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     let mut config = context.config.encoder.clone();
     let refine = context.config.selection.refine;
     if refine && stage == Stage::Train {
-        return load_precise(context); // the selection is that of heads trained so
+        return load_precise(context); // the selection needs heads trained in this precision
     }
     let discarded = |begun: Stage| {
         let goes = begun == stage || begun.depends_on(stage);
@@ -35,18 +34,17 @@ pub(crate) fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     encoder::load(&config, context.hub)
 }
 
-/// Loads the model to compute in the type of [`refined_precision`].
+/// Loads the model in the precision of [`refined_precision`].
 pub(crate) fn load_precise(context: Context<'_>) -> Result<Model> {
     encoder::load(&precise_settings(context)?, context.hub)
 }
 
-/// The type whose selection is wanted where the run computes in `precision`: bf16 for fp8, f32 for all
-/// others.
+/// Returns the precision to refine scores in for a run in `precision`: bf16 for fp8, else f32.
 pub(crate) fn refined_precision(precision: EncoderPrecision) -> EncoderPrecision {
     if precision == EncoderPrecision::Fp8 { EncoderPrecision::Bf16 } else { EncoderPrecision::F32 }
 }
 
-/// The settings of an encoder that computes what the run's does, in the [`refined_precision`] type.
+/// Returns the settings of the run's encoder in its [`refined_precision`].
 pub(crate) fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
     let config = &context.config.encoder;
     let embed = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
@@ -59,14 +57,14 @@ pub(crate) fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
     })
 }
 
-/// Whether the embeddings of `run` are in f32 already.
+/// Returns true if the embeddings of `run` are already in f32.
 pub(crate) fn is_precise(run: &RunDir) -> Result<bool> {
     let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     Ok(embed["encoder"]["precision"] == EncoderPrecision::F32.name())
 }
 
-/// What an embedding depends on besides its text; samples and corpus have to agree on it. The type
-/// that the device computes in is part of it, which device that is is not.
+/// Returns the settings that an embedding depends on besides its text; samples and corpus must
+/// agree on them. They include the precision but not the device.
 pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Value {
     let Some(model) = model else {
         let digest = if config.has_embeddings() { FOREIGN_ENCODER } else { NO_MODEL };
@@ -77,8 +75,8 @@ pub(crate) fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Val
     settings
 }
 
-/// Freezes the settings of a stage that ran `model`; where the type that it computes in is to blame
-/// for a difference, the error says how to ask for the right one.
+/// Freezes the settings of a stage that ran `model`. If the precision differs, the error names the
+/// flag that restores it.
 pub(crate) fn freeze_encoded(
     context: Context<'_>,
     stage: Stage,
@@ -93,7 +91,7 @@ pub(crate) fn freeze_encoded(
     if precision.name() == begun {
         return context.freeze(stage, settings);
     }
-    // What GPUs do not compute in takes another device.
+    // GPUs compute only in bf16 and fp8; other precisions need the CPU.
     let flag = if !gpus.is_empty() && !["bf16", "fp8"].contains(&begun) {
         "--device cpu".to_owned()
     } else {
@@ -109,13 +107,13 @@ pub(crate) fn freeze_encoded(
     })
 }
 
-/// Digest of the encoder that made the embeddings of `run`.
+/// Returns the digest of the encoder that made the embeddings of `run`.
 pub(crate) fn encoder_digest(run: &RunDir) -> Result<String> {
     let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     Ok(frozen["encoder"]["digest"].as_str().unwrap_or_default().to_owned())
 }
 
-/// How the embeddings of `run` were made, but for those that the input brought.
+/// Returns the recipe of the embeddings of `run`, which must not come from the input.
 pub(crate) fn recipe(run: &RunDir) -> Result<Recipe> {
     let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     serde_json::from_value(frozen["encoder"].clone()).map_err(|e| {
@@ -123,5 +121,5 @@ pub(crate) fn recipe(run: &RunDir) -> Result<Recipe> {
     })
 }
 
-/// Digest that stands for the encoder where the input brings its own embeddings.
+/// Stands for the digest of the encoder if the input brings embeddings.
 pub(crate) const FOREIGN_ENCODER: &str = "embeddings from the input";

@@ -1,4 +1,4 @@
-//! The plan stage: which shards there are, frozen before the first document is read.
+//! The plan stage freezes the list of shards before the first document is read.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,10 +11,10 @@ use polysift_config::{LanguageSource, RunConfig};
 use polysift_data::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
 use polysift_runs::run::{Plan, RunDir, Shard, Stage};
 
-/// New files that are named.
+/// Maximum number of new files that a warning names.
 const MAX_NAMED: usize = 10;
 
-/// The input files of `config`.
+/// Finds the input files of `config`.
 pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
     if config.input.files.is_empty() {
         return Err(Error::config(
@@ -38,8 +38,7 @@ pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
     Ok(files)
 }
 
-/// Languages of the documents of `plan`, where that is known before they are read: not where a column
-/// decides.
+/// Returns the languages of the documents of `plan`; `None` if a column of the input decides.
 pub(crate) fn planned_languages(config: &RunConfig, plan: &Plan) -> Option<BTreeSet<String>> {
     match &config.input.language {
         LanguageSource::Column { .. } => None,
@@ -47,7 +46,7 @@ pub(crate) fn planned_languages(config: &RunConfig, plan: &Plan) -> Option<BTree
     }
 }
 
-/// Language of the documents of `shard`, where no column decides.
+/// Returns the language of the documents of `shard`, if no column decides.
 pub(crate) fn language_of(config: &RunConfig, shard: &Shard) -> String {
     match &config.input.language {
         LanguageSource::Fixed(code) => code.clone(),
@@ -55,26 +54,25 @@ pub(crate) fn language_of(config: &RunConfig, shard: &Shard) -> String {
     }
 }
 
-/// The plan of what `config` names now.
+/// Makes the plan of the files that `config` matches now.
 ///
 /// # Errors
-/// Those of [`input_files`] and [`Plan::new`].
+/// Errors of [`input_files`] and [`Plan::new`].
 pub fn plan(config: &RunConfig) -> Result<Plan> {
     Plan::new(&input_files(config)?, config.input.max_shard_bytes, settings(config))
 }
 
-/// The settings that a plan depends on.
 fn settings(config: &RunConfig) -> Value {
     let input = &config.input;
     json!({"files": input.files, "max_shard_bytes": input.max_shard_bytes})
 }
 
-/// The plan of `run`, which every command goes by once there is one, whatever became of the files. Where
-/// `config` names the input in other words, they have to mean the same. One that `looks` warns of files
-/// that are new.
+/// Reads the plan of `run`, which every command uses once it exists, even if files changed. If
+/// `config` names the input in other words, they must give the same plan. With `looks`, new files
+/// cause a warning.
 ///
 /// # Errors
-/// [`Error::Mismatch`] where they do not; those of [`plan`] and of reading the frozen one.
+/// [`Error::Mismatch`] if the plans differ; errors of [`plan`] and of reading the frozen plan.
 pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
     let frozen = run.plan()?;
     if config.input.files.is_empty() || frozen.settings == settings(config) {
@@ -88,11 +86,11 @@ pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
     Ok(now)
 }
 
-/// Warns of files that `config` names and `plan`, which is frozen, has not.
+/// Warns of files that `config` matches and the frozen `plan` lacks.
 fn warn_of_new_files(config: &RunConfig, plan: &Plan) {
     let files = match input_files(config) {
         Ok(files) => files,
-        // What is gone fails with its shard.
+        // A missing file fails with its shard.
         Err(Error::Missing { .. }) => return,
         Err(error) => {
             tracing::warn!(error = %error.report(), "the input cannot be looked through for new files");
@@ -116,7 +114,7 @@ fn warn_of_new_files(config: &RunConfig, plan: &Plan) {
 /// Freezes `plan` and keeps the settings in the run directory.
 ///
 /// # Errors
-/// [`Error::Mismatch`] with what differs where another plan is frozen, unless all is to be made again.
+/// [`Error::Mismatch`] if another plan is frozen, unless everything is to be redone.
 pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
     if context.redo == Some(Stage::Embed) {
         context.worker.exclusive(context.stop, || context.run.discard_from(Stage::Embed))?;
@@ -126,16 +124,16 @@ pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
     context.keep_settings()
 }
 
-/// Whether heads are trained before the corpus is embedded, so that what is wrong with them shows at
-/// once: where the plan says its languages and nothing is embedded yet. One of many tasks keeps the order of the
-/// stages, since it would wait for other tasks first. Freezes the plan, of whose languages the heads
-/// are.
+/// Returns true if heads are trained before the corpus is embedded, so that their errors show
+/// early: if the plan tells the languages and nothing is embedded yet. One of many tasks keeps the
+/// order of the stages, since it would have to wait for other tasks first. If true, freezes the
+/// plan, because the heads depend on its languages.
 ///
 /// # Errors
-/// As [`freeze`].
+/// Errors of [`freeze`].
 pub fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
     let run = context.run;
-    // What is done again discards the heads too; of settings that differ, those of the embeddings are to be
+    // A redo discards the heads too; with changed settings, a mismatch of the embeddings should be
     // reported first.
     let is_begun =
         context.redo == Some(Stage::Embed) || run.frozen_settings(Stage::Embed)?.is_some();

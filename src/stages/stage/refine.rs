@@ -1,11 +1,11 @@
-//! Scores near the thresholds computed again with embeddings in f32, so that a run whose encoder computes
-//! in a faster type selects what f32 would select. Where it computes in fp8 it is bf16 on the same
-//! GPUs that takes f32's place in all that follows.
+//! The refine stage computes scores near the thresholds again with embeddings in f32, so that a run
+//! with an encoder in a faster type selects what f32 would select. In an fp8 run, bf16 on the same
+//! GPUs takes the place of f32 in everything below.
 //!
 //! ```text
 //!  scores ──sample──▶ round 00 ─┐  text ▶ tokens ▶ f32 encoder ▶ heads
 //!    │                          ▼
-//!    ├──thresholds over mixed scores, margins──▶ rounds 01, 02 ... until nothing near a threshold is left
+//!    ├──thresholds over mixed scores, margins──▶ rounds 01, 02 ... until nothing near one is left
 //!    ▼
 //!  refined/<head>/<shard>/part: the scores with those of all rounds in their place
 //! ```
@@ -13,32 +13,33 @@
 //! # What is guaranteed
 //!
 //! A document's *difference* is |logit of the run − logit in f32|. Once the stage is done, every
-//! document whose logit lies within the margin of a threshold (by head and language, among those that
-//! the thresholds before keep) has its f32 scores. So **if no other document's difference exceeds the
-//! margin, the selection is exactly that of f32**: documents outside the margin are on the same side
-//! of the threshold in both, those inside are compared by their f32 scores, and the document at the threshold
-//! is one of them; the same then holds for the next threshold, among the same survivors. What f32 means:
-//! what the same settings with `encoder.precision = "f32"` would select, the rounding of stored
-//! embeddings and the training of heads included (heads are trained in f32 where this is asked for).
+//! document with a logit within the margin of a threshold (by head and language, among those that
+//! earlier thresholds keep) has its f32 scores. So **if no other document's difference exceeds the
+//! margin, the selection is exactly that of f32**: documents outside the margin are on the same
+//! side of the threshold in both, documents inside are compared by their f32 scores, and the
+//! document at the threshold is one of them; the same holds for the next threshold, among the same
+//! survivors. "f32" means what the same settings with `encoder.precision = "f32"` would select,
+//! with the same rounding of stored embeddings and with heads trained in f32, as `selection.refine`
+//! demands.
 //!
-//! The margin is measured, so the "if" is not a certainty. It is [`REFINE_SAFETY`](polysift_config::REFINE_SAFETY) times the largest
-//! difference of *all* documents that were scored both ways: a random sample and whatever lay near a
-//! threshold; a larger difference seen in a round widens the margin of the next. Of the language's
-//! documents, with 95% confidence, at most 3 in as many as were sampled exceed the largest sampled
-//! difference at all; to select wrongly one has to exceed it [`REFINE_SAFETY`](polysift_config::REFINE_SAFETY)-fold, and the distance to its
-//! threshold besides. Where differences fall off exponentially, the largest of n is about ln n times their
-//! mean, and about n^-[`REFINE_SAFETY`](polysift_config::REFINE_SAFETY) of the documents within one mean difference of a threshold are selected
-//! wrongly: with n = 4,096 less than one in 10^7 of those.
+//! The margin is measured, so the "if" is not certain. The margin is
+//! [`REFINE_SAFETY`](polysift_config::REFINE_SAFETY) times the largest difference of *all*
+//! documents scored both ways: a random sample and documents near thresholds; a larger difference
+//! in a round widens the next margin. With 95% confidence, at most 3 in n documents of the language
+//! exceed the largest difference of n sampled ones at all; to be selected wrongly, a document must
+//! exceed it `REFINE_SAFETY`-fold, and its distance to the threshold too. If differences fall off
+//! exponentially, the largest of n is about ln n times their mean, and about n^-`REFINE_SAFETY` of
+//! the documents within one mean difference of a threshold are selected wrongly: with n = 4,096
+//! less than one in 10^7 of them.
 //!
 //! # Where to read on
 //!
-//! `refine` and `Refining` are the rounds from top to bottom; `documents` says which documents a
-//! round scores and why; `report` writes the refined scores when there are none any more.
+//! `Refining` runs the rounds, `documents` chooses their documents, `report` writes the results.
 //!
 //! # Resume
 //!
-//! What a round does follows from the scores and the rounds before it, so a killed round is
-//! planned again as it was, and continues with the shards that have no marker.
+//! A round depends only on the scores and the rounds before it, so a killed round is planned again
+//! identically and continues with the shards that have no marker.
 
 mod documents;
 mod report;
@@ -66,18 +67,17 @@ use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
 use report::TOKENS;
 pub use report::{HeadRefinement, Refinement};
 
-/// What is held by the process that does the rounds; it has no marker.
+/// Key held by the process that does the rounds; it has no marker.
 const ROUNDS: &str = "_rounds";
-/// Documents whose texts, tokens and embeddings are in memory at once.
+/// Number of documents whose texts, tokens and embeddings are in memory together.
 const BATCH_DOCUMENTS: usize = 2048;
 
-/// Scores the documents near the thresholds again in f32, or of a run in fp8 in bf16, where
-/// `selection.refine` asks for it and the encoder computed in another type.
+/// Scores the documents near the thresholds again in f32 (in bf16 for an fp8 run), if
+/// `selection.refine` is on and the encoder computed in another type.
 ///
 /// # Errors
-/// [`Error::Missing`] before the score stage is done, or if an input file is gone;
-/// [`Error::Corrupt`] if one changed; [`Error::Model`] if the model is no longer the run's; those of
-/// reading, encoding and scoring.
+/// [`Error::Missing`] before the score stage or if an input file is gone; [`Error::Corrupt`] if one
+/// changed; [`Error::Model`] for another model than the run's; errors of reading and scoring.
 pub fn refine(context: Context<'_>) -> Result<()> {
     if !context.config.selection.refine {
         return Ok(());
@@ -89,7 +89,7 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     context.freeze(Stage::Refine, &refine_settings(context, &heads)?)?;
     let scores = RunScores::new(context, &embedded, &heads);
     let refining = Refining { scores, model: OnceLock::new() };
-    // The rounds follow from each other, so one process does them all.
+    // The rounds depend on each other, so one process does all of them.
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
     let claims = work.claims(context);
     loop {
@@ -102,10 +102,9 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     }
 }
 
-/// The stage in progress.
 struct Refining<'a> {
     scores: RunScores<'a>,
-    /// Loaded when a document has to be encoded.
+    /// Loaded when the first document has to be encoded.
     model: OnceLock<Model>,
 }
 
@@ -121,7 +120,7 @@ impl Refining<'_> {
                 Some(documents) => documents,
                 None => self.round(round)?,
             };
-            // The sample may be empty; a later round that finds nothing is the last one.
+            // The sample may be empty; a later round without documents is the last one.
             if documents == 0 && round > 0 {
                 report::write_parts(&self.scores, round)?;
                 return report::write_report(&self.scores, round);
@@ -130,7 +129,7 @@ impl Refining<'_> {
         Ok(())
     }
 
-    /// Whether all outputs are there.
+    /// Returns true if all outputs exist.
     fn is_done(&self) -> Result<bool> {
         let parts = score_keys(&self.scores.embedded.plan, &self.scores.names);
         for key in parts.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
@@ -148,13 +147,13 @@ impl Refining<'_> {
         Ok(true)
     }
 
-    /// Documents of a round that is complete with all its files.
+    /// Returns the number of documents of a round if it is complete with all its files.
     fn finished_round(&self, round: usize) -> Result<Option<u64>> {
         let run = self.scores.context.run;
         let Some(marker) = run.shard_marker(Stage::Refine, &RunDir::round_key(round))? else {
             return Ok(None);
         };
-        let mut rows = 0; // a shard has a marker where it has documents of the round
+        let mut rows = 0; // a shard has a marker if it has documents in the round
         for shard in self.scores.shards() {
             let key = RunDir::round_shard_key(round, shard);
             rows += run.done_marker(Stage::Refine, &key)?.map_or(0, |marker| marker.rows);
@@ -162,7 +161,7 @@ impl Refining<'_> {
         Ok((rows == marker.rows).then_some(rows))
     }
 
-    /// Does what is left of a round; the documents of all of it.
+    /// Does the rest of a round; returns the number of documents of the whole round.
     fn round(&self, round: usize) -> Result<u64> {
         let Context { run, progress, stop, .. } = self.scores.context;
         let chosen = RoundDocuments::choose(&self.scores, round)?;
@@ -192,8 +191,8 @@ impl Refining<'_> {
         Ok(total)
     }
 
-    /// Scores `documents` of `shard` in f32 with every head, but for those of rows, whose scores are as `stored`,
-    /// and writes them as that of `round`.
+    /// Scores `documents` of `shard` in f32 with every head and writes them as part of `round`.
+    /// Heads of rows keep their `stored` scores.
     fn score_again(
         &self,
         round: usize,
@@ -240,8 +239,8 @@ impl Refining<'_> {
         Ok(marker)
     }
 
-    /// Embeds `texts` as the embed stage would in f32, if any head needs that; adds what it encoded to
-    /// `tokens`.
+    /// Embeds `texts` as the embed stage would in f32, if a head needs that; adds the encoded
+    /// tokens to `tokens`.
     fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<EmbeddedTexts> {
         if !self.scores.names.iter().any(|name| self.scores.heads.is_encoded(name)) {
             return Ok(EmbeddedTexts::default());
@@ -258,7 +257,7 @@ impl Refining<'_> {
         Ok(embedded)
     }
 
-    /// Scores documents with the heads `name`, which are not of rows, of their `languages`.
+    /// Scores documents with the heads `name`, which must not score rows, of their `languages`.
     fn score(
         &self,
         name: &str,

@@ -1,15 +1,15 @@
-//! What a run selected and what it dropped, as JSON and as a page to look at.
+//! Reports what a run selected and dropped, as JSON and as an HTML page.
 //!
 //! ```text
-//!                 ┌─ first pass ──▶ counts, sample, ends and cuts of every order ─┐
-//!  scores ────────┤                                                              ▼
-//!                 └─ second pass ─▶ quantiles, histograms, curves, selected ──▶ report.json, index.html
-//!  input ──texts──────┘              lengths, examples, domains
+//!            ┌─ first pass ──▶ counts, sample, ends and thresholds of every order ─┐
+//!  scores ───┤                                                                     ▼
+//!            └─ second pass ─▶ quantiles, histograms, curves, selected ──▶ report.json, index.html
+//!  input ─texts──┘             lengths, examples, domains
 //! ```
 //!
-//! Every number is an exact count but what is said to be of a sample, which is the documents of least hash. All sums
-//! are of integers, or do not depend on their order, so that the same run gives the same bytes. Memory grows with
-//! the languages that are looked at together and their samples, not with the corpus.
+//! Every number is an exact count unless marked as one of a sample (the documents with the smallest
+//! hashes). Sums are of integers or independent of order, so that a run always gives the same
+//! bytes. Memory grows with the languages of a group and their samples, not with the corpus.
 
 mod compare;
 mod counts;
@@ -44,59 +44,59 @@ use polysift_runs::run::Stage;
 
 /// Version of the format of `report.json`.
 const FORMAT: u32 = 1;
-/// Documents of languages that are looked at together, as far as they weigh on memory.
+/// Maximum documents in a group of languages, each counted up to [`COUNTED_DOCUMENTS`].
 const GROUP_DOCUMENTS: u64 = 1 << 22;
-/// Documents of a language that weigh on memory, at most: more of them have the same scores and lengths.
+/// Maximum documents of a language that weigh on memory: more have the same scores and lengths.
 const COUNTED_DOCUMENTS: u64 = 1 << 20;
 
-/// What is to be reported.
+/// Settings of a report.
 #[derive(Clone)]
 pub struct ReportRequest<'a> {
-    /// The folder of `report.json` and `index.html`.
+    /// Output folder of `report.json` and `index.html`.
     pub out: &'a Path,
-    /// Examples at the ends of each head's order, and on both sides of each cut; fewer where there are many languages.
+    /// Examples at each end of an order and each side of a threshold; fewer for many languages.
     pub examples: usize,
-    /// Documents of a language in its uniform sample; fewer where there are many languages.
+    /// Documents in the uniform sample of a language; fewer for many languages.
     pub sample: usize,
-    /// Whether the texts of the input are read, for lengths in words, examples and domains.
+    /// Whether to read the input texts, for lengths in words, examples and domains.
     pub texts: bool,
-    /// Lists of ids or a run directory to compare with, the latter with its settings.
+    /// Lists of ids, or a run directory with its settings, to compare with.
     pub compare: Option<(&'a str, Option<&'a RunConfig>)>,
-    /// How far heads agree, as the report is to show it.
+    /// Computes the rows on the agreement of heads.
     pub agreement: &'a (dyn Fn() -> Result<Vec<Value>> + Sync),
-    /// Version of the program, for the reader.
+    /// Version of the program, shown in the report.
     pub version: &'a str,
 }
 
-/// What was written.
+/// A written report: paths and main counts.
 #[derive(Debug, Clone, Serialize)]
 pub struct WrittenReport {
-    /// The data.
+    /// Path of `report.json`.
     pub report: PathBuf,
-    /// The page.
+    /// Path of `index.html`.
     pub page: PathBuf,
-    /// By language.
+    /// Counts by language.
     pub languages: Vec<ReportedLanguage>,
     /// What could not be reported, and why.
     pub notes: Vec<String>,
 }
 
-/// What was counted of a language.
+/// Counts of a language.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReportedLanguage {
     /// The language.
     pub language: String,
-    /// Documents, but for those that filters remove before the thresholds.
+    /// Number of documents, without those that filters remove before the thresholds.
     pub documents: u64,
-    /// Documents that each selection keeps, before filters that come after the thresholds.
+    /// Number of documents that each selection keeps, before filters that run after the thresholds.
     pub selected: BTreeMap<String, u64>,
 }
 
-/// Reads the run of `context` and writes the report of it.
+/// Reads the run of `context` and writes its report.
 ///
 /// # Errors
-/// [`Error::Missing`] where the thresholds are not made; [`Error::Corrupt`] where the input changed;
-/// [`Error::Stopped`]; those of reading and writing.
+/// [`Error::Missing`] if there are no thresholds; [`Error::Corrupt`] if the input changed;
+/// [`Error::Stopped`]; errors of reading and writing.
 pub fn report(context: Context<'_>, request: &ReportRequest<'_>) -> Result<WrittenReport> {
     let run = StoredRun::open(context)?;
     let limits = ReportLimits::new(&run, request.sample, request.examples);
@@ -109,12 +109,12 @@ pub fn report(context: Context<'_>, request: &ReportRequest<'_>) -> Result<Writt
     write(&run, request, found?)
 }
 
-/// Documents of the shard at `place`.
+/// Returns the number of documents in the shard at `place`.
 fn rows(run: &StoredRun<'_>, place: usize) -> u64 {
     run.embedded.summaries[place].rows
 }
 
-/// The languages of a run in groups that are looked at together; those of a shard are rarely in several of them.
+/// Groups the languages that are read together; a shard's languages are rarely in several groups.
 fn groups<'r>(run: &'r StoredRun<'_>) -> Vec<Vec<&'r str>> {
     let mut documents: BTreeMap<&str, u64> = BTreeMap::new();
     for (language, count) in run.embedded.summaries.iter().flat_map(|summary| &summary.counts) {
@@ -134,7 +134,7 @@ fn groups<'r>(run: &'r StoredRun<'_>) -> Vec<Vec<&'r str>> {
     groups
 }
 
-/// Places in the plan of the shards with documents of `languages`.
+/// Returns the places in the plan of the shards with documents of `languages`.
 fn shards_of(run: &StoredRun<'_>, languages: &[&str]) -> Vec<usize> {
     let has_one = |counts: &BTreeMap<String, u64>| {
         counts.keys().any(|language| languages.binary_search(&language.as_str()).is_ok())
@@ -143,15 +143,14 @@ fn shards_of(run: &StoredRun<'_>, languages: &[&str]) -> Vec<usize> {
     summaries.filter(|(_, summary)| has_one(&summary.counts)).map(|(place, _)| place).collect()
 }
 
-/// What the passes found.
 struct Found {
     languages: Vec<Value>,
-    /// How far the two sets of documents agree, where there is another one.
+    /// Agreement with the other set of documents; null without one.
     compare: Value,
     notes: Vec<String>,
 }
 
-/// Makes the passes over the languages of each of `groups`.
+/// Runs both passes over each of `groups`.
 fn found(
     run: &StoredRun<'_>,
     request: &ReportRequest<'_>,
@@ -181,7 +180,7 @@ fn found(
     Ok(Found { languages, compare, notes })
 }
 
-/// Writes what was `found`, with what the run says of itself.
+/// Writes the report and the page from `found` and from the run's own reports.
 fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Result<WrittenReport> {
     let Found { languages, compare, notes } = found;
     let order = head_order(run);
@@ -226,7 +225,7 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
     Ok(written)
 }
 
-/// Places of the heads in the order in which thresholds are made by them, then those without.
+/// Returns the places of the heads in the order of their thresholds, then of heads without one.
 fn head_order(run: &StoredRun<'_>) -> Vec<usize> {
     let thresholds = run.languages.values().flat_map(|language| &language.selection.thresholds);
     let by_threshold = thresholds
@@ -250,7 +249,7 @@ fn reported(language: &Value) -> ReportedLanguage {
     }
 }
 
-/// The first pass over the documents of `languages`.
+/// Runs the first pass over the documents of `languages`.
 fn surveyed<'r>(
     run: &'r StoredRun<'r>,
     limits: &'r ReportLimits,
@@ -288,7 +287,7 @@ fn surveyed<'r>(
     Ok(surveys.into_iter().map(finished).collect())
 }
 
-/// The second pass over the same documents.
+/// Runs the second pass over the documents of `languages`.
 fn detailed<'r>(
     run: &StoredRun<'_>,
     request: &ReportRequest<'_>,

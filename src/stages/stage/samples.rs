@@ -4,9 +4,9 @@
 //! samples/<digest of what an embedding depends on>/<digest of the texts>.parquet
 //! ```
 //!
-//! A file is a part of embeddings whose ids are the BLAKE3 digests of the texts, in hex, in ascending order. It
-//! is no output: no marker stands for it, `verify` does not look at it, a new one is written beside those that
-//! are there, and one that is damaged or gone costs time and changes nothing.
+//! A file holds embeddings with the BLAKE3 digests of the texts, in hex and ascending, as ids. It
+//! is a cache, not an output: it has no marker, `verify` ignores it, new files are written beside
+//! old ones, and a damaged or missing file costs time but changes no result.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,22 +23,20 @@ use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingScan, EmbeddingWriter, round_to};
 use polysift_encoder::Model;
 
-/// Folder of the files, below the run directory.
 const FOLDER: &str = "samples";
-/// Extension of the files.
 const PARQUET: &str = "parquet";
-/// Hexadecimal digits of a digest in a name.
+/// Number of hexadecimal digits of a digest in a file name.
 const NAME_DIGITS: usize = 16;
 
-/// Digests of texts, and where the first of each is.
+/// Index of the first text with each digest.
 type Places<'a> = BTreeMap<&'a str, usize>;
 
-/// Embeddings `[n, D]` f32, row-major, of the first chunk of each of the `n` `texts`, rounded as those of the
-/// corpus are. What is stored is read; the rest is encoded, equal texts once, and stored. `on_share` is told
-/// which share of them is done.
+/// Returns embeddings `[n, D]` f32, row-major, of the first chunk of each of the `n` `texts`,
+/// rounded like the corpus. Stored embeddings are read; other texts are encoded, equal ones once,
+/// and stored. `on_share` receives the share of the texts that is done.
 ///
 /// # Errors
-/// As [`Model::embed_texts`]; [`Error::Io`] where a file cannot be written.
+/// Errors of [`Model::embed_texts`]; [`Error::Io`] if a file cannot be written.
 pub(crate) fn embed_samples(
     context: Context<'_>,
     model: &Model,
@@ -51,7 +49,7 @@ pub(crate) fn embed_samples(
     let folder = run.path(FOLDER).join(name(depends_on.as_bytes()));
     let digests: Vec<String> =
         texts.par_iter().map(|text| blake3::hash(text.as_bytes()).to_hex().to_string()).collect();
-    // Of equal texts the first.
+    // Reversed, so that the first of equal texts wins.
     let places: Places<'_> =
         digests.iter().enumerate().rev().map(|(i, digest)| (digest.as_str(), i)).collect();
     let mut values = vec![0.0; texts.len() * width];
@@ -94,12 +92,11 @@ pub(crate) fn embed_samples(
     Ok(values)
 }
 
-/// The name of what has these `bytes`.
+/// Returns the file name for content that is identified by `bytes`.
 fn name(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..NAME_DIGITS].to_owned()
 }
 
-/// The files in `folder`, by name.
 fn stored(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = list(folder)?.into_iter().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == PARQUET));
@@ -107,8 +104,8 @@ fn stored(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Moves the embeddings of `missing` texts that the file `path` holds to their places in `values`
-/// `[_, width]`; none where the file is damaged.
+/// Copies the embeddings of `missing` texts from the file `path` into `values` `[_, width]` and
+/// removes them from `missing`; a damaged file changes nothing.
 fn take(path: &Path, missing: &mut Places<'_>, width: usize, values: &mut [f32]) -> Result<()> {
     let mut scan = EmbeddingScan::open(path)?;
     let is_missing = |row: &usize| missing.contains_key(scan.documents().id(*row));

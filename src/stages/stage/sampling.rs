@@ -1,20 +1,20 @@
-//! Documents of a run to annotate, drawn with known probabilities.
+//! Draws documents of a run for annotation, with known probabilities.
 //!
 //! ```text
-//!  stored documents, scores ──uniform by hash──▶ frame ──mixture──▶ sizes ──systematic──▶ drawn documents
-//!  earlier rounds ──ids──────────────┘              ▲                                         │
-//!  embeddings ──k-means─────────────────────────────┘           input ──texts──▶ rows to annotate
+//!  stored documents, scores ──uniform by hash──▶ frame ──mixture──▶ sizes ──systematic──▶ drawn
+//!  earlier rounds ──ids──────────────┘              ▲                                       │
+//!  embeddings ──k-means─────────────────────────────┘         input ──texts──▶ rows to annotate
 //! ```
 //!
-//! Each strategy of a mixture spreads its share of the sample over the documents of a frame; what a document
-//! gets of all of them is the size that it is drawn by (`design`). So the probability with which it is drawn is
-//! known exactly, however the strategies overlap. The frame is all documents of the language, or a uniform sample of
-//! them where they are many; then the probability beside a row is the product of both phases, whose reciprocal
-//! weighs as in two-phase sampling (C.-E. Särndal, B. Swensson, J. Wretman: Model Assisted Survey Sampling, 1992,
-//! chapter 9).
+//! Each strategy of a mixture spreads its share of the sample over the documents of a frame. The
+//! sum of a document's shares is its size in the sampling design (`design`), so the probability of
+//! drawing it is known exactly, however the strategies overlap. The frame is all documents of the
+//! language, or a uniform sample if there are many; the probability beside a row is then the
+//! product of both phases, and its reciprocal the weight of two-phase sampling (C.-E. Särndal, B.
+//! Swensson, J. Wretman: Model Assisted Survey Sampling, 1992, chapter 9).
 //!
-//! Reads the run and changes nothing in it. Memory: about 250 bytes for each document of a frame and 40 for each
-//! head, one language at a time, and the texts that were drawn.
+//! The run is only read. Memory: about 250 bytes per document of a frame plus 40 per head, for one
+//! language at a time, and the drawn texts.
 
 mod clusters;
 mod design;
@@ -44,62 +44,62 @@ use polysift_data::input::{InputFile, LANG};
 use polysift_heads::head::AnyHead;
 use rows::{AnnotationRow, DrawnDocument, EarlierRounds, LanguageRows};
 
-/// Documents of a language that a sample is drawn from, at most.
+/// Default maximum number of documents of a language that a sample is drawn from.
 pub const DEFAULT_FRAME: usize = 1_000_000;
 
-/// Which documents are to be drawn.
+/// Which documents to draw.
 #[derive(Debug, Clone)]
 pub struct SampleRequest<'a> {
-    /// Documents of each language.
+    /// Number of documents of each language.
     pub count: usize,
-    /// Codes of the languages; none: all of the run.
+    /// Codes of the languages; empty for all languages of the run.
     pub languages: &'a [String],
-    /// How they are chosen.
+    /// Strategies with their shares.
     pub mixture: &'a Mixture,
-    /// Names of the heads that `disagreement` compares, the first of which `scores` and `near` look at; none: all
-    /// of the run.
+    /// Heads that `disagreement` compares; `scores` and `near` use the first. Empty for all heads
+    /// that are not random.
     pub heads: &'a [String],
-    /// Shares of the documents that lie before the cuts of `near`; none: the thresholds of the run.
+    /// Top-k% rates of the thresholds of `near`; empty for the thresholds of the run.
     pub cuts: &'a [Rate],
-    /// Earlier rounds, whose texts are not drawn again.
+    /// Earlier rounds; their texts are not drawn again.
     pub exclude: &'a [InputFile],
-    /// Another one gives another sample.
+    /// Seed of the sample.
     pub seed: u64,
-    /// Documents of a language that are drawn from, at most; of more, a uniform sample.
+    /// Maximum documents of a language to draw from; a uniform sample if there are more.
     pub frame: usize,
-    /// The file to write; `{lang}` in it stands for the code of the language.
+    /// Path of the output file; `{lang}` in it stands for the language code.
     pub out: &'a str,
 }
 
-/// What was drawn of a language.
+/// The sample of a language.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LanguageSample {
     /// The language.
     pub language: String,
-    /// Documents that could be drawn: with text, and with another id than those of earlier rounds.
+    /// Number of documents that could be drawn: with text and with an id of no earlier round.
     pub documents: u64,
-    /// Documents with an id of an earlier round.
+    /// Number of documents with an id of an earlier round.
     pub excluded: u64,
-    /// Drawn documents.
+    /// Number of drawn documents.
     pub drawn: usize,
-    /// Rows to annotate: distinct texts that no earlier round has.
+    /// Number of rows to annotate: distinct texts that no earlier round has.
     pub rows: usize,
-    /// Drawn documents whose text is that of another row.
+    /// Number of drawn documents with the text of another row.
     pub copies: u64,
-    /// Drawn documents whose text an earlier round has.
+    /// Number of drawn documents with a text of an earlier round.
     pub known_texts: u64,
-    /// Rows by the strategy that chose them most.
+    /// Number of rows by the strategy that contributed most to drawing them.
     pub strategies: BTreeMap<Strategy, usize>,
-    /// Rows of equal weight that would estimate a mean as precisely (L. Kish: Survey Sampling, 1965).
+    /// Rows of equal weight that would be as precise for a mean (L. Kish: Survey Sampling, 1965).
     pub effective_size: f64,
 }
 
 /// Draws documents to annotate and writes them as JSON lines.
 ///
 /// # Errors
-/// [`Error::Missing`] where the run is not embedded, or not scored where a strategy looks at scores, and for
-/// input files that are gone; [`Error::Config`] for a language or a head that is not there, a strategy that
-/// needs another head or a cut, and a file that exists; [`Error::Corrupt`] where the input changed.
+/// [`Error::Missing`] if the run is not embedded, has no scores that a strategy needs, or if input
+/// files are gone; [`Error::Config`] for an unknown language or head, a strategy that needs another
+/// head or a threshold, or an existing file; [`Error::Corrupt`] if the input changed.
 pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let places = head_places(context.config, request, &names)?;
@@ -129,7 +129,7 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
         write_rows(&path, &rows, files.entry(path.clone()).or_default())?;
         samples.push(sample);
     }
-    // All is drawn before anything is written.
+    // All languages are drawn before anything is written.
     for (path, content) in files {
         if !write_new(&path, &content)? {
             return Err(exists(&path));
@@ -138,7 +138,7 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     Ok(samples)
 }
 
-/// Places among `names` of the heads that strategies look at.
+/// Returns the places among `names` of the heads that strategies use.
 fn head_places(
     config: &RunConfig,
     request: &SampleRequest<'_>,
@@ -171,7 +171,7 @@ fn head_places(
     Ok(places)
 }
 
-/// The run, with its heads where strategies need them, and its scores where there are any.
+/// Opens the run: its heads if strategies need them, and its scores if there are any.
 fn open(
     context: Context<'_>,
     request: &SampleRequest<'_>,
@@ -201,7 +201,7 @@ fn languages(request: &SampleRequest<'_>, embedded: &Embedded) -> Result<BTreeSe
     Ok(request.languages.iter().cloned().collect())
 }
 
-/// The cuts of `near`: those of the request, else where the run's thresholds of `head` lie.
+/// Returns the thresholds of `near`: from the request, else the run's thresholds of `head`.
 fn cuts(
     context: Context<'_>,
     request: &SampleRequest<'_>,
@@ -229,7 +229,6 @@ fn cuts(
     Ok(cuts)
 }
 
-/// The drawing of the documents of a language.
 struct Drawing<'a> {
     stored: &'a StoredDocuments<'a>,
     request: &'a SampleRequest<'a>,
@@ -256,7 +255,7 @@ impl<'a> Drawing<'a> {
         let sizes = request.mixture.sizes(&features, request.count)?;
         let units: Vec<f64> = sizes.iter().map(|(size, _)| *size).collect();
         let units = design::inclusion_probabilities(&units, request.count);
-        // The frame is in random order, so that the design is, too.
+        // The frame is in random order, so the design is as well.
         let start = draws("start").of(0) % design::ONE;
         let of_frame = frame.documents.len() as f64 / frame.population.max(1) as f64;
         let drawn = |i: usize| DrawnDocument {
@@ -289,7 +288,6 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// Appends `rows` to `content` of the file `path`, a line each.
 fn write_rows(path: &Path, rows: &[AnnotationRow<'_>], content: &mut Vec<u8>) -> Result<()> {
     for row in rows {
         serde_json::to_writer(&mut *content, row).map_err(|e| Error::write(path, e))?;

@@ -1,4 +1,4 @@
-//! Stored embeddings, or the texts of the input, to scores, per head; the encoder is never run here.
+//! The score stage scores stored embeddings, or texts of the input, per head; it never encodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_score
 use polysift_heads::head::{BLOCK_ROWS, DocumentScore, RowHead, ScoreScratch};
 use polysift_runs::run::{PartFile, Shard, ShardMarker, Stage};
 
-/// Documents whose texts are in memory at once, and that are scored in parallel.
+/// Number of documents whose texts are in memory and scored in parallel.
 const BLOCK_DOCUMENTS: usize = 1024;
 
 /// Scores every shard with every head where that is not done yet.
@@ -43,7 +43,7 @@ pub fn score(context: Context<'_>) -> Result<()> {
     })
 }
 
-/// Refuses heads that are for embeddings of another encoder, or made in another way, than the corpus's.
+/// Checks that the heads fit the encoder and the recipe of the corpus.
 fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let run = context.run;
     let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
@@ -58,7 +58,7 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["parts"]["embeddings"]});
     let train = run.frozen_settings(Stage::Train)?.unwrap_or_default();
     let samples = json!({"encoder": train["encoder"], "embeddings": train["embeddings"]});
-    // Nothing is embedded to train heads of texts.
+    // Heads of texts are trained without an encoder.
     if train["encoder"].is_null() || samples == corpus || train["encoder"]["digest"] != digest {
         return checked;
     }
@@ -125,7 +125,7 @@ fn score_shard(
     Ok(marker)
 }
 
-/// Rows by what became of them.
+/// Number of rows by outcome.
 type Counts = BTreeMap<&'static str, u64>;
 
 fn counts(scored: &ScoreRows) -> Counts {
@@ -141,15 +141,13 @@ fn counts(scored: &ScoreRows) -> Counts {
     counts
 }
 
-/// The rows of a part of scores.
 fn score_rows(documents: DocumentBatch, scored: &[Option<DocumentScore>]) -> ScoreRows {
     let logits = scored.iter().map(|score| score.map(|score| score.logit)).collect();
     let scores = scored.iter().map(|score| score.map(|score| score.score)).collect();
     ScoreRows { documents, logits, scores }
 }
 
-/// Scores the documents of the part of embeddings `path`, each by the head `name` of its language, some
-/// documents at a time.
+/// Scores the documents of the embeddings part `path` in blocks, with the head `name` by language.
 fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows> {
     let mut scan = EmbeddingScan::open(path)?;
     let documents = scan.documents().clone();
@@ -166,8 +164,7 @@ fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows>
     Ok(score_rows(documents, &scored))
 }
 
-/// Scores the documents with text of the part of embeddings `path` by `head` and its `column`, which stands
-/// before the first of them.
+/// Scores the documents with text of the part `path`; `column` is positioned before the first.
 fn score_documents(
     head: &RowHead,
     mut column: Option<&mut NumberColumn<'_>>,
@@ -185,8 +182,7 @@ fn score_documents(
     Ok(score_rows(documents, &scored))
 }
 
-/// Scores the documents of the part of embeddings `path` by their texts, each by the head `name` of its
-/// language; `texts` stands before the first of them.
+/// Scores the texts of the documents of the part `path`; `texts` is positioned before the first.
 fn score_texts(
     context: Context<'_>,
     heads: &Heads,

@@ -1,4 +1,4 @@
-//! How far a run is, from its markers alone, and what of it is left for whom.
+//! Progress of a run, read from its markers, and which tasks have work left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,44 +23,44 @@ use polysift_runs::run::{
 pub struct StageStatus {
     /// The stage.
     pub stage: Stage,
-    /// Items of work that are done (shards; heads; shards times heads; languages).
+    /// Number of units of work that are done (shards; heads; shards times heads; languages).
     pub done: usize,
-    /// Items of work in all, where that is known.
+    /// Total number of units of work, if known.
     pub total: Option<usize>,
-    /// Items that processes have in their hands, as far as it is known that they live.
+    /// Number of units that processes hold, as far as these are known to be alive.
     pub leased: usize,
-    /// Items that could not be done when they were tried last.
+    /// Units that failed when they were last attempted.
     pub failed: BTreeMap<String, Failure>,
-    /// Rows accounted for by what is done.
+    /// Number of rows in the finished units.
     pub rows: u64,
-    /// Rows by what became of them.
+    /// Rows by outcome.
     pub counts: BTreeMap<String, u64>,
 }
 
 /// Status of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunStatus {
-    /// Shards of the plan.
+    /// Number of shards in the plan.
     pub shards: usize,
     /// Bytes of input.
     pub input_bytes: u64,
-    /// What was encoded so far, also of shards that are not done.
+    /// What is encoded so far, including unfinished shards.
     #[serde(flatten)]
     pub encoded: Encoded,
-    /// Share of the input that is embedded, by its bytes, as far as it is known of shards that are not done.
+    /// Embedded share of the input's bytes, as far as it is known for unfinished shards.
     pub embedded_share: f64,
-    /// Stage by stage; the train stage only where there is something to train, the cascade and the filter stage where
-    /// there is one, the refine stage where it was begun.
+    /// Status of each stage. The train stage is listed only if there is something to train, the
+    /// cascade and filter stages if configured, the refine stage once it was begun.
     pub stages: Vec<StageStatus>,
     /// Other processes at work.
     pub workers: Vec<LiveWorker>,
-    /// What the refine stage did, once it is done.
+    /// Result of the refine stage, once it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refinement: Option<Refinement>,
 }
 
 impl RunStatus {
-    /// Whether everything that was begun is complete up to and including the export.
+    /// Returns whether everything that was begun is complete up to and including the export.
     pub fn finished(&self) -> bool {
         self.stages.iter().all(|s| s.total.is_none_or(|total| s.done == total))
     }
@@ -116,16 +116,15 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     })
 }
 
-/// How far the embed stage is.
 #[derive(Default)]
 struct EmbeddingProgress {
     encoded: Encoded,
     rows: u64,
-    /// Bytes of the input.
+    /// Embedded bytes of the input.
     bytes: f64,
 }
 
-/// How far the embed stage is, also in shards that are not done.
+/// Adds up the progress of the embed stage, including unfinished shards.
 fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<EmbeddingProgress> {
     let of_shard = |(shard, summary): (&Shard, &Option<Summary>)| -> Result<EmbeddingProgress> {
         if let Some(summary) = summary {
@@ -159,7 +158,7 @@ fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<
     })
 }
 
-/// Of the heads to train, which are known when the stage is begun; before that of none.
+/// Reads the status of the train stage; its total is unknown until the stage begins.
 fn train_status(run: &RunDir, worker: &Worker) -> Result<StageStatus> {
     let trained = trained_keys(run)?;
     let is_begun = trained.is_some();
@@ -168,7 +167,7 @@ fn train_status(run: &RunDir, worker: &Worker) -> Result<StageStatus> {
     Ok(StageStatus { total: status.total.filter(|_| is_begun), ..status })
 }
 
-/// Of the items `keys` of `stage`, with what is known of those that are done.
+/// Summarises the units of work `keys` of `stage` from the summaries of the finished ones.
 fn stage_status(
     run: &RunDir,
     worker: &Worker,
@@ -187,7 +186,7 @@ fn stage_status(
     };
     for (key, summary) in keys.iter().zip(summaries) {
         let Some(summary) = summary else { continue };
-        status.failed.remove(key); // of an attempt before
+        status.failed.remove(key); // left by an earlier attempt
         status.done += 1;
         status.rows += summary.rows;
         for (name, count) in summary.counts {
@@ -197,24 +196,24 @@ fn stage_status(
     Ok(status)
 }
 
-/// What is left of a stage for those that would do it in `num_tasks` tasks.
+/// Unfinished work of a stage that is split into `num_tasks` tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unfinished {
     /// The stage.
     pub stage: Stage,
-    /// Items that are not done.
+    /// Number of units of work that are not done.
     pub items: usize,
     /// Number of tasks.
     pub num_tasks: u32,
-    /// Those that have such items.
+    /// Tasks with such units.
     pub tasks: Vec<u32>,
 }
 
-/// What is left of `stage`, or of the first stage that is not done; `None`: nothing. Without `num_tasks`
-/// every shard is a task of its own.
+/// Returns the unfinished work of `stage`, or of the first unfinished stage; `None` if nothing is
+/// left. Without `num_tasks` every shard is a task.
 ///
 /// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) where there is no plan; those of reading markers.
+/// [`Error::Missing`](polysift_base::Error::Missing) without a plan; errors of reading markers.
 pub fn unfinished(
     context: Context<'_>,
     stage: Option<Stage>,
@@ -242,7 +241,7 @@ pub fn unfinished(
     Ok(None)
 }
 
-/// The stages that a run of `config` has, in the order in which many tasks do them.
+/// Returns the stages that a run of `config` has, in the order in which tasks run them.
 pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
     let is_trained = config.heads.values().any(|head| !head.train.is_empty());
     let is_wanted = |stage: &Stage| match stage {
@@ -255,15 +254,15 @@ pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
     in_order(config, Stage::ALL.into_iter().filter(is_wanted).collect())
 }
 
-/// `stages` of a run of `config`, each once, in the order in which they need each other: heads are trained before a
-/// cascade, whose pilot they score.
+/// Sorts `stages` by their dependencies and removes duplicates. With a cascade, heads are trained
+/// before it, because they score its pilot.
 pub fn in_order(config: &RunConfig, mut stages: Vec<Stage>) -> Vec<Stage> {
     stages.sort_by_key(|stage| (config.cascade.is_some() && *stage != Stage::Train, *stage));
     stages.dedup();
     stages
 }
 
-/// The items of `stage`, and which of `num_tasks` tasks each belongs to.
+/// Returns the units of work of `stage`, and the task out of `num_tasks` that each belongs to.
 fn task_of_items(
     context: Context<'_>,
     plan: &Plan,
@@ -277,7 +276,7 @@ fn task_of_items(
     };
     Ok(match stage {
         Stage::Cascade => {
-            // Every task takes languages; the first sees to those that are left.
+            // Every task may take languages; the first task is responsible for unfinished ones.
             let keys = Cascade::keys(context.config, plan);
             let languages = vec![0; keys.len() - of_shards.len()];
             (keys, [languages, of_shards].concat())

@@ -1,19 +1,19 @@
-//! The texts of documents once more, from the input.
+//! Reads the texts of documents from the input a second time.
 
 use super::context::Context;
 use polysift_base::error::{Error, Result};
 use polysift_data::input::{DocumentBatch, DocumentReader};
 use polysift_runs::run::Shard;
 
-/// Rows of the input that are read at once.
+/// Number of rows per batch.
 const READ_ROWS: usize = 1024;
 
-/// Reads texts of a file by row, forwards.
+/// Reads texts of a shard by row, in ascending order.
 pub(super) struct Texts<'a> {
     shard: &'a Shard,
     reader: DocumentReader,
     batch: DocumentBatch,
-    /// The first row that was not read yet.
+    /// First row that was not read yet.
     next_row: u64,
 }
 
@@ -24,11 +24,11 @@ impl<'a> Texts<'a> {
         Ok(Self { shard, reader, batch: DocumentBatch::default(), next_row: shard.first_row() })
     }
 
-    /// The text of `row`, where rows ascend from call to call; `num_bytes` is its length when it was
-    /// embedded, 0 for a row without text, which gives `None`.
+    /// Returns the text of `row`; rows must ascend from call to call. `num_bytes` is the length of
+    /// the text when it was embedded; 0 means a row without text, for which the result is `None`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the row is gone or its text has another length; those of reading.
+    /// [`Error::Corrupt`] if the row is gone or its text has another length; errors of reading.
     pub(super) fn text(&mut self, row: u64, num_bytes: u64) -> Result<Option<String>> {
         if num_bytes == 0 {
             return Ok(None);
@@ -40,23 +40,23 @@ impl<'a> Texts<'a> {
         Err(Error::corrupt(&self.shard.file, format!("row {row} has another text than before")))
     }
 
-    /// The text of `row`, whatever it is; `None` for a row without text and for one that is set aside. Rows ascend
-    /// from call to call.
+    /// Returns the text of `row` whatever its length; `None` if the row has no text or was set
+    /// aside. Rows ascend.
     pub(super) fn any_text(&mut self, row: u64) -> Result<Option<String>> {
         let place = self.seek(row)?;
         Ok(place.and_then(|place| self.batch.text(place)).map(ToOwned::to_owned))
     }
 
-    /// Place of `row` in the batch, which is read if it comes later.
+    /// Returns the index of `row` in its batch; [`Error::Corrupt`] if there is no such document.
     fn place(&mut self, row: u64) -> Result<usize> {
         let lost = || Error::corrupt(&self.shard.file, format!("row {row} is gone"));
         self.seek(row)?.ok_or_else(lost)
     }
 
-    /// As [`Texts::place`]; `None` where there is no such document.
+    /// Returns the index of `row` in its batch, reading on if needed; `None` for no document.
     fn seek(&mut self, row: u64) -> Result<Option<usize>> {
         while self.batch.rows().last().is_none_or(|&last| last < row) {
-            // What lies in between is not decoded where the format allows it.
+            // Rows in between are not decoded if the format allows it.
             if row >= self.next_row + READ_ROWS as u64 {
                 self.reader.skip_rows(row);
             }

@@ -1,4 +1,4 @@
-//! Scores to exact thresholds, per language, over the whole corpus.
+//! The threshold stage computes the exact thresholds of each language over the whole corpus.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,7 @@ use polysift_base::error::Result;
 use polysift_runs::run::{PartFile, RunDir, ShardMarker, Stage};
 use polysift_selection::{Selection, ThresholdKind, ThresholdReport};
 
-/// Finds the thresholds of every language and writes `selection/<lang>.json`. Languages are shared out, since
-/// each is decided on its own.
+/// Finds and writes the thresholds to `selection/<lang>.json`; each language is a unit of work.
 pub fn threshold(context: Context<'_>) -> Result<()> {
     let run = context.run;
     let (embedded, heads) = scored_run(context)?;
@@ -45,7 +44,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     )
 }
 
-/// Says which budgets are above what there is.
+/// Warns of budgets above the total.
 fn warn_of_unreached(language: &str, selection: &Selection) {
     for ThresholdReport { threshold, outcomes, .. } in &selection.thresholds {
         let ThresholdKind::Budget(budget) = threshold.kind else { continue };
@@ -56,7 +55,7 @@ fn warn_of_unreached(language: &str, selection: &Selection) {
     }
 }
 
-/// The thresholds of the languages of `run` that have them.
+/// Reads the thresholds of the languages of `run` that have them.
 pub fn selections(run: &RunDir) -> Result<BTreeMap<String, Selection>> {
     let mut languages = run.done_keys(Stage::Threshold)?;
     languages.retain(|language| run.is_done(Stage::Threshold, language).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Labelled samples to heads: the samples go through the same tokenizer and encoder as the corpus.
+//! The train stage fits heads to labelled samples, with the tokenizer and encoder of the corpus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,19 +29,18 @@ use polysift_heads::train::{
 };
 use polysift_runs::run::{PartFile, RunDir, ShardMarker, Stage};
 
-/// A head to train: its name, settings, languages and samples.
 struct TrainingJob<'a> {
     name: &'a str,
     head: &'a HeadConfig,
-    /// The languages that it serves, or [`ALL_LANGUAGES`].
+    /// Languages that the head serves, or [`ALL_LANGUAGES`].
     serves: Vec<String>,
     files: Vec<InputFile>,
-    /// Fingerprints of the files.
+    /// Fingerprints of `files`.
     digests: Vec<String>,
 }
 
 impl TrainingJob<'_> {
-    /// Whether the head is trained on the texts themselves.
+    /// Returns true if the head is trained on texts, not on embeddings.
     fn is_text(&self) -> bool {
         self.head.kind.is_of_texts()
     }
@@ -50,17 +49,16 @@ impl TrainingJob<'_> {
         format!("{}/{}", self.name, self.language())
     }
 
-    /// Bytes of its files.
     fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// What the head is called after.
+    /// Returns the languages as they stand in the name of the head's file.
     fn language(&self) -> String {
         self.serves.join("+")
     }
 
-    /// As [`check_labels`]; the error says where the samples come from.
+    /// Checks labels with [`check_labels`]; an error also names the files of the samples.
     fn check(&self, labels: &[(f32, Option<Split>)]) -> Result<()> {
         check_labels(self.name, &self.language(), self.head, labels).map_err(|error| match error {
             Error::Training { head, language, reason } => {
@@ -90,7 +88,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     let model = if jobs.iter().all(TrainingJob::is_text) {
-        None // nothing to embed
+        None // no embeddings are needed
     } else {
         Some(load_model(context, Stage::Train)?)
     };
@@ -105,7 +103,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
     context.progress.begin("train", Some(work.items.own.len() as u64), "heads");
     let input = InputProgress::default();
     work.items.own.iter().for_each(|&item| input.add(jobs[item].bytes()));
-    // One after another: each uses all threads.
+    // One after another, since each uses all threads.
     let outcome = work.for_all_in_turn(context, |item| {
         let (job, is_own) = (&jobs[item], work.items.is_own[item]);
         if !is_own {
@@ -128,18 +126,18 @@ pub fn train(context: Context<'_>) -> Result<()> {
     outcome
 }
 
-/// Keys of the heads to train.
+/// Returns the keys of the heads to train.
 pub(crate) fn keys(context: Context<'_>) -> Result<Vec<String>> {
     let languages = corpus_languages(context)?;
     Ok(jobs(context.config, languages.as_ref())?.iter().map(TrainingJob::key).collect())
 }
 
-/// The heads that are trained, not loaded.
+/// Returns the heads that are trained, not loaded.
 fn to_train(config: &RunConfig) -> impl Iterator<Item = (&String, &HeadConfig)> {
     config.heads.iter().filter(|(_, head)| !head.train.is_empty())
 }
 
-/// What is to be trained for `languages`; `None` stands for all that there are samples of.
+/// Returns the heads to train for `languages`; `None` stands for all languages with samples.
 fn jobs<'a>(
     config: &'a RunConfig,
     languages: Option<&BTreeSet<String>>,
@@ -155,8 +153,8 @@ fn jobs<'a>(
     Ok(jobs)
 }
 
-/// The languages that each head called `name` serves and the files it learns from, of `sources` by language, for
-/// `languages` of the corpus (`None`: all).
+/// Returns the languages and sample files of each head called `name`; `sources` has the files by
+/// language, and `languages` are those of the corpus (`None`: all).
 fn deal(
     name: &str,
     head: &HeadConfig,
@@ -205,10 +203,9 @@ fn deal(
     Ok(dealt)
 }
 
-/// Files of labelled samples by language.
 type Sources = BTreeMap<String, Vec<InputFile>>;
 
-/// Files of labelled samples by language (`_all` for patterns without `{lang}`).
+/// Finds the files of labelled samples by language (`_all` for patterns without `{lang}`).
 fn head_sources(name: &str, head: &HeadConfig) -> Result<Sources> {
     let mut sources = Sources::new();
     for file in discover(&head.train, Path::new("."))? {
@@ -221,8 +218,8 @@ fn head_sources(name: &str, head: &HeadConfig) -> Result<Sources> {
     Ok(sources)
 }
 
-/// Languages of the corpus: as planned where they are known then, so that heads are trained before it is
-/// embedded; else those of the embedded documents. `None` where heads are trained without a corpus.
+/// Returns the languages of the corpus: from the plan, if it tells them, so that heads can be
+/// trained first; else from the embedded documents. `None` if heads are trained without a corpus.
 fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
     let Context { config, run, .. } = context;
     if config.input.files.is_empty() {
@@ -235,12 +232,12 @@ fn corpus_languages(context: Context<'_>) -> Result<Option<BTreeSet<String>>> {
     }
 }
 
-/// Reads the samples of every head that is to be trained for `languages` (`None`: of all) and is not
-/// in `run`, and checks that it can be trained on them; keeps none of them. Gives these heads.
+/// Reads the samples of every head to train for `languages` (`None`: all) that is not in `run`,
+/// checks that the head can be trained on them, and returns these heads.
 ///
 /// # Errors
-/// [`Error::Missing`] for a head without samples for any language; those of reading;
-/// [`Error::Training`] as [`check_labels`].
+/// [`Error::Missing`] for a head without samples for any language; errors of reading;
+/// [`Error::Training`] as in [`check_labels`].
 pub(crate) fn check_samples(
     config: &RunConfig,
     languages: Option<&BTreeSet<String>>,
@@ -270,28 +267,27 @@ pub(crate) fn check_samples(
         let (samples, is_encoded) = (labels.len() as u64, !job.is_text());
         Ok(Some(PlannedHead { head, language, samples, text_bytes, is_encoded }))
     };
-    // Of several errors the first in the order of the heads.
+    // The first error in the order of the heads is returned.
     let planned = jobs.par_iter().map(check).collect::<Vec<_>>().into_iter();
     planned.filter_map(Result::transpose).collect()
 }
 
-/// A head that would be trained, and its samples.
+/// A head that is to be trained, and its samples.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlannedHead {
     /// Name of the head.
     pub head: String,
-    /// The languages that it would serve.
+    /// Languages that it serves.
     pub language: String,
-    /// Labelled texts.
+    /// Number of labelled texts.
     pub samples: u64,
-    /// Their bytes.
+    /// Bytes of the texts.
     pub text_bytes: u64,
-    /// Whether they would be encoded.
+    /// True if the texts are encoded.
     pub is_encoded: bool,
 }
 
-/// The files of the encoder whose tokenizer lexical heads take, if there are any such heads: the run's, or the bundled one
-/// of a run without an encoder.
+/// Finds the tokenizer for lexical heads, if any: the run's, or the bundled one without an encoder.
 fn tokenizer_files(context: Context<'_>, jobs: &[TrainingJob<'_>]) -> Result<Option<ModelFiles>> {
     if jobs.iter().all(|job| job.head.kind != HeadKind::Lexical) {
         return Ok(None);
@@ -348,8 +344,8 @@ fn settings(
     settings
 }
 
-/// Trains a head on the texts or on their embeddings, as `model` makes them; `on_share` is told which share of the
-/// texts is encoded.
+/// Trains a head on the texts, or on their embeddings if there is a `model`; `on_share` receives
+/// the share of the texts that is encoded.
 fn train_one(
     context: Context<'_>,
     model: Option<&Model>,
@@ -403,7 +399,7 @@ fn train_one(
     Ok(marker)
 }
 
-/// The cards of the heads of the run that are trained, with their names, in the order of their training.
+/// Reads the model cards of the trained heads of the run, with their names, in training order.
 pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
     let (languages, run) = (corpus_languages(context)?, context.run);
     let mut cards = Vec::new();
@@ -424,8 +420,8 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
     Ok(cards)
 }
 
-/// The samples of a head, of both classes: with a `model` the first chunk of each, embedded and rounded as the
-/// corpus is, else their texts.
+/// Reads the samples of a head, of both classes. With a `model` the first chunk of each is embedded
+/// and rounded like the corpus.
 fn samples(
     context: Context<'_>,
     model: Option<&Model>,
@@ -452,7 +448,7 @@ fn samples(
         samples.ids.push(sample.id);
         samples.labels.push(sample.label);
         if is_balanced || columns.weight.is_some() {
-            // Languages count the same together.
+            // All languages have the same total weight.
             let balance = mean / in_language[&sample.language] as f64;
             samples.weights.push((f64::from(sample.weight) * balance) as f32);
         }

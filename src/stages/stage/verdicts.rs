@@ -1,4 +1,4 @@
-//! What the filters of a run found, as later stages need it.
+//! The verdicts of the filters of a run, as later stages need them.
 
 use serde_json::{Value, json};
 
@@ -9,26 +9,26 @@ use polysift_config::FilterConfig;
 use polysift_data::parts::{VerdictRows, read_verdicts};
 use polysift_runs::run::{Plan, RunDir, Shard, Stage};
 
-/// Action of a verdict by which a document is not exported.
+/// Action of a verdict: the document is not exported.
 pub(super) const REMOVE: &str = "remove";
-/// Action of a verdict by which a document is marked.
+/// Action of a verdict: the document is flagged.
 pub(super) const FLAG: &str = "flag";
-/// Action of a verdict by which only pieces of a text are exported.
+/// Action of a verdict: only pieces of the text are exported.
 pub(super) const CUT: &str = "cut";
-/// Key in [`Stage::Filter`] of the reports, which are written when all shards are filtered.
+/// Key in [`Stage::Filter`] of the reports, written when all shards are filtered.
 pub(super) const REPORTS: &str = "_reports";
-/// Settings that the verdicts depend on besides the lists of the filters.
+/// Key of the filters in the frozen settings, next to the digests of their lists.
 pub(super) const FILTERS: &str = "filters";
 
-/// Checks that every shard of `plan` was filtered with the filters of the settings; what they were frozen with.
+/// Checks that every shard of `plan` was filtered with the filters of the settings.
 ///
 /// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) where a shard was not, [`Error::Mismatch`](polysift_base::Error::Mismatch)
-/// where it was with others.
+/// [`Error::Missing`](polysift_base::Error::Missing) if a shard was not filtered,
+/// [`Error::Mismatch`](polysift_base::Error::Mismatch) if other filters were used.
 pub(crate) fn check_filtered(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     if let Some(mut settings) = run.frozen_settings(Stage::Filter)? {
-        // The lists may be gone by now.
+        // The lists may be gone by now, so only the filters are compared.
         settings[FILTERS] = json!(config.filters);
         run.check_frozen(Stage::Filter, &settings)?;
     }
@@ -38,12 +38,12 @@ pub(crate) fn check_filtered(context: Context<'_>, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What the filters of `run` were frozen with; null where it has none.
+/// Returns the frozen settings of the filters of `run`; null without filters.
 pub(crate) fn filter_settings(run: &RunDir) -> Result<Value> {
     Ok(run.frozen_settings(Stage::Filter)?.unwrap_or_default())
 }
 
-/// What the filters found in `shard`; nothing where the run has none.
+/// Reads the verdicts on `shard`; empty for a run without filters.
 pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> {
     if context.config.filters.is_empty() {
         return Ok(VerdictRows::default());
@@ -51,7 +51,7 @@ pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<Verdict
     read_verdicts(&context.run.verdicts_file(shard))
 }
 
-/// Rows of `shard` that have no part in the thresholds, ascending.
+/// Returns the rows of `shard` that filters remove before thresholds are computed, ascending.
 pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u64>> {
     if !context.config.filters.values().any(FilterConfig::removes_before) {
         return Ok(Vec::new());

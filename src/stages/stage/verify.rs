@@ -1,4 +1,4 @@
-//! Holds a run against itself: its files and no others, unchanged; counts adding up; thresholds recomputed.
+//! Verifies a run: no missing, changed or foreign files, consistent counts, recomputed thresholds.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -19,16 +19,16 @@ use polysift_data::parts::parquet_rows;
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
 
-/// What was checked.
+/// Result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Verified {
-    /// Files whose digest was recomputed.
+    /// Number of files with a recomputed digest.
     pub files: u64,
-    /// Rows that add up over the stages.
+    /// Number of rows that add up over the stages.
     pub rows: u64,
-    /// Languages whose thresholds were recomputed.
+    /// Number of languages with recomputed thresholds.
     pub languages: u64,
-    /// What is wrong, in words; empty when all is well.
+    /// Descriptions of what is wrong; empty if all is well.
     pub problems: Vec<String>,
 }
 
@@ -94,20 +94,19 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     Ok(verified)
 }
 
-/// The checks of a run in progress.
 struct Checks<'a> {
     context: Context<'a>,
     /// Stages with frozen settings; a stage that was begun has to be complete.
     begun: Vec<Stage>,
-    /// Stages of which a marker is missing.
+    /// Stages with a missing marker.
     incomplete: BTreeSet<Stage>,
     verified: Verified,
-    /// Files that markers stand for.
+    /// Files listed in markers.
     files: Vec<PartFile>,
 }
 
 impl Checks<'_> {
-    /// Finds the stages that were begun; all of them where their settings cannot be read.
+    /// Finds the stages that were begun; all stages if their settings cannot be read.
     fn frozen(&mut self) -> Result<()> {
         for stage in Stage::ALL {
             match self.context.run.frozen_settings(stage) {
@@ -127,7 +126,7 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// The marker of `key`; its absence is a problem.
+    /// Reads the marker of `key`; its absence is a problem.
     fn marker(&mut self, stage: Stage, key: &str) -> Option<ShardMarker> {
         let problem = match self.context.run.shard_marker(stage, key) {
             Ok(Some(marker)) => {
@@ -142,7 +141,7 @@ impl Checks<'_> {
         None
     }
 
-    /// What the stages say of one shard, against each other and against the exported files.
+    /// Compares a shard's row counts of all stages with each other and with the exported files.
     fn shard(&mut self, shard: &Shard) {
         let context = self.context;
         let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return };
@@ -171,7 +170,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Holds what is encoded of each shard against what the first pass says.
+    /// Compares the encoded documents of each shard with the result of the first pass.
     fn dropped(&mut self, cascade: &Cascade, plan: &Plan) -> Result<()> {
         let context = self.context;
         let shards: Vec<(u64, &Shard)> = (0u64..).zip(&plan.shards).collect();
@@ -183,7 +182,7 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// The rounds of the refine stage, which end with one that found nothing, and its report.
+    /// Checks the rounds of the refine stage, the last of which found nothing, and its report.
     fn rounds(&mut self, plan: &Plan) -> Result<()> {
         let run = self.context.run;
         self.marker(Stage::Refine, ALL_LANGUAGES);
@@ -208,7 +207,7 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// Files that no marker stands for; those of a stage in work may get theirs yet.
+    /// Reports files that no marker lists, but not of incomplete stages, which may yet add markers.
     fn foreign(&mut self) -> Result<()> {
         let known: HashSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
         for stage in Stage::ALL.into_iter().filter(|stage| !self.incomplete.contains(stage)) {
@@ -250,7 +249,7 @@ impl Checks<'_> {
     }
 }
 
-/// Rows of the exported files against the counts of the marker.
+/// Compares the rows of the exported files with the counts of the marker.
 fn exported_rows(config: &RunConfig, marker: &ShardMarker, problems: &mut Vec<String>) {
     let to = config.export.to.as_deref();
     let mut by_folder: BTreeMap<&str, u64> = BTreeMap::new();
@@ -271,7 +270,7 @@ fn exported_rows(config: &RunConfig, marker: &ShardMarker, problems: &mut Vec<St
     }
 }
 
-/// What `check` finds wrong with each of `all`, in their order; a store that does not answer ends it.
+/// Returns the problems that `check` finds, in order; fails if a store does not answer.
 fn problems<T: Sync>(
     all: &[T],
     check: impl Fn(&T) -> Result<Option<String>> + Sync,
@@ -285,7 +284,7 @@ fn problems<T: Sync>(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// An input that is gone is not needed any more; one that is there has to be the planned one.
+/// Checks a shard's input: it may be gone, but an input that exists has to be the planned one.
 fn wrong_input(shard: &Shard) -> Result<Option<String>> {
     match shard.input() {
         Ok(_) | Err(Error::Missing { .. }) => Ok(None),
@@ -293,12 +292,12 @@ fn wrong_input(shard: &Shard) -> Result<Option<String>> {
     }
 }
 
-/// What is wrong with `file`: its digest, or of an object what its store says of it; and the rows of
-/// an exported file.
+/// Compares `file` with its digest, or an object with what its store says of it, and the rows of an
+/// exported file.
 fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
     let is_same = if is_url(&file.path) {
         let version = remote::stat(&file.path)?;
-        // A store that names no content has given its size.
+        // For stores without content tags, only the size is compared.
         let is_named_so = file.stamp.etag.is_none() || version.tag == file.stamp.etag;
         version.bytes == file.stamp.bytes && is_named_so
     } else {

@@ -1,4 +1,4 @@
-//! The items of a stage, shared out among the processes that work in the run directory.
+//! The units of work of a stage, shared among the processes that work in the run directory.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +10,15 @@ use polysift_base::error::{Error, Result};
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_runs::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, StageItems};
 
-/// The items of a stage, and how they are worked on.
+/// The units of work of a stage, and how this process does them.
 #[derive(Debug, Clone)]
 pub(crate) struct StageWork {
-    /// The keys of the items, and which of them this process works on.
+    /// Keys of all units, and the units of this process.
     pub(crate) items: StageItems,
 }
 
 impl StageWork {
-    /// The items `keys` of `stage`, of which those at `own`, in that order, are this process's.
+    /// Makes the units `keys` of `stage`; this process does the indices `own`, in that order.
     pub(crate) fn new(
         context: Context<'_>,
         stage: Stage,
@@ -41,7 +41,7 @@ impl StageWork {
         Ok(Self { items: StageItems { stage, keys, own, is_own, takes_all, waits: context.waits } })
     }
 
-    /// As [`StageWork::new`], which waits until the items that others hold are done too.
+    /// Makes units like [`StageWork::new`], and waits for the units of other processes too.
     pub(crate) fn waiting(
         context: Context<'_>,
         stage: Stage,
@@ -51,12 +51,12 @@ impl StageWork {
         Self::new(Context { waits: true, ..context }, stage, keys, own)
     }
 
-    /// The shards of `plan`; the keys are their names, in the plan's order.
+    /// Makes one unit per shard of `plan`, with the names of the shards as keys, in plan order.
     pub(crate) fn of_shards(context: Context<'_>, stage: Stage, plan: &Plan) -> Result<Self> {
         Self::new(context, stage, plan.names(), &own_shards(context, plan))
     }
 
-    /// The shards of `plan` for each of `heads`; the keys are `<head>/<shard>`, head by head.
+    /// Makes one unit per head and shard of `plan`, with the keys `<head>/<shard>`, head by head.
     pub(crate) fn of_scores(
         context: Context<'_>,
         stage: Stage,
@@ -69,7 +69,7 @@ impl StageWork {
         Self::new(context, stage, score_keys(plan, heads), &own)
     }
 
-    /// Items of equal size, dealt out in turn.
+    /// Makes units of equal size, dealt to the tasks in turn.
     pub(crate) fn dealt(context: Context<'_>, stage: Stage, keys: Vec<String>) -> Result<Self> {
         let is_own = |item: &usize| {
             context.task.is_none_or(|task| item % task.count as usize == task.index as usize)
@@ -78,19 +78,18 @@ impl StageWork {
         Self::new(context, stage, keys, &own)
     }
 
-    /// Whether there is nothing to do for this process.
+    /// Returns true if this process has nothing to do.
     pub(crate) fn is_over(&self) -> bool {
         self.items.takes_all && self.items.own.is_empty()
     }
 
-    /// The claims of this process.
     pub(crate) fn claims<'a>(&'a self, context: Context<'a>) -> Claims<'a> {
         Claims::new(context.worker, &self.items, context.stop)
     }
 
-    /// Does what there is to do, in parallel, and finishes the stage if that is all: `work` makes the outputs
-    /// of an item and its marker. Items whose data is bad are reported and skipped. Progress is counted in
-    /// `unit`, of which an item has `units` where that is known.
+    /// Does the units in parallel and finishes the stage if all are done: `work` writes the outputs
+    /// of a unit and returns its marker. Units with bad data are reported and skipped. Progress
+    /// counts in `unit`; a unit of work has `units(item)` of them, if known.
     pub(crate) fn for_all(
         &self,
         context: Context<'_>,
@@ -101,7 +100,7 @@ impl StageWork {
         self.for_all_on(rayon::current_num_threads(), context, unit, units, work)
     }
 
-    /// The same, so many `at_once`: one where each uses all threads.
+    /// Like [`StageWork::for_all`], with `at_once` units in parallel: 1 if each uses all threads.
     pub(crate) fn for_all_on(
         &self,
         at_once: usize,
@@ -162,7 +161,7 @@ impl StageWork {
         unpoisoned(failures.into_inner()).finish()
     }
 
-    /// Does what there is to do, one item after another; the first error ends it.
+    /// Does the units of work one after another; the first error ends it.
     pub(crate) fn for_all_in_turn(
         &self,
         context: Context<'_>,
@@ -181,7 +180,7 @@ impl StageWork {
         }
     }
 
-    /// Marks `item` as done, if it is still this process's.
+    /// Marks `item` as done if this process still holds it.
     fn mark(
         &self,
         context: Context<'_>,
@@ -193,13 +192,13 @@ impl StageWork {
         context.run.mark_shard(self.items.stage, &self.items.keys[item], marker)
     }
 
-    /// Finishes the stage if all of its items are done.
+    /// Finishes the stage if all of its units are done.
     pub(crate) fn finish(&self, run: &RunDir) -> Result<()> {
         run.try_finish(self.items.stage, &self.items.keys).map(drop)
     }
 }
 
-/// Keys of the scores of `plan`'s shards by `heads`, head by head.
+/// Returns the keys of the scores of all shards by `heads`, head by head.
 pub(crate) fn score_keys(plan: &Plan, heads: &[&str]) -> Vec<String> {
     let of_head = |head: &&str| {
         let head = (*head).to_owned();
@@ -208,18 +207,17 @@ pub(crate) fn score_keys(plan: &Plan, heads: &[&str]) -> Vec<String> {
     heads.iter().flat_map(of_head).collect()
 }
 
-/// Places in `plan` of the shards of this process's task, largest first.
+/// Returns the plan indices of the shards of this process's task, largest first.
 pub(super) fn own_shards(context: Context<'_>, plan: &Plan) -> Vec<usize> {
     let Some(task) = context.task else { return plan.by_size() };
     let tasks = plan.task_of_shards(task.count);
     plan.by_size().into_iter().filter(|&place| tasks[place] == task.index).collect()
 }
 
-/// Items that a stage could not do.
 pub(crate) struct Failures<'a> {
     run: &'a RunDir,
     stage: Stage,
-    /// Items that were tried.
+    /// Number of units that were tried.
     pub(crate) attempted: usize,
     errors: Vec<(String, Error)>,
 }
@@ -229,7 +227,7 @@ impl<'a> Failures<'a> {
         Self { run, stage, attempted: 0, errors: Vec::new() }
     }
 
-    /// Records the failure of `key` when its data is to blame; anything else ends the stage.
+    /// Records the failure of `key` if its data is the cause; returns any other error.
     pub(crate) fn record(&mut self, key: &str, error: Error) -> Result<()> {
         match error {
             Error::Decode { .. }
@@ -247,11 +245,11 @@ impl<'a> Failures<'a> {
         }
     }
 
-    /// Nothing failed: fine. All failed: the first error. Else [`Error::Shards`].
+    /// Returns the first error if every unit failed, and [`Error::Shards`] if some did.
     pub(super) fn finish(self) -> Result<()> {
         let (failed, total) = (self.errors.len(), self.attempted);
         if total > 1 {
-            // The only item's error is the stage's, and printed once.
+            // The error of a single unit is returned, and so printed once.
             for (shard, error) in &self.errors {
                 tracing::error!(shard, error = %error.report(), "shard failed");
             }

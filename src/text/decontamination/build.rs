@@ -1,7 +1,7 @@
-//! Making an index of benchmark items.
+//! Builds an index of benchmark items.
 //!
-//! Owns which n-grams of an item are indexed, and what is subtracted from them. Does not read items.
-//! The same items in the same order give the same bytes.
+//! Owns the choice of the n-grams that are indexed and subtracted. Does not read items. The same
+//! items in the same order give the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
@@ -14,9 +14,9 @@ use super::settings::{IndexSettings, ItemPart};
 use super::tokens::for_each_token;
 use polysift_base::error::{Error, Result};
 
-/// The split whose n-grams are subtracted from those of the other splits of a task.
+/// Training split, which has its n-grams subtracted from the other splits of a task.
 const TRAIN: &str = "train";
-/// Bytes of numbers that are gathered before they are written.
+/// Bytes of numbers gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// An item of a benchmark.
@@ -24,72 +24,70 @@ const BUFFER_BYTES: usize = 1 << 16;
 pub struct BenchmarkItem<'a> {
     /// Name of the task.
     pub task: &'a str,
-    /// Its split; the n-grams of `train` are those that need not be looked for.
+    /// Split of the task; the n-grams of `train` are subtracted from those of the others.
     pub split: &'a str,
     /// The question with its choices; may be empty.
     pub question: &'a str,
     /// The right answer; may be empty.
     pub answer: &'a str,
-    /// Its id within task and split; empty where it has none.
+    /// Id within task and split; empty if there is none.
     pub id: &'a str,
-    /// Code of its language (`deu_Latn`); empty where it is not known.
+    /// Code of the language (`deu_Latn`); empty if unknown.
     pub language: &'a str,
 }
 
-/// Why an item cannot be indexed.
+/// Reason why an item cannot be indexed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ItemError {
-    /// It has no task.
+    /// The item has no task.
     #[error("has no task")]
     NoTask,
     /// Question and answer are empty.
     #[error("has no text")]
     NoText,
-    /// Another item of its task and split has its id and another text.
+    /// Another item of its task and split has the same id but another text.
     #[error("has the id of another item with another text")]
     SameId,
 }
 
-/// Collects items, and texts whose n-grams are no evidence.
+/// Collects items, and texts with n-grams that are not evidence of contamination.
 #[derive(Debug)]
 pub struct IndexBuilder {
     settings: IndexSettings,
     tasks: Vec<TaskCounts>,
     task_numbers: HashMap<String, u32>,
     texts: Vec<TokenizedText>,
-    /// The text with an id, by task, split and id.
+    /// Number of the text with each task, split and id.
     texts_by_id: HashMap<(u32, String, String), usize>,
-    /// Tokens of all texts, each followed by a space, and where each ends behind it.
+    /// Tokens of all texts, each followed by a space, and the end of each after that space.
     tokens: Vec<u8>,
     token_ends: Vec<usize>,
     occurrences: Vec<Occurrence>,
-    /// The bits of an n-gram's hash that count: all, but in tests that need collisions.
+    /// Bits of an n-gram's hash that count: all, except in tests that need collisions.
     hash_mask: u64,
 }
 
-/// A text whose tokens were added.
 #[derive(Debug)]
 struct TokenizedText {
     source: Source,
     id: String,
-    /// Its tokens in those of the builder.
+    /// Numbers of its tokens in the builder.
     tokens: Range<usize>,
     question_tokens: usize,
     ngram: u32,
 }
 
-/// What an n-gram was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// An item to be looked for, of this task.
+    /// An item of this task to search for.
     Item(u32),
     /// An item of the training split of this task.
     Train(u32),
-    /// A text that may be common.
+    /// An ignored text, which may be common.
     Ignored,
 }
 
-/// An n-gram at its place.
+/// An n-gram at its place in a text.
 #[derive(Debug, Clone, Copy)]
 struct Occurrence {
     hash: u64,
@@ -113,10 +111,10 @@ pub struct BuiltIndex {
 }
 
 impl IndexBuilder {
-    /// Without items.
+    /// Returns a builder without items.
     ///
     /// # Errors
-    /// [`Error::Config`] for settings that cannot be.
+    /// Returns [`Error::Config`] for invalid settings.
     pub fn new(settings: IndexSettings) -> Result<Self> {
         settings.check()?;
         Ok(Self {
@@ -132,16 +130,16 @@ impl IndexBuilder {
         })
     }
 
-    /// With n-grams whose hashes are equal in all bits but those of `hash_mask`.
+    /// Returns a builder that compares hashes only in the bits of `hash_mask`.
     #[cfg(test)]
     pub(super) fn with_hash_mask(settings: IndexSettings, hash_mask: u64) -> Result<Self> {
         Ok(Self { hash_mask, ..Self::new(settings)? })
     }
 
-    /// Adds an item; the same item under the same id counts once.
+    /// Adds an item; an item with the same id and text counts once.
     ///
     /// # Errors
-    /// Leaves the item out; the others are not affected.
+    /// Returns the reason why this item is left out; the others are not affected.
     pub fn add(&mut self, item: &BenchmarkItem<'_>) -> Result<(), ItemError> {
         if item.task.is_empty() {
             return Err(ItemError::NoTask);
@@ -172,7 +170,7 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Adds a text in `language` whose n-grams are not evidence of contamination.
+    /// Adds a text in `language` with n-grams that are not evidence of contamination.
     pub fn ignore(&mut self, text: &str, language: &str) {
         let item = BenchmarkItem { question: text, language, ..BenchmarkItem::default() };
         let text = self.tokenize(Source::Ignored, &item);
@@ -190,7 +188,6 @@ impl IndexBuilder {
         number
     }
 
-    /// Adds the tokens of an item to those of the builder.
     fn tokenize(&mut self, source: Source, item: &BenchmarkItem<'_>) -> TokenizedText {
         let start = self.token_ends.len();
         let mut question_tokens = 0;
@@ -211,19 +208,19 @@ impl IndexBuilder {
         }
     }
 
-    /// Takes the tokens from number `token` on away.
+    /// Removes the tokens from number `token` on.
     fn forget(&mut self, token: usize) {
         self.token_ends.truncate(token);
         self.tokens.truncate(self.token_ends.last().copied().unwrap_or(0));
     }
 
-    /// The bytes of tokens, with the space behind the last.
+    /// Returns the bytes of tokens, with the space after the last.
     fn bytes(&self, tokens: &Range<usize>) -> &[u8] {
         let end = |token: usize| token.checked_sub(1).map_or(0, |before| self.token_ends[before]);
         &self.tokens[end(tokens.start)..end(tokens.end)]
     }
 
-    /// Notes the n-grams of a text; whether it has any that are wanted.
+    /// Records the n-grams of a text and returns whether there are any to record.
     fn index(&mut self, text: &TokenizedText) -> bool {
         let hashes: Vec<u64> = text
             .tokens
@@ -234,7 +231,7 @@ impl IndexBuilder {
         let before = self.occurrences.len();
         for (token, hash) in ngram_hashes(&hashes, text.ngram, self.hash_mask).enumerate() {
             let part = ItemPart::of(token as u32, text.ngram, text.question_tokens as u32);
-            // What is subtracted is so wherever it stands.
+            // N-grams to subtract are recorded from any part.
             if !matches!(text.source, Source::Item(_)) || self.settings.parts.contains(&part) {
                 let number = self.texts.len() as u32;
                 self.occurrences.push(Occurrence { hash, text: number, token: token as u32 });
@@ -243,17 +240,16 @@ impl IndexBuilder {
         self.occurrences.len() > before
     }
 
-    /// The tokens of an n-gram.
     fn ngram(&self, occurrence: &Occurrence) -> &[u8] {
         let text = &self.texts[occurrence.text as usize];
         let start = text.tokens.start + occurrence.token as usize;
         self.bytes(&(start..start + text.ngram as usize))
     }
 
-    /// The index of what was added; `inputs` are the BLAKE3 digests of what it came from, by name.
+    /// Builds the index; `inputs` are the BLAKE3 digests of its sources, by name.
     ///
     /// # Errors
-    /// [`Error::Config`] where no n-gram is left, or more than a file of this format can hold.
+    /// Returns [`Error::Config`] if no n-gram is left, or if there are more than a file can hold.
     pub fn build(mut self, inputs: BTreeMap<String, String>) -> Result<BuiltIndex> {
         let mut occurrences = std::mem::take(&mut self.occurrences);
         occurrences.sort_unstable_by(|a, b| {
@@ -307,7 +303,7 @@ impl IndexBuilder {
         Ok(index)
     }
 
-    /// An index with the items and no n-grams, and the number in it of each text that is one.
+    /// Returns an index with the items and no n-grams, and the item number of each text.
     fn items(&mut self, inputs: BTreeMap<String, String>) -> Result<(BuiltIndex, Vec<u32>)> {
         let mut numbers = Vec::with_capacity(self.texts.len());
         let (mut items, mut token_ends) = (Vec::new(), Vec::new());
@@ -328,7 +324,7 @@ impl IndexBuilder {
             items.extend([task, item.ngram, item.question_tokens as u32]);
             items.extend(ends);
         }
-        // Tokens have two bytes at least, and there is a posting for a token at most.
+        // A token has at least two bytes and at most one posting.
         if [text.len(), ids.len(), self.texts.len()].iter().any(|n| u32::try_from(*n).is_err()) {
             return Err(Error::config("items", "are more than 4 GiB of tokens, or of ids"));
         }
@@ -360,12 +356,11 @@ impl IndexBuilder {
 }
 
 impl BuiltIndex {
-    /// What it holds of each task.
+    /// Returns the counts of each task.
     pub fn tasks(&self) -> &[TaskCounts] {
         &self.header.tasks
     }
 
-    /// Where the hashes of each bucket end.
     fn bucket_ends(&self) -> impl Iterator<Item = u32> {
         let buckets = num_buckets(self.hashes.len() as u64) as usize;
         let mut end = 0;
@@ -401,7 +396,6 @@ impl BuiltIndex {
     }
 }
 
-/// A file and the digest of what went into it.
 struct Hashed<W> {
     file: W,
     hasher: blake3::Hasher,
@@ -413,7 +407,7 @@ impl<W: Write> Hashed<W> {
         self.file.write_all(bytes)
     }
 
-    /// Writes numbers in pieces: one call for each is slow.
+    /// Writes numbers in pieces, because one call for each is slow.
     fn numbers<const N: usize>(
         &mut self,
         numbers: impl Iterator<Item = [u8; N]>,

@@ -1,61 +1,58 @@
-//! Single characters: their normal form, and their part in words.
+//! Computes the normal form of single characters, and their role in words.
 //!
-//! The normal form is NFKC, lower case, NFD without nonspacing marks (general category Mn), of one character at a
-//! time. Of a whole string it is the same: what NFKC composes, NFD takes apart. Beyond that it makes one spelling of what
-//! people write in two: letters are folded as for comparison without case (a final sigma is a sigma, ß is ss, and
-//! the Turkish ı, whose capital is everyone's, an i), decimal digits are those of ASCII, and characters that are not seen
-//! (soft hyphens, joiners, marks of direction, the Arabic tatweel) are dropped.
+//! The normal form applies NFKC, lower case and NFD without nonspacing marks (general category Mn),
+//! one character at a time. A whole string gives the same result, because NFD decomposes what NFKC
+//! composes. It also unifies variant spellings: letters are case-folded (a final sigma is a sigma,
+//! ß is ss, and the Turkish ı, with the usual capital, is an i), decimal digits become ASCII, and
+//! invisible characters (soft hyphens, joiners, direction marks, the Arabic tatweel) are dropped.
 //!
-//! Which letters stand alone is asked of the crate that knows UAX #29, once for each block of 256 characters.
+//! `unicode-segmentation` (UAX #29) tells which letters stand alone, once per block of characters.
 
 use std::sync::OnceLock;
 
 use unicode_normalization::char::{decompose_canonical, decompose_compatible, is_combining_mark};
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Characters of a block.
 const BLOCK: usize = 256;
-/// Longest normal form that is kept in a table, in bytes: a Hangul syllable has 9.
+/// Maximum bytes of a normal form in a table; a Hangul syllable has 9.
 const KEPT_BYTES: usize = 15;
 
-/// A character's part in words.
+/// Role of a character in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordPart {
-    /// Ends a word and has no part in one.
+    /// Ends a word and is not part of one.
     Separator,
     /// Its normal form is empty.
     Dropped,
-    /// Its normal form has characters of several parts.
+    /// Its normal form has characters of several roles.
     Several,
-    /// A mark that takes space: belongs to the word before it.
+    /// A spacing mark: belongs to the word before it.
     Mark,
-    /// A word by itself: Han, Kana, Thai and others without spaces.
+    /// A word by itself: Han, Kana, Thai and other scripts without spaces.
     Single,
-    /// A letter, or a number that is no digit.
+    /// A letter, or a number that is not a digit.
     Letter,
-    /// A decimal digit.
     Digit,
 }
 
-/// What is known of the characters of a block.
 struct Block {
     parts: [WordPart; BLOCK],
-    /// Normal forms; empty where no character of the block changes.
+    /// Normal forms; empty if no character of the block changes.
     forms: Vec<NormalForm>,
 }
 
-/// A short normal form; of length 0 where the character stays as it is.
+/// A short normal form; its length is 0 if the character stays as it is.
 #[derive(Clone, Copy, Default)]
 struct NormalForm {
     len: u8,
     bytes: [u8; KEPT_BYTES],
 }
 
-/// Blocks are made when the first of their characters is met.
+/// Blocks, each built when one of its characters first occurs.
 static BLOCKS: [OnceLock<Box<Block>>; (char::MAX as usize + 1) / BLOCK] =
     [const { OnceLock::new() }; (char::MAX as usize + 1) / BLOCK];
 
-/// The part of a character and its normal form, `None` where it stays as it is. Of [`WordPart::Several`] the normal form has to be asked of [`normal_form`].
+/// Returns a character's role, and its form if it changes. For `Several` call [`normal_form`].
 #[inline]
 pub(super) fn look_up(c: char) -> (WordPart, Option<&'static [u8]>) {
     let (block, index) = (c as usize / BLOCK, c as usize % BLOCK);
@@ -68,7 +65,7 @@ impl Block {
     fn new(number: usize) -> Self {
         let mut block = Self { parts: [WordPart::Separator; BLOCK], forms: Vec::new() };
         for index in 0..BLOCK {
-            // Surrogates are no characters; no text holds them.
+            // Surrogates are not characters and occur in no text.
             let Some(c) = char::from_u32((number * BLOCK + index) as u32) else { continue };
             let normal: String = normal_form(c).into_iter().collect();
             block.parts[index] = part_of_form(&normal);
@@ -86,7 +83,6 @@ impl Block {
     }
 }
 
-/// The normal form of a character.
 pub(super) fn normal_form(c: char) -> Vec<char> {
     let mut normal = Vec::new();
     decompose_compatible(c, |c| {
@@ -103,9 +99,9 @@ pub(super) fn normal_form(c: char) -> Vec<char> {
     normal
 }
 
-/// Whether a character takes no space and says nothing of the text: of those with the property
-/// `Default_Ignorable_Code_Point` that are no nonspacing marks all but the zero-width space, which separates words, and
-/// the tatweel, which stretches a word.
+/// Returns true for invisible characters without meaning: those with `Default_Ignorable_Code_Point`
+/// that are not nonspacing marks, except the zero-width space, which separates words; and the
+/// tatweel, which stretches a word.
 fn is_unseen(c: char) -> bool {
     matches!(
         c,
@@ -115,13 +111,13 @@ fn is_unseen(c: char) -> bool {
     )
 }
 
-/// The value of a decimal digit, general category Nd.
+/// Returns the value of a decimal digit, general category Nd.
 pub(super) fn digit_value(c: char) -> Option<u32> {
     let place = ZEROS.partition_point(|zero| *zero <= c as u32).checked_sub(1)?;
     Some(c as u32 - ZEROS[place]).filter(|value| *value < 10)
 }
 
-/// The zeros of general category Nd, Unicode 18; nine more digits stand behind each.
+/// Zeros of general category Nd, Unicode 18; nine more digits follow each.
 #[rustfmt::skip]
 const ZEROS: [u32; 77] = [
     0x30, 0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6,
@@ -133,7 +129,7 @@ const ZEROS: [u32; 77] = [
     0x1d7e2, 0x1d7ec, 0x1d7f6, 0x1e140, 0x1e2f0, 0x1e4f0, 0x1e5f1, 0x1e950, 0x1fbf0,
 ];
 
-/// The part of a normal form.
+/// Returns the role of a normal form.
 fn part_of_form(normal: &str) -> WordPart {
     let mut parts = normal.chars().map(part_of);
     let Some(first) = parts.next() else { return WordPart::Dropped };
@@ -146,14 +142,14 @@ fn part_of_form(normal: &str) -> WordPart {
     }
 }
 
-/// The part of a character that is its own normal form.
+/// Returns the role of a character that is its own normal form.
 fn part_of(c: char) -> WordPart {
     let joins = |before: &str| format!("{before}{c}").split_word_bounds().nth(1).is_none();
     let is_tibetan = ('\u{f00}'..='\u{fff}').contains(&c);
     if is_combining_mark(c) {
         WordPart::Mark
     } else if !c.is_alphanumeric() || ('\u{2b9}'..='\u{2bd}').contains(&c) {
-        WordPart::Separator // those five are letters that are written as apostrophes
+        WordPart::Separator // these five letters are written as apostrophes
     } else if joins("1,") {
         WordPart::Digit
     } else if !joins("a") || is_tibetan {
@@ -163,14 +159,14 @@ fn part_of(c: char) -> WordPart {
     }
 }
 
-/// Whether the general category is Mn.
+/// Returns true if the general category is Mn.
 pub(super) fn is_nonspacing_mark(c: char) -> bool {
-    // The place of the last range that does not begin behind the character.
+    // Index of the last range that begins at or before the character.
     let place = || SPACING_MARKS.partition_point(|(first, _)| *first <= c as u32).checked_sub(1);
     is_combining_mark(c) && place().is_none_or(|place| SPACING_MARKS[place].1 < c as u32)
 }
 
-/// First and last of the combining marks that take space of their own: general categories Mc and Me, Unicode 18.
+/// Ranges of combining marks that take space, general categories Mc and Me, in Unicode 18.
 #[rustfmt::skip]
 const SPACING_MARKS: [(u32, u32); 201] = [
     (0x488, 0x489), (0x903, 0x903), (0x93b, 0x93b), (0x93e, 0x940), (0x949, 0x94c), (0x94e, 0x94f),

@@ -1,12 +1,12 @@
-//! English words that spaCy, datatrove's tokenizer, splits although no space is in them.
+//! Splits English contractions that contain no space, like spaCy, datatrove's tokenizer.
 //!
-//! Apostrophes are gone when datatrove splits a text, so `don't` is `don t` and none of these: they are
-//! for text that was written without.
+//! datatrove removes apostrophes before it splits a text, so `don't` is already `don t`; these
+//! contractions apply to text written without apostrophes.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// Stems and the endings that each of them can have, as spaCy 3.8 lists them for English.
+/// Stems, and the possible endings of each, as spaCy 3.8 lists them for English.
 const CONTRACTIONS: [(&str, &str); 16] = [
     ("ai are dare has have is was were", "nt"),
     ("ca could did do does had may might must need ought sha should wo would", "nt nt-ve"),
@@ -26,7 +26,7 @@ const CONTRACTIONS: [(&str, &str); 16] = [
     ("y", "all"),
 ];
 
-/// The parts of a word in lower case, as their lengths; `None` of a word that is not split.
+/// Returns the lengths of the parts of a lower-case word, or `None` if it is not split.
 pub(super) fn parts(word: &[u8]) -> Option<&'static [usize]> {
     words().get(word).map(Vec::as_slice)
 }
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// What `tests/golden/decontamination.py` wrote, as far as this test needs it.
+    /// Output of `tests/golden/decontamination.py` that this test needs.
     #[derive(Deserialize)]
     struct Golden {
         contractions: BTreeMap<String, Vec<String>>,

@@ -1,8 +1,8 @@
-//! Words as datatrove makes them for decontamination, each with its place in the text.
+//! Splits a text into words like datatrove's decontamination, each with its place in the text.
 //!
-//! Lower case; a number is `0`; punctuation and controls are white space; NFD without nonspacing marks; split at
-//! white space, and English contractions as spaCy splits them. What else spaCy does to what is left (`€0`
-//! and `0km` are two words each) is not done.
+//! Text is put into lower case, numbers become `0`, punctuation and controls become white space,
+//! and NFD drops nonspacing marks. The result is split at white space, and English contractions
+//! like in spaCy. spaCy's other splits (`€0` and `0km` into two words each) are not made.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use unicode_normalization::char::decompose_canonical;
 use super::character::{digit_value, is_nonspacing_mark};
 use super::contractions;
 
-/// What becomes white space besides controls and the punctuation of ASCII.
+/// Characters that become white space, besides controls and ASCII punctuation.
 const PUNCTUATION: &str = "—”％〈、━【「」，】；“《„’∶´．（–？！：～«〉》）。…►»";
 
-/// What stands between the two parts of one number.
+/// Characters between the two parts of one number.
 const SEPARATORS: &str = ".,،٫⎖⎗⎘";
 
-/// Calls `take` with each word, and where it stands in `text`, in bytes.
+/// Calls `take` with each word and its place in `text`, in bytes.
 pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u8], Range<usize>)) {
     // datatrove's own default is English.
     let is_english = matches!(language.split(['_', '-']).next(), Some("" | "en" | "eng") | None);
@@ -25,14 +25,14 @@ pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u
         let Some(lengths) = is_english.then(|| contractions::parts(word)).flatten() else {
             return take(word, place);
         };
-        // The letters are ASCII, but their places need not be: marks may have been dropped.
+        // The word is ASCII, but its place need not be: marks may have been dropped.
         let mut start = 0;
         for length in lengths {
             take(&word[start..start + length], place.clone());
             start += length;
         }
     });
-    // Of the whole text: whether a sigma is final depends on what is around it.
+    // The whole text, because the context decides whether a sigma is final.
     let lower = text.to_lowercase();
     let mut lower = lower.chars();
     for (at, c) in text.char_indices() {
@@ -44,15 +44,14 @@ pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u
     words.finish();
 }
 
-/// How much of a number was read.
 enum NumberState {
-    /// Nothing.
+    /// Outside of a number.
     Outside,
-    /// Digits.
+    /// After digits.
     Whole,
-    /// Digits and a separator, which belongs to the number if a digit follows.
+    /// After digits and a separator, which belongs to the number if a digit follows.
     Separator(char, Range<usize>),
-    /// Digits behind the separator.
+    /// After digits behind the separator.
     Fraction,
 }
 
@@ -68,7 +67,7 @@ impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
         Self { take, word: Vec::new(), place: 0..0, number: NumberState::Outside }
     }
 
-    /// Adds a character in lower case.
+    /// Adds a lower-case character.
     fn add(&mut self, c: char, place: Range<usize>) {
         let number = std::mem::replace(&mut self.number, NumberState::Outside);
         if digit_value(c).is_some() {
@@ -94,7 +93,7 @@ impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
         self.add_other(c, &place);
     }
 
-    /// Adds what is no part of a number.
+    /// Adds a character that is not part of a number.
     fn add_other(&mut self, c: char, place: &Range<usize>) {
         let is_kept = c.is_alphanumeric()
             || !(c.is_whitespace()
@@ -127,7 +126,6 @@ impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
         }
     }
 
-    /// Ends the text.
     fn finish(&mut self) {
         if let NumberState::Separator(separator, place) =
             std::mem::replace(&mut self.number, NumberState::Outside)
@@ -146,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// What `tests/golden/decontamination.py` wrote, as far as these tests need it.
+    /// Output of `tests/golden/decontamination.py` that these tests need.
     #[derive(Deserialize)]
     struct Golden {
         texts: Vec<Case>,
@@ -183,7 +181,7 @@ mod tests {
         for Case { text, normal, words: expected } in texts {
             let split: Vec<&str> = normal.split(' ').filter(|word| !word.is_empty()).collect();
             assert_eq!(words(&text, "deu_Latn"), split, "{text:?}");
-            // Symbols and units are words for spaCy and not here.
+            // Symbols and units are words in spaCy but not here.
             let is_plain = |c: char| c == ' ' || c.is_alphanumeric();
             if normal.chars().all(is_plain) && !normal.contains("0km") {
                 assert_eq!(words(&text, "eng_Latn"), expected, "{text:?}");

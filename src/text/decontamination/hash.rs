@@ -1,27 +1,27 @@
-//! Hashes of tokens and of n-grams.
+//! Hashes tokens and n-grams.
 //!
-//! An n-gram's hash is a polynomial of the hashes of its tokens, so that the next one along a text takes
-//! one multiplication and one subtraction, however long n-grams are.
+//! An n-gram's hash is a polynomial of the hashes of its tokens, so the next one along a text takes
+//! two multiplications, one addition and one subtraction, however long n-grams are.
 
 use twox_hash::XxHash3_64;
 
-/// Where the polynomial is evaluated: odd, so that no token's hash loses bits; 2^64 over the golden ratio.
+/// Base of the polynomial: odd, so that no token's hash loses bits; 2^64 over the golden ratio.
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// XXH3 (64 bits, seed 0) of a token.
+/// Returns the XXH3 (64 bits, seed 0) of a token.
 #[inline]
 pub(super) fn token_hash(token: &[u8]) -> u64 {
     XxHash3_64::oneshot(token)
 }
 
-/// The hashes of the n-grams of a text, whose tokens have these hashes: h₁Bⁿ⁻¹ + … + hₙ modulo 2^64.
+/// Returns the hashes of a text's n-grams from those of its tokens: h₁Bⁿ⁻¹ + … + hₙ modulo 2^64.
 ///
-/// Only the bits of `mask` are kept: all, but in tests that need collisions.
+/// Keeps only the bits of `mask`: all, except in tests that need collisions.
 pub(super) fn ngram_hashes(tokens: &[u64], n: u32, mask: u64) -> impl Iterator<Item = u64> {
     let before = n.saturating_sub(1);
     let power = BASE.wrapping_pow(before);
     let (first, rest) = tokens.split_at(tokens.len().min(before as usize));
-    // Of the tokens before the next one, n - 1.
+    // Hash of the n - 1 tokens before the next one.
     let mut hash = first.iter().fold(0, |hash, token| append(hash, *token));
     rest.iter().zip(tokens).map(move |(next, oldest)| {
         let ngram = append(hash, *next);

@@ -1,6 +1,6 @@
-//! The index of the n-grams of benchmark items: its file, mapped into memory, and look-ups in it.
+//! Index of the n-grams of benchmark items: its file, mapped into memory, and look-ups in it.
 //!
-//! Owns the layout of the file and what has to hold of it. All numbers are little-endian:
+//! Owns the layout and the invariants of the file. All numbers are little-endian:
 //!
 //! ```text
 //! magic           8 bytes, `MAGIC`
@@ -12,14 +12,14 @@
 //! bucket ends     u32 × buckets           hashes of bucket i: those between ends i - 1 and i
 //! posting ends    u32 × ngrams            postings of n-gram i: those between ends i - 1 and i
 //! postings        u32, u32 × postings     item, number of its token that the n-gram begins with
-//! items           u32 × 5 × items         task, n, tokens of the question, end of its tokens, end of its id
+//! items           u32 × 5 × items         task, n, question tokens, end of tokens, end of id
 //! token ends      u32 × tokens            in `text`, behind the space that follows a token
 //! text            tokens of all items, each followed by a space
 //! ids             ids of all items
 //! digest          BLAKE3 of all that is before it, 32 bytes
 //! ```
 //!
-//! Everything is checked when a file is opened, so that what is read later is there.
+//! Opening a file checks all of it, so later reads find what they refer to.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,23 +35,22 @@ use polysift_base::io::open;
 
 /// First bytes of a file.
 pub(super) const MAGIC: [u8; 8] = *b"PSDECON\0";
-/// Version of the layout and of the rules by which text becomes tokens.
+/// Version of the layout and of the rules that turn text into tokens.
 pub(super) const VERSION: u32 = 2;
 /// Bytes before the header.
 const PREAMBLE: usize = 16;
 /// Bytes of the digest.
 const DIGEST: usize = 32;
-/// Hashes for which there is a bucket: the two cache lines they lie in are all that a search reads of them.
+/// Average hashes per bucket, so that a search reads only the two cache lines they lie in.
 const HASHES_PER_BUCKET: u64 = 8;
-/// Numbers of an item's record.
 pub(super) const ITEM_NUMBERS: usize = 5;
 
-/// What is known of an index before its sections are read.
+/// Header of an index file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {
     pub(super) settings: IndexSettings,
-    /// BLAKE3 digests of what the index was made of, by name.
+    /// BLAKE3 digests of the sources of the index, by name.
     pub(super) inputs: BTreeMap<String, String>,
     pub(super) tasks: Vec<TaskCounts>,
     pub(super) filter_words: u64,
@@ -63,23 +62,23 @@ pub(super) struct Header {
     pub(super) id_bytes: u64,
 }
 
-/// What an index holds of a task.
+/// Counts of a task in an index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskCounts {
     /// Name of the task.
     pub task: String,
-    /// Items, those of the training split aside.
+    /// Items, without those of the training split.
     pub items: u64,
-    /// Items without an n-gram: too short, or without the parts that are indexed.
+    /// Items without an n-gram: too short, or without an indexed part.
     pub not_covered: u64,
     /// Distinct n-grams in the index.
     pub ngrams: u64,
-    /// Distinct n-grams that are not, because the training split or an ignored text has them.
+    /// Distinct n-grams left out, because the training split or an ignored text has them.
     pub subtracted: u64,
 }
 
-/// One place of an n-gram.
+/// An occurrence of an n-gram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Posting {
     /// Number of the item.
@@ -88,16 +87,16 @@ pub struct Posting {
     pub token: u32,
 }
 
-/// An item as the index knows it.
+/// An item in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexedItem<'a> {
     /// Number of its task in [`Index::tasks`].
     pub task: usize,
-    /// Its id; empty where it has none.
+    /// Its id; empty if there is none.
     pub id: &'a str,
-    /// Tokens of question and answer.
+    /// Number of tokens of question and answer.
     pub tokens: u32,
-    /// Tokens of its n-grams.
+    /// Number of tokens per n-gram.
     pub ngram: u32,
 }
 
@@ -115,26 +114,26 @@ pub struct Index {
     token_ends: Range<usize>,
     text: Range<usize>,
     ids: Range<usize>,
-    /// How many tokens n-grams have: those of words, of characters, or both.
+    /// Distinct numbers of tokens per n-gram: of words, of characters, or both.
     lengths: Vec<u32>,
-    /// The bits of an n-gram's hash that count: all, but in tests that need collisions.
+    /// Bits of an n-gram's hash that count: all, except in tests that need collisions.
     pub(super) hash_mask: u64,
 }
 
 impl Index {
-    /// Opens an index file and reads all of it once, to check it.
+    /// Opens an index file, and reads all of it once to check it.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Mismatch`] where it is of another version; [`Error::Corrupt`] where it is
-    /// no index, cut off or changed.
+    /// Returns [`Error::Io`], [`Error::Mismatch`] for another version, and [`Error::Corrupt`] for a
+    /// file that is not an index, or is truncated or changed.
     pub fn open(path: &Path) -> Result<Self> {
         let file = open(path)?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
         if bytes < (PREAMBLE + DIGEST) as u64 {
             return Err(Error::corrupt(path, "is too short for an index of n-grams"));
         }
-        // SAFETY: a map is sound as long as nobody changes the file. Index files appear whole, under
-        // their name, and are only read afterwards.
+        // SAFETY: a map is sound as long as nobody changes the file. Index files appear whole,
+        // under their name, and are only read afterwards.
         let map = unsafe { Mmap::map(&file) }.map_err(Error::io(path, "map"))?;
         if map[..8] != MAGIC {
             return Err(Error::corrupt(path, "is not an index of n-grams"));
@@ -207,7 +206,7 @@ impl Index {
         })
     }
 
-    /// Whether all that refers to something else in the file refers to what is there.
+    /// Checks that all references within the file are valid.
     fn check(&self) -> Result<(), String> {
         let fail = |what: &str| Err(format!("is damaged: {what}"));
         let header = &self.header;
@@ -276,37 +275,36 @@ impl Index {
         Ok(())
     }
 
-    /// What the index was made with.
+    /// Returns the settings that the index was built with.
     pub fn settings(&self) -> &IndexSettings {
         &self.header.settings
     }
 
-    /// How many tokens its n-grams have, ascending.
     pub(super) fn lengths(&self) -> &[u32] {
         &self.lengths
     }
 
-    /// BLAKE3 digests of what the index was made of, by name.
+    /// Returns the BLAKE3 digests of the sources of the index, by name.
     pub fn inputs(&self) -> &BTreeMap<String, String> {
         &self.header.inputs
     }
 
-    /// The tasks, in the order of their first items.
+    /// Returns the tasks, in the order of their first items.
     pub fn tasks(&self) -> &[TaskCounts] {
         &self.header.tasks
     }
 
-    /// Number of n-grams, all distinct; they are numbered from 0.
+    /// Returns the number of distinct n-grams, which are numbered from 0.
     pub fn num_ngrams(&self) -> u32 {
         self.header.ngrams as u32
     }
 
-    /// Number of items, those of the training splits aside; they are numbered from 0, as they were added.
+    /// Returns the number of items, training splits excluded; they are numbered from 0 as added.
     pub fn num_items(&self) -> u32 {
         self.header.items as u32
     }
 
-    /// Item number `item`, below [`Index::num_items`].
+    /// Returns item number `item`, below [`Index::num_items`].
     pub fn item(&self, item: u32) -> IndexedItem<'_> {
         let [task, ngram, _, token_end, id_end] = self.item_numbers(item);
         let [token_start, id_start] = self.item_starts(item);
@@ -319,7 +317,7 @@ impl Index {
         }
     }
 
-    /// The places of n-gram number `ngram`, below [`Index::num_ngrams`]; at least one.
+    /// Returns the postings of n-gram `ngram`, below [`Index::num_ngrams`]; there is at least one.
     pub fn postings(&self, ngram: u32) -> impl Iterator<Item = Posting> {
         let ends = &self.map[self.posting_ends.clone()];
         let end = u32_at(ends, ngram as usize);
@@ -327,18 +325,18 @@ impl Index {
         (start..end).map(|place| self.posting(place as usize))
     }
 
-    /// The part of its item that the n-gram at a posting is in.
+    /// Returns the part of its item that the n-gram at a posting is in.
     pub fn part(&self, posting: Posting) -> ItemPart {
         let [_, ngram, question, ..] = self.item_numbers(posting.item);
         ItemPart::of(posting.token, ngram, question)
     }
 
-    /// The tokens of n-gram number `ngram`, a space between them.
+    /// Returns the tokens of n-gram number `ngram`, separated by spaces.
     pub fn ngram_text(&self, ngram: u32) -> &str {
         str::from_utf8(self.ngram_bytes(ngram)).unwrap_or_default() // checked on opening
     }
 
-    /// As [`Index::ngram_text`].
+    /// Returns the bytes of [`Index::ngram_text`].
     pub(super) fn ngram_bytes(&self, ngram: u32) -> &[u8] {
         let Some(Posting { item, token }) = self.postings(ngram).next() else { return &[] };
         let ends = &self.map[self.token_ends.clone()];
@@ -348,12 +346,11 @@ impl Index {
         &self.map[self.text.clone()][start as usize..u32_at(ends, last) as usize - 1]
     }
 
-    /// The Bloom filter over the hashes.
     pub(super) fn filter(&self) -> &[[u8; 8]] {
         self.map[self.filter.clone()].as_chunks().0
     }
 
-    /// The numbers of the n-grams with this hash.
+    /// Returns the numbers of the n-grams with this hash.
     pub(super) fn with_hash(&self, hash: u64) -> Range<u32> {
         let ends = &self.map[self.bucket_ends.clone()];
         let bucket = place(hash, ends.len() / 4);
@@ -371,13 +368,12 @@ impl Index {
         Posting { item: u32_at(postings, 2 * place), token: u32_at(postings, 2 * place + 1) }
     }
 
-    /// An item's record.
     fn item_numbers(&self, item: u32) -> [u32; ITEM_NUMBERS] {
         let items = &self.map[self.items.clone()];
         std::array::from_fn(|index| u32_at(items, item as usize * ITEM_NUMBERS + index))
     }
 
-    /// Where an item's tokens and its id begin.
+    /// Returns the starts of an item's tokens and of its id.
     fn item_starts(&self, item: u32) -> [u32; 2] {
         let before = item.checked_sub(1).map(|before| self.item_numbers(before));
         before.map_or([0, 0], |[.., token_end, id_end]| [token_end, id_end])
@@ -388,12 +384,11 @@ impl Index {
     }
 }
 
-/// Number of buckets of the hashes of so many n-grams.
 pub(super) fn num_buckets(ngrams: u64) -> u64 {
     ngrams.div_ceil(HASHES_PER_BUCKET)
 }
 
-/// Number `index` of little-endian numbers; the caller has checked that it is there.
+/// Reads little-endian number `index`, which the caller has checked to exist.
 fn u32_at(bytes: &[u8], index: usize) -> u32 {
     bytes.as_chunks().0.get(index).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
@@ -405,7 +400,6 @@ mod tests {
     use super::super::build::{BenchmarkItem, IndexBuilder};
     use super::*;
 
-    /// A file of a small index.
     fn file() -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let mut builder =
             IndexBuilder::new(IndexSettings { ngram: 2, ..IndexSettings::default() })?;
@@ -424,7 +418,7 @@ mod tests {
         Ok(Index::open(file.path())?)
     }
 
-    /// Everything that an index can be asked.
+    /// Uses every method of an index.
     fn use_all(index: &Index) {
         let hits = index.scan("A b c d e f g", "");
         index.items_hit(&hits);

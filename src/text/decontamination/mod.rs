@@ -1,8 +1,8 @@
-//! Decontamination: which documents hold n-grams of benchmark items.
+//! Decontamination: finds documents that contain n-grams of benchmark items.
 //!
-//! Owns the tokens of a text, the index of the items' n-grams and its file, the search of a document in
-//! it, and the rules by which a document is contaminated or cut. Does not read items or documents, write
-//! reports, or decide which texts are looked at: that is the business of stages and commands.
+//! Owns the tokens of a text, the index of the items' n-grams and its file, the search of a
+//! document in it, and the rules by which a document is contaminated or cut. Stages and commands
+//! read items and documents, write reports, and choose the texts.
 //!
 //! ```text
 //!  items ──IndexBuilder──▶ BuiltIndex ──▶ benchmarks.idx ──▶ Index
@@ -10,7 +10,7 @@
 //!  document ────────────────────────────────────────────────▶ scan ──▶ Hits ──▶ Rule, cut
 //! ```
 //!
-//! A hit is certain: what two equal hashes promise is compared token by token.
+//! A hit is certain: n-grams with equal hashes are compared token by token.
 
 mod build;
 mod character;

@@ -1,17 +1,17 @@
-//! A Bloom filter over the hashes of an index: says "not there" of nearly all n-grams of a corpus.
+//! A Bloom filter over the hashes of an index, which rejects nearly all n-grams of a corpus.
 //!
-//! It is blocked: the bits of a key lie in one word of 64 bits, so a question costs one access to memory.
-//! The word is chosen by the high bits of the key, so keys in ascending order are added in order of words.
+//! It is blocked: the bits of a key lie in one word of 64 bits, so a query costs one memory access.
+//! The high bits of the key choose the word, so ascending keys are added in the order of words.
 //!
 //! # Source
 //! F. Putze, P. Sanders, J. Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007.
 
-/// Bits of the filter for each key: with them about one question in 50 is passed in vain.
+/// Bits of the filter per key; about one query in 50 is a false positive.
 const BITS_PER_KEY: usize = 10;
 /// Bits that a key sets in its word.
 const BITS_SET: u32 = 4;
 
-/// A filter that holds `keys`.
+/// Builds a filter that contains `keys`.
 pub(super) fn build(keys: &[u64]) -> Vec<u64> {
     let mut words = vec![0; (keys.len() * BITS_PER_KEY).div_ceil(64).max(1)];
     for key in keys {
@@ -21,20 +21,19 @@ pub(super) fn build(keys: &[u64]) -> Vec<u64> {
     words
 }
 
-/// Whether `key` may be in the filter whose words these are, little-endian; true of every key that is.
+/// Returns true if `key` may be in the filter of these little-endian words, and always if it is.
 #[inline]
 pub(super) fn may_contain(words: &[[u8; 8]], key: u64) -> bool {
     let word = words.get(place(key, words.len())).map_or(0, |word| u64::from_le_bytes(*word));
     word & bits(key) == bits(key)
 }
 
-/// The place of a key among `places` that share the range of keys evenly, in ascending order.
+/// Returns the place of a key among `places` that divide the range of keys evenly, ascending.
 #[inline]
 pub(super) fn place(key: u64, places: usize) -> usize {
     ((u128::from(key) * places as u128) >> 64) as usize
 }
 
-/// The bits of a key in its word.
 fn bits(key: u64) -> u64 {
     (0..BITS_SET).fold(0, |bits, index| bits | 1 << (key >> (6 * index) & 63))
 }

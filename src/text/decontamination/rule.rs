@@ -1,39 +1,39 @@
-//! When a document is contaminated, and what is left of one that is cut.
+//! Decides whether a document is contaminated, and what remains of one that is cut.
 
 use std::ops::Range;
 
 use super::index::Index;
 use super::scan::Hits;
 
-/// Characters on each side of a hit that are cut with it (GPT-3).
+/// Characters cut together with a hit on each side (GPT-3).
 const MARGIN: usize = 200;
-/// Characters that a piece has at least to be kept.
+/// Minimum characters of a piece that is kept.
 const SHORTEST_PIECE: usize = 200;
-/// Hits that a document can have and be cut; with more it is removed.
+/// Maximum hits of a document that is cut; one with more is removed.
 const MOST_COLLISIONS: usize = 10;
 
-/// When a document is contaminated.
+/// Condition under which a document is contaminated.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Rule {
-    /// It holds one n-gram of the index.
+    /// It contains an n-gram of the index.
     #[default]
     Any,
-    /// It holds as many distinct n-grams of the index, and they are as large a share of its own distinct ones.
+    /// At least `min_hits` of its distinct n-grams, and a share `min_coverage`, are in the index.
     Coverage {
-        /// Distinct n-grams at least; MixtureVitae has 3.
+        /// Minimum number of distinct n-grams; MixtureVitae has 3.
         min_hits: usize,
-        /// Share at least; MixtureVitae has 0.001.
+        /// Minimum share; MixtureVitae has 0.001.
         min_coverage: f64,
     },
-    /// It holds as much of one item.
+    /// It contains a share `min_item` of one item, or more.
     Item {
-        /// Share of the item's tokens, at least, that are in an n-gram that was hit.
+        /// Minimum share of the item's tokens that are in an n-gram that was hit.
         min_item: f64,
     },
 }
 
 impl Rule {
-    /// Whether a document is contaminated, in which these are the hits of `index`.
+    /// Returns true if a document with these hits of `index` is contaminated.
     pub fn is_contaminated(&self, index: &Index, hits: &Hits) -> bool {
         match *self {
             _ if hits.is_empty() => false,
@@ -50,9 +50,9 @@ impl Rule {
     }
 }
 
-/// What is left of `text` without the hits and 200 characters on each side of them: the pieces, in bytes, of at
-/// least 200 characters. `None` where the document is removed: more than 10 hits, those that overlap
-/// counted as one, or no piece left.
+/// Returns the pieces of `text`, in bytes, without the hits and 200 characters on each side of
+/// them; a piece has at least 200 characters. `None` means that the document is removed: it has
+/// more than 10 hits, overlapping ones counting as one, or no piece is left.
 pub fn cut(text: &str, hits: &Hits) -> Option<Vec<Range<usize>>> {
     let spans = hits.spans();
     if spans.len() > MOST_COLLISIONS {
@@ -73,8 +73,8 @@ pub fn cut(text: &str, hits: &Hits) -> Option<Vec<Range<usize>>> {
     (!pieces.is_empty()).then_some(pieces)
 }
 
-/// What is left of `text` where two indexes cut it into `pieces` and `others`: what is in both, as long as
-/// [`cut`] has it. `None` where the document is removed.
+/// Returns the parts of `text` that are in both `pieces` and `others`, the cuts by two indexes, and
+/// as long as [`cut`] requires. `None` means that the document is removed.
 pub fn cut_by_both(
     text: &str,
     pieces: &[Range<usize>],
@@ -88,7 +88,6 @@ pub fn cut_by_both(
     Some(common.collect::<Vec<_>>()).filter(|pieces| !pieces.is_empty())
 }
 
-/// Whether a piece is long enough to be kept.
 fn is_long(text: &str, piece: &Range<usize>) -> bool {
     let piece = text.get(piece.clone()).unwrap_or_default();
     piece.chars().nth(SHORTEST_PIECE - 1).is_some()

@@ -1,4 +1,4 @@
-//! Which n-grams of an index a document holds.
+//! Finds the n-grams of an index in a document.
 
 use std::ops::Range;
 
@@ -7,43 +7,43 @@ use super::index::Index;
 use super::prefilter;
 use super::tokens::for_each_token;
 
-/// Bytes of text for a token, roughly: what memory for hashes is taken for at first.
+/// Approximate bytes of text per token, for the initial capacity of hashes.
 const BYTES_PER_TOKEN: usize = 5;
 
 /// An n-gram of the index at its place in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
-    /// Its number in the index.
+    /// Number of the n-gram in the index.
     pub ngram: u32,
-    /// Where it stands in the text, in bytes.
+    /// Place in the text, in bytes.
     pub range: Range<usize>,
 }
 
-/// What was found in a document.
+/// Hits of an index in a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// Every place of an n-gram of the index, in the order of the text.
+    /// All n-grams of the index in the document, in the order of the text.
     pub hits: Vec<Hit>,
-    /// Distinct n-grams of the document, as long as those that were hit; 0 where there are no hits.
+    /// Number of distinct n-grams of the document, of the lengths that were hit; 0 without hits.
     pub distinct_ngrams: usize,
 }
 
-/// How much of an item a document holds.
+/// Share of an item that a document contains.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ItemCoverage {
     /// Number of the item in the index.
     pub item: u32,
-    /// Share of its tokens that are in an n-gram that was hit.
+    /// Share of the item's tokens that are in an n-gram that was hit.
     pub share: f64,
 }
 
 impl Hits {
-    /// Whether nothing was found.
+    /// Returns true if there are no hits.
     pub fn is_empty(&self) -> bool {
         self.hits.is_empty()
     }
 
-    /// The n-grams of the index that were hit, ascending, each once.
+    /// Returns the distinct n-grams of the index that were hit, ascending.
     pub fn ngrams(&self) -> Vec<u32> {
         let mut ngrams: Vec<u32> = self.hits.iter().map(|hit| hit.ngram).collect();
         ngrams.sort_unstable();
@@ -51,7 +51,7 @@ impl Hits {
         ngrams
     }
 
-    /// Where the hits are, in bytes and in order; those that overlap are one.
+    /// Returns the places of the hits, in bytes and in order; overlapping ones are merged.
     pub fn spans(&self) -> Vec<Range<usize>> {
         let mut spans: Vec<Range<usize>> = Vec::new();
         for Hit { range, .. } in &self.hits {
@@ -64,17 +64,16 @@ impl Hits {
     }
 }
 
-/// The tokens of a document whose n-grams are compared.
 #[derive(Default)]
 struct DocumentTokens {
-    /// Each followed by a space.
+    /// Tokens, each followed by a space.
     text: Vec<u8>,
-    /// By token: where it begins in `text`, and its place in the document.
+    /// For each token, its start in `text` and its place in the document.
     places: Vec<(usize, Range<usize>)>,
 }
 
 impl DocumentTokens {
-    /// The `n` tokens from number `first` on, a space between them.
+    /// Returns the `n` tokens from number `first` on, separated by spaces.
     fn ngram(&self, first: usize, n: usize) -> &[u8] {
         let end = self.places.get(first + n).map_or(self.text.len(), |(start, _)| *start);
         &self.text[self.places[first].0..end - 1]
@@ -82,12 +81,11 @@ impl DocumentTokens {
 }
 
 impl Index {
-    /// Looks for the n-grams of the index in a text in `language` (`deu_Latn`; empty where it is not known), those in
-    /// other languages too.
+    /// Searches a text in `language` (`deu_Latn`; empty if unknown) for n-grams in any language.
     pub fn scan(&self, text: &str, language: &str) -> Hits {
         let mut tokens = Vec::with_capacity(text.len() / BYTES_PER_TOKEN);
         for_each_token(self.settings(), language, text, |token, _| tokens.push(token_hash(token)));
-        // All questions to the filter in one loop, so that the accesses to memory overlap.
+        // One loop queries the filter for all n-grams, so that memory accesses overlap.
         let filter = self.filter();
         let is_candidate =
             |hash| prefilter::may_contain(filter, hash) && !self.with_hash(hash).is_empty();
@@ -99,7 +97,7 @@ impl Index {
         self.compare(text, language, (&tokens, &lengths))
     }
 
-    /// The hits of n-grams of these lengths in a document of these tokens, compared as they are written.
+    /// Finds the hits of n-grams with these lengths by comparing their tokens.
     fn compare(&self, text: &str, language: &str, (hashes, lengths): (&[u64], &[u32])) -> Hits {
         let mut tokens = DocumentTokens::default();
         for_each_token(self.settings(), language, text, |token, range| {
@@ -135,7 +133,7 @@ impl Index {
         hits
     }
 
-    /// The tasks that were hit, ascending, as numbers in [`Index::tasks`].
+    /// Returns the tasks that were hit, ascending, as numbers in [`Index::tasks`].
     pub fn tasks_hit(&self, hits: &Hits) -> Vec<usize> {
         let ngrams = hits.ngrams();
         let postings = ngrams.iter().flat_map(|ngram| self.postings(*ngram));
@@ -145,7 +143,7 @@ impl Index {
         tasks
     }
 
-    /// The items that were hit, ascending, and how much of each.
+    /// Returns the items that were hit, ascending, with the share of each.
     pub fn items_hit(&self, hits: &Hits) -> Vec<ItemCoverage> {
         let ngrams = hits.ngrams();
         let mut postings: Vec<_> = ngrams.iter().flat_map(|ngram| self.postings(*ngram)).collect();
@@ -178,7 +176,7 @@ mod tests {
     use super::*;
     use polysift_base::error::Error;
 
-    /// An index whose hashes are cut to these bits.
+    /// Returns an index that compares hashes only in the bits of `hash_mask`.
     fn index(settings: &IndexSettings, items: &[String], hash_mask: u64) -> Result<Index, Error> {
         let mut builder = IndexBuilder::with_hash_mask(settings.clone(), hash_mask)?;
         for text in items {
@@ -245,7 +243,7 @@ mod tests {
             let index = match index(&settings, &items, mask) {
                 Ok(index) => index,
                 Err(error) => {
-                    // No item has as many tokens.
+                    // No item has `n` tokens.
                     prop_assert!(matches!(error, Error::Config { .. }), "{error}");
                     prop_assert!(of_items.iter().all(|item| item.len() < n));
                     return Ok(());

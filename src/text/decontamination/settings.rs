@@ -1,4 +1,4 @@
-//! What an index is made with, and what a document has to be read with to be looked up in it.
+//! Settings for building an index, and for reading the documents that are searched.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,45 +14,45 @@ const UNSPACED_LANGUAGES: [&str; 22] = [
 const UNSPACED_SCRIPTS: [&str; 11] =
     ["Hani", "Hans", "Hant", "Jpan", "Hira", "Kana", "Thai", "Laoo", "Khmr", "Mymr", "Tibt"];
 
-/// How a text becomes tokens.
+/// Rules that turn a text into tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalisation {
-    /// NFKC, without case and nonspacing marks; runs of letters and digits, and single characters in scripts
-    /// without spaces.
+    /// NFKC without case and nonspacing marks. Tokens are runs of letters and digits, and single
+    /// characters of scripts without spaces.
     #[default]
     Default,
-    /// What datatrove makes of text: numbers are `0`, punctuation is white space, words stand between
-    /// spaces. Not for languages without spaces.
+    /// datatrove's rules: numbers become `0`, punctuation becomes white space, and words are
+    /// separated by spaces. Not for languages without spaces.
     Datatrove,
 }
 
-/// What becomes of numbers ([`Normalisation::Datatrove`] makes each `0` whatever is set).
+/// Treatment of numbers ([`Normalisation::Datatrove`] always makes each `0`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Numbers {
-    /// They stay.
+    /// Keeps numbers.
     #[default]
     Keep,
-    /// Each is `0`, so that the same exercise with other numbers is the same text.
+    /// Replaces each by `0`, so that the same exercise with other numbers is the same text.
     Zero,
 }
 
-/// Where in an item an n-gram stands.
+/// Part of an item that an n-gram is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ItemPart {
     /// Wholly in the question.
     Question,
-    /// In both.
+    /// In both question and answer.
     Straddle,
     /// Wholly in the answer.
     Answer,
 }
 
 impl ItemPart {
-    /// Of an n-gram of `ngram` tokens that begins with token number `token` of an item whose question has
-    /// `question` tokens.
+    /// Returns the part of an n-gram with `ngram` tokens that begins with token number `token` of
+    /// an item, if the item's question has `question` tokens.
     pub fn of(token: u32, ngram: u32, question: u32) -> Self {
         if token >= question {
             Self::Answer
@@ -64,19 +64,19 @@ impl ItemPart {
     }
 }
 
-/// What an index is made with.
+/// Settings of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IndexSettings {
-    /// How items and documents become tokens.
+    /// Rules that turn items and documents into tokens.
     pub normalisation: Normalisation,
-    /// What becomes of their numbers.
+    /// Treatment of numbers.
     pub numbers: Numbers,
-    /// Tokens of an n-gram.
+    /// Tokens per n-gram.
     pub ngram: u32,
-    /// Tokens of an n-gram in languages written without spaces, where characters are tokens.
+    /// Tokens per n-gram in languages without spaces, where characters are tokens.
     pub ngram_chars: u32,
-    /// The parts whose n-grams are indexed.
+    /// Parts of items to index.
     pub parts: Vec<ItemPart>,
 }
 
@@ -93,7 +93,7 @@ impl Default for IndexSettings {
 }
 
 impl IndexSettings {
-    /// The defaults of datatrove 0.10: n-grams of 12 words, none wholly in a question.
+    /// Returns the defaults of datatrove 0.10: n-grams of 12 words, none wholly in a question.
     pub fn datatrove() -> Self {
         Self {
             normalisation: Normalisation::Datatrove,
@@ -103,10 +103,10 @@ impl IndexSettings {
         }
     }
 
-    /// Checks what the types cannot.
+    /// Checks what the types do not express.
     ///
     /// # Errors
-    /// [`Error::Config`].
+    /// Returns [`Error::Config`] for n-grams without tokens, or without parts.
     pub fn check(&self) -> Result<()> {
         for (name, ngram) in [("ngram", self.ngram), ("ngram_chars", self.ngram_chars)] {
             if ngram == 0 {
@@ -119,8 +119,8 @@ impl IndexSettings {
         Ok(())
     }
 
-    /// Tokens of an n-gram of an item in `language` (`deu_Latn`, `ja`); where that is not known, its `text` says
-    /// whether it is written without spaces.
+    /// Returns the tokens per n-gram of an item in `language` (`deu_Latn`, `ja`); if that is
+    /// unknown, `text` decides whether it is written without spaces.
     pub(super) fn ngram_for(&self, language: &str, text: impl FnOnce() -> String) -> u32 {
         let is_unspaced = || is_unspaced(language).unwrap_or_else(|| is_mostly_unspaced(&text()));
         if self.normalisation == Normalisation::Default && is_unspaced() {
@@ -131,8 +131,8 @@ impl IndexSettings {
     }
 }
 
-/// Whether `language` is written without spaces: its script says so, or where it names none, the language; `None`
-/// where it is no code of a language.
+/// Returns whether `language` is written without spaces, by its script or else by the language;
+/// `None` if it is not a language code.
 fn is_unspaced(language: &str) -> Option<bool> {
     let language = language.to_ascii_lowercase();
     let mut subtags = language.split(['_', '-']);
@@ -147,7 +147,7 @@ fn is_unspaced(language: &str) -> Option<bool> {
     })
 }
 
-/// Whether more than half of the letters of `text` are of scripts without spaces.
+/// Returns true if more than half of the letters of `text` are of scripts without spaces.
 fn is_mostly_unspaced(text: &str) -> bool {
     let parts = || text.chars().map(|c| look_up(c).0);
     let unspaced = parts().filter(|part| *part == WordPart::Single).count();

@@ -1,12 +1,12 @@
-//! Text to tokens, as an index wants it.
+//! Splits text into the tokens of an index.
 
 use std::ops::Range;
 
 use super::settings::{IndexSettings, Normalisation};
 use super::{datatrove, words};
 
-/// Calls `take` with each token of `text` in normal form, and where it stands in `text`, in bytes. No
-/// token is empty or holds a space.
+/// Calls `take` with each token of `text` in normal form, and its place in `text`, in bytes. No
+/// token is empty or contains a space.
 pub(super) fn for_each_token(
     settings: &IndexSettings,
     language: &str,

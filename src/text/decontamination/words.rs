@@ -1,21 +1,21 @@
-//! Words of a text in normal form, each with its place in the text.
+//! Splits a text into words in normal form, each with its place in the text.
 //!
-//! A word is a run of letters and digits; everything between is no part of words, apostrophes, points and underscores
-//! too, so that it does not matter which apostrophe a text has, or that a space is missing. Every character of the scripts without spaces
-//! is a word (whatever else the text is in).
+//! A word is a run of letters and digits. Everything else separates words, including apostrophes,
+//! points and underscores, so the kind of apostrophe or a missing space makes no difference. Every
+//! character of a script without spaces is a word, whatever the rest of the text is in.
 //!
-//! Up to 15 ASCII letters and digits before another ASCII character, most of the words of a web page in English, take a
-//! short way: eight bytes at a time. The other words are made a character at a time.
+//! Up to 15 ASCII letters and digits before another ASCII character, like most words of an English
+//! web page, take a fast path of eight bytes at a time; others are built character by character.
 
 use std::ops::Range;
 
 use super::character::{WordPart, look_up, normal_form};
 use super::settings::Numbers;
 
-/// Longest word that takes the short way, in bytes.
+/// Bytes that the fast path reads; its words are shorter.
 const SHORT: usize = 16;
 
-/// Calls `take` with each word in normal form, and where it stands in `text`, in bytes.
+/// Calls `take` with each word in normal form, and its place in `text`, in bytes.
 pub(super) fn for_each_word(
     text: &str,
     numbers: Numbers,
@@ -30,7 +30,7 @@ pub(super) fn for_each_word(
             let next = bytes.get(at + length).unwrap_or(&b' ');
             if length > 0 && length < SHORT && next.is_ascii() && !next.is_ascii_alphanumeric() {
                 take(&run[..length], at..at + length);
-                // What follows ends the word and begins none.
+                // The next character ends the word and begins none.
                 at += length + 1;
                 continue;
             }
@@ -65,8 +65,8 @@ pub(super) fn for_each_word(
     words.finish(&mut take);
 }
 
-/// The ASCII letters and digits that `bytes` begin with, in lower case, and how many they are; looks at no more than
-/// [`SHORT`]. Digits end it where numbers become zeros.
+/// Returns the leading ASCII letters and digits of `bytes` in lower case, and their number. Reads
+/// at most [`SHORT`] bytes. Digits end the run where numbers become zeros.
 fn ascii_run(bytes: &[u8], numbers: Numbers) -> ([u8; SHORT], usize) {
     let mut run = [0; SHORT];
     let mut length = 0;
@@ -86,15 +86,13 @@ fn ascii_run(bytes: &[u8], numbers: Numbers) -> ([u8; SHORT], usize) {
     (run, length)
 }
 
-/// Eight bytes whose letters are in lower case, and how many at their start are letters or digits.
+/// Returns eight bytes with letters in lower case, and the number of leading letters and digits.
 fn lower_run(chunk: u64, numbers: Numbers) -> (u64, usize) {
-    /// The high bit of each byte.
     const HIGH: u64 = 0x8080_8080_8080_8080;
-    /// A byte, eight times.
     const fn all(byte: u8) -> u64 {
         byte as u64 * 0x0101_0101_0101_0101
     }
-    // Sets the high bit of each byte between the two; of none is it set before, so nothing is carried.
+    // Sets the high bit of each byte in the range. No byte has it set before, so nothing carries.
     let between = |bytes: u64, first: u8, last: u8| {
         (bytes + all(0x80 - first)) & !(bytes + all(0x7f - last)) & HIGH
     };
@@ -108,17 +106,15 @@ fn lower_run(chunk: u64, numbers: Numbers) -> (u64, usize) {
     (chunk | letters >> 2, others.trailing_zeros() as usize / 8)
 }
 
-/// The word that is being made.
 struct WordMaker {
     numbers: Numbers,
-    /// Its normal form, and where it stands in the text.
+    /// Normal form of the word, and its place in the text.
     word: Vec<u8>,
     place: Range<usize>,
-    /// Whether there is one.
     is_open: bool,
-    /// Its last character, marks aside.
+    /// Role of its last character that is not a mark.
     last: WordPart,
-    /// Whether a point or comma follows that may stand within a number.
+    /// True if a point or comma follows that may be within a number.
     has_point: bool,
 }
 
@@ -128,7 +124,6 @@ impl WordMaker {
         Self { numbers, word, place: 0..0, is_open: false, last, has_point: false }
     }
 
-    /// Ends the word.
     fn finish(&mut self, take: &mut impl FnMut(&[u8], Range<usize>)) {
         if self.is_open {
             take(&self.word, self.place.clone());
@@ -137,7 +132,7 @@ impl WordMaker {
         self.has_point = false;
     }
 
-    /// Adds a normal form: most are short, and copying a known number of bytes takes no call.
+    /// Adds a normal form; most are short, and copying a known number of bytes takes no call.
     fn push(&mut self, form: &[u8]) {
         match *form {
             [a] => self.word.push(a),
@@ -147,7 +142,6 @@ impl WordMaker {
         }
     }
 
-    /// Adds a character, whose normal form is `form`.
     fn add(
         &mut self,
         part: WordPart,
@@ -213,7 +207,7 @@ mod tests {
         words
     }
 
-    /// The words of the normal form of the whole text, put together otherwise.
+    /// Returns the words of the whole text's normal form, computed independently.
     fn reference(text: &str, numbers: Numbers) -> Vec<String> {
         let is_digit = |c: char| digit_value(c).is_some();
         let ascii = |c: char| {
@@ -288,7 +282,6 @@ mod tests {
         words
     }
 
-    /// Strings of what makes words hard.
     fn awkward() -> impl Strategy<Value = String> {
         let characters: Vec<char> = "aZ09 _.,:;'\"-\n\r\t’·‧٫٬٣\u{600}\u{6dd}˂أبהםא׳״ΣςΐßſK\u{130}İıǅéÅ½²①Ⅷﬁ㍿가각ᄀアｱー々漢ひก\u{e33}\u{e34}ខ\u{17b6}က\u{102c}ཀ༣\u{fb2}\u{200d}\u{200c}\u{ad}\u{feff}\u{301}\u{327}\u{93e}\u{903}क्ष१😀🇩🄰Ⓜ\u{20dd}\u{202f}\u{3000}\u{a0}\u{85}＿，．１"
             .chars()

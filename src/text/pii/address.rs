@@ -1,8 +1,8 @@
-//! E-mail addresses of the default way: of any script, in domains that there are.
+//! Finds e-mail addresses in the default mode: in any script, under existing public suffixes.
 //!
-//! The local part is read backwards from `@`: letters of one kind, Latin ones or those of other scripts with spaces
-//! (RFC 6531), with digits and what providers give out besides. A domain ends in a public suffix, which tells an
-//! address from `icon@2x.png`, `pkg@1.3.0` and `df@idx.values`. `git@host:path` and an image for dense screens are none.
+//! The local part is read backwards from `@`: letters of one kind (Latin, or scripts with spaces,
+//! RFC 6531), digits and common symbols. A domain ends in a public suffix, unlike `icon@2x.png`,
+//! `pkg@1.3.0` and `df@idx.values`. `git@host:path` and high-density images are excluded.
 
 use std::ops::Range;
 
@@ -12,32 +12,32 @@ use unicode_normalization::char::is_combining_mark;
 use super::email::{Grammar, domain_end};
 use super::letters::is_latin;
 
-/// Labels hold letters and digits of any script.
+/// Grammar of domains with labels of letters and digits of any script.
 const DOMAIN: Grammar = Grammar {
     is_word: is_latin,
     is_label: |c| c.is_alphanumeric() || is_combining_mark(c),
     mixes_scripts: false,
 };
 
-/// ASCII characters of a local part besides letters, digits and dots. More are allowed, but mark where an address
-/// begins in URLs and code.
+/// ASCII characters of a local part besides letters, digits and dots. Other allowed ones are left
+/// out, because they mark the start of an address in URLs and code.
 const SPECIALS: &str = "!#$%'*+^_~-";
 
-/// Labels of the longest public suffix, and one to spare.
+/// Number of labels in the longest public suffix, plus one.
 const SUFFIX_LABELS: usize = 6;
 
-/// Kind of a character of a local part.
+/// Kind of a character in a local part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Latin,
     /// A letter of another script that has spaces between words.
     Other,
-    /// Of any script: digits, marks, and [`SPECIALS`].
+    /// ASCII digits, marks, invisible characters and [`SPECIALS`], which go with either kind.
     Common,
 }
 
 impl Kind {
-    /// `None` for a character that no local part holds.
+    /// Returns the kind of `c`, or `None` if no local part contains it.
     fn of(c: char) -> Option<Self> {
         match c {
             'a'..='z' | 'A'..='Z' => Some(Self::Latin),
@@ -51,19 +51,17 @@ impl Kind {
     }
 }
 
-/// Spaces without width, joiners and soft hyphens.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{AD}' | '\u{200B}'..='\u{200D}' | '\u{2060}' | '\u{FEFF}')
 }
 
-/// Whether `c` is of a script that is written without spaces between words, or is a wide form.
+/// Returns true for scripts without spaces between words, and for wide forms.
 fn has_no_spaces(c: char) -> bool {
     matches!(c, '\u{E00}'..='\u{109F}' | '\u{1100}'..='\u{11FF}' | '\u{1780}'..='\u{17FF}'
         | '\u{2E80}'..='\u{A4CF}' | '\u{A960}'..='\u{A97F}' | '\u{AC00}'..='\u{D7FF}'
         | '\u{F900}'..='\u{FAFF}' | '\u{FF00}'..='\u{FFEF}' | '\u{20000}'..='\u{3FFFF}')
 }
 
-/// The first address in `text`.
 pub(super) fn first_address(text: &str) -> Option<Range<usize>> {
     memchr_iter(b'@', text.as_bytes()).find_map(|at| {
         let start = local_start(&text[..at])?;
@@ -77,7 +75,7 @@ pub(super) fn first_address(text: &str) -> Option<Range<usize>> {
     })
 }
 
-/// Where the local part at the end of `text` starts.
+/// Returns the start of the local part at the end of `text`.
 fn local_start(text: &str) -> Option<usize> {
     let (mut start, mut kind, mut after) = (None, Kind::Common, '@');
     for (i, c) in text.char_indices().rev() {
@@ -92,7 +90,7 @@ fn local_start(text: &str) -> Option<usize> {
                 }
                 _ => break,
             }
-            // It starts with a letter, a digit or an underscore.
+            // A local part starts with a letter, a digit or an underscore.
             if c.is_alphanumeric() || c == '_' {
                 start = Some(i);
             }
@@ -102,21 +100,21 @@ fn local_start(text: &str) -> Option<usize> {
     start
 }
 
-/// The end of the longest domain at the start of `text` that ends in a public suffix.
+/// Returns the end of the longest domain at the start of `text` that ends in a public suffix.
 fn known_domain(text: &str) -> Option<usize> {
     if text.starts_with('[') {
         return Some(text.len()); // an IP address
     }
     let first_dot = text.find('.')?;
     let is_known = |end: &usize| {
-        // No more than the suffix may have: a text can be one domain of any number of labels.
+        // Only as many labels as a suffix can have: a domain may have any number of them.
         let labels = text[..*end].rmatch_indices('.').nth(SUFFIX_LABELS);
         let domain = text[labels.map_or(0, |(dot, _)| dot + 1)..*end].to_lowercase();
         psl::suffix(domain.as_bytes()).is_some_and(|suffix| suffix.is_known())
     };
     let ends = std::iter::once(text.len()).chain(text.rmatch_indices('.').map(|(at, _)| at));
     let end = ends.take_while(|end| *end > first_dot).find(is_known)?;
-    // `icon@2x.ai`: an image for screens of double density, not a domain.
+    // `icon@2x.ai` is an image for high-density screens.
     let mut name = text[..end].bytes();
     let is_density = name.next().is_some_and(|byte| byte.is_ascii_digit())
         && name.next() == Some(b'x')
@@ -139,11 +137,11 @@ mod tests {
             ("راسل أحمد@example.com", Some("أحمد@example.com")),
             ("joe\u{200B}@acme.com", Some("joe\u{200B}@acme.com")),
             ("joe@\u{AD}acme.com", Some("joe@\u{AD}acme.com")),
-            // Scripts without spaces are no part of it, and letters of another kind begin another word.
+            // Scripts without spaces are excluded; letters of another kind begin a new word.
             ("请联系zhang@example.cn", Some("zhang@example.cn")),
             ("почтаivan@mail.ru", Some("ivan@mail.ru")),
             ("メールはa.b@例え.jpまで", Some("a.b@例え.jp")),
-            // In URLs and code only the address itself.
+            // In URLs and code only the address itself is found.
             ("https://x.org/u/joe@acme.com/edit", Some("joe@acme.com")),
             ("mail={joe.doe+x@acme.co.uk}", Some("joe.doe+x@acme.co.uk")),
             ("?user=joe@acme.com&a=b", Some("joe@acme.com")),
@@ -159,7 +157,7 @@ mod tests {
         }
     }
 
-    /// With all labels looked at for each of them this takes hours.
+    /// Looking at all labels for each label would take hours.
     #[test]
     fn a_domain_of_very_many_labels_takes_no_longer_than_its_text() {
         let labels = "x.".repeat(1 << 18);

@@ -1,9 +1,9 @@
-//! E-mail addresses: datatrove's grammar, read from `@` outwards.
+//! Finds e-mail addresses by datatrove's grammar, reading outwards from `@`.
 //!
 //! The local part is the longest run of atoms between single dots before `@`, from its first
-//! character at a word boundary. The domain is as many labels as there are, at least two, or an
-//! address in brackets. That is the leftmost match of the regular expression, since neither side
-//! holds an `@` and no label can be told in two ways.
+//! character at a word boundary. The domain has as many labels as possible, at least two, or is an
+//! address in brackets. This equals the leftmost match of the regular expression, because neither
+//! side contains `@` and the split into labels is unique.
 
 use std::ops::Range;
 
@@ -12,19 +12,19 @@ use memchr::memchr_iter;
 use super::ip::octet;
 use super::letters::is_latin;
 
-/// What the grammar makes of characters beyond ASCII.
+/// Treatment of non-ASCII characters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grammar {
-    /// Whether one is part of a word, at whose edges an address may start.
+    /// Tells if a character is part of a word; an address may start at the edges of words.
     pub(super) is_word: fn(char) -> bool,
-    /// Whether one may stand in a domain.
+    /// Tells if a character may stand in a domain.
     pub(super) is_label: fn(char) -> bool,
-    /// Whether a last label that begins with an ASCII character may go on in another script than Latin. Where it
-    /// may not, the text that follows without a space is no part of it, as in `a@b.jpまで`.
+    /// If false, a last label that begins with an ASCII character ends before any script other than
+    /// Latin, so text that follows without a space is excluded, as in `a@b.jpまで`.
     pub(super) mixes_scripts: bool,
 }
 
-/// The first address at or after `from`; what is before `from` counts for the word boundary alone.
+/// Returns the first address at or after `from`; earlier text only affects the word boundary.
 pub(super) fn first_email(text: &str, from: usize, grammar: Grammar) -> Option<Range<usize>> {
     memchr_iter(b'@', &text.as_bytes()[from..]).find_map(|at| {
         let at = from + at;
@@ -33,7 +33,7 @@ pub(super) fn first_email(text: &str, from: usize, grammar: Grammar) -> Option<R
     })
 }
 
-/// Where the local part before `at` starts, not before `from`.
+/// Returns the start of the local part before `at`, not before `from`.
 fn local_start(text: &str, from: usize, at: usize, grammar: Grammar) -> Option<usize> {
     let bytes = text.as_bytes();
     let joins =
@@ -42,12 +42,12 @@ fn local_start(text: &str, from: usize, at: usize, grammar: Grammar) -> Option<u
     (at - run..at).find(|&i| bytes[i] != b'.' && at_word_boundary(text, i, grammar))
 }
 
-/// Whether a byte may stand in an atom of a local part.
+/// Returns true if a byte may stand in an atom of a local part.
 fn is_atom(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+/=?^_`{|}~-".contains(&byte)
 }
 
-/// Whether just one of the ASCII character at `at` and the character before it is part of a word.
+/// Returns true if either the ASCII character at `at` or the one before it is in a word, not both.
 fn at_word_boundary(text: &str, at: usize, grammar: Grammar) -> bool {
     let is_word = |c: char| {
         if c.is_ascii() { c.is_ascii_alphanumeric() || c == '_' } else { (grammar.is_word)(c) }
@@ -55,7 +55,6 @@ fn at_word_boundary(text: &str, at: usize, grammar: Grammar) -> bool {
     text[..at].chars().next_back().is_some_and(is_word) != text[at..].starts_with(is_word)
 }
 
-/// Where the domain that starts at `start` ends.
 pub(super) fn domain_end(text: &str, start: usize, grammar: Grammar) -> Option<usize> {
     let bytes = text.as_bytes();
     if bytes.get(start) == Some(&b'[') {
@@ -80,7 +79,7 @@ pub(super) fn domain_end(text: &str, start: usize, grammar: Grammar) -> Option<u
     Some(last.start + kept.len())
 }
 
-/// The end of the label that starts at `start`, and of the hyphens that follow it.
+/// Returns the end of the label that starts at `start`, and of the hyphens after it.
 fn label_ends(text: &str, start: usize, grammar: Grammar) -> Option<(usize, usize)> {
     let mut label_end = None;
     for (offset, c) in text[start..].char_indices() {
@@ -95,8 +94,8 @@ fn label_ends(text: &str, start: usize, grammar: Grammar) -> Option<(usize, usiz
     Some((label_end?, text.len()))
 }
 
-/// Where a domain in brackets ends whose first byte after `[` is at `start`: three octets, then
-/// another one or a tag with a colon.
+/// Returns the end of a bracketed domain, with its first byte after `[` at `start`: three octets,
+/// then another octet or a tag with a colon.
 fn literal_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     for _ in 0..3 {
@@ -130,7 +129,7 @@ mod tests {
         mixes_scripts: true,
     };
 
-    /// The grammar as a regular expression, read from left to right and greedily.
+    /// Returns the grammar as a regular expression, which matches from left to right and greedily.
     fn regex() -> Result<Regex, regex::Error> {
         let atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
         let letter = r"[\p{Alphabetic}\p{N}]";
@@ -140,7 +139,7 @@ mod tests {
         Regex::new(&format!(r"\b{atom}(?:\.{atom})*@(?:(?:{label}\.)+{label}|{literal})"))
     }
 
-    /// Every address, each looked for in what is left after the one before.
+    /// Finds every address, each in the text after the previous one.
     fn emails(text: &str, first: impl Fn(&str) -> Option<Range<usize>>) -> Vec<Range<usize>> {
         let mut from = 0;
         std::iter::from_fn(|| {
@@ -200,7 +199,7 @@ mod tests {
     #[test]
     fn addresses_are_those_of_the_regular_expression() -> Result<(), Box<dyn Error>> {
         let regex = regex()?;
-        // Of characters beyond ASCII, letters alone: `\b` sees others in another way.
+        // Non-ASCII characters are letters only, because `\b` treats others differently.
         let parts = r"[ab1_.@+-]|[a@.]|\[|\]|é|中| |1\.2\.|300|25|x:|a@b\.co|@\[1\.2\.3\.";
         let texts = prop::string::string_regex(&format!("({parts}){{0,24}}"))?;
         let mut runner = TestRunner::new(ProptestConfig::with_cases(4096));

@@ -1,4 +1,4 @@
-//! The default way: candidates of every kind, of which those that overlap are settled.
+//! Finds personal data in the default mode: collects candidates of all kinds, resolves overlaps.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,17 +19,17 @@ pub struct PiiFinder {
 }
 
 impl PiiFinder {
-    /// Finds data of `kinds`; of IP addresses those of `ip`.
+    /// Returns a finder of data of `kinds`, with IP addresses limited to `ip`.
     pub fn new(kinds: &[PiiKind], ip: IpScope, placeholders: Placeholders) -> Self {
         Self { kinds: kinds.to_vec(), ip, placeholders }
     }
 
-    /// What there is in `text`: ascending, disjoint and not empty.
+    /// Returns the personal data in `text` as ascending, disjoint, non-empty spans.
     ///
-    /// The longest of what overlaps stays, then an e-mail address before an IBAN before an IP
-    /// address. What lies between two spans that are replaced is then looked at by itself, as it
-    /// will stand between two markers: the rest of what was dropped may be an address, as in
-    /// `<iban-pii>.x@y.ch`. So nothing is left for a second pass.
+    /// Of overlapping candidates the longest is kept; if equal, an e-mail address before an IBAN
+    /// before an IP address. The text between two replaced spans is then searched again, since it
+    /// will stand between two markers: the rest of a dropped candidate may be an address, as in
+    /// `<iban-pii>.x@y.ch`. So a second pass finds nothing.
     pub fn find(&self, text: &str) -> Vec<PiiSpan> {
         let mut spans = Vec::new();
         let mut gaps: Vec<_> = std::iter::once(0..text.len()).collect();
@@ -50,14 +50,13 @@ impl PiiFinder {
             if start == gap.start {
                 spans.append(&mut kept);
             } else {
-                gaps.push(start..gap.end); // where what is kept is found again
+                gaps.push(start..gap.end); // kept spans are found again there
             }
         }
         spans.sort_unstable_by_key(|span| span.range.start);
         spans
     }
 
-    /// What may be data of each kind.
     fn candidates(&self, text: &str) -> Vec<(PiiKind, Range<usize>)> {
         let mut candidates = Vec::new();
         for &kind in &self.kinds {
@@ -72,7 +71,7 @@ impl PiiFinder {
     }
 }
 
-/// Every e-mail address; after each, the text starts anew.
+/// Finds every e-mail address; the end of each counts as a new start of the text.
 fn emails(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -83,7 +82,7 @@ fn emails(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Those of `candidates` that stay, ascending.
+/// Resolves overlaps among `candidates`; the result ascends.
 fn disjoint(
     mut candidates: Vec<(PiiKind, Range<usize>)>,
 ) -> impl Iterator<Item = (PiiKind, Range<usize>)> {

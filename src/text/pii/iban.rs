@@ -1,5 +1,5 @@
-//! IBANs: written in one piece or in groups of four, checked by the registry's lengths, national
-//! structures and check digits.
+//! Finds IBANs, in one piece or in groups of four, and checks lengths, national structures and
+//! check digits of the registry.
 
 use std::ops::Range;
 
@@ -7,23 +7,21 @@ use iban::{Iban, IbanLike, ParseIbanError};
 
 use super::letters::joins;
 
-/// Characters of the shortest IBAN.
+/// Minimum characters of an IBAN.
 const MIN_CHARACTERS: usize = 15;
-/// Characters of the longest IBAN that the standard allows.
+/// Maximum characters of an IBAN in the standard.
 const MAX_CHARACTERS: usize = 34;
-/// Characters of a group.
 const GROUP: usize = 4;
-/// Bytes that are looked at together for the start of an IBAN.
+/// Bytes searched together for the start of an IBAN.
 const BLOCK_BYTES: usize = 64;
 
-/// Every IBAN.
 pub(super) fn ibans(text: &str) -> impl Iterator<Item = Range<usize>> {
     starts(text.as_bytes())
         .filter(|&start| !text[..start].ends_with(joins))
         .filter_map(|start| Some(start..iban_end(text, start)?))
 }
 
-/// Where two capitals before two digits are, which is seldom.
+/// Finds the places of two capitals before two digits, which are rare.
 fn starts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let last = bytes.len().saturating_sub(GROUP - 1);
     (0..last).step_by(BLOCK_BYTES).flat_map(move |block| {
@@ -33,8 +31,7 @@ fn starts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether there are two capitals before two digits anywhere; without branches, for the vector
-/// unit.
+/// Returns true if two capitals precede two digits anywhere; branch-free, so that it vectorizes.
 fn has_start(bytes: &[u8]) -> bool {
     let count = bytes.len() - (GROUP - 1);
     let (first, second) = (&bytes[..count], &bytes[1..=count]);
@@ -45,9 +42,8 @@ fn has_start(bytes: &[u8]) -> bool {
     letters.zip(digits).fold(0, |any, (letters, digits)| any | u8::from(letters & digits)) != 0
 }
 
-/// Where the IBAN that starts at `start` ends, if there is one with no letter or digit after it.
-///
-/// Its length is the registry's: of all ends of groups, at most one is that of an IBAN.
+/// Returns the end of the IBAN at `start`, unless a letter or digit follows. The registry fixes its
+/// length, so at most one end of a group is that of an IBAN.
 fn iban_end(text: &str, start: usize) -> Option<usize> {
     let mut electronic = String::with_capacity(MAX_CHARACTERS);
     let mut is_separated = None;
@@ -71,7 +67,7 @@ fn iban_end(text: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// Whether `electronic` is an IBAN by release 101 of the registry; the package lacks two countries.
+/// Checks `electronic` against release 101 of the registry; the `iban` crate lacks two countries.
 fn is_iban(electronic: &str) -> bool {
     let iban = match electronic.parse::<Iban>() {
         Err(ParseIbanError::UnknownCountry(iban)) => iban,
@@ -86,8 +82,7 @@ fn is_iban(electronic: &str) -> bool {
     is_account && bank.iter().all(u8::is_ascii_uppercase)
 }
 
-/// Bytes of what `text` starts with if it may stand between groups: a space, a no-break space or a
-/// hyphen.
+/// Returns the length of the separator that starts `text`: a space, no-break space or hyphen.
 fn separator_bytes(text: &str) -> Option<usize> {
     let first = text.chars().next()?;
     matches!(first, ' ' | '\u{a0}' | '\u{202f}' | '-').then(|| first.len_utf8())

@@ -1,6 +1,6 @@
-//! IP addresses: IPv4 read around a dot, IPv6 around a colon, both parsed by the standard library.
+//! Finds IP addresses: IPv4 around a dot, IPv6 around a colon. The standard library parses both.
 //!
-//! Owns what may stand beside an address, and the special ranges that are not on the public
+//! Owns the rules for characters beside an address, and the special ranges outside the public
 //! Internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,13 +11,12 @@ use memchr::memchr2_iter;
 use super::letters::joins;
 use super::options::IpScope;
 
-/// Bytes of the longest IPv4 address.
 const MAX_IPV4_BYTES: usize = 15;
-/// Bytes of the longest IPv6 address, with an IPv4 address at its end.
+/// Maximum bytes of an IPv6 address, with an IPv4 address at its end.
 const MAX_IPV6_BYTES: usize = 45;
 
-/// IPv4 ranges that are not global, as in `ipaddress` of Python 3.13.1: first address, bits of
-/// prefix. Ranges that lie in another one are left out.
+/// Non-global IPv4 ranges in `ipaddress` of Python 3.13.1 (first address, prefix bits), without
+/// ranges inside another one.
 const SPECIAL_IPV4: [(Ipv4Addr, u32); 13] = [
     (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -34,12 +33,12 @@ const SPECIAL_IPV4: [(Ipv4Addr, u32); 13] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// What is global all the same.
+/// Global ranges within [`SPECIAL_IPV4`].
 const GLOBAL_IPV4: [(Ipv4Addr, u32); 2] =
     [(Ipv4Addr::new(192, 0, 0, 9), 32), (Ipv4Addr::new(192, 0, 0, 10), 32)];
 
-/// IPv6 ranges that are not global, as in `ipaddress` of Python 3.13.1, without that of IPv4
-/// addresses, which are what they are as such.
+/// Non-global IPv6 ranges in `ipaddress` of Python 3.13.1, without the range of IPv4-mapped
+/// addresses, which are treated as IPv4.
 const SPECIAL_IPV6: [(Ipv6Addr, u32); 10] = [
     (Ipv6Addr::LOCALHOST, 128),
     (Ipv6Addr::UNSPECIFIED, 128),
@@ -53,7 +52,7 @@ const SPECIAL_IPV6: [(Ipv6Addr, u32); 10] = [
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
 ];
 
-/// What is global all the same.
+/// Global ranges within [`SPECIAL_IPV6`].
 const GLOBAL_IPV6: [(Ipv6Addr, u32); 6] = [
     (Ipv6Addr::new(0x2001, 1, 0, 0, 0, 0, 0, 1), 128),
     (Ipv6Addr::new(0x2001, 1, 0, 0, 0, 0, 0, 2), 128),
@@ -63,7 +62,7 @@ const GLOBAL_IPV6: [(Ipv6Addr, u32); 6] = [
     (Ipv6Addr::new(0x2001, 0x30, 0, 0, 0, 0, 0, 0), 28),
 ];
 
-/// Whether Python's `ipaddress` calls an address global; multicast is. IPv4 addresses come as such.
+/// Returns true if Python's `ipaddress` calls `ip` global (multicast is); `ip` must be canonical.
 pub(super) fn is_global(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
@@ -81,8 +80,8 @@ pub(super) fn is_global(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is one of `scope`. Public are addresses that are global and, of IPv6, in the eighth of them that
-/// is given out (2000::/3): `a::b` is rather a name in a program.
+/// Returns true if `ip` is in `scope`. Public addresses are global, not multicast and, for IPv6, in
+/// the allocated eighth (2000::/3): `a::b` is more likely a name in a program.
 fn is_in_scope(ip: IpAddr, scope: IpScope) -> bool {
     let ip = ip.to_canonical();
     let is_given_out = match ip {
@@ -92,7 +91,7 @@ fn is_in_scope(ip: IpAddr, scope: IpScope) -> bool {
     scope == IpScope::All || is_global(ip) && !ip.is_multicast() && is_given_out
 }
 
-/// Every address of `scope`; an IPv4 address at the end of an IPv6 address comes with it.
+/// Finds every address in `scope`; an IPv4 address at the end of an IPv6 address is part of it.
 pub(super) fn ips(text: &str, scope: IpScope) -> impl Iterator<Item = Range<usize>> {
     let bytes = text.as_bytes();
     let mut next_colon = 0;
@@ -110,7 +109,7 @@ pub(super) fn ips(text: &str, scope: IpScope) -> impl Iterator<Item = Range<usiz
     })
 }
 
-/// The address whose first dot is at `dot`.
+/// Returns the IPv4 address with its first dot at `dot`.
 fn ipv4_around(text: &str, dot: usize) -> Option<(Range<usize>, IpAddr)> {
     let bytes = text.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -126,8 +125,8 @@ fn ipv4_around(text: &str, dot: usize) -> Option<(Range<usize>, IpAddr)> {
     may_end(text, end).then_some((start..end, ip.into()))
 }
 
-/// Where the digits and dots from `start` on end, without dots at their end. Looks no further than
-/// just behind the longest address, where a digit more is seen.
+/// Returns the end of the digits and dots from `start`, without trailing dots. Reads one byte more
+/// than the longest address, to see an extra digit.
 fn dotted_end(bytes: &[u8], start: usize) -> usize {
     let dotted = bytes[start..].iter().take(MAX_IPV4_BYTES + 1);
     let dotted = dotted.take_while(|b| b.is_ascii_digit() || **b == b'.').count();
@@ -135,20 +134,19 @@ fn dotted_end(bytes: &[u8], start: usize) -> usize {
     start + dotted - dots
 }
 
-/// Whether a byte may stand in an IPv6 address, its IPv4 part aside.
+/// Returns true if a byte may stand in an IPv6 address, except in its IPv4 part.
 fn is_ipv6(byte: u8) -> bool {
     byte.is_ascii_hexdigit() || byte == b':'
 }
 
-/// The hexadecimal digits and colons around the first of these colons.
+/// Returns the hexadecimal digits and colons around `colon`, the first of these colons.
 fn ipv6_run(bytes: &[u8], colon: usize) -> Range<usize> {
     let before = bytes[..colon].iter().rev().take_while(|b| b.is_ascii_hexdigit()).count();
     let after = bytes[colon..].iter().take_while(|b| is_ipv6(**b)).count();
     colon - before..colon + after
 }
 
-/// The address that `run` is, without a single colon at either end and with an IPv4 address after
-/// it.
+/// Parses `run` as an address, without a single colon at an end and with an IPv4 address after it.
 fn ipv6_in(text: &str, run: Range<usize>) -> Option<(Range<usize>, IpAddr)> {
     let bytes = text.as_bytes();
     let Range { mut start, mut end } = run;
@@ -171,12 +169,12 @@ fn ipv6_in(text: &str, run: Range<usize>) -> Option<(Range<usize>, IpAddr)> {
     is_whole.then_some((start..end, ip.into()))
 }
 
-/// Whether what is before `start` may stand before an address: no letter or digit, dot or hyphen.
+/// Returns true unless a letter, digit, dot or hyphen precedes `start`.
 fn may_start(text: &str, start: usize) -> bool {
     !text[..start].ends_with(|c: char| joins(c) || c == '.' || c == '-')
 }
 
-/// Whether what is at `end` may stand after an address: no digit, no dot or hyphen before a digit.
+/// Returns true unless a digit, or a dot or hyphen before a digit, is at `end`.
 fn may_end(text: &str, end: usize) -> bool {
     match text.as_bytes()[end..] {
         [b'.' | b'-', b, ..] | [b, ..] => !b.is_ascii_digit(),
@@ -184,8 +182,8 @@ fn may_end(text: &str, end: usize) -> bool {
     }
 }
 
-/// Bytes of the longest number of at most three digits and at most 255 that `bytes` starts with;
-/// leading zeros are digits.
+/// Returns the length of the longest number up to 255, of at most three digits, that `bytes` starts
+/// with; leading zeros are digits.
 pub(super) fn octet(bytes: &[u8]) -> Option<usize> {
     let value = |digits: &[u8]| {
         digits

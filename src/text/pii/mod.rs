@@ -1,14 +1,13 @@
-//! Personal data: e-mail addresses, IP addresses and IBANs, as spans of bytes of a text, and what
-//! stands for them.
+//! Finds personal data in a text as byte spans (e-mail addresses, IP addresses and IBANs), and
+//! replaces it.
 //!
-//! Owns what is found and how it is replaced: the default way ([`PiiFinder`]), and the two that
-//! were published, faults included. Does not know documents or files, and does not decide which
-//! inputs are left alone.
+//! Owns detection and replacement: the default mode ([`PiiFinder`]), and two published ones, faults
+//! included. Does not know documents or files, and does not decide which inputs to skip.
 //!
-//! Spans are those of the original text, ascending and disjoint, and are replaced once from left to
-//! right. In the default way a second pass over the replaced text changes nothing, provided that
-//! markers hold no address, and start and end with a character that none may touch, as angle
-//! brackets are.
+//! Spans refer to the original text, are ascending and disjoint, and are replaced once from left to
+//! right. In the default mode a second pass over the replaced text changes nothing, if markers
+//! contain no address and start and end with characters that no address may touch, such as angle
+//! brackets.
 
 mod address;
 mod email;

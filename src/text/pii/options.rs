@@ -1,62 +1,61 @@
-//! What is looked for, and what stands for it.
+//! Options for what to find and how to replace it.
 
 use serde::{Deserialize, Serialize};
 
 use super::span::PiiKind;
 
-/// Which IP addresses are found.
+/// Selects the IP addresses to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpScope {
-    /// Those that Python's `ipaddress` calls global, without multicast.
+    /// Addresses that Python's `ipaddress` calls global. The default mode leaves out multicast, and
+    /// IPv6 outside of 2000::/3.
     #[default]
     Public,
-    /// All.
+    /// All addresses.
     All,
 }
 
-/// How personal data is found and replaced.
+/// Mode of finding and replacing personal data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum PiiMode {
-    /// Addresses as they are defined, once from left to right, by markers.
+    /// Finds addresses by their definition and replaces each once, from left to right, by a marker.
     #[default]
     Default,
-    /// As Apertus' published formatter does: every distinct match is replaced wherever its
-    /// characters occur, in order of discovery. Its setting for public addresses is never read, nor
-    /// is ours.
+    /// Follows Apertus' published formatter: replaces every distinct match wherever its characters
+    /// occur, in order of discovery. It never reads its setting for public addresses, nor ours.
     Apertus,
-    /// As datatrove's formatter does, which made FineWeb: FineWeb's values in turn, no IBANs. The
-    /// turn starts anew with every text; datatrove's goes on.
+    /// Follows datatrove's formatter, which made FineWeb: inserts FineWeb's values in turn, and
+    /// finds no IBANs. The turn restarts with every text; datatrove's continues.
     Datatrove,
 }
 
-/// What becomes of FineWeb's own replacements in the default mode; the published modes treat them
-/// as they treat any address.
+/// Treatment of FineWeb's own values in the default mode; other modes take them for addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placeholders {
-    /// They become markers too.
+    /// Replaces them by markers.
     #[default]
     Replace,
-    /// They stay.
+    /// Keeps them.
     Keep,
 }
 
-/// What stands for personal data, by kind.
+/// Markers that replace personal data, by kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Markers {
-    /// For an e-mail address.
+    /// Marker of an e-mail address.
     pub email: String,
-    /// For an IP address.
+    /// Marker of an IP address.
     pub ip: String,
-    /// For an IBAN.
+    /// Marker of an IBAN.
     pub iban: String,
 }
 
 impl Default for Markers {
-    /// Those of Apertus.
+    /// Returns the markers of Apertus.
     fn default() -> Self {
         let [email, ip, iban] = ["<email-pii>", "<ip-pii>", "<iban-pii>"].map(str::to_owned);
         Self { email, ip, iban }
@@ -64,7 +63,7 @@ impl Default for Markers {
 }
 
 impl Markers {
-    /// The marker that replaces data of `kind`.
+    /// Returns the marker that replaces data of `kind`.
     pub fn of(&self, kind: PiiKind) -> &str {
         match kind {
             PiiKind::Email => &self.email,
@@ -74,18 +73,18 @@ impl Markers {
     }
 }
 
-/// What is found and what stands for it.
+/// Options of a [`Redactor`](super::Redactor).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PiiOptions {
-    /// How it is found and replaced.
+    /// Mode of finding and replacing.
     pub mode: PiiMode,
-    /// What is looked for.
+    /// Kinds of data to find.
     pub kinds: Vec<PiiKind>,
-    /// Which IP addresses are meant.
+    /// IP addresses to find.
     pub ip: IpScope,
-    /// What becomes of FineWeb's replacements.
+    /// Treatment of FineWeb's replacements.
     pub placeholders: Placeholders,
-    /// What stands for what is found; FineWeb's values do in [`PiiMode::Datatrove`].
+    /// Markers; [`PiiMode::Datatrove`] inserts FineWeb's values instead.
     pub markers: Markers,
 }
 

@@ -1,8 +1,8 @@
-//! What the published formatters of Apertus and datatrove replace, faults included.
+//! Replaces what the published formatters of Apertus and datatrove replace, faults included.
 //!
-//! Both go by the same patterns for e-mail and IPv4 addresses, the latter without any boundaries,
-//! and replace one kind after the other. A replacement never becomes part of a later match, so what
-//! they replace are spans of the original text.
+//! Both use the same patterns for e-mail and IPv4 addresses, the latter without boundaries, and
+//! replace one kind after the other. A replacement never becomes part of a later match, so the
+//! replaced parts are spans of the original text.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
@@ -17,21 +17,19 @@ use super::ip::{is_global, octet};
 use super::options::IpScope;
 use super::span::{PiiKind, PiiSpan};
 
-/// Words are Python's, domains are of ASCII.
+/// Grammar with Python's words and ASCII domains.
 const GRAMMAR: Grammar =
     Grammar { is_word: is_python_word, is_label: |_| false, mixes_scripts: true };
 
-/// The one form of IBANs that Apertus knows: `A` is a capital, `0` a digit, `X` either, and one
-/// more of these may follow.
+/// Apertus' only IBAN form: `A` is a capital, `0` a digit, `X` either; one more `X` may follow.
 const APERTUS_IBAN: &[u8] = b"AA00 0000 0000 0000 0000 X";
 
-/// Letters and numbers, which together with `_` are Python's `\w`. Unlike
-/// [`char::is_alphanumeric`], that has no vowel signs.
+/// Letters and numbers, which with `_` form Python's `\w`. Unlike [`char::is_alphanumeric`], this
+/// leaves out vowel signs.
 static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"[\p{L}\p{N}]").ok());
 
-/// What Apertus' formatter replaces: for each distinct match in order of discovery, its characters
-/// wherever they still occur.
+/// Returns Apertus' replacements: the remaining occurrences of each match, in order of discovery.
 pub(super) fn apertus_spans(text: &str, kinds: &[PiiKind]) -> Vec<PiiSpan> {
     let mut spans = BTreeMap::new();
     for kind in PiiKind::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
@@ -50,7 +48,7 @@ pub(super) fn apertus_spans(text: &str, kinds: &[PiiKind]) -> Vec<PiiSpan> {
     spans.into_values().collect()
 }
 
-/// Adds the disjoint occurrences of `value` that touch none of `spans`, which are by their start.
+/// Adds the disjoint occurrences of `value` that touch none of `spans`, keyed by their start.
 fn replace_all(text: &str, kind: PiiKind, value: &str, spans: &mut BTreeMap<usize, PiiSpan>) {
     let finder = Finder::new(value);
     let mut from = 0;
@@ -66,7 +64,6 @@ fn replace_all(text: &str, kind: PiiKind, value: &str, spans: &mut BTreeMap<usiz
     }
 }
 
-/// What datatrove's formatter replaces.
 pub(super) fn datatrove_spans(text: &str, kinds: &[PiiKind], scope: IpScope) -> Vec<PiiSpan> {
     let new = |kind| move |range| PiiSpan::new(text, kind, range);
     let mut spans = Vec::new();
@@ -85,14 +82,12 @@ pub(super) fn datatrove_spans(text: &str, kinds: &[PiiKind], scope: IpScope) -> 
     spans
 }
 
-/// Every e-mail address of the published pattern.
 fn emails(text: &str) -> Vec<Range<usize>> {
     let next = |range: &Range<usize>| first_email(text, range.end, GRAMMAR);
     std::iter::successors(first_email(text, 0, GRAMMAR), next).collect()
 }
 
-/// The leftmost disjoint matches between `spans` of a pattern: how many bytes of it a text starts
-/// with.
+/// Finds the leftmost disjoint matches between `spans`; `matched_bytes` measures a match.
 fn leftmost_between<'a>(
     text: &str,
     spans: impl IntoIterator<Item = &'a PiiSpan>,
@@ -113,7 +108,7 @@ fn leftmost_between<'a>(
     matches
 }
 
-/// Bytes of the four numbers up to 255, leading zeros or not, that `bytes` starts with.
+/// Returns the length of four numbers up to 255 (or with leading zeros) that `bytes` starts with.
 fn ipv4_bytes(bytes: &[u8]) -> Option<usize> {
     let mut end = octet(bytes)?;
     for _ in 1..4 {
@@ -122,7 +117,6 @@ fn ipv4_bytes(bytes: &[u8]) -> Option<usize> {
     Some(end)
 }
 
-/// Bytes of Apertus' form of an IBAN that `bytes` starts with.
 fn apertus_iban_bytes(bytes: &[u8]) -> Option<usize> {
     let fits = |(form, byte): (&u8, &u8)| match form {
         b'A' => byte.is_ascii_uppercase(),
@@ -135,7 +129,7 @@ fn apertus_iban_bytes(bytes: &[u8]) -> Option<usize> {
     APERTUS_IBAN.iter().zip(start).all(fits).then(|| start.len() + usize::from(has_second))
 }
 
-/// Whether a character beyond ASCII is one of a word in Python's regular expressions.
+/// Returns true if a non-ASCII character is part of a word in Python's regular expressions.
 fn is_python_word(c: char) -> bool {
     LETTER_OR_NUMBER.as_ref().is_some_and(|class| class.is_match(c.encode_utf8(&mut [0; 4])))
 }

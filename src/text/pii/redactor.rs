@@ -1,4 +1,4 @@
-//! Texts with personal data replaced.
+//! Replaces personal data in texts.
 
 use super::finder::PiiFinder;
 use super::options::{PiiMode, PiiOptions, Placeholders};
@@ -10,8 +10,7 @@ use super::span::{PLACEHOLDER_EMAILS, PLACEHOLDER_IPS, PiiKind, PiiSpan};
 pub struct Redacted {
     /// The text after replacement.
     pub text: String,
-    /// What was found in the original text, ascending and disjoint; placeholders that stay are
-    /// among them.
+    /// Personal data in the original text, ascending and disjoint, including kept placeholders.
     pub spans: Vec<PiiSpan>,
 }
 
@@ -23,13 +22,13 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// The redactor of these options.
+    /// Returns a redactor with these options.
     pub fn new(options: PiiOptions) -> Self {
         let finder = PiiFinder::new(&options.kinds, options.ip, options.placeholders);
         Self { options, finder }
     }
 
-    /// `text` with personal data replaced; none where there is none to be found.
+    /// Returns `text` with personal data replaced, or `None` if there is none.
     pub fn redact(&self, text: &str) -> Option<Redacted> {
         let options = &self.options;
         let spans = match options.mode {
@@ -56,10 +55,10 @@ impl Redactor {
     }
 }
 
-/// `text` with each of `spans` replaced by what `replacement` gives, which is not looked at again.
+/// Returns `text` with each of `spans` replaced by its `replacement`, which is not searched again.
 ///
 /// # Panics
-/// Where spans are not ascending and disjoint spans of `text`.
+/// Panics if `spans` are not ascending and disjoint spans of `text`.
 pub fn replaced<'a>(
     text: &str,
     spans: &[PiiSpan],

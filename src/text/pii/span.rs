@@ -1,13 +1,13 @@
-//! What is found, and where.
+//! Kinds and spans of personal data.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// E-mail addresses that FineWeb and FineWeb-2 have in place of real ones, in turn.
+/// E-mail addresses that replace real ones in FineWeb and FineWeb-2, in turn.
 pub(super) const PLACEHOLDER_EMAILS: [&str; 2] =
     ["email@example.com", "firstname.lastname@example.org"];
-/// IPv4 addresses that FineWeb and FineWeb-2 have in place of real ones, in turn.
+/// IPv4 addresses that replace real ones in FineWeb and FineWeb-2, in turn.
 pub(super) const PLACEHOLDER_IPS: [&str; 6] = [
     "22.214.171.124",
     "126.96.36.199",
@@ -17,7 +17,7 @@ pub(super) const PLACEHOLDER_IPS: [&str; 6] = [
     "18.104.22.168",
 ];
 
-/// What is found.
+/// A kind of personal data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PiiKind {
@@ -33,7 +33,7 @@ impl PiiKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Email, Self::Ip, Self::Iban];
 
-    /// Name in settings and reports.
+    /// Returns the name in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Email => "email",
@@ -46,16 +46,16 @@ impl PiiKind {
 /// Personal data in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PiiSpan {
-    /// What it is.
+    /// Kind of the data.
     pub kind: PiiKind,
-    /// Its bytes in the original text.
+    /// Byte range in the original text.
     pub range: Range<usize>,
-    /// Whether it is one of the values that FineWeb has in place of real ones.
+    /// True if FineWeb uses this value in place of real ones.
     pub is_placeholder: bool,
 }
 
 impl PiiSpan {
-    /// The span of `text` at `range`.
+    /// Returns the span of `text` at `range`.
     pub fn new(text: &str, kind: PiiKind, range: Range<usize>) -> Self {
         let placeholders: &[&str] = match kind {
             PiiKind::Email => &PLACEHOLDER_EMAILS,

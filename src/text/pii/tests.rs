@@ -1,4 +1,4 @@
-//! The redactor as a whole, against what `tests/golden/pii.py` wrote.
+//! Tests the redactor against the output of `tests/golden/pii.py`.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,13 +10,12 @@ use super::*;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
-/// A golden file.
 fn golden<T: DeserializeOwned>(name: &str) -> Result<T, Box<dyn Error>> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/pii"));
     Ok(serde_json::from_slice(&std::fs::read(folder.join(name))?)?)
 }
 
-/// What a text becomes, itself where nothing is found.
+/// Returns a redacted text, or the text itself if nothing is found.
 fn redacted(options: PiiOptions, text: &str) -> String {
     Redactor::new(options).redact(text).map_or_else(|| text.to_owned(), |redacted| redacted.text)
 }
@@ -31,7 +30,7 @@ fn published(mode: PiiMode, text: &str) -> String {
 
 #[test]
 fn texts_become_what_apertus_and_the_default_make_of_them() {
-    // A text, what Apertus' formatter gives, and the default.
+    // A text, the output of Apertus' formatter, and the output of the default mode.
     for (text, apertus, default) in [
         (
             "write to a@b.co, or aa@b.co.",
@@ -53,7 +52,7 @@ fn texts_become_what_apertus_and_the_default_make_of_them() {
         ("IT60 X054 2811 1010 0000 0123 456", "IT60 X054 2811 1010 0000 0123 456", "<iban-pii>"),
         ("LI21 0881 0000 2324 013A A", "LI21 0881 0000 2324 013A A", "<iban-pii>"),
         ("DE89370400440532013000", "DE89370400440532013000", "<iban-pii>"),
-        // The registry's examples of countries that came in its last releases, and changed ones.
+        // The registry's examples for countries of its last releases, and altered ones.
         ("HN88CABF00000000000250005469", "HN88CABF00000000000250005469", "<iban-pii>"),
         ("PK36 SCBL 0000 0011 2345 6702", "PK36 SCBL 0000 0011 2345 6702", "<iban-pii>"),
         (
@@ -66,7 +65,7 @@ fn texts_become_what_apertus_and_the_default_make_of_them() {
         ("user@münchen.de", "user@münchen.de", "<email-pii>"),
         ("2606:4700:4700::1111", "2606:4700:4700::1111", "<ip-pii>"),
         ("2001:db8::1", "2001:db8::1", "2001:db8::1"),
-        // Not of the specification: names in programs, and scripts that need no space.
+        // Not in the specification: names in programs, and scripts without spaces.
         ("a::b A::F chapter 3::5", "a::b A::F chapter 3::5", "a::b A::F chapter 3::5"),
         ("地址8.8.8.8是", "地址<ip-pii>是", "地址<ip-pii>是"),
         ("адрес8.8.8.8ы", "адрес<ip-pii>ы", "адрес<ip-pii>ы"),
@@ -114,7 +113,7 @@ fn golden_scopes_of_addresses() -> TestResult {
     };
     for (scope, known) in known {
         for address in golden[scope].iter().map(String::as_str).chain(known.iter().copied()) {
-            // Of IPv6 only 2000::/3 is given out, whatever else Python calls global.
+            // Only 2000::/3 of IPv6 is allocated, whatever else Python calls global.
             let is_given_out = match address.parse::<std::net::IpAddr>()?.to_canonical() {
                 std::net::IpAddr::V4(_) => true,
                 std::net::IpAddr::V6(ip) => (0x2000..0x4000).contains(&ip.segments()[0]),
@@ -227,7 +226,6 @@ fn only_what_is_asked_for_is_found() {
     assert_eq!(Redactor::new(PiiOptions::default()).redact("Nothing to see: 3.14, @home."), None);
 }
 
-/// Texts of parts of addresses and of what stands beside them.
 fn fragments() -> impl Strategy<Value = String> {
     let parts = [
         "a@b.co",

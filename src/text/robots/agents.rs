@@ -1,16 +1,16 @@
-//! The agents whose consent is asked, and the group of a robots.txt that speaks to each.
+//! Agents that sites may opt out of, and the group of a robots.txt that applies to each.
 
 use std::fmt;
 
 use super::{Matching, is_space};
 
-/// A set of agents: bit i is agent i of [`Agents::labels`].
+/// A set of agents; bit i is agent i of [`Agents::labels`].
 pub type AgentMask = u32;
 
-/// Most agents that a list may have.
+/// Maximum number of agents in a list.
 pub const MAX_AGENTS: usize = AgentMask::BITS as usize;
 
-/// The agents that Apertus asks about.
+/// Agents that Apertus checks.
 ///
 /// # Source
 /// `swiss-ai/pretrain-data` @0943bfda; the paper's list lacks `FacebookBot`.
@@ -32,31 +32,31 @@ pub const DEFAULT_AGENTS: [&str; 15] = [
     ANY,
 ];
 
-/// The group of all agents that have none of their own.
+/// Name of the group for all agents without a group of their own.
 const ANY: &str = "*";
 
-/// The agents asked about, each different from the others in one reading of robots.txt.
+/// Agents to check, each distinct from the others in one reading of robots.txt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agents {
     matching: Matching,
     labels: Vec<String>,
-    /// What is compared with the names of groups: the labels in lower case.
+    /// Labels in lower case, which are compared with the names of groups.
     names: Vec<String>,
 }
 
-/// Why a list of agents cannot be used.
+/// Reason why a list of agents cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentsError {
     /// The list is empty.
     Empty,
-    /// It has more than [`MAX_AGENTS`] different agents.
+    /// The list has more than [`MAX_AGENTS`] different agents.
     TooMany,
-    /// This entry is not ASCII, or nothing of it is compared with the names of groups.
+    /// This entry is not ASCII, or has no part to compare with the names of groups.
     Unreadable(String),
 }
 
 impl Agents {
-    /// The agents of a list, in its order; those that `matching` does not tell apart are one.
+    /// Collects the agents of a list in order; those that `matching` does not distinguish are one.
     pub fn new<S: AsRef<str>>(listed: &[S], matching: Matching) -> Result<Self, AgentsError> {
         let mut agents = Self { matching, labels: Vec::new(), names: Vec::new() };
         for entry in listed.iter().map(AsRef::as_ref) {
@@ -80,23 +80,23 @@ impl Agents {
         }
     }
 
-    /// The reading of robots.txt that this list is for.
+    /// Returns the reading of robots.txt that this list is for.
     pub fn matching(&self) -> Matching {
         self.matching
     }
 
-    /// Names as first listed; for rfc9309 cut to the product token.
+    /// Returns the names as first listed; for rfc9309 truncated to the product token.
     pub fn labels(&self) -> &[String] {
         &self.labels
     }
 
-    /// The names of the agents of a set, in the order of the list.
+    /// Returns the names of the agents in a set, in the order of the list.
     pub fn labels_of(&self, mask: AgentMask) -> impl Iterator<Item = &str> {
         let is_in = move |agent: usize| mask & bit(agent) != 0;
         self.labels.iter().enumerate().filter(move |(i, _)| is_in(*i)).map(|(_, l)| l.as_str())
     }
 
-    /// The name of each agent's group among the names of all groups, in the order of the file.
+    /// Returns the group name of each agent, chosen from the `names` of all groups in file order.
     pub(super) fn groups<'a>(&self, names: &'a [String]) -> Vec<Option<&'a str>> {
         let group = |agent: &String| {
             let mut best = (0, None);
@@ -112,13 +112,12 @@ impl Agents {
     }
 }
 
-/// The set of one agent.
 pub(super) fn bit(agent: usize) -> AgentMask {
     1 << agent
 }
 
 impl Matching {
-    /// The names that a `User-agent` line gives to its group.
+    /// Returns the names that a `User-agent` line gives to its group.
     pub(super) fn group_names(self, value: &str) -> impl Iterator<Item = String> {
         let (name, other) = match self {
             Self::Rfc9309 => (product_token(value).to_ascii_lowercase(), None),
@@ -131,7 +130,7 @@ impl Matching {
         std::iter::once(name).chain(other).filter(|name| !name.is_empty())
     }
 
-    /// How well the group of this name fits an agent, both in lower case; 0 if it is not for the agent.
+    /// Scores how well a group's name fits an agent, both in lower case; 0 means not at all.
     fn score(self, group: &str, agent: &str) -> usize {
         let is_for_agent = match self {
             _ if group == ANY => return 1,
@@ -142,7 +141,7 @@ impl Matching {
                     let is_inner = |b: &u8| b.is_ascii_alphanumeric() || b"-_".contains(b);
                     !agent.as_bytes()[..at].last().is_some_and(is_inner)
                 };
-                // Occurrences may overlap: "a-a" stands twice in "xa-a-a", and only once at a start.
+                // Occurrences may overlap, as "a-a" does in "xa-a-a", so all starts are tested.
                 (0..agent.len()).any(|at| starts_word(at) && agent[at..].starts_with(group))
             }
         };
@@ -150,9 +149,9 @@ impl Matching {
     }
 }
 
-/// The part of a name that identifies an agent, `*` for all of them; may be empty.
+/// Returns the part of a name that identifies an agent, `*` for all of them; may be empty.
 ///
-/// RFC 9309 has no digits here, but AI2Bot has one.
+/// RFC 9309 allows no digits here, but AI2Bot has one.
 fn product_token(name: &str) -> &str {
     if let Some(rest) = name.strip_prefix(ANY)
         && (rest.is_empty() || rest.starts_with(is_space))

@@ -1,4 +1,4 @@
-//! The parts of a URL that consent depends on: authority, path, registrable domain.
+//! Splits a URL into the parts that opt-outs depend on: authority, path, registrable domain.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,16 +8,16 @@ use url::{Position, Url};
 
 use super::Matching;
 
-/// Where a document comes from.
+/// Parts of a document's URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentUrl<'a> {
-    /// Whose robots.txt counts.
+    /// Authority that serves the robots.txt.
     pub authority: Authority<'a>,
     /// Path and query after parsing, without the fragment.
     parsed: Cow<'a, str>,
-    /// Everything behind the authority, as written, with a `/` before it.
+    /// Text after the authority, as written, with a `/` before it.
     written: Cow<'a, str>,
-    /// Whether that was not there.
+    /// True if that `/` was put before a query or fragment.
     is_slash_added: bool,
 }
 
@@ -26,9 +26,9 @@ pub struct DocumentUrl<'a> {
 pub struct Authority<'a> {
     /// The scheme.
     pub scheme: WebScheme,
-    /// In lower case and ASCII, without user information and without dots at its end; IPv6 in brackets.
+    /// Host in lower-case ASCII, without user information and trailing dots; IPv6 in brackets.
     pub host: Cow<'a, str>,
-    /// `None` for the default of the scheme.
+    /// Port, or `None` for the default of the scheme.
     pub port: Option<u16>,
 }
 
@@ -41,33 +41,33 @@ pub enum WebScheme {
     Https,
 }
 
-/// Which entries of the public suffix list count.
+/// Selects entries of the public suffix list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Suffixes {
-    /// Those of registries: `alice.github.io` belongs to `github.io`.
+    /// Entries of registries: `alice.github.io` belongs to `github.io`.
     #[default]
     Icann,
-    /// Those of companies, too: `alice.github.io` belongs to itself.
+    /// Entries of companies too: `alice.github.io` belongs to itself.
     Private,
 }
 
-/// Why a URL has no authority.
+/// Reason why a URL has no authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlError {
     /// It is not a URL, for this reason.
     Unreadable(String),
     /// Its scheme is neither http nor https.
     Scheme,
-    /// Its host is nothing but dots.
+    /// Its host is empty or consists of dots.
     Host,
 }
 
 impl DocumentUrl<'_> {
-    /// The path that [`super::Robots::blocked`] takes; begins with `/`.
+    /// Returns the path for [`super::Robots::blocked`]; it begins with `/` unless noted below.
     ///
-    /// Protego takes what is written, dot segments and (0.4) fragments included. Where a query follows the
-    /// authority directly, `/` is put in between, but not by 0.4.
+    /// Protego uses the text as written, with dot segments and (0.4) fragments. If a query follows
+    /// the authority directly, a `/` is put before it, but not for 0.4.
     pub fn path(&self, matching: Matching) -> &str {
         match matching {
             Matching::Rfc9309 => &self.parsed,
@@ -77,12 +77,12 @@ impl DocumentUrl<'_> {
     }
 }
 
-/// The parts of a URL, parsed as the WHATWG's standard says.
+/// Splits a URL into parts, parsed by the WHATWG's standard.
 pub fn locate(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
     locate_plain(url).map_or_else(|| locate_any(url), Ok)
 }
 
-/// The parts of a URL that parsing does not change; `None` where it might.
+/// Splits a URL that parsing does not change; returns `None` if it might.
 fn locate_plain(url: &str) -> Option<DocumentUrl<'_>> {
     let (scheme, rest) = match url.strip_prefix("http")? {
         rest if rest.starts_with("s://") => (WebScheme::Https, &rest[4..]),
@@ -99,7 +99,7 @@ fn locate_plain(url: &str) -> Option<DocumentUrl<'_>> {
     })
 }
 
-/// Whether a host consists of labels in lower case, none of them encoded, and is no IPv4 address.
+/// Returns true if a host has lower-case, unencoded labels and is not an IPv4 address.
 fn is_plain_host(host: &str) -> bool {
     let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
     let is_name = |label: &str| label.starts_with(|c: char| c.is_ascii_lowercase());
@@ -110,7 +110,7 @@ fn is_plain_host(host: &str) -> bool {
         && host.rsplit('.').next().is_some_and(is_name)
 }
 
-/// Whether a path with its query has no byte that is escaped or replaced, and no dot segment.
+/// Returns true if a path with its query has no escaped or replaced byte and no dot segment.
 fn is_plain_path(path: &str) -> bool {
     let bytes = path.as_bytes();
     let has_dot_segment = || {
@@ -123,7 +123,7 @@ fn is_plain_path(path: &str) -> bool {
     bytes.iter().all(|byte| IS_PLAIN[usize::from(*byte)]) && !has_dot_segment()
 }
 
-/// The bytes that paths and queries keep as they are.
+/// Bytes that paths and queries keep unchanged.
 const IS_PLAIN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = b'!';
@@ -166,10 +166,10 @@ fn locate_any(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
     })
 }
 
-/// The part of a host that was registered: one label before a public suffix. `None` for IP addresses, `localhost`,
-/// public suffixes themselves and names below none of them.
+/// Returns the registered part of a host: one label before a public suffix. `None` for IP
+/// addresses, `localhost`, public suffixes, and names below none of them.
 ///
-/// The host is that of an [`Authority`].
+/// `host` must come from an [`Authority`].
 pub fn registrable_domain(host: &str, suffixes: Suffixes) -> Option<&str> {
     let mut suffix = psl::suffix(host.as_bytes())?;
     while suffixes == Suffixes::Icann && suffix.typ() == Some(psl::Type::Private) {

@@ -1,13 +1,13 @@
-//! Lines of a robots.txt as fields and values.
+//! Splits a robots.txt into lines of fields and values.
 
 use std::borrow::Cow;
 
 use super::{Matching, is_space};
 
-/// Bytes of a file that rfc9309 reads.
+/// Maximum bytes of a file that rfc9309 reads.
 const MAX_BYTES: usize = 500 << 10;
 
-/// The fields that are told apart, by their names in lower case, with the usual misspellings.
+/// Known fields by lower-case name, with the usual misspellings.
 const FIELDS: [(&str, Field); 19] = [
     ("user-agent", Field::UserAgent),
     ("useragent", Field::UserAgent),
@@ -30,35 +30,34 @@ const FIELDS: [(&str, Field); 19] = [
     ("visit-time", Field::VisitTime),
 ];
 
-/// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
     UserAgent,
     Allow,
     Disallow,
-    /// What concerns the whole site.
+    /// A field for the whole site.
     Site,
-    /// How fast an agent may come.
+    /// A limit on the request rate of an agent.
     Rate,
     VisitTime,
     Unknown,
-    /// Nothing in front of the colon.
+    /// No name before the colon.
     Empty,
 }
 
-/// A line that is not empty.
+/// A line that has a field.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
-    /// From 1.
+    /// Number of the line, from 1.
     pub(super) number: usize,
-    /// Without comment and white space around it.
+    /// Text without comment and surrounding white space.
     pub(super) text: &'a str,
     pub(super) field: Field,
-    /// Trimmed; may be empty.
+    /// Trimmed value, which may be empty.
     pub value: Cow<'a, str>,
 }
 
-/// The lines of a text that have a field.
+/// Returns the lines of a text that have a field.
 pub(super) fn lines(text: &str, matching: Matching) -> impl Iterator<Item = Line<'_>> {
     let mut rest = text;
     let split = std::iter::from_fn(move || {
@@ -77,13 +76,12 @@ pub(super) fn lines(text: &str, matching: Matching) -> impl Iterator<Item = Line
 }
 
 impl Field {
-    /// The field of a name in any case.
     fn known(name: &str) -> Option<Self> {
         let is_name = |(known, _): &&(&str, Self)| known.eq_ignore_ascii_case(name);
         FIELDS.iter().find(is_name).map(|(_, field)| *field)
     }
 
-    /// What stands in front of a colon.
+    /// Returns the field of the name before a colon.
     fn named(name: &str) -> Self {
         let name = name.trim_matches(is_space);
         let unknown = if name.is_empty() { Self::Empty } else { Self::Unknown };
@@ -92,7 +90,7 @@ impl Field {
 }
 
 impl Matching {
-    /// What is read of a file; bytes that are not UTF-8 become U+FFFD.
+    /// Returns the part of a file that is read; invalid UTF-8 becomes U+FFFD.
     pub(super) fn text(self, content: &[u8]) -> Cow<'_, str> {
         if self != Self::Rfc9309 {
             return String::from_utf8_lossy(content);
@@ -100,7 +98,7 @@ impl Matching {
         let mut content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
         if content.len() > MAX_BYTES {
             content = &content[..MAX_BYTES];
-            // The half of a rule is another rule.
+            // A truncated rule would be another rule.
             let end = content.iter().rposition(|byte| b"\n\r\0".contains(byte));
             content = &content[..end.unwrap_or(0)];
         }
@@ -147,7 +145,7 @@ impl Matching {
     }
 }
 
-/// Field and value as Protego 0.7 finds them: a colon that cannot end a field is a part of the value.
+/// Finds field and value like Protego 0.7: a colon that cannot end a field belongs to the value.
 fn words<'a>(line: &'a str, pair: Option<(&'a str, &'a str)>) -> Option<(Field, Cow<'a, str>)> {
     let at_colon = pair.map(|(name, value)| (Field::named(name), value));
     let at_colon_trimmed = at_colon.map(|(f, v)| (f, Cow::Borrowed(v.trim_matches(is_space))));

@@ -1,4 +1,4 @@
-//! What a robots.txt says about the URL of a document.
+//! Decides by a robots.txt which agents may fetch the URL of a document.
 //!
 //! ```
 //! use polysift_text::robots::{Agents, DEFAULT_AGENTS, Matching, Robots, locate};
@@ -12,20 +12,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Owns the authority, the path and the registrable domain of a URL, the list of agents, the parser and the
-//! verdict. Fetching files, finding the file of an authority and what an unreadable URL means are the
-//! caller's.
+//! Owns the authority, path and registrable domain of a URL, the list of agents, the parser and the
+//! verdict. Callers fetch files, find the file of an authority and handle unreadable URLs.
 //!
-//! One parser serves three readings of the format ([`Matching`]), which differ in this:
+//! One parser serves three readings of the format ([`Matching`]). Protego 0.4 undoes `%` escapes in
+//! paths, not in queries. Otherwise the readings differ as follows:
 //!
 //! | | rfc9309 | protego-0.4 | protego-0.7 |
 //! |---|---|---|---|
-//! | read | the first 500 KiB, without a byte order mark; nothing of an HTML page | everything | everything |
+//! | read | first 500 KiB, no byte order mark, no HTML page | everything | everything |
 //! | lines end at | LF, CR, NUL | what Python's `str.splitlines` takes | same |
 //! | colon missing | two words | a name in lower case, then a space | a name, then white space |
-//! | a group ends at an agent after | `Allow`, `Disallow` | any other line | any other but `Sitemap`, `Host` |
-//! | an agent's group | same product token | longest name within the agent's | same, at the start of a word |
-//! | `%` escapes undone | of unreserved characters, `*` and `$` | of paths, not of queries; not of `/`, `%`; in patterns not of `*`, `$` | all but of `/`, `%`; in patterns not of `*` |
+//! | agent starts a group after | `Allow`, `Disallow` | any line | any but `Sitemap`, `Host` |
+//! | an agent's group | same product token | longest name within | same, at a word's start |
+//! | `%` escapes kept | non-URI, `#%&=`, paths `/?` | `/%`, patterns `*$` | `/%`, patterns `*` |
 //! | `Allow: …/index.html` | | allows the folder | same |
 //! | `/robots.txt` is allowed | yes | | yes |
 
@@ -41,14 +41,14 @@ pub use agents::{AgentMask, Agents, AgentsError, DEFAULT_AGENTS, MAX_AGENTS};
 pub use host::{Authority, DocumentUrl, Suffixes, UrlError, WebScheme, locate, registrable_domain};
 pub use rules::{Robots, line_text};
 
-/// Whose reading of robots.txt decides.
+/// Reading of robots.txt to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Matching {
     /// RFC 9309, with the leniency of Google's parser.
     #[default]
     #[serde(rename = "rfc9309")]
     Rfc9309,
-    /// Protego 0.4.0, faults included; what Apertus ran.
+    /// Protego 0.4.0, faults included, which Apertus ran.
     #[serde(rename = "protego-0.4")]
     Protego04,
     /// Protego 0.7.0.
@@ -56,7 +56,7 @@ pub enum Matching {
     Protego07,
 }
 
-/// Python's `str.isspace`: Unicode's white space and four separators.
+/// Returns true for Python's `str.isspace`: Unicode's white space and four separators.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }

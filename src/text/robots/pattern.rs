@@ -1,25 +1,25 @@
-//! Patterns of paths, and the one spelling in which patterns and paths are compared.
+//! Matches paths with patterns, after both are put in the same spelling.
 
 use std::borrow::Cow;
 
 use super::Matching;
 
-/// Between the literals of a pattern, which no spelling holds.
+/// Separator of the literals of a pattern; no spelling contains it.
 const ANYTHING: char = '\n';
 
-/// A pattern of paths: literal texts with anything between them.
+/// A path pattern: literals with anything between them.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern<'a> {
-    /// Separated by [`ANYTHING`]; the first is at the start of the path.
+    /// Literals separated by [`ANYTHING`]; the first is at the start of the path.
     pub(super) literals: Cow<'a, str>,
-    /// Whether the last is at the end of the path.
+    /// True if the last literal is at the end of the path.
     pub(super) is_anchored: bool,
-    /// Length of the pattern in characters; of several that match, the longest decides.
+    /// Length of the pattern in characters; the longest pattern that matches decides.
     pub(super) priority: u32,
 }
 
 impl Pattern<'_> {
-    /// Whether it matches a path in the same spelling; in time linear in the path.
+    /// Returns true if it matches a path in the same spelling; linear in the length of the path.
     pub(super) fn matches(&self, path: &str) -> bool {
         let mut literals = self.literals.split(ANYTHING);
         let first = literals.next().unwrap_or_default();
@@ -27,7 +27,7 @@ impl Pattern<'_> {
         let Some(last) = literals.next_back() else {
             return !self.is_anchored || rest.is_empty();
         };
-        // The first place of each literal leaves most to the others.
+        // The first occurrence of each literal leaves most of the path to the others.
         for literal in literals {
             let Some(at) = rest.find(literal) else { return false };
             rest = &rest[at + literal.len()..];
@@ -35,7 +35,7 @@ impl Pattern<'_> {
         if self.is_anchored { rest.ends_with(last) } else { rest.contains(last) }
     }
 
-    /// Whether it surely matches every path; false says nothing.
+    /// Returns true if it certainly matches every path; false is inconclusive.
     pub(super) fn matches_everything(&self) -> bool {
         let others = self.literals.strip_prefix('/').unwrap_or(&self.literals);
         others.chars().all(|c| c == ANYTHING) && (!self.is_anchored || !others.is_empty())
@@ -51,7 +51,7 @@ impl Pattern<'_> {
         Self { literals: joined.into(), is_anchored, priority }
     }
 
-    /// The pattern of a value as RFC 9309 spells it.
+    /// Returns the pattern of a value in RFC 9309's spelling.
     fn of_value(value: &str) -> Self {
         let (value, is_anchored) = anchored(value);
         let mut is_query = false;
@@ -66,12 +66,12 @@ impl Pattern<'_> {
         Self::new(&literals, is_anchored, priority + usize::from(is_anchored))
     }
 
-    /// The pattern that Protego's spelling of a value stands for; `None` if nothing can match it.
+    /// Returns the pattern of a value in Protego's spelling, or `None` if nothing can match it.
     fn of_spelling(spelling: &str) -> Option<Self> {
         let priority = spelling.chars().count();
         let (spelling, mut is_anchored) = anchored(spelling);
         let mut literals: Vec<&str> = spelling.split('*').collect();
-        // A `$` between two `*`, which 0.4 leaves in queries, is an end in its regular expression.
+        // A `$` between two `*`, which 0.4 leaves in queries, marks the end in its regex.
         if let Some(end) = literals.iter().skip(1).position(|literal| *literal == "$") {
             let after = literals.split_off(end + 1);
             if after.iter().any(|literal| !matches!(*literal, "" | "$")) {
@@ -85,7 +85,7 @@ impl Pattern<'_> {
 }
 
 impl Matching {
-    /// The patterns that the value of an `Allow` or `Disallow` stands for; the value is not empty.
+    /// Returns the patterns of a non-empty `Allow` or `Disallow` value.
     pub(super) fn patterns(self, value: &str, is_allow: bool) -> Vec<Pattern<'static>> {
         if self == Self::Rfc9309 {
             return vec![Pattern::of_value(value)];
@@ -102,7 +102,7 @@ impl Matching {
         }
         let is_04 = self == Self::Protego04;
         let spelling = if is_04 { protego_04_pattern(value) } else { protego_07_pattern(value) };
-        // Who allows the index page of a folder allows the folder.
+        // Allowing the index page of a folder allows the folder.
         let folder = spelling.strip_suffix("index.html").filter(|f| is_allow && f.ends_with('/'));
         let folder = folder.map(|folder| format!("{folder}$"));
         spellings.push(spelling);
@@ -112,7 +112,6 @@ impl Matching {
         }
     }
 
-    /// A path in the spelling of patterns.
     pub(super) fn spelling(self, path: &str) -> Cow<'_, str> {
         match self {
             Self::Rfc9309 => uri_spelling(path, false),
@@ -121,7 +120,7 @@ impl Matching {
         }
     }
 
-    /// Whether every agent may fetch this path, whatever the file says.
+    /// Returns true if every agent may fetch this path, whatever the file says.
     pub fn always_allows(self, path: &str) -> bool {
         const ROBOTS: &str = "/robots.txt";
         match self {
@@ -134,15 +133,15 @@ impl Matching {
     }
 }
 
-/// A pattern without the `$` that anchors it, and whether it had one.
+/// Removes the `$` that anchors a pattern, and returns whether it had one.
 fn anchored(pattern: &str) -> (&str, bool) {
     pattern.strip_suffix('$').map_or((pattern, false), |pattern| (pattern, true))
 }
 
-/// RFC 9309's spelling: escaped is what has no place in a URI, and unescaped what needs no escape.
-/// By section 2.2.2 a reserved character and its escape are one. As in its examples the characters
-/// that separate are not their escapes: `#`, `&` and `=`, and before the query `/` and `?`.
-/// `*` and `$` are special in patterns only before this.
+/// Returns RFC 9309's spelling: escapes what a URI cannot contain, and unescapes what needs no
+/// escape. By section 2.2.2 a reserved character equals its escape. As in its examples, separators
+/// do not: `#`, `&` and `=`, and before the query `/` and `?`. Patterns interpret `*` and `$`
+/// before this.
 fn uri_spelling(text: &str, is_query: bool) -> Cow<'_, str> {
     let separators: &[u8] = if is_query { b"#%&=" } else { b"#%&=/?" };
     let is_verbatim = |byte: u8| is_unreserved(byte) || b"!#$%&'()*+,/:;=?@[]".contains(&byte);
@@ -155,13 +154,13 @@ fn uri_spelling(text: &str, is_query: bool) -> Cow<'_, str> {
     }
 }
 
-/// RFC 3986's unreserved characters, which Python's `urllib.parse.quote` never escapes.
+/// Tests for RFC 3986's unreserved characters, which Python's `quote` never escapes.
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// A text with those of its escapes undone whose bytes satisfy `is_unescaped`, and those of its bytes escaped
-/// that do not satisfy `is_verbatim`, which `%` has to.
+/// Undoes escapes of bytes that satisfy `is_unescaped`, and escapes bytes that do not satisfy
+/// `is_verbatim`, which `%` must satisfy.
 fn respelled(
     text: &str,
     is_unescaped: impl Fn(u8) -> bool,
@@ -188,7 +187,7 @@ fn respelled(
             bytes.push(*first);
         }
     }
-    // What is not UTF-8 becomes U+FFFD, as in Python.
+    // Invalid UTF-8 becomes U+FFFD, as in Python.
     let mut spelling = String::with_capacity(bytes.len());
     for byte in String::from_utf8_lossy(&bytes).bytes() {
         if is_verbatim(byte) {
@@ -210,7 +209,7 @@ fn hex_byte(digits: [u8; 2]) -> Option<u8> {
     Some((high? * 16 + low?) as u8)
 }
 
-/// The parts of a URL behind its authority, as Python's `urllib.parse.urlparse` finds them.
+/// Parts of a URL after its authority, as Python's `urllib.parse.urlparse` splits them.
 struct UrlParts<'a> {
     path: &'a str,
     params: &'a str,
@@ -222,14 +221,14 @@ impl<'a> UrlParts<'a> {
     fn new(url: &'a str, has_params: bool) -> Self {
         let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
         let (url, query) = url.split_once('?').unwrap_or((url, ""));
-        // Parameters are those of the last segment.
+        // Only the last segment has parameters.
         let segment = url.rfind('/').unwrap_or(0);
         let at = url[segment..].find(';').filter(|_| has_params).map(|at| segment + at);
         let (path, params) = at.map_or((url, ""), |at| (&url[..at], &url[at + 1..]));
         Self { path, params, query, fragment }
     }
 
-    /// The parts behind another path; those that are empty leave nothing.
+    /// Appends the non-empty parts to another path.
     fn behind(&self, path: &str) -> String {
         let mut url = path.to_owned();
         for (mark, part) in [(';', self.params), ('?', self.query), ('#', self.fragment)] {
@@ -242,7 +241,7 @@ impl<'a> UrlParts<'a> {
     }
 }
 
-/// `urlparse` removes tabs and ends of lines.
+/// Removes tabs and line ends, as `urlparse` does.
 fn without_breaks(url: &str) -> Cow<'_, str> {
     let is_break = |c| matches!(c, '\t' | '\r' | '\n');
     if url.contains(is_break) { url.replace(is_break, "").into() } else { url.into() }
@@ -271,7 +270,7 @@ fn protego_07_path(path: &str) -> String {
     if spelling.starts_with('/') { spelling.into_owned() } else { format!("/{spelling}") }
 }
 
-/// A pattern that is a whole URL stands for a path with that URL in it.
+/// Returns true for a whole URL; as a pattern it stands for a path that contains it.
 fn is_web_url(pattern: &str) -> bool {
     pattern.starts_with("http://") || pattern.starts_with("https://")
 }
@@ -305,7 +304,7 @@ fn protego_04_pattern(pattern: &str) -> String {
     parts.behind(&format!("{spelling}{last}"))
 }
 
-/// The schemes of whose URLs `urlparse` splits off parameters.
+/// Schemes for which `urlparse` splits off parameters.
 const SCHEMES_WITH_PARAMS: [&str; 16] = [
     "", "ftp", "hdl", "prospero", "http", "imap", "https", "shttp", "rtsp", "rtsps", "rtspu",
     "sip", "sips", "mms", "sftp", "tel",
@@ -334,7 +333,7 @@ mod tests {
 
     use super::*;
 
-    /// What a pattern means, letter by letter.
+    /// Matches letter by letter, by the definition of a pattern.
     fn is_match(pattern: &str, path: &str) -> bool {
         let mut letters = pattern.chars();
         match letters.next() {

@@ -1,4 +1,4 @@
-//! The rules of a robots.txt, and what they say about a path.
+//! Parses the rules of a robots.txt and applies them to paths.
 
 use std::cmp::Reverse;
 
@@ -7,24 +7,23 @@ use super::agents::{AgentMask, Agents, bit};
 use super::lines::{Field, Line, lines};
 use super::pattern::Pattern;
 
-/// The rules of a robots.txt for a list of agents.
+/// Rules of a robots.txt for a list of agents.
 ///
-/// Its size is bounded by that of the file: a rule is kept once, with the set of its agents.
+/// Its size is bounded by that of the file, because each rule is stored once with its agents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Robots {
     matching: Matching,
-    /// In the order in which they decide: longest first, `Allow` before `Disallow`, as in the file.
+    /// Rules in deciding order: longest first, `Allow` before `Disallow`, then as in the file.
     rules: Box<[StoredRule]>,
-    /// The literals of their patterns, one after the other.
+    /// Literals of all patterns, concatenated.
     literals: Box<str>,
-    /// The agents of the list.
     everyone: AgentMask,
 }
 
-/// A [`Rule`] but for its literals.
+/// A [`Rule`] without its literals.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct StoredRule {
-    /// Where its literals end.
+    /// End of its literals in `Robots::literals`.
     end: u32,
     priority: u32,
     line: u32,
@@ -42,7 +41,7 @@ struct Rule<'a> {
 }
 
 impl Robots {
-    /// The rules for these agents. Every content can be read; what is not a rule is ignored.
+    /// Parses the rules for these agents. Accepts any content and ignores what is not a rule.
     pub fn parse(content: &[u8], agents: &Agents) -> Self {
         let matching = agents.matching();
         let text = matching.text(content);
@@ -54,7 +53,7 @@ impl Robots {
         let mut stored = Vec::with_capacity(rules.len());
         for Rule { pattern, is_allow, agents, line } in rules {
             let Pattern { is_anchored, priority, .. } = pattern;
-            // The rules behind the first 4 GiB of literals are those of the shortest patterns.
+            // Only the rules of the shortest patterns lie behind the first 4 GiB of literals.
             let end = literals.len() + pattern.literals.len();
             let Ok(end) = u32::try_from(end) else { break };
             literals.push_str(&pattern.literals);
@@ -63,7 +62,7 @@ impl Robots {
         Self { matching, rules: stored.into(), literals: literals.into(), everyone }
     }
 
-    /// Its rules, in the order in which they decide.
+    /// Returns the rules in deciding order.
     fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
         let mut start = 0;
         self.rules.iter().map(move |rule| {
@@ -75,7 +74,7 @@ impl Robots {
         })
     }
 
-    /// The agents that may not fetch a path, which begins with `/` and is [`super::DocumentUrl::path`]'s.
+    /// Returns the agents that may not fetch `path`, which comes from [`super::DocumentUrl::path`].
     pub fn blocked(&self, path: &str) -> AgentMask {
         if self.rules.is_empty() || self.matching.always_allows(path) {
             return 0;
@@ -95,8 +94,8 @@ impl Robots {
         blocked
     }
 
-    /// The number, from 1, of the line that decides whether an agent, by its place in the list, may fetch a path.
-    /// `None` if no rule does, so that it may.
+    /// Returns the number, from 1, of the line that decides if agent number `agent` may fetch
+    /// `path`, or `None` if no rule does, so that it may.
     pub fn deciding_line(&self, agent: usize, path: &str) -> Option<usize> {
         if self.matching.always_allows(path) {
             return None;
@@ -107,8 +106,8 @@ impl Robots {
         self.rules().find(decides).map(|rule| rule.line as usize)
     }
 
-    /// The agents that surely may fetch no path that begins with `/`, and those that surely may
-    /// fetch every path, but for paths that [`Matching::always_allows`].
+    /// Returns the agents that certainly may fetch no path beginning with `/`, and those that
+    /// certainly may fetch every path, except paths that [`Matching::always_allows`].
     pub fn everywhere(&self) -> (AgentMask, AgentMask) {
         let agents = |is_wanted: fn(&Rule) -> bool| {
             self.rules().filter(is_wanted).fold(0, |mask, rule| mask | rule.agents)
@@ -120,13 +119,13 @@ impl Robots {
     }
 }
 
-/// Line `number`, from 1, of a robots.txt without its comment, where it has a field.
+/// Returns line `number`, from 1, of a robots.txt without its comment, if it has a field.
 pub fn line_text(content: &[u8], matching: Matching, number: usize) -> Option<String> {
     let text = matching.text(content);
     lines(&text, matching).find(|line| line.number == number).map(|line| line.text.to_owned())
 }
 
-/// The rules that concern an agent of the list, in the order of the file.
+/// Returns the rules that concern an agent of the list, in file order.
 fn rules(lines: &[Line], agents: &Agents) -> Vec<Rule<'static>> {
     let matching = agents.matching();
     let of_agents = lines.iter().filter(|line| line.field == Field::UserAgent);
@@ -171,12 +170,12 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<Rule<'static>> {
 }
 
 impl Matching {
-    /// Whether a `User-agent` of this value starts a group after a line that completes one.
+    /// Returns true if a `User-agent` of this value starts a group after a line that completes one.
     fn starts_group(self, value: &str) -> bool {
         self != Self::Protego04 || !value.is_empty()
     }
 
-    /// Whether the next `User-agent` starts another group after a line of this field; `None` if it does not matter.
+    /// Returns whether a line of this field completes a group, or `None` if it changes nothing.
     fn completes_group(self, field: Field) -> Option<bool> {
         match self {
             Self::Rfc9309 => matches!(field, Field::Allow | Field::Disallow).then_some(true),
@@ -227,7 +226,6 @@ mod tests {
         Ok(())
     }
 
-    /// Lines of a file, and a path that they may be about.
     fn file() -> impl Strategy<Value = (String, String)> {
         let field = "(User-agent|Allow|Disallow|Disallow|Sitemap|host|x|)[: \t]{1,2}";
         let value = "([*]|gptbot|/|/[*]|/[ab%2F*$?;:é]{0,4})[\n\r\0]{1,2}";

@@ -1,4 +1,4 @@
-//! Sources whose documents may be used: hosts, beginnings of URLs, public suffixes.
+//! Allow list of sources: hosts, URL prefixes and public suffixes.
 
 use std::collections::HashMap;
 
@@ -9,32 +9,32 @@ use crate::robots::{DocumentUrl, Matching, locate};
 /// The sources of MixtureVitae, appendix J.1 and J.2.
 const PUBLISHED: &str = include_str!("permissive.toml");
 
-/// A source whose documents may be used: one of `host`, `url` and `suffix`.
+/// A source of usable documents, given by one of `host`, `url` and `suffix`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllowEntry {
-    /// A host, with its subdomains: `python.org`.
+    /// A host with its subdomains: `python.org`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// A host, with its subdomains, and segments of a path, with all below: `open.umn.edu/opentextbooks`.
+    /// A host with its subdomains, and a path with all below it: `open.umn.edu/opentextbooks`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Labels that follow each other in the public suffix of a host: `gov` is for `irs.gov` and
-    /// `www.gov.uk`, not for `irs.gov.example.com`.
+    /// Consecutive labels in the public suffix of a host: `gov` matches `irs.gov` and `www.gov.uk`,
+    /// but not `irs.gov.example.com`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suffix: Option<String>,
-    /// The licence, as SPDX names it, where it is known.
+    /// SPDX name of the licence, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license: Option<String>,
-    /// How sure that is, such as MixtureVitae's tiers `1`, `2a`, `2b` and `3`.
+    /// Confidence in the licence, such as MixtureVitae's tiers `1`, `2a`, `2b` and `3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
 }
 
-/// The entries `[[allow]]` of a list in TOML.
+/// Parses the `[[allow]]` entries of a list in TOML.
 ///
 /// # Errors
-/// What is not such a list; names the entry by its number, from 1.
+/// Returns a message if this is not such a list; it names the entry by its number, from 1.
 pub fn parse_allow_list(text: &str) -> Result<Vec<AllowEntry>, String> {
     let mut table: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
     let entries = match table.remove("allow") {
@@ -48,25 +48,24 @@ pub fn parse_allow_list(text: &str) -> Result<Vec<AllowEntry>, String> {
     entries.into_iter().enumerate().map(entry).collect()
 }
 
-/// The list of MixtureVitae's sources (appendix J.1 and J.2).
+/// Returns the list of MixtureVitae's sources (appendix J.1 and J.2).
 ///
 /// # Errors
-/// None: a test reads it.
+/// Never fails, because a test parses the list.
 pub fn published_allow_list() -> Result<Vec<AllowEntry>, String> {
     parse_allow_list(PUBLISHED)
 }
 
-/// What an entry compares.
 #[derive(Debug, PartialEq, Eq)]
 enum Key {
     Host(String),
-    /// Host and path, the path without `/` at its end.
+    /// Host, and path without a trailing `/`.
     Url(String, String),
     Suffix(String),
 }
 
 impl AllowEntry {
-    /// What it compares, as parsed URLs have it.
+    /// Returns the compared value, in the form that parsed URLs have.
     fn key(&self) -> Result<Key, String> {
         match (&self.host, &self.url, &self.suffix) {
             (Some(host), None, None) => match host_and_path(host)? {
@@ -90,7 +89,7 @@ impl AllowEntry {
         }
     }
 
-    /// What is evidence that a document is from here: `host:python.org`.
+    /// Returns the evidence that a document is from this source: `host:python.org`.
     fn evidence(&self) -> String {
         let one = |kind: &str, value: &Option<String>| {
             value.as_ref().map(|value| format!("{kind}:{value}"))
@@ -100,12 +99,11 @@ impl AllowEntry {
     }
 }
 
-/// Entries by what they compare.
+/// Entries, keyed by the value they compare.
 #[derive(Debug, Default)]
 pub(super) struct AllowList {
     entries: Vec<AllowEntry>,
     hosts: HashMap<String, Sources>,
-    /// Entries by suffix.
     suffixes: HashMap<String, usize>,
 }
 
@@ -113,17 +111,17 @@ pub(super) struct AllowList {
 #[derive(Debug, Default)]
 struct Sources {
     host: Option<usize>,
-    /// Paths, the longest first, with their entries.
+    /// Paths with their entries, the longest first.
     paths: Vec<(String, usize)>,
 }
 
 impl AllowList {
     /// # Errors
-    /// An entry that is none, named by its number.
+    /// Returns a message with the number of an invalid entry.
     pub(super) fn new(entries: Vec<AllowEntry>) -> Result<Self, String> {
         let mut list = Self::default();
         for (at, entry) in entries.iter().enumerate() {
-            // Of entries that are equal the first counts.
+            // Of equal entries the first counts.
             match entry.key().map_err(|e| numbered(at, &e))? {
                 Key::Host(host) => {
                     list.hosts.entry(host).or_default().host.get_or_insert(at);
@@ -147,8 +145,8 @@ impl AllowList {
         self.entries.is_empty()
     }
 
-    /// The entry that a document is from, with what is evidence of it: of several that of the
-    /// longest host, of those that of the longest path; suffixes come last.
+    /// Returns the entry that a document is from, and the evidence. The longest host wins, then its
+    /// longest path; suffixes come last.
     pub(super) fn find(&self, location: &DocumentUrl<'_>) -> Option<(&AllowEntry, String)> {
         let host = &*location.authority.host;
         let path = location.path(Matching::Rfc9309);
@@ -176,7 +174,7 @@ impl AllowList {
     }
 }
 
-/// The public suffix of a registry that a host stands under, or is.
+/// Returns the registry's public suffix that a host is under, or is.
 fn public_suffix(host: &str) -> Option<&str> {
     let mut name = host;
     loop {
@@ -184,23 +182,22 @@ fn public_suffix(host: &str) -> Option<&str> {
         let start = name.len() - suffix.as_bytes().len();
         match suffix.typ()? {
             psl::Type::Icann => return Some(&name[start..]),
-            // Those of companies stand under one of a registry.
+            // A suffix of a company is under one of a registry.
             psl::Type::Private => name = name[start..].split_once('.')?.1,
         }
     }
 }
 
-/// A name, and what is left of it without its first labels.
+/// Returns a name, and then the name without more and more of its first labels.
 fn ends(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest))
 }
 
-/// Whether a path is `start` or below it.
 fn is_below(path: &str, start: &str) -> bool {
     path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
 }
 
-/// Host and path of what is written without a scheme, or with one.
+/// Splits a source, written with or without a scheme, into host and path.
 fn host_and_path(written: &str) -> Result<(String, String), String> {
     let wrong = || format!("`{written}` is no host and no URL");
     let is_written_badly = written.contains(|c: char| c.is_whitespace() || "*\"'@".contains(c));
@@ -213,7 +210,6 @@ fn host_and_path(written: &str) -> Result<(String, String), String> {
     Ok((location.authority.host.to_string(), location.path(Matching::Rfc9309).to_owned()))
 }
 
-/// A message about an entry.
 fn numbered(at: usize, message: &str) -> String {
     format!("entry {} of the allow list: {message}", at + 1)
 }

@@ -1,15 +1,15 @@
-//! Base64: data that is written into a text.
+//! Finds base64 data in a text.
 
 use std::ops::Range;
 
-/// Shorter runs are not looked at, in characters without padding and line ends.
+/// Minimum length of a run, in characters without padding and line ends.
 pub const MIN_BASE64_CHARACTERS: usize = 100;
 
-/// Characters of a line of what is wrapped: MIME has 76 at most, PEM 64; some tools make 60 or 72.
+/// Line lengths of wrapped data: MIME has at most 76, PEM 64; some tools make 60 or 72.
 const WRAPPED_LINE: std::ops::RangeInclusive<usize> = 60..=76;
-/// Spaces and tabs before a line of what is wrapped.
+/// Maximum spaces and tabs before a line of wrapped data.
 const MAX_INDENT: usize = 16;
-/// Names have shorter parts on average, in characters; parts of data have 32.
+/// Mean length of parts below which a run may be a name, in characters; parts of data have 32.
 const MAX_MEAN_PART: usize = 20;
 
 const UPPER: u8 = 1;
@@ -19,12 +19,12 @@ const DIGIT: u8 = 4;
 const STANDARD: u8 = 8;
 /// `-` and `_`
 const URL_SAFE: u8 = 16;
-/// A digit of a hexadecimal number, in any case.
+/// Hexadecimal digit in either case.
 const HEX: u8 = 32;
-/// Ends a URL.
+/// Character that ends a URL.
 const DELIMITER: u8 = 64;
 
-/// Classes of bytes; 0 of those that are in none.
+/// Classes of every byte; 0 means none.
 const CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0_u8;
@@ -61,28 +61,25 @@ const IN_ALPHABET: u8 = UPPER | LOWER | DIGIT | STANDARD | URL_SAFE;
 /// A run of base64 characters of one alphabet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Run {
-    /// In bytes, with padding and the line ends within.
+    /// Byte range with padding and inner line ends.
     range: Range<usize>,
-    /// Characters without padding.
+    /// Number of characters without padding.
     len: usize,
     padding: usize,
-    /// Classes of its characters.
     classes: u8,
-    /// Whether all are hexadecimal digits.
+    /// True if all characters are hexadecimal digits.
     is_hex: bool,
-    /// Parts between characters that are neither letters nor digits.
+    /// Number of parts between characters that are neither letters nor digits.
     parts: usize,
-    /// Those that could be words or numbers: of one case, perhaps with a capital.
+    /// Number of parts that could be words or numbers: in one case, perhaps with a capital.
     words: usize,
 }
 
-/// Where base64 stands in a text, in bytes: runs of at least [`MIN_BASE64_CHARACTERS`] of one
-/// alphabet, the standard one or that for URLs, with small letters, capitals and digits, of a
-/// length that can be decoded.
+/// Returns the byte ranges of base64 in a text: runs of at least [`MIN_BASE64_CHARACTERS`] in one
+/// alphabet (standard or URL-safe), with small letters, capitals and digits, of a decodable length.
 ///
-/// Lines of 60 to 76 characters that follow each other are one run, the last of which may be
-/// shorter. What is part of a URL, looks like a path or a name, or is a hexadecimal number is none;
-/// the data of a `data:` URI is.
+/// Consecutive lines of 60 to 76 characters form one run; its last line may be shorter. Parts of
+/// URLs, paths, names and hexadecimal numbers do not count; the data of a `data:` URI does.
 pub fn base64_ranges(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -110,7 +107,7 @@ pub fn base64_ranges(text: &str) -> Vec<Range<usize>> {
 }
 
 impl Run {
-    /// The run that starts at `start`, with the lines behind it that are part of it.
+    /// Returns the run that starts at `start`, with the following lines that are part of it.
     fn wrapped(bytes: &[u8], start: usize) -> Self {
         let mut run = Self::line(bytes, start);
         let width = run.len;
@@ -145,14 +142,14 @@ impl Run {
         run
     }
 
-    /// The run that starts at `start`, which does not go over the end of a line.
+    /// Returns the run that starts at `start`, up to the end of the line.
     fn line(bytes: &[u8], start: usize) -> Self {
         let mut run = Self { is_hex: true, ..Self::default() };
         let (mut at, mut part) = (start, start);
         while let Some(&byte) = bytes.get(at) {
             let class = CLASSES[usize::from(byte)];
             let classes = run.classes | class;
-            // A run in which alphabets are mixed is two.
+            // A run that mixes alphabets is two.
             let is_mixed = classes & STANDARD != 0 && classes & URL_SAFE != 0;
             if class & IN_ALPHABET == 0 || is_mixed {
                 break;
@@ -172,7 +169,6 @@ impl Run {
         run
     }
 
-    /// Counts a part.
     fn end_part(&mut self, part: &[u8]) {
         let (Some(first), true) = (part.first(), part.len() < MIN_BASE64_CHARACTERS) else {
             return;
@@ -186,7 +182,7 @@ impl Run {
         self.words += usize::from(is_word);
     }
 
-    /// Whether it is long enough, can be decoded, and is neither a number nor a name.
+    /// Returns true if the run is long enough, decodable, and neither a number nor a name.
     fn is_data(&self) -> bool {
         let needed = UPPER | LOWER | DIGIT;
         let is_decodable = match self.padding {
@@ -201,7 +197,7 @@ impl Run {
             && !is_name
     }
 
-    /// Whether it goes on with a host that has no scheme before it: `.com/…` with a `/` behind small letters.
+    /// Returns true if the run continues a host without a scheme: letters and `/` after a dot.
     fn is_path_behind_host(&self, bytes: &[u8]) -> bool {
         let is_behind_point = bytes[..self.range.start].ends_with(b".");
         let end = bytes[self.range.clone()].iter().position(|byte| !byte.is_ascii_lowercase());
@@ -211,7 +207,7 @@ impl Run {
     }
 }
 
-/// Where the next line starts, behind the spaces before it.
+/// Returns the start of the next line, after its indentation.
 fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     let end = match rest {

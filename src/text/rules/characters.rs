@@ -1,8 +1,7 @@
-//! Single characters: what they become when texts are compared, and their part in words and
-//! sentences (UAX #29).
+//! Classifies characters: form in comparisons, and role in words and sentences by UAX #29.
 //!
-//! The classes are not public in `unicode-segmentation`, so it is asked where it breaks short
-//! strings that hold the character, once for each block of 256 characters that a text has.
+//! `unicode-segmentation` does not export the classes, so they are derived from its breaks of short
+//! strings with the character, once for each block of 256 characters that a text has.
 
 use std::iter::once;
 use std::sync::OnceLock;
@@ -11,41 +10,37 @@ use unicode_normalization::char::canonical_combining_class;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Characters of a block.
 const BLOCK: usize = 256;
 
-/// What is known of a character.
+/// Properties of a character.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Character {
-    /// What it becomes.
     pub(super) folded: Folded,
-    /// Its part in words.
     pub(super) word: WordClass,
-    /// Its part in sentences.
     pub(super) sentence: SentenceClass,
-    /// Whether it makes a word of what holds it.
+    /// True if a unit that contains it counts as a word.
     pub(super) is_alphanumeric: bool,
 }
 
-/// What a character becomes when texts are compared.
+/// Form of a character in comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Folded {
-    /// This one, whatever stands before it.
+    /// This character, whatever precedes it.
     One(char),
-    /// White space, of which a run is one space.
+    /// White space; a run of it becomes one space.
     Space,
-    /// Nothing: it is not seen.
+    /// Nothing, because the character is invisible.
     Dropped,
-    /// It depends on its neighbours, or becomes several.
+    /// A form that depends on the neighbours, or several characters.
     Several,
 }
 
-/// Part in words: the values of `Word_Break` that matter for what is no emoji.
+/// Role in words: the values of `Word_Break` that matter outside emoji.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordClass {
-    /// Stands between words.
+    /// A character between words.
     Other,
-    /// A unit by itself: a character of a script without spaces, Katakana among them.
+    /// A unit by itself: a character of a script without spaces, including Katakana.
     Single,
     /// `ALetter`
     Letter,
@@ -55,7 +50,7 @@ pub(super) enum WordClass {
     Digit,
     /// `ExtendNumLet`, the underscore
     Joiner,
-    /// `Extend`, `Format` or `ZWJ`: belongs to what is before it.
+    /// `Extend`, `Format` or `ZWJ`: belongs to the preceding character.
     Mark,
     /// `MidLetter`: joins letters.
     MidLetter,
@@ -65,14 +60,13 @@ pub(super) enum WordClass {
     MidBoth,
 }
 
-/// Part in sentences: the values of `Sentence_Break`.
+/// Role in sentences: the values of `Sentence_Break`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SentenceClass {
-    /// `Sep`, `CR` or `LF`: ends a sentence in any case.
+    /// `Sep`, `CR` or `LF`: always ends a sentence.
     Separator,
     /// `Sp`
     Space,
-    /// `Close`
     Close,
     /// `ATerm`, the full stop: may end an abbreviation.
     FullStop,
@@ -80,31 +74,27 @@ pub(super) enum SentenceClass {
     Terminator,
     /// `SContinue`, such as the comma
     Continue,
-    /// `Lower`
     Lower,
-    /// `Upper`
     Upper,
     /// `OLetter`: a letter without case.
     OtherLetter,
     /// `Numeric`
     Digit,
-    /// `Extend` or `Format`: has no part of its own.
+    /// `Extend` or `Format`: has no role of its own.
     Mark,
-    /// Any other.
     Other,
 }
 
-/// Blocks are made when the first of their characters is met.
+/// Blocks of characters, each built when one of its characters first occurs.
 static BLOCKS: [OnceLock<Box<[Character; BLOCK]>>; (char::MAX as usize + 1) / BLOCK] =
     [const { OnceLock::new() }; (char::MAX as usize + 1) / BLOCK];
 
-/// What is known of a character.
 #[inline]
 pub(super) fn character(c: char) -> Character {
     let block = BLOCKS[c as usize / BLOCK].get_or_init(|| {
         Box::new(std::array::from_fn(|index| {
             let number = c as usize / BLOCK * BLOCK + index;
-            // Surrogates are no characters; no text holds them.
+            // Surrogates are not characters and occur in no text.
             Character::new(char::from_u32(number as u32).unwrap_or(char::REPLACEMENT_CHARACTER))
         }))
     });
@@ -139,7 +129,7 @@ impl Folded {
     }
 }
 
-/// A character of NFKC as it is compared: without case, one apostrophe and one hyphen.
+/// Folds a character of NFKC for comparison: without case, with one apostrophe and one hyphen.
 pub(super) fn fold_case(c: char) -> impl Iterator<Item = char> {
     let several = match c {
         'ς' => ['σ', '\0'],
@@ -153,7 +143,7 @@ pub(super) fn fold_case(c: char) -> impl Iterator<Item = char> {
     listed.chain((!is_listed).then(|| c.to_lowercase()).into_iter().flatten())
 }
 
-/// Whether a character has the property `Default_Ignorable_Code_Point` (Unicode 17).
+/// Returns true if a character has the property `Default_Ignorable_Code_Point` (Unicode 17).
 pub(super) fn is_unseen(c: char) -> bool {
     matches!(
         c,
@@ -167,7 +157,7 @@ pub(super) fn is_unseen(c: char) -> bool {
 
 impl WordClass {
     fn new(c: char) -> Self {
-        // Whether there is no break on either side of `c`.
+        // Returns true if there is no break on either side of `c`.
         let joins = |before: &str, after: &str| {
             format!("{before}{c}{after}").split_word_bounds().nth(1).is_none()
         };
@@ -210,7 +200,7 @@ impl SentenceClass {
         } else if breaks_behind("", "A") {
             Self::FullStop
         } else if !breaks_before("!", "") {
-            // What does not end the run behind a terminator.
+            // These classes do not end the run after a terminator.
             if !breaks_behind("!", "x") {
                 Self::Continue
             } else if breaks_before("! ", "") {

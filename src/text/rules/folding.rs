@@ -1,31 +1,30 @@
-//! Texts as they are compared: NFKC without case, runs of white space as one space, without
-//! characters that are not seen, all apostrophes and hyphens alike.
+//! Folds texts for comparison: NFKC without case and invisible characters, with single spaces, and
+//! one form each of apostrophe and hyphen.
 
 use unicode_normalization::UnicodeNormalization;
 
 use super::characters::{Folded, character, fold_case, is_unseen};
 
-/// A text as it is compared.
 pub(super) fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len() + 8);
     fold_into(text, &mut folded);
     folded
 }
 
-/// Adds a text as it is compared. White space at its ends stays, as one space.
+/// Appends the folded form of a text. White space at its ends becomes one space each.
 pub(super) fn fold_into(text: &str, out: &mut String) {
     let first = out.len();
     let mut at = 0;
-    // Where the last character stands that the next may join, and what was written before it.
+    // Place of the last character that the next may join, in `text` and in `out`.
     let mut starter = None;
     while at < text.len() {
         let plain = plain_ascii(&text.as_bytes()[at..]);
         if plain > 0 {
             let written = out.len();
-            // A space at the start of what is plain may be the second.
+            // A space at the start of the plain part may be the second in a row.
             let is_second = text.as_bytes()[at] == b' ' && out[first..].ends_with(' ');
             out.push_str(&text[at + usize::from(is_second)..at + plain]);
-            // Of what is written on character boundaries there is always such a part.
+            // `written` is a character boundary, so this part exists.
             if let Some(new) = out.get_mut(written..) {
                 new.make_ascii_lowercase();
             }
@@ -61,14 +60,14 @@ pub(super) fn fold_into(text: &str, out: &mut String) {
     }
 }
 
-/// Writes a character, of a run of spaces the first alone.
+/// Writes a character, but only the first of a run of spaces.
 fn push(out: &mut String, first: usize, c: char) {
     if c != ' ' || !out[first..].ends_with(' ') {
         out.push(c);
     }
 }
 
-/// Bytes at the start that are ASCII, and white space only as single spaces.
+/// Counts the leading bytes that are ASCII, with white space only as single spaces.
 fn plain_ascii(bytes: &[u8]) -> usize {
     let mut before = 0;
     for (at, &byte) in bytes.iter().enumerate() {

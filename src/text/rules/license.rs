@@ -1,4 +1,4 @@
-//! Documents with evidence that they may be used.
+//! Judges whether there is evidence that a document may be used.
 
 use aho_corasick::AhoCorasick;
 use serde::{Deserialize, Serialize};
@@ -8,32 +8,32 @@ use super::folding::fold;
 use super::terms::{LICENSE_MARKS, Terms, default_keywords, default_restrictive_terms};
 use crate::robots::locate;
 
-/// Characters at both ends of a text in which keywords are looked for (MixtureVitae's code).
+/// Characters searched for keywords at each end of a text (MixtureVitae's code).
 pub const DEFAULT_WINDOW: usize = 100;
 
-/// Whose documents restrictive terms refuse.
+/// Selects the documents that restrictive terms refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestrictiveOn {
-    /// All.
+    /// All documents.
     #[default]
     All,
-    /// Those whose evidence is a keyword.
+    /// Documents that have a keyword as evidence.
     Keywords,
 }
 
-/// What a text says of its licence.
+/// Settings for licence evidence in a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LicenseOptions {
-    /// Evidence where one stands wholly within a window at either end of the text; compared without
-    /// case, also within words.
+    /// Keywords that are evidence if one is wholly within a window at either end of the text. They
+    /// are compared without case, also within words.
     pub keywords: Vec<String>,
-    /// Size of those windows in characters.
+    /// Size of these windows in characters.
     pub window: usize,
-    /// Terms that refuse a document wherever they stand. Letters at their ends are ends of words.
+    /// Terms that refuse a document wherever they occur. Letters at their ends must end words.
     pub restrictive: Vec<String>,
-    /// Whose documents they refuse.
+    /// Documents that these terms refuse.
     pub restrictive_on: RestrictiveOn,
 }
 
@@ -49,37 +49,37 @@ impl Default for LicenseOptions {
 }
 
 impl LicenseOptions {
-    /// Whether texts are looked at: there are keywords or restrictive terms.
+    /// Returns true if texts are read: there are keywords or restrictive terms.
     pub fn needs_text(&self) -> bool {
         !self.keywords.is_empty() || !self.restrictive.is_empty()
     }
 }
 
-/// Why a document may be used.
+/// Evidence that a document may be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Licensed {
-    /// That of the entry, as SPDX names it.
+    /// SPDX name of the entry's licence.
     pub license: Option<String>,
-    /// That of the entry.
+    /// Tier of the entry.
     pub tier: Option<String>,
-    /// `host:python.org`, `url:open.umn.edu/opentextbooks`, `suffix:gov`, `keyword:head:cc-by` or
-    /// `keyword:tail:cc-by`.
+    /// One of `host:python.org`, `url:open.umn.edu/opentextbooks`, `suffix:gov`,
+    /// `keyword:head:cc-by` or `keyword:tail:cc-by`.
     pub evidence: String,
 }
 
-/// Why a document may not be used.
+/// Reason why a document may not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nothing says that it may.
+    /// There is no evidence that it may.
     NoEvidence,
-    /// There is evidence, but its text has this term.
+    /// There is evidence, but the text contains this term.
     Restrictive(String),
-    /// It has no keyword, and no URL that can be looked up.
+    /// It has no keyword and no URL that can be looked up.
     UnreadableUrl,
 }
 
 impl Refusal {
-    /// The word for it.
+    /// Returns the word for the reason.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NoEvidence => "no-evidence",
@@ -89,7 +89,7 @@ impl Refusal {
     }
 }
 
-/// Tells documents that may be used from others.
+/// Separates documents that may be used from others.
 #[derive(Debug)]
 pub struct LicenseRule {
     needs_text: bool,
@@ -97,16 +97,17 @@ pub struct LicenseRule {
     keywords: Vec<String>,
     keyword_finder: AhoCorasick,
     window: usize,
-    /// Marks of licences that forbid commercial use or changes: they refuse any document.
+    /// Marks of licences that forbid commercial use or changes; they refuse any document.
     marks: Terms,
     restrictive: Terms,
     restrictive_on: RestrictiveOn,
 }
 
 impl LicenseRule {
+    /// Builds the rule.
+    ///
     /// # Errors
-    /// An entry that is none, a term without characters, a window of none, and a rule that no
-    /// document could pass.
+    /// Returns a message for invalid entries, terms or windows, or if no document could pass.
     pub fn new(allow: Vec<AllowEntry>, options: &LicenseOptions) -> Result<Self, String> {
         let allow = AllowList::new(allow)?;
         let LicenseOptions { keywords, window, restrictive, restrictive_on } = options.clone();
@@ -135,10 +136,10 @@ impl LicenseRule {
         })
     }
 
-    /// Whether a document may be used, and why. A text is looked at where [`LicenseOptions::needs_text`] says so.
+    /// Judges if a document may be used; reads `text` only if [`LicenseOptions::needs_text`].
     ///
     /// # Errors
-    /// Why it may not.
+    /// Returns the reason why it may not be used.
     pub fn judge(&self, url: Option<&str>, text: Option<&str>) -> Result<Licensed, Refusal> {
         let location = url.and_then(|url| locate(url).ok());
         let source = location.as_ref().and_then(|location| self.allow.find(location));
@@ -166,7 +167,6 @@ impl LicenseRule {
         }
     }
 
-    /// The keyword that is evidence: at the head of a text, else at its tail.
     fn keyword_in(&self, text: &str) -> Option<String> {
         if self.keywords.is_empty() {
             return None;

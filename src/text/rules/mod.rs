@@ -1,8 +1,8 @@
-//! Rules that judge one document by its URL and its text, without a model: licences, words,
-//! repetition, base64.
+//! Judges one document by its URL and text, without a model: licences, words, repetition, base64.
 //!
 //! ```
-//! use polysift_text::rules::{LicenseOptions, LicenseRule, Refusal, Repetition, WordList, published_allow_list};
+//! use polysift_text::rules::{LicenseOptions, LicenseRule, Refusal, Repetition, WordList};
+//! use polysift_text::rules::published_allow_list;
 //!
 //! let rule = LicenseRule::new(published_allow_list()?, &LicenseOptions::default())?;
 //! let licensed = rule.judge(Some("https://docs.python.org/3/"), Some("The tutorial."));
@@ -16,13 +16,12 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! Owns what is evidence of a licence, what a word and a sentence are, and what counts as base64.
-//! Does not read files, and does not decide what becomes of a document.
+//! Owns the definitions of licence evidence, words, sentences and base64. Does not read files, and
+//! does not decide what happens to a document.
 //!
-//! Every rule takes time in proportion to the length of the text, whatever it is made of. Words and
-//! sentences are those of UAX #29; `unicode-segmentation` says what the classes of characters are,
-//! but its search for the ends of sentences looks ahead from every space behind a full stop, which
-//! takes the square of their number.
+//! Every rule takes time linear in the length of the text, whatever its content. Words and
+//! sentences follow UAX #29 with the character classes of `unicode-segmentation`, but not its
+//! search for sentence ends, which looks ahead from every space after a full stop and is quadratic.
 
 mod allow;
 mod base64;

@@ -1,4 +1,4 @@
-//! How much of a document its own sentences repeat.
+//! Measures how much of a document its own sentences repeat.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,28 +6,26 @@ use std::ops::Range;
 use super::folding::fold_into;
 use super::sentences::sentences;
 
-/// A document of which a larger share of sentences is repeated is not worth keeping (MixtureVitae,
-/// section 2.2.4).
+/// Maximum share of repeated sentences in a document worth keeping (MixtureVitae, section 2.2.4).
 pub const MAX_REPETITION_RATE: f64 = 0.75;
 
-/// Sentences of as many characters or fewer are not looked at, a run of white space being one
+/// Sentences of at most this many characters are skipped, a run of white space counting as one
 /// (MixtureVitae's code).
 pub const MIN_SENTENCE_CHARACTERS: usize = 30;
 
-/// What of a document is repeated in it.
+/// Repeated sentences of a document, and the text without them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Repetition {
-    /// Sentences that were looked at.
+    /// Number of sentences compared.
     pub sentences: usize,
-    /// Those of them that stand earlier in the document too.
+    /// Number of those that also occur earlier in the document.
     pub repeated: usize,
-    /// What is left of the text without those, in bytes: ascending, apart from each other.
+    /// Byte ranges of the text without those: ascending, apart from each other.
     pub pieces: Vec<Range<usize>>,
 }
 
 impl Repetition {
-    /// Compares the sentences (UAX #29) of a text, without regard to case, white space and
-    /// compatibility forms.
+    /// Compares a text's sentences (UAX #29) without case, white space and compatibility forms.
     pub fn of(text: &str) -> Self {
         let all = sentences(text);
         let mut folded = String::with_capacity(text.len() + 8);
@@ -54,12 +52,12 @@ impl Repetition {
         found
     }
 
-    /// Share of the sentences that are repeated: 1 less distinct by all; 0 where there are none.
+    /// Returns the share of repeated sentences: 1 - distinct / all; 0 if there are none.
     pub fn rate(&self) -> f64 {
         self.repeated as f64 / self.sentences.max(1) as f64
     }
 
-    /// Whether more is repeated than this share.
+    /// Returns true if more than the share `max_rate` is repeated.
     pub fn is_over(&self, max_rate: f64) -> bool {
         self.rate() > max_rate
     }
@@ -71,7 +69,7 @@ impl Repetition {
     }
 }
 
-/// Whether a sentence has more than [`MIN_SENTENCE_CHARACTERS`].
+/// Returns true if a sentence has more than [`MIN_SENTENCE_CHARACTERS`].
 fn is_long(sentence: &str) -> bool {
     let mut was_space = false;
     let is_counted = |c: &char| {

@@ -1,30 +1,30 @@
-//! Sentences of UAX #29, in one pass.
+//! Splits a text into the sentences of UAX #29 in one pass.
 
 use std::ops::Range;
 
 use super::characters::{SentenceClass, character};
 
-/// How far the end of a sentence is.
+/// Position within the end of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// Behind what ends it.
+    /// After the terminator.
     Terminator,
-    /// Behind quotes or brackets that close.
+    /// After closing quotes or brackets.
     Close,
-    /// Behind spaces.
+    /// After spaces.
     Space,
 }
 
-/// What ended a sentence, perhaps.
+/// A possible end of a sentence.
 #[derive(Debug, Clone, Copy)]
 struct End {
     ending: Ending,
     is_full_stop: bool,
-    /// Whether a letter with case stands before it, as in an initial.
+    /// True if a letter with case precedes it, as in an initial.
     is_behind_case: bool,
 }
 
-/// Where sentences stand in a text, in bytes; together they are the whole text.
+/// Returns the byte ranges of the sentences, which together cover the text.
 pub(super) fn sentences(text: &str) -> Vec<Range<usize>> {
     let mut scan = Scan::default();
     for (at, c) in text.char_indices() {
@@ -37,16 +37,15 @@ pub(super) fn sentences(text: &str) -> Vec<Range<usize>> {
     scan.found
 }
 
-/// A pass over a text.
 #[derive(Debug, Default)]
 struct Scan {
     found: Vec<Range<usize>>,
     start: usize,
-    /// Of the last character that is no mark.
+    /// Class of the last character that is not a mark.
     last: Option<SentenceClass>,
     is_behind_cr: bool,
     end: Option<End>,
-    /// Where a sentence ends, unless a small letter is the first that follows (rule SB8).
+    /// End of a sentence, unless the next letter is a small one (rule SB8).
     pending: Option<usize>,
 }
 
@@ -85,7 +84,7 @@ impl Scan {
         }
         let before = self.last.replace(class);
         if matches!(class, Class::FullStop | Class::Terminator) {
-            // SB8a: never before one.
+            // SB8a: there is no break before one.
             self.end = Some(End {
                 ending: Ending::Terminator,
                 is_full_stop: class == Class::FullStop,
@@ -96,7 +95,7 @@ impl Scan {
         }
     }
 
-    /// Rules SB6 to SB11 for a character that follows what may end a sentence.
+    /// Applies rules SB6 to SB11 to a character after a possible end of a sentence.
     fn end_or_go_on(&mut self, end: End, at: usize, class: SentenceClass) {
         use SentenceClass as Class;
         let is_next = end.ending == Ending::Terminator && end.is_full_stop;
@@ -123,7 +122,6 @@ mod tests {
 
     use super::*;
 
-    /// Strings of what makes the ends of sentences hard.
     fn awkward() -> impl Strategy<Value = String> {
         let characters: Vec<char> =
             "aAzZßʼ1٣.!?。…․,;:-–)\"'»’ \u{a0}\u{3000}\t\r\n\u{85}\u{2028}\u{301}\u{200d}\u{ad}漢अกǅ\u{5f3}😀।"

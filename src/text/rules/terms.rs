@@ -1,24 +1,23 @@
-//! Words that say how a text may be used.
+//! Terms that say how a text may be used.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Match};
 
 use super::characters::{WordClass, character};
 use super::folding::fold;
 
-/// Keywords of licences that allow everything (MixtureVitae's code).
+/// Returns keywords of licences that allow everything (MixtureVitae's code).
 pub fn default_keywords() -> Vec<String> {
     ["cc-by", "cc-0", "creative common"].map(str::to_owned).to_vec()
 }
 
-/// Terms that forbid some use: rights reserved, copyright, and what Creative Commons calls
-/// `NonCommercial` and `NoDerivatives` in the languages that its licences are translated into.
+/// Returns terms that forbid some use: reserved rights, copyright, and the names of `NonCommercial`
+/// and `NoDerivatives` in the languages of Creative Commons' licences.
 pub fn default_restrictive_terms() -> Vec<String> {
     let all = RESERVED.iter().chain(NON_COMMERCIAL).chain(NO_DERIVATIVES);
     all.map(|term| (*term).to_owned()).collect()
 }
 
-/// Names of licences that forbid commercial use or changes, as they are written in texts and in
-/// the addresses of licences.
+/// Names of licences that forbid commercial use or changes, as in texts and addresses of licences.
 pub(super) const LICENSE_MARKS: [&str; 11] = [
     "by-nc",
     "by-nd",
@@ -33,15 +32,15 @@ pub(super) const LICENSE_MARKS: [&str; 11] = [
     "noderivs",
 ];
 
-/// Rights that are reserved (MixtureVitae's code).
+/// Terms for reserved rights (MixtureVitae's code).
 #[rustfmt::skip]
 const RESERVED: &[&str] = &[
     "all rights reserved", "copyright 19", "copyright 20", "copyright ©", "copyright (c)",
     "copyright by", "©",
 ];
 
-/// No commercial use. Names that are also a common phrase stand with the hyphen that the name of a licence has before
-/// it.
+/// Terms that forbid commercial use. Names that are also common phrases include the hyphen that
+/// precedes them in a licence's name.
 #[rustfmt::skip]
 const NON_COMMERCIAL: &[&str] = &[
     "non-commercial", "non commercial", "nicht kommerziell", "nicht-kommerziell",
@@ -64,7 +63,6 @@ const NON_COMMERCIAL: &[&str] = &[
     "ezkomertziala",
 ];
 
-/// No changes.
 #[rustfmt::skip]
 const NO_DERIVATIVES: &[&str] = &[
     "no derivatives", "no derivative works", "no derivs", "keine bearbeitung",
@@ -84,18 +82,18 @@ const NO_DERIVATIVES: &[&str] = &[
     "변경 금지", "lan eratorririk gabe", "laneratorririkgabe",
 ];
 
-/// Terms that are looked for in a text that is folded.
+/// Terms to search for in a folded text.
 #[derive(Debug)]
 pub(super) struct Terms {
     written: Vec<String>,
-    /// Whether a term starts and ends a word.
+    /// For each term, whether its start and its end must be word boundaries.
     borders: Vec<(bool, bool)>,
     finder: AhoCorasick,
 }
 
 impl Terms {
     /// # Errors
-    /// A term without characters, and terms that are too many.
+    /// Returns a message for a term without characters, or for too many terms.
     pub(super) fn new(terms: Vec<String>) -> Result<Self, String> {
         let folded = terms.iter().map(|term| fold(term));
         let folded: Vec<String> = folded.map(|term| term.trim().to_owned()).collect();
@@ -116,7 +114,7 @@ impl Terms {
         self.written.is_empty()
     }
 
-    /// The term, as written, that ends first in a folded text.
+    /// Returns the term, as written, that ends first in a folded text.
     pub(super) fn find(&self, folded: &str) -> Option<&str> {
         if self.is_empty() {
             return None;
@@ -126,7 +124,7 @@ impl Terms {
         Some(&self.written[hit.pattern()])
     }
 
-    /// Whether a hit is no part of a word that goes on.
+    /// Returns true if a hit is not part of a longer word.
     fn is_whole(&self, hit: &Match, folded: &str) -> bool {
         let (starts_word, ends_word) = self.borders[hit.pattern()];
         let before = || last_letter(&folded[..hit.start()]);
@@ -137,13 +135,13 @@ impl Terms {
     }
 }
 
-/// The last character that is no mark, within the bounds of what a word may have.
+/// Returns the last character that is not a mark, of the last eight characters.
 fn last_letter(text: &str) -> Option<char> {
     let mut characters = text.chars().rev().take(8);
     characters.find(|c| character(*c).word != WordClass::Mark)
 }
 
-/// Whether a character is a letter of a script that has spaces between words.
+/// Returns true for a letter of a script with spaces between words.
 fn is_spaced_letter(c: char) -> bool {
     c.is_alphabetic() && character(c).word != WordClass::Single
 }

@@ -1,5 +1,5 @@
-//! The rules as a whole, against what `tests/golden/rules.py` wrote, the numbers of their
-//! definitions, and texts that are made to take long.
+//! Tests the rules against the output of `tests/golden/rules.py`, numbers from their definitions,
+//! and texts made to take long.
 
 use std::error::Error;
 use std::ops::Range;
@@ -15,7 +15,6 @@ use super::*;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
-/// A golden file.
 fn golden<T: DeserializeOwned>(name: &str) -> Result<T, Box<dyn Error>> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/rules"));
     Ok(serde_json::from_slice(&std::fs::read(folder.join(name))?)?)
@@ -45,7 +44,7 @@ struct Base64Case {
     kind: String,
     size: usize,
     text: String,
-    /// What is found, decoded, in hexadecimal digits.
+    /// Decoded data that is found, in hexadecimal digits.
     data: Vec<String>,
 }
 
@@ -63,7 +62,7 @@ fn rule(options: &LicenseOptions) -> Result<LicenseRule, String> {
     LicenseRule::new(published_allow_list()?, options)
 }
 
-/// What is evidence, or the word for a refusal.
+/// Returns the evidence, or the word for a refusal.
 fn outcome(rule: &LicenseRule, url: Option<&str>, text: &str) -> String {
     match rule.judge(url, Some(text)) {
         Ok(licensed) => licensed.evidence,
@@ -72,7 +71,7 @@ fn outcome(rule: &LicenseRule, url: Option<&str>, text: &str) -> String {
     }
 }
 
-/// A text of 300 characters of which `word` begins at `at`.
+/// Returns a text of 300 characters in which `word` begins at `at`.
 fn with_word(word: &str, at: usize) -> String {
     let text = format!("{}{word}", ". é".repeat(at).chars().take(at).collect::<String>());
     let rest = 300 - text.chars().count();
@@ -145,7 +144,7 @@ fn sources_are_hosts_paths_and_public_suffixes() -> TestResult {
 
 #[test]
 fn golden_public_suffixes() -> TestResult {
-    // Every suffix is an entry, and found; so is every label of one.
+    // Every suffix and its last label are found; labels outside the suffix are not.
     for (host, suffix) in golden::<Vec<(String, String)>>("hosts.json")? {
         let Some(last) = suffix.rsplit('.').next().filter(|last| !last.is_empty()) else {
             continue;
@@ -210,7 +209,7 @@ fn restrictive_terms_refuse_what_there_is_evidence_for() -> TestResult {
     for term in default_restrictive_terms() {
         let expected = format!("restrictive-term {term}");
         let found = outcome(&all, gov, &format!("x ({}) y", term.to_uppercase()));
-        // Others may end before it, or stand within it.
+        // Other terms may end before it or lie within it.
         assert!(found == expected || found.starts_with("restrictive-term"), "{term} {found}");
     }
     Ok(())
@@ -371,7 +370,7 @@ fn sentences_are_compared_without_case_and_white_space() {
     assert_eq!(left, format!("{first} 9 characters are here already! x\n"));
 }
 
-/// The bytes that base64 of any alphabet and with any line ends stands for.
+/// Decodes base64 of any alphabet and with any line ends.
 fn decoded(written: &str) -> Vec<u8> {
     let (mut bits, mut held, mut bytes) = (0_u32, 0, Vec::new());
     for byte in written.bytes() {
@@ -449,7 +448,7 @@ fn urls_names_and_numbers_are_no_base64() {
     assert!(base64_ranges(&apart).is_empty());
 }
 
-/// What each rule says of a text, with checks of what it says.
+/// Applies each rule to a text and checks the results.
 fn all_rules(rule: &LicenseRule, list: &WordList, text: &str) -> Result<(), TestCaseError> {
     let _ = rule.judge(Some("https://www.irs.gov/"), Some(text));
     let _ = rule.judge(Some(text), Some(text));
@@ -476,7 +475,7 @@ fn all_rules_with_lists() -> Result<(LicenseRule, WordList), String> {
 #[test]
 fn long_texts_that_are_made_to_take_long_do_not() -> TestResult {
     let (rule, list) = all_rules_with_lists()?;
-    // What takes the square of a length takes minutes for one of these.
+    // Quadratic time would take minutes for one of these.
     let to_size = |piece: &str| piece.repeat(600_000 / piece.len());
     let texts = [
         to_size("a"),
@@ -511,7 +510,6 @@ fn long_texts_that_are_made_to_take_long_do_not() -> TestResult {
     Ok(())
 }
 
-/// Strings of what the rules look at.
 fn awkward() -> impl Strategy<Value = String> {
     let pieces = vec![
         "a",

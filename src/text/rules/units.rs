@@ -1,21 +1,19 @@
-//! Units of a text that is folded: the words of UAX #29, and single characters of scripts without
-//! spaces.
+//! Splits a folded text into units: the words of UAX #29, and characters of scripts without spaces.
 
 use std::ops::Range;
 
 use super::characters::{WordClass, character};
 
-/// Where units stand in a text.
+/// Places of the units of a text.
 #[derive(Debug)]
 pub(super) struct Units {
-    /// A bit for each byte at which one starts.
+    /// A bit for each byte at which a unit starts.
     starts: Bits,
-    /// A bit for each byte of one but its first.
+    /// A bit for each byte of a unit except its first.
     insides: Bits,
 }
 
 impl Units {
-    /// The units of a text.
     pub(super) fn of(text: &str) -> Self {
         let mut units = Self { starts: Bits::new(text.len()), insides: Bits::new(text.len()) };
         for_each_unit(text, |unit| {
@@ -25,17 +23,17 @@ impl Units {
         units
     }
 
-    /// Whether no unit goes over a place.
+    /// Returns true if no unit extends across `at`.
     pub(super) fn is_border(&self, at: usize) -> bool {
         !self.insides.has(at)
     }
 
-    /// The units of a part.
+    /// Counts the units that start in `part`.
     pub(super) fn count(&self, part: Range<usize>) -> usize {
         self.starts.count(part)
     }
 
-    /// Makes a unit of what holds none, such as an emoji.
+    /// Adds a unit for a part without one, such as an emoji.
     pub(super) fn add(&mut self, part: Range<usize>) {
         if !part.is_empty() && self.count(part.clone()) == 0 {
             self.starts.set(part.start..part.start + 1);
@@ -48,15 +46,14 @@ impl Units {
 struct Open {
     start: usize,
     end: usize,
-    /// Of its last character that is no mark.
+    /// Class of its last character that is not a mark.
     last: WordClass,
-    /// Where a character ends that is part of it if the next one is of the class before it, and the
-    /// class of that character.
+    /// End, class and value of a character that joins the word if the next one has the class of the
+    /// one before it.
     middle: Option<(usize, WordClass, char)>,
     has_alphanumeric: bool,
 }
 
-/// Calls `take` with each unit, in order.
 fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
     let mut open: Option<Open> = None;
     for (at, c) in text.char_indices() {
@@ -64,7 +61,7 @@ fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
         let class = known.word;
         let is_joined = matches!(class, WordClass::Letter | WordClass::Digit);
         if let Some(word) = open.as_mut().filter(|word| is_joined && word.goes_on()) {
-            // Most characters: what follows does the same, slower.
+            // Fast path for most characters; the code below has the same result.
             word.end = end;
             word.last = class;
             word.has_alphanumeric |= known.is_alphanumeric;
@@ -125,7 +122,7 @@ fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
             word.finish(&mut take);
         }
         if class == WordClass::Single {
-            // Marks behind it are part of it, nothing else is.
+            // Only marks after it are part of it.
             open = Some(Open { start: at, end, last: class, middle: None, has_alphanumeric: true });
         }
     }
@@ -135,12 +132,12 @@ fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
 }
 
 impl Open {
-    /// Whether any letter or digit goes on with the word.
+    /// Returns true if any letter or digit continues the word.
     fn goes_on(&self) -> bool {
         self.middle.is_none() && self.last != WordClass::Single
     }
 
-    /// Whether a character of this class goes on with the word.
+    /// Returns true if a character of this class continues the word.
     fn takes(&self, class: WordClass) -> bool {
         let is_letter = |class| matches!(class, WordClass::Letter | WordClass::Hebrew);
         match self.middle {
@@ -159,7 +156,7 @@ impl Open {
     }
 
     fn finish(self, take: &mut impl FnMut(Range<usize>)) {
-        // WB7a: an apostrophe behind a Hebrew letter is part of the word.
+        // WB7a: an apostrophe after a Hebrew letter is part of the word.
         let end = match self.middle {
             Some((end, _, '\'')) if self.last == WordClass::Hebrew => end,
             _ => self.end,
@@ -194,7 +191,7 @@ impl Bits {
     }
 }
 
-/// The words that a range of bits has a part in, with a mask of that part.
+/// Returns the 64-bit words that a range of bits overlaps, with a mask of the overlap.
 fn masks(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     let first = range.start / 64;
     let words = if range.is_empty() { first..first } else { first..range.end.div_ceil(64) };
@@ -211,8 +208,8 @@ mod tests {
 
     use super::*;
 
-    /// Strings of what makes words hard, without Katakana, which are single here,
-    /// and the joiner of emoji, which folding drops.
+    /// Generates strings with difficult words, without Katakana, which are single here, and the
+    /// joiner of emoji, which folding drops.
     fn awkward() -> impl Strategy<Value = String> {
         let characters: Vec<char> =
             "aZ09 _.,:;'\"-·‧٫٬٣\u{600}˂אב׳״ß漢ひก\u{e33}\u{e34}ခ\u{102c}\u{301}\u{200c}\u{ad}क्षéⅧ가😀$"
@@ -235,7 +232,7 @@ mod tests {
         fn units_are_words_of_the_crate(text in awkward()) {
             let mut found = Vec::new();
             for_each_unit(&text, |unit| found.push(&text[unit]));
-            // Some marks are letters, but alone they are no words here.
+            // Some marks are letters, but alone they are not words here.
             let is_letter =
                 |c: char| c.is_alphanumeric() && character(c).word != WordClass::Mark;
             let expected: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Share of a text that a list of words makes up.
+//! Measures the share of a text that a list of words covers.
 
 use std::ops::Range;
 
@@ -7,40 +7,40 @@ use aho_corasick::{AhoCorasick, Match};
 use super::folding::fold;
 use super::units::Units;
 
-/// Words and phrases to look for.
+/// Words and phrases to search for.
 ///
-/// An entry is found where it stands between the borders of words (UAX #29); in scripts without
-/// spaces (Han, Hiragana, Thai, …) every character has borders. Texts and entries are compared by NFKC
-/// without case, with runs of white space as one space.
+/// An entry matches between the borders of words (UAX #29); in scripts without spaces (Han,
+/// Hiragana, Thai, …) every character has borders. Texts and entries are compared in NFKC without
+/// case, with runs of white space as one space.
 #[derive(Debug)]
 pub struct WordList {
-    /// As written.
+    /// Entries as written.
     entries: Vec<String>,
     finder: AhoCorasick,
 }
 
-/// What part of a text a list makes up, in words; of scripts without spaces, in characters.
+/// Share of a text that a list covers, in words, or in characters for scripts without spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WordShare {
-    /// Words that are part of an entry; those of entries that overlap count once.
+    /// Number of words that are part of an entry; words of overlapping entries count once.
     pub hits: usize,
-    /// All words.
+    /// Number of all words.
     pub words: usize,
 }
 
 impl WordShare {
-    /// Hits by words; 0 where there are none.
+    /// Returns the hits divided by the words; 0 if there are none.
     pub fn share(self) -> f64 {
         self.hits as f64 / self.words.max(1) as f64
     }
 }
 
 impl WordList {
-    /// A list with one word or phrase a line, as LDNOOBW's. Empty lines and those that start with
-    /// `#` are left out.
+    /// Parses a list with one word or phrase a line, like LDNOOBW's. Skips empty lines and lines
+    /// that start with `#`.
     ///
     /// # Errors
-    /// A list without words, or one that is too large.
+    /// Returns a message for a list without words, or one that is too large.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lines = text
             .lines()
@@ -56,11 +56,11 @@ impl WordList {
         Ok(Self { entries, finder: finder.map_err(|e| e.to_string())? })
     }
 
-    /// What part of `text` the list makes up.
+    /// Computes the share of `text` that the list covers.
     pub fn share(&self, text: &str) -> WordShare {
         let folded = fold(text);
         let mut units = Units::of(&folded);
-        // Ends ascend, so what overlaps is at the end.
+        // Ends ascend, so overlapping ranges are last.
         let mut found: Vec<Range<usize>> = Vec::new();
         for hit in self.finder.find_overlapping_iter(&folded) {
             if !is_whole(&hit, &folded, &units) {
@@ -77,7 +77,7 @@ impl WordList {
         WordShare { hits, words: units.count(0..folded.len()) }
     }
 
-    /// The entry, as written, that ends first in `text`; of several the longest.
+    /// Returns the entry, as written, that ends first in `text`; the longest of several.
     pub fn find(&self, text: &str) -> Option<&str> {
         let folded = fold(text);
         let units = Units::of(&folded);
@@ -92,12 +92,12 @@ impl WordList {
     }
 }
 
-/// Whether a hit in `text` does not cut a word.
+/// Returns true if a hit in `text` does not split a word.
 fn is_whole(hit: &Match, text: &str, units: &Units) -> bool {
     [hit.start(), hit.end()].into_iter().all(|at| units.is_border(at) && !is_in_katakana(text, at))
 }
 
-/// Whether `at` is within a word in Katakana, which writes words of other languages.
+/// Returns true if `at` is within a word in Katakana, which spells words of other languages.
 fn is_in_katakana(text: &str, at: usize) -> bool {
     let is_katakana = |c| matches!(c, 'ァ'..='ヺ' | 'ー'..='ヿ' | '\u{31F0}'..='\u{31FF}');
     text[..at].ends_with(is_katakana) && text[at..].starts_with(is_katakana)

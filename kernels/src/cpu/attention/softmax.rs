@@ -1,34 +1,34 @@
-//! From scores to the weights of softmax, which are not divided by their sum yet: powers of two.
+//! Turns scores into softmax weights that are not yet divided by their sum: powers of two.
 
 use crate::cpu::gemm::micro_kernel::{CacheLine, MR, WORDS};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::bf16_bits;
 
-/// Exponents below it count as it.
+/// Minimum exponent; lower exponents are raised to it.
 const LOWEST: f32 = -125.0;
-/// Adding and subtracting it rounds to an integer, which is then in the low bits of the sum.
+/// Adding and subtracting this rounds to an integer, which is in the low bits of the sum.
 const ROUND: f32 = 12_582_912.0;
-/// Of `(2^r - 1) / r`, see coefficients.py.
+/// Polynomial for `(2^r - 1) / r`, see coefficients.py.
 #[expect(clippy::approx_constant, reason = "fitted")]
 const POLYNOMIAL: [f32; 6] =
     [0.693_147_2, 0.240_226_48, 0.055_503_324, 0.009_618_437, 0.001_339_887_6, 0.000_153_533_69];
 
-/// What softmax needs of the rows of a tile.
+/// State of softmax for the rows of a tile.
 pub(super) struct Softmax {
-    /// Times a score: the exponent of two.
+    /// Factor from a score to the exponent of two.
     scale: f32,
-    /// Rows that there are.
+    /// Number of rows in use.
     rows: usize,
-    /// Score of each row.
+    /// Largest score of each row.
     largest: [f32; MR],
-    /// The largest score of each row among those of every sixteenth key.
+    /// Largest score of each row per lane; a lane is every sixteenth key.
     lanes: [[f32; WORDS]; MR],
-    /// Sums of the powers of each row, likewise.
+    /// Sum of the powers of each row per lane.
     sums: [[f32; WORDS]; MR],
 }
 
 impl Softmax {
-    /// For `rows` rows, at most [`MR`].
+    /// Creates the state for `rows` rows, at most [`MR`].
     pub(super) fn new(head_size: usize, rows: usize) -> Self {
         Self {
             scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),
@@ -39,14 +39,14 @@ impl Softmax {
         }
     }
 
-    /// Takes the largest score of each row from its lanes.
+    /// Sets the largest score of each row from its lanes.
     pub(super) fn find_largest(&mut self) {
         for (largest, lanes) in self.largest.iter_mut().zip(&self.lanes[..self.rows]) {
             *largest = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
         }
     }
 
-    /// What the weights of each row are to be multiplied with.
+    /// Returns the factor that divides the weights of each row by their sum.
     pub(super) fn inverse_sums(&self) -> [f32; MR] {
         let mut inverses = [0.0; MR];
         for (inverse, lanes) in inverses.iter_mut().zip(&self.sums[..self.rows]) {
@@ -57,10 +57,10 @@ impl Softmax {
 }
 
 vectorized! {
-    /// Raises the largest of each of `rows` rows to those of `scores`; NaN is passed over.
+    /// Raises the largest scores of `rows` rows to those in `scores`; NaN is ignored.
     pub(super) fn raise(scores: &[CacheLine], rows: usize, softmax: &mut Softmax) {
         for (scores, lanes) in scores.chunks_exact(scores.len() / rows).zip(&mut softmax.lanes) {
-            // In registers, and as floats before they are compared: else it is not vectorised.
+            // Only values in registers, converted to floats before the comparison, are vectorised.
             let mut largest = *lanes;
             for line in scores {
                 let mut values = [0.0; WORDS];
@@ -77,7 +77,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// The powers of `scores` `[rows, panel]` as packed rows in f32; their sums go to `softmax`.
+    /// Writes the powers of `scores` `[rows, panel]` as packed f32 rows; adds them to the sums.
     pub(super) fn weigh_f32(
         scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
     ) {
@@ -93,7 +93,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// As [`weigh_f32`], in bf16.
+    /// Like [`weigh_f32`], with the powers in bf16.
     pub(super) fn weigh_bf16(
         scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
     ) {
@@ -111,7 +111,7 @@ vectorized! {
     }
 }
 
-/// The powers of a line of scores of row `i`, which are added to its sums.
+/// Computes the powers of a line of scores of row `i` and adds them to its sums.
 #[inline(always)]
 fn powers(scores: &CacheLine, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
     let (scale, largest) = (softmax.scale, softmax.largest[i]);
@@ -125,7 +125,7 @@ fn powers(scores: &CacheLine, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
     powers
 }
 
-/// `2^(x · scale)` for `LOWEST <= x · scale <= 0`; NaN if `x` is.
+/// Computes `2^(x · scale)` for `LOWEST <= x · scale <= 0`; NaN if `x` is.
 ///
 /// # Precision
 /// At most 1.25 ulp off the power of the exact product (`exp2_is_within_a_little_over_one_ulp`).
@@ -143,8 +143,7 @@ fn exp2_scalar(x: f32, scale: f32) -> f32 {
     p.mul_add(r, 1.0) * power
 }
 
-/// The powers of `scores` `[rows, panel]` as packed rows, each twice in a word; their sums go to
-/// `softmax`.
+/// Like [`weigh_f32`], with each power in f16 twice in a word.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn weigh_f16(
     isa: crate::Isa,
@@ -171,7 +170,7 @@ mod x86 {
     use crate::cpu::gemm::micro_kernel::CacheLine;
 
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    /// Of `(2^r - 1) / r`, a tenth of f16's rounding off; see coefficients.py.
+    /// Polynomial for `(2^r - 1) / r`, off by a tenth of f16's rounding; see coefficients.py.
     const POLYNOMIAL: [f32; 4] = [0.693_124_1, 0.240_240_99, 0.055_906_44, 0.009_582_845];
 
     #[target_feature(enable = "avx512f")]
@@ -192,7 +191,7 @@ mod x86 {
             for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
                 // SAFETY: a line holds 16 values and is aligned to 64 bytes.
                 let score = unsafe { _mm512_load_ps(line.0.as_ptr().cast()) };
-                // Of a number and NaN, `max` takes the second operand.
+                // If one operand is NaN, `max` returns the second.
                 let x = _mm512_max_ps(lowest, _mm512_sub_ps(score, largest));
                 let n = _mm512_sub_ps(_mm512_fmadd_ps(x, scale, round), round);
                 let r = _mm512_fmsub_ps(x, scale, n);

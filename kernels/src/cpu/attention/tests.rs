@@ -1,10 +1,9 @@
-//! Attention against its definition in f64.
+//! Tests of attention against its definition in f64.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A head of one sequence.
 #[derive(Debug, Clone)]
 struct Sample {
     length: usize,
@@ -33,7 +32,7 @@ impl Sample {
         out
     }
 
-    /// The result in f64, with the largest absolute score of each row and the largest value.
+    /// Returns the result in f64, the largest absolute score of each row and the largest value.
     fn exact(&self, window: Option<usize>) -> (Vec<f64>, Vec<f64>, f64) {
         let [q, k, v] = self.matrices();
         let (mut out, mut largest) = (Vec::new(), Vec::new());
@@ -81,9 +80,9 @@ proptest! {
         let (exact, largest, value) = head.exact(window);
         let result = head.windowed(Isa::detect(), Precision::F32, window);
         for (i, (&actual, exact)) in result.iter().zip(&exact).enumerate() {
-            // A score is a sum of up to 70 products of at most 2 x 2, rounded at each step, which
-            // is the error of the exponent and so the relative one of the weight; 8 roundings
-            // more of each weight. Sums over keys: 128 steps, and two blocks more.
+            // A score is a sum of up to 70 products of at most 2 x 2, rounded at each step. Its
+            // error is the error of the exponent, so the relative error of the weight; 8 more
+            // roundings for each weight. Sums over keys: 128 steps and two more blocks.
             let head_size = head.head_size as f64;
             let score = head_size * value * value / head_size.sqrt() * head_size;
             let bound = 2f64.powi(-24) * value * (2.0 * score + 2.0 * largest[i / head.head_size] + 150.0);
@@ -101,8 +100,8 @@ proptest! {
                 let result = head.windowed(isa, precision, window);
                 for (&actual, exact) in result.iter().zip(&exact) {
                     // Both factors of a score are rounded, and in f16 its sum at each of up to 70
-                    // steps: relative to the sum of magnitudes, which is at most head_size · value².
-                    // Then weights and values are rounded, and sums in f16 over up to 128 keys. The
+                    // steps: relative to the sum of magnitudes, at most head_size · value². Then
+                    // weights and values are rounded, and in f16 the sums over up to 128 keys. The
                     // worst case is far off: errors of so many roundings cancel.
                     let head_size = head.head_size as f64;
                     let score = head_size.sqrt() * value * value * (2.0 + head_size.sqrt());
@@ -125,7 +124,7 @@ proptest! {
     }
 }
 
-/// A head whose rows repeat, so that a tile of any height has the same query in several places.
+/// A head with repeating rows: in a tile of any height, the same query is in several places.
 fn repeating(length: usize) -> Sample {
     let head_size = 24;
     let values = (0..length)
@@ -174,7 +173,7 @@ fn what_is_not_finite_stays_visible() {
     for (bad, precision) in
         [(f32::NAN, Precision::F32), (f32::INFINITY, Precision::F32), (1e9, Precision::F16)]
     {
-        // In a query and in a value; a key may be infinitely far off, which is a weight of zero.
+        // A query and a value; a key may be infinitely far off, which is a weight of 0.
         for part in [0, 2] {
             let mut head = repeating(40);
             head.values[part * head.head_size] = bad;

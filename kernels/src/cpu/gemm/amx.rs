@@ -1,7 +1,7 @@
-//! Micro-kernels on AMX: 1 or 2 x 2 tiles of sums, each 16 rows x 16 columns, over 16 units of k at once.
-//! A micro-panel of A is a column of tiles as it is packed, one of B a column of pairs of tiles.
+//! AMX micro-kernels: 1 x 2 or 2 x 2 tiles of sums, each 16 rows x 16 columns, over 16 units of k
+//! at a time. A micro-panel of A is a column of tiles, one of B a column of pairs of tiles.
 //!
-//! What a product is, says [`super::amx_portable`].
+//! [`super::amx_portable`] defines the products.
 
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
@@ -11,8 +11,8 @@ use super::micro_kernel::{MicroKernel, MicroKernelArgs, WORDS};
 pub(super) const BF16: [MicroKernel; 2] = [bf16_of_16, bf16_of_32];
 pub(super) const INT8: [MicroKernel; 2] = [int8_of_16, int8_of_32];
 
-/// The unit with all tiles 16 rows of 64 bytes, as long as it lives: a thread that has tiles in use takes
-/// longer to be interrupted.
+/// Guard that configures AMX with all tiles 16 rows of 64 bytes and releases it when dropped: a
+/// thread with tiles in use takes longer to interrupt.
 pub(crate) struct Tiles;
 
 impl Tiles {
@@ -30,12 +30,12 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: `new` found the unit.
+        // SAFETY: `new` has configured the unit.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
 
-/// What LDTILECFG reads.
+/// Operand of LDTILECFG.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Config {
@@ -46,8 +46,8 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// A micro-kernel of `$rows` rows: what it makes of the sums where they start and where they go on, of a step
-/// of 16 units of k, and of the sums at its end.
+/// Defines a micro-kernel of `$rows` rows from the code that zeroes the sums, resumes them, adds a
+/// step of 16 units of k, and stores the sums.
 macro_rules! kernel {
     ($name:ident, $rows:literal, [$($zero:expr),*], [$($resume:expr),*], [$($step:expr),*], [$($store:expr),*]) => {
         /// # Safety
@@ -88,7 +88,7 @@ macro_rules! kernel {
     };
 }
 
-/// The micro-kernels of the instruction `$product`.
+/// Defines the micro-kernels for the instruction `$product`.
 macro_rules! kernels {
     ($one:ident, $two:ident, $product:literal) => {
         kernel!(
@@ -137,7 +137,7 @@ macro_rules! kernels {
 kernels!(bf16_of_16, bf16_of_32, "tdpbf16ps");
 kernels!(int8_of_16, int8_of_32, "tdpbusd");
 
-/// Fetches the share of the next micro-panel of B that `args` asks for.
+/// Prefetches the share of the next micro-panel of B that `args` asks for.
 fn fetch_next(args: &MicroKernelArgs) {
     for line in 0..args.fetches * args.units.div_ceil(WORDS) {
         // SAFETY: a hint; it reads nothing.

@@ -1,10 +1,9 @@
-//! What the products of AMX are, as a program for every CPU: it defines what [`super::amx`] computes, and
-//! stands in for the unit in tests.
+//! AMX's products for every CPU: they define what [`super::amx`] computes and replace it in tests.
 //!
-//! TDPBF16PS adds to a sum what 32 values of k give: two chains of fused multiply-adds, of the even and of
-//! the odd values, each from zero, and their sum. Numbers below 2⁻¹²⁶ are read and written as zeros; all
-//! roundings are to the nearest, ties to even. TDPBUSD is exact. (Intel's Software Developer's Manual,
-//! volume 2, which writes them as loops.)
+//! TDPBF16PS adds the products of 32 values of k to a sum: two chains of fused multiply-adds, of
+//! the even and of the odd values, each from zero, and then their sum. Numbers below 2⁻¹²⁶ are read
+//! and written as zeros; all roundings are to nearest, ties to even. TDPBUSD is exact. (Source:
+//! Intel's Software Developer's Manual, volume 2, which gives them as loops.)
 
 use super::micro_kernel::{MicroKernel, MicroKernelArgs, WORDS};
 
@@ -54,8 +53,7 @@ unsafe fn int8_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
     }
 }
 
-/// Calls `add` for 16 units of k after the other and each row: with the row's sums, its 16 words of A
-/// and the 16 x 32 words of B.
+/// Calls `add` per 16 units of k and row, with its sums, 16 words of A and the 16 x 32 words of B.
 ///
 /// # Safety
 /// The pointers of `args` cover `ROWS` rows, and the sums are `T`s.
@@ -82,21 +80,21 @@ unsafe fn for_each_tile<T: Copy + Default, const ROWS: usize>(
     }
 }
 
-/// `x`, or a zero of its sign if it is below 2⁻¹²⁶.
+/// Returns `x`, or a zero of its sign if its magnitude is below 2⁻¹²⁶.
 fn flushed(x: f32) -> f32 {
     if x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x }
 }
 
 const LARGER: f32 = 18_446_744_073_709_551_616.0;
 
-/// `a · b + sum` with one rounding, which comes before the result is flushed.
+/// Computes `a · b + sum` with one rounding, before the result is flushed to zero.
 fn fused(a: f32, b: f32, sum: f32) -> f32 {
     let result = a.mul_add(b, sum);
     if result.abs() > f32::MIN_POSITIVE {
         return result;
     }
-    // Rounded where exponents have no end: 2⁶⁴ larger. Neither factor overflows, because what is small is
-    // the sum of small terms.
+    // Rounded as if exponents had no limit: 2⁶⁴ larger. Neither factor overflows, because a small
+    // result is the sum of small terms.
     let (small, other) = if a.abs() < b.abs() { (a, b) } else { (b, a) };
     let enlarged = (small * LARGER).mul_add(other, sum * LARGER);
     if enlarged.abs() < f32::MIN_POSITIVE * LARGER { 0f32.copysign(result) } else { result }

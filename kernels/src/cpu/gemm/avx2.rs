@@ -10,9 +10,9 @@ use std::arch::x86_64::{
 use super::micro_kernel::{MicroKernel, MicroKernelArgs, PANEL_LINES, WORDS, by_rows};
 
 pub(super) const F32: [MicroKernel; 6] = by_rows!(f32_kernel: 1 2 3 4 5 6);
-/// With AVX-VNNI.
+/// Needs AVX-VNNI.
 pub(super) const INT8: [MicroKernel; 6] = by_rows!(int8_kernel: 1 2 3 4 5 6);
-/// Without: products of 16 bits.
+/// Without AVX-VNNI: products of 16-bit integers.
 pub(super) const INT8_BY_PAIRS: [MicroKernel; 4] = by_rows!(pairs_kernel: 1 2 3 4);
 
 /// # Safety
@@ -87,7 +87,7 @@ unsafe fn pairs_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
         unsafe {
             for unit in 0..args.units {
                 let (a, b) = operands::<ROWS>(args, unit, half);
-                // Bytes 0 and 2 of each word, then 1 and 3, as 16-bit numbers.
+                // Bytes 0 and 2 of each word, then 1 and 3, as 16-bit integers.
                 let even = b.map(|b| _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b)));
                 let odd = b.map(|b| _mm256_srai_epi16::<8>(b));
                 for (i, sums) in sums.iter_mut().enumerate() {
@@ -105,10 +105,10 @@ unsafe fn pairs_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
     }
 }
 
-/// Word `unit` of the first row of A, and 16 columns of B at it.
+/// Returns a pointer to word `unit` of the first row of A, and 16 columns of B at `unit`.
 ///
 /// # Safety
-/// `unit` is one of `args`'s, `half` 0 or 1.
+/// `unit` is less than `args.units`, `half` is 0 or 1.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn operands<const ROWS: usize>(
@@ -124,7 +124,7 @@ unsafe fn operands<const ROWS: usize>(
     }
 }
 
-/// Adds `sums` to 16 columns of those of `args`.
+/// Adds `sums` to 16 columns of the sums of `args`.
 ///
 /// # Safety
 /// The sums of `args` have `ROWS` rows, `half` is 0 or 1.

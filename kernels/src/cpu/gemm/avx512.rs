@@ -1,5 +1,5 @@
-//! AVX-512 micro-kernels: up to 14 rows x two registers of sums, so 28 of 32 registers; a step
-//! takes two loads, and for each row a broadcast and two multiply-adds.
+//! AVX-512 micro-kernels: up to 14 rows x two registers of sums, so 28 of 32 registers. A step
+//! takes two loads, and for each row one broadcast and two multiply-adds.
 
 use std::arch::x86_64::{
     __m256i, __m512, __m512bh, __m512h, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1,
@@ -14,10 +14,10 @@ use super::micro_kernel::{
     CacheLine, MicroKernel, MicroKernelArgs, PANEL_LINES, UNROLL, WORDS, by_rows,
 };
 
-/// Units of B that are fetched ahead.
+/// Number of units of B to prefetch ahead.
 const AHEAD: usize = 16;
 
-/// A kernel whose `$step` adds the products of a word of A and 16 words of B to a register of sums.
+/// Defines a kernel; `$step` adds the products of a word of A and 16 words of B to a register.
 macro_rules! kernel {
     ($name:ident, $kernels:ident, $features:literal, $zero:ident, $step:ident, $add:ident) => {
         pub(super) const $kernels: [MicroKernel; 14] =
@@ -173,7 +173,7 @@ unsafe fn f16_add<const FIRST: bool, const ROWS: usize>(
     unsafe { add_halves::<FIRST>(args.c, copy.as_flattened()) };
 }
 
-/// Adds f16 sums in f32. Not inlined: within a kernel it takes the sums' registers.
+/// Adds f16 sums in f32. It is not inlined, because in a kernel it would take the sums' registers.
 ///
 /// # Safety
 /// `to` has two lines for each register of `sums`.
@@ -194,7 +194,7 @@ unsafe fn add_halves<const FIRST: bool>(to: *mut CacheLine, sums: &[__m512h]) {
     }
 }
 
-/// Fetches two lines that will be read.
+/// Prefetches two lines that will be read.
 #[inline(always)]
 fn fetch(lines: *const CacheLine) {
     // SAFETY: a hint; it reads nothing.
@@ -204,7 +204,7 @@ fn fetch(lines: *const CacheLine) {
     }
 }
 
-/// Fetches the part of C's row `row` that will be written.
+/// Prefetches the part of C's row `row` that will be written.
 #[inline(always)]
 fn fetch_row(args: &MicroKernelArgs, row: usize) {
     let to = args.target.start.wrapping_add(row * args.target.stride);

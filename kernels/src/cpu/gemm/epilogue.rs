@@ -1,4 +1,4 @@
-//! From the sums of a micro-tile to values of C: dequantisation, bias, GELU, residual.
+//! Turns the sums of a micro-tile into values of C: dequantisation, bias, GELU, residual.
 
 use std::ops::Range;
 
@@ -10,36 +10,36 @@ use crate::cpu::gelu::gelu_scalar;
 use crate::cpu::isa::vectorized;
 use crate::{Matrix, MatrixMut};
 
-/// What happens to a value of the product before it is final.
+/// Operation on a value of the product before it is written.
 #[derive(Debug, Clone, Copy)]
 pub enum Epilogue<'a> {
-    /// Nothing.
+    /// Writes the product.
     None,
-    /// `+ bias[output]`.
+    /// Adds the bias: `+ bias[output]`.
     Bias(&'a [f32]),
-    /// `gelu(· + bias[output])`, the exact (erf) form.
+    /// Adds the bias and applies GELU in its exact (erf) form: `gelu(· + bias[output])`.
     BiasGelu(&'a [f32]),
-    /// `(· + bias[output]) + residual[row, output]`.
+    /// Adds bias and residual: `(· + bias[output]) + residual[row, output]`.
     BiasResidual(&'a [f32], Matrix<'a>),
 }
 
-/// What the columns of a panel need, padded to its width.
+/// Epilogue data for the columns of a panel, padded to its width.
 pub(super) struct EpilogueColumns<'a> {
     pub(super) first: usize,
-    /// Columns that exist.
+    /// Number of columns that exist.
     pub(super) width: usize,
     nr: usize,
     epilogue: Epilogue<'a>,
-    /// Whose sums are integers, in int8.
+    /// The weights, if sums are integers (int8).
     int8: Option<&'a PackedMatrix>,
     lines: [LineOfColumns; NR / WORDS],
 }
 
-/// What 16 columns need.
+/// Epilogue data for 16 columns.
 #[derive(Clone, Copy, Default)]
 struct LineOfColumns {
     bias: [f32; WORDS],
-    /// int8 only, as the next.
+    /// For int8 only, like `sums`.
     scales: [f32; WORDS],
     sums: [i32; WORDS],
 }
@@ -74,7 +74,7 @@ impl<'a> EpilogueColumns<'a> {
 }
 
 vectorized! {
-    /// Writes the values of `rows` and `columns` of `c`; `quantised` are the rows in int8.
+    /// Writes the values of `rows` and `columns` of `c`; `quantised` describes the rows in int8.
     pub(super) fn apply(
         columns: &EpilogueColumns<'_>,
         sums: &MicroTile,
@@ -103,7 +103,7 @@ fn apply_epilogue<const INT8: bool>(
     c: &mut MatrixMut<'_>,
     rows: Range<usize>,
 ) {
-    // One loop for each case: the compiler vectorises none with a choice inside.
+    // One loop per case: the compiler does not vectorise a loop with a branch inside.
     match columns.epilogue {
         Epilogue::None => apply_rows::<NONE, INT8>(columns, sums, quantised, c, rows),
         Epilogue::Bias(_) => apply_rows::<BIAS, INT8>(columns, sums, quantised, c, rows),

@@ -1,4 +1,4 @@
-//! Which micro-kernels compute a product: a table by precision and CPU.
+//! The table of micro-kernels by precision and CPU.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use crate::cpu::isa::Level;
 use crate::cpu::matrix::WriteTarget;
 use crate::{Isa, Precision};
 
-/// What a 32-bit word of packed A holds; B is packed alike.
+/// Content of a 32-bit word of packed A; B is packed in the same way.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "units that x86 alone has"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// A value in f32, rounded to the precision; B is unpacked to f32 where it is not.
+    /// A value in f32, rounded to the precision; a B in two bytes is unpacked to f32.
     F32(Precision),
     /// Two values of k in bf16.
     Bf16,
@@ -27,7 +27,7 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    /// Values of k in one unit.
+    /// Returns the number of values of k in one unit.
     pub(crate) fn k_per_unit(self) -> usize {
         match self {
             Self::F32(_) | Self::F16 => 1,
@@ -37,26 +37,26 @@ impl Variant {
     }
 }
 
-/// A variant with the micro-kernels that take it.
+/// A variant with its micro-kernels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) variant: Variant,
-    /// By number of rows, a step each.
+    /// Micro-kernels by number of rows, in multiples of `row_step`.
     micro_kernels: &'static [MicroKernel],
-    /// Columns of a micro-panel of B.
+    /// Number of columns of a micro-panel of B.
     pub(crate) nr: usize,
-    /// A micro-panel of A has a multiple of so many rows: zeros, where there are fewer.
+    /// A micro-panel of A has a multiple of this number of rows, padded with zeros.
     row_step: usize,
-    /// Units of k likewise.
+    /// The number of units of k is a multiple of this.
     unit_step: usize,
-    /// Most units of k that meet all micro-panels of A before the next ones.
+    /// Maximum units of k that are multiplied with all micro-panels of A before the next ones.
     pub(super) kc: usize,
 }
 
-/// With the units that are fetched meanwhile a quarter of a megabyte.
+/// KC units and those prefetched meanwhile take a quarter of a megabyte.
 const KC: usize = 1024;
-/// Units of k of a pair of micro-panels that stay in a first-level cache of 48 KB with their sums:
-/// tiles are loaded faster than the second-level cache delivers them.
+/// A pair of micro-panels of this many units of k stays in a first-level cache of 48 KB with its
+/// sums: tiles are loaded faster than the second-level cache delivers them.
 const KC_AMX: usize = 128;
 
 impl Kernel {
@@ -96,28 +96,28 @@ impl Kernel {
         Self { variant, micro_kernels, nr: lines * WORDS, row_step, unit_step, kc }
     }
 
-    /// Most rows of a micro-panel of A.
+    /// Returns the maximum rows of a micro-panel of A.
     pub(crate) fn mr(self) -> usize {
         self.micro_kernels.len() * self.row_step
     }
 
-    /// Rows of a micro-panel of A for `rows` of them.
+    /// Returns the rows of a micro-panel of A that holds `rows` rows.
     pub(crate) fn height(self, rows: usize) -> usize {
         rows.next_multiple_of(self.row_step)
     }
 
-    /// The micro-kernel for micro-panels of A of `height` rows, a multiple of the step.
+    /// Returns the micro-kernel for micro-panels of A of `height` rows, a multiple of the step.
     pub(super) fn micro_kernel(self, height: usize) -> MicroKernel {
         self.micro_kernels[height / self.row_step - 1]
     }
 
-    /// Units of k for `k` values.
+    /// Returns the units of k for `k` values.
     pub(crate) fn units(self, k: usize) -> usize {
         k.div_ceil(self.variant.k_per_unit()).next_multiple_of(self.unit_step)
     }
 
-    /// `rows` in as few parts as have at most `most` of them (a multiple of the step), of nearly equal
-    /// length; only the last one is no multiple of the step.
+    /// Splits `rows` into as few parts as possible of at most `most` rows (a multiple of the step)
+    /// and of nearly equal length; all parts but the last are multiples of the step.
     pub(crate) fn split(
         self,
         rows: Range<usize>,
@@ -130,26 +130,26 @@ impl Kernel {
         (0..parts).map(move |part| start(part)..start(part + 1))
     }
 
-    /// Prepares the calling thread for the micro-kernels, which may run as long as the value lives.
+    /// Prepares the calling thread for the micro-kernels, which may run while the value lives.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn prepare(self, isa: Isa) -> Option<amx::Tiles> {
         let on_unit = self.row_step == WORDS && isa.level == Level::Avx512;
-        // SAFETY: kernels with this step at this level are those of AMX, and an `Isa` with AMX exists
-        // only if the process may use it.
+        // SAFETY: kernels with this step at this level are those of AMX, and an `Isa` with AMX
+        // exists only if the process may use it.
         on_unit.then(|| unsafe { amx::Tiles::new() })
     }
 
-    /// No micro-kernel needs anything.
+    /// Does nothing: no micro-kernel needs a preparation.
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn prepare(self, _: Isa) -> Option<std::convert::Infallible> {
         None
     }
 
-    /// The product of the `rows` packed rows of a micro-panel `a` and a micro-panel `b`, over `units`
-    /// of k: `c` `[rows, nr]` f32. Not for int8, and only while [`Kernel::prepare`]d.
+    /// Multiplies the `rows` packed rows of a micro-panel `a` with a micro-panel `b` over `units`
+    /// units of k: `c` `[rows, nr]` f32. Not for int8, and only while [`Kernel::prepare`]d.
     ///
     /// # Panics
-    /// If an operand is too short, or `rows` and `units` are not those of the kernel's steps.
+    /// If an operand is too short, or `rows` or `units` is not a multiple of the kernel's step.
     pub(crate) fn multiply(
         self,
         a: &[CacheLine],
@@ -176,9 +176,9 @@ impl Kernel {
             next: std::ptr::null(),
             fetches: 0,
         };
-        // SAFETY: the operands are as long as the arguments say (checked above), `c` has room and is
-        // aligned as lines are, and the CPU has the kernel's features because `self` was made from an
-        // `Isa` that has them.
+        // SAFETY: the operands are as long as the arguments say (checked above), `c` has room and
+        // is aligned as lines are, and the CPU has the kernel's features because `self` was made
+        // from an `Isa` that has them.
         unsafe { self.micro_kernel(rows)(&args) };
     }
 }

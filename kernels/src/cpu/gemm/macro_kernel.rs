@@ -1,5 +1,5 @@
-//! One micro-panel of B and a block of rows of A: the micro-kernels over them, then the epilogue. CPUs that
-//! do not multiply bf16 and f16 get B unpacked to f32.
+//! The micro-kernels over one micro-panel of B and a block of rows of A, then the epilogue. On CPUs
+//! that do not multiply bf16 and f16, B is unpacked to f32.
 
 use std::ops::Range;
 
@@ -12,28 +12,28 @@ use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{bf16_value, f16_value};
 use crate::{Isa, MatrixMut, Precision};
 
-/// Memory that is worth keeping between calls.
+/// Memory that is reused between calls.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    /// KC units of a micro-panel of B in f32, where B is kept in less.
+    /// KC units of a micro-panel of B in f32, if B is stored in a smaller format.
     unpacked: Vec<CacheLine>,
-    /// Of the micro-panels of a block of rows.
+    /// Sums of the micro-panels of a block of rows.
     sums: Vec<MicroTile>,
 }
 
-/// Micro-panel `p` of `b`.
+/// Multiplication with micro-panel `p` of `b`.
 pub(super) struct MacroKernel<'a> {
     pub(super) isa: Isa,
     pub(super) kernel: Kernel,
     pub(super) b: &'a PackedMatrix,
     pub(super) p: usize,
-    /// k as the micro-kernels count it.
+    /// Number of units of k.
     pub(super) units: usize,
     pub(super) columns: EpilogueColumns<'a>,
 }
 
 impl MacroKernel<'_> {
-    /// Its columns of `rows` of `c`; the rows of A are packed in `a`.
+    /// Computes the panel's columns of `rows` of `c`; `a` holds the packed rows of A.
     pub(super) fn multiply(
         &self,
         rows: &Range<usize>,
@@ -77,7 +77,7 @@ impl MacroKernel<'_> {
             let height = self.kernel.height(tile_rows.len());
             let from = start * row_lines + k.start / WORDS * height;
             let a_panel = &a.lines[from..][..groups * height];
-            // Sums that are final at once share their place, so that it stays in the cache.
+            // Sums that are complete after one block share one tile, so that it stays in the cache.
             let sums = &mut sums[if first && last { 0 } else { t }];
             assert!(b.len() == k.len() * PANEL_LINES && height <= mr);
             let chain = if variant == Variant::Int8 { kc } else { CHAIN / variant.k_per_unit() };
@@ -92,9 +92,9 @@ impl MacroKernel<'_> {
                 next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups),
                 fetches,
             };
-            // SAFETY: `a` and `b` are as long as the arguments say (checked above), `sums` has room for
-            // the tallest tile of the widest panel, the CPU has the kernel's features because `kernel` was
-            // made from an `Isa` that has them, and `gemm` has prepared it.
+            // SAFETY: `a` and `b` are as long as the arguments say (checked above), `sums` has room
+            // for the tallest tile of the widest panel, the CPU has the kernel's features because
+            // `kernel` was made from an `Isa` that has them, and `gemm` has prepared it.
             unsafe { self.kernel.micro_kernel(height)(&args) };
             if last {
                 let quantised = a.rows.get(start..).unwrap_or_default();
@@ -104,8 +104,8 @@ impl MacroKernel<'_> {
     }
 }
 
-/// The units `k` of micro-panel `p` of `b` as `b` keeps them and, unpacked into `scratch` if need be, as
-/// the micro-kernels of `variant` read them.
+/// Returns the units `k` of micro-panel `p` of `b` twice: as `b` stores them, and as the
+/// micro-kernels of `variant` read them, unpacked into `scratch` if necessary.
 fn unpack<'a>(
     isa: Isa,
     variant: Variant,
@@ -128,7 +128,7 @@ fn unpack<'a>(
         unpack_bf16(isa, kept, unpacked);
         (kept, unpacked)
     } else {
-        // A panel of f16 is two of f32: the columns of one of its lines.
+        // A panel of f16 is two panels of f32; each of its lines has the columns of one.
         let kept = &b.panel(p / 2)[k.start * PANEL_LINES..k.end * PANEL_LINES];
         unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked);
         (kept, unpacked)
@@ -137,7 +137,7 @@ fn unpack<'a>(
 
 vectorized! {
     fn unpack_bf16(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
-        // A secret from the compiler, which would unroll the loops below and not vectorise them.
+        // Hidden from the compiler, which would unroll the loops below instead of vectorising them.
         let width = std::hint::black_box(WORDS);
         let (steps, _) = unpacked.as_chunks_mut::<{ 2 * PANEL_LINES }>();
         for (pairs, steps) in panel.as_chunks::<PANEL_LINES>().0.iter().zip(steps) {

@@ -1,23 +1,23 @@
-//! What a micro-kernel takes: operands packed in cache lines, and a tile of sums.
+//! Arguments of a micro-kernel: operands packed in cache lines, and a tile of sums.
 //!
-//! As in BLIS a product is `C = A · B`: A is X, packed in micro-panels of up to [`MR`] rows; B is Wᵀ,
-//! packed in micro-panels of 32 columns (64 in f16). A *unit* of k is what one 32-bit word holds of it:
-//! one value (f32, f16), two (bf16) or four (int8).
+//! As in BLIS a product is `C = A · B`: A is X, packed in micro-panels of up to [`MR`] rows; B is
+//! Wᵀ, packed in micro-panels of 32 columns (64 in f16). A *unit* of k is the part of k in one
+//! 32-bit word: one value (f32, f16), two (bf16) or four (int8).
 
 use crate::cpu::matrix::WriteTarget;
 
-/// 32-bit words in a cache line.
+/// Number of 32-bit words in a cache line.
 pub(crate) const WORDS: usize = 16;
-/// Cache lines of a micro-panel of B for one unit of k.
+/// Number of cache lines of a micro-panel of B for one unit of k.
 pub(crate) const PANEL_LINES: usize = 2;
-/// Micro-kernels other than AMX's take a multiple of so many units of k.
+/// Micro-kernels other than AMX's take a multiple of this number of units of k.
 pub(crate) const UNROLL: usize = 4;
-/// Most rows of a micro-tile.
+/// Maximum rows of a micro-tile.
 pub(crate) const MR: usize = 32;
-/// Most columns of a micro-tile.
+/// Maximum columns of a micro-tile.
 pub(super) const NR: usize = 64;
-/// Values of k whose products are summed before they are added to the sum of all: the error grows with
-/// the length of a chain.
+/// Number of values of k whose products are summed before they are added to the total: the error
+/// grows with the length of a chain.
 pub(crate) const CHAIN: usize = 128;
 
 /// One cache line; loads of a micro-panel must not straddle two.
@@ -34,7 +34,7 @@ impl CacheLine {
 #[repr(C, align(64))]
 pub(super) struct MicroTile(pub(super) [u32; MICRO_TILE]);
 
-/// Words of the largest: 32 x 32 of AMX, or 14 x 64.
+/// Words of the largest tile: 32 x 32 (AMX), or 14 x 64.
 const MICRO_TILE: usize = 1024;
 
 impl MicroTile {
@@ -47,21 +47,21 @@ impl MicroTile {
     expect(dead_code, reason = "only kernels for AVX-512 and AMX fetch")
 )]
 pub(crate) struct MicroKernelArgs {
-    /// `[units / 16, rows, 16]` words, the last group padded.
+    /// `[units / 16, rows, 16]` words; the last group is padded.
     pub(super) a: *const u32,
     /// `[units, 32]` words.
     pub(super) b: *const CacheLine,
-    /// [`MicroTile`].
+    /// Points to a [`MicroTile`].
     pub(super) c: *mut CacheLine,
-    /// Whether the sums start with this call: what is in `c` does not count.
+    /// Whether the sums start with this call; the contents of `c` are then ignored.
     pub(super) overwrite: bool,
-    /// A multiple of what the kernel takes at once.
+    /// A multiple of the units that the kernel takes at a time.
     pub(super) units: usize,
     /// Units of a [`CHAIN`], a multiple of 16. AMX has chains of its own.
     pub(super) chain: usize,
-    /// Where the values will go, to fetch it in time.
+    /// Destination of the values, to prefetch it.
     pub(super) target: WriteTarget,
-    /// The next lines of B, to fetch `fetches` of them for 16 units; may point anywhere.
+    /// The next lines of B: `fetches` lines are prefetched per 16 units. May point anywhere.
     pub(super) next: *const CacheLine,
     pub(super) fetches: usize,
 }
@@ -69,7 +69,7 @@ pub(crate) struct MicroKernelArgs {
 /// A micro-kernel for a fixed number of rows.
 pub(crate) type MicroKernel = unsafe fn(&MicroKernelArgs);
 
-/// A micro-kernel for each number of rows.
+/// Lists a micro-kernel for each number of rows.
 macro_rules! by_rows {
     ($kernel:ident: $($rows:literal)*) => { [$($kernel::<$rows>),*] };
 }

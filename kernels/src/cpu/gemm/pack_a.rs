@@ -1,4 +1,4 @@
-//! A, the left-hand side of a product, in the order in which the micro-kernels read it.
+//! Packs A, the left operand of a product, in the order in which the micro-kernels read it.
 
 use std::ops::Range;
 
@@ -11,26 +11,26 @@ use crate::cpu::precision::{
 };
 use crate::{Isa, Matrix, Precision};
 
-/// Rows of A as micro-panels, which follow each other: each `[groups, rows, 16 words]`.
+/// Rows of A as consecutive micro-panels, each `[groups, rows, 16 words]`.
 #[derive(Debug, Default)]
 pub(crate) struct PackedRows {
     pub(crate) lines: Vec<CacheLine>,
-    /// int8 only.
+    /// For int8 only.
     pub(super) rows: Vec<QuantisedRow>,
     row: RowBuffers,
 }
 
-/// How a row was written in int8.
+/// Quantisation of a row in int8.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QuantisedRow {
     pub(super) scale: f32,
-    /// The integer of 0.
+    /// The integer that represents 0.
     pub(super) zero: i32,
-    /// Which mean was subtracted.
+    /// Index of the mean that was subtracted.
     pub(super) kind: usize,
 }
 
-/// A row on its way into micro-panels: long loops are what compilers vectorise.
+/// A row before it is written to a micro-panel: compilers vectorise long loops.
 #[derive(Debug, Default)]
 struct RowBuffers {
     words: Vec<u32>,
@@ -40,8 +40,8 @@ struct RowBuffers {
 }
 
 impl PackedRows {
-    /// Packs the rows `panels` of `a`, in the place of what was packed before; in int8 less the `means` of
-    /// their kinds `[kinds, k]`. The last micro-panel ends with rows of zeros where `kernel` needs them.
+    /// Packs the rows `panels` of `a` over earlier contents; in int8 minus the mean of their kind
+    /// (`means` `[kinds, k]`). Rows of zeros end the last micro-panel if `kernel` needs them.
     pub(crate) fn pack(
         &mut self,
         isa: Isa,
@@ -106,7 +106,7 @@ fn copy<'a>(values: &[f32], mut lines: impl Iterator<Item = &'a mut CacheLine>) 
 }
 
 impl RowBuffers {
-    /// Makes room for `words` words, zeros where no value will be.
+    /// Resizes the buffers for `words` words, with zeros where there is no value.
     fn resize(&mut self, words: usize) {
         self.words.clear();
         self.words.resize(words, 0);
@@ -158,7 +158,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// `centred = values - mean`, and their range.
+    /// Computes `centred = values - mean` and its range.
     fn centre(values: &[f32], mean: &[f32], centred: &mut [f32], range: &mut [f32; 2]) {
         for ((centred, value), mean) in centred.iter_mut().zip(values).zip(mean) {
             *centred = value - mean;

@@ -1,4 +1,4 @@
-//! B, the right-hand side of a product, in the order in which the micro-kernels read it.
+//! Packs B, the right operand of a product, in the order in which the micro-kernels read it.
 
 use super::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
 use crate::cpu::precision::{
@@ -7,25 +7,25 @@ use crate::cpu::precision::{
 use crate::cpu::rows::linear_f64;
 use crate::{Isa, Matrix, Precision};
 
-/// Most units of k that are transposed at once.
+/// Maximum units of k that are transposed at a time.
 const UNITS: usize = 64;
 
-/// `[outputs, k]`, kept as panels of 32 outputs (64 in f16; the last one padded with zeros). A panel
-/// is `[units, 128 bytes]`: a unit holds the values of one step (f32, f16), two (bf16) or four
-/// (int8) for each output, neighbouring steps of one output side by side.
+/// Packed weights `[outputs, k]` in panels of 32 outputs (64 in f16; the last panel is padded with
+/// zeros). A panel is `[units, 128 bytes]`: a unit holds one (f32, f16), two (bf16) or four (int8)
+/// values of k for each output, neighbouring values of one output side by side.
 #[derive(Debug, Clone, Default)]
 pub struct PackedMatrix {
     precision: Precision,
     outputs: usize,
     k: usize,
     lines: Vec<CacheLine>,
-    /// int8 only, padded to whole panels: what an integer of each output is worth.
+    /// For int8 only, padded to whole panels: the scale of each output.
     scales: Vec<f32>,
-    /// int8 only, padded likewise: the sum of the integers of each output.
+    /// For int8 only, padded to whole panels: the sum of the integers of each output.
     sums: Vec<i32>,
-    /// int8 only: `[kinds, k]`.
+    /// For int8 only: `[kinds, k]`.
     means: Vec<f32>,
-    /// int8 only, padded likewise: the products of the means and the weights, `[kinds, outputs]`.
+    /// For int8 only: the products of means and weights, `[kinds, outputs]`, outputs padded.
     of_means: Vec<f32>,
 }
 
@@ -40,12 +40,12 @@ impl PackedMatrix {
         packed
     }
 
-    /// As [`PackedMatrix::new`] in int8, for rows that are near one of `means` `[kinds, k]`; which is
-    /// that of a row, says [`Matrix::with_kinds`]. What is multiplied in int8 is the difference from it, and the
-    /// product of the mean itself is exact.
+    /// Packs weights in int8 for rows that are near one of `means` `[kinds, k]`;
+    /// [`Matrix::with_kinds`] sets the mean of each row. The difference from the mean is multiplied
+    /// in int8, and the product of the mean itself is exact.
     ///
     /// # Panics
-    /// If there is no mean, or means are of another length; if k exceeds 65,536.
+    /// If there is no mean or means are of another length, or if k exceeds 65,536.
     pub fn around(isa: Isa, weights: Matrix<'_>, means: &[f32]) -> Self {
         let mut packed = Self::new(isa, Precision::Int8, weights);
         let kinds = means.len() / packed.k.max(1);
@@ -65,7 +65,7 @@ impl PackedMatrix {
         packed
     }
 
-    /// As [`PackedMatrix::new`], into the memory of `self`.
+    /// Like [`PackedMatrix::new`], but reuses the memory of `self`.
     pub fn pack(&mut self, isa: Isa, precision: Precision, weights: Matrix<'_>) {
         self.resize(precision, weights.rows(), weights.columns());
         let units = self.units();
@@ -96,10 +96,10 @@ impl PackedMatrix {
         }
     }
 
-    /// Packs the transpose of `values` `[k, outputs]`, into the memory of `self`.
+    /// Packs the transpose of `values` `[k, outputs]`, reusing the memory of `self`.
     ///
     /// # Panics
-    /// If `precision` is int8, which only weights are packed for.
+    /// If `precision` is int8, which is only for weights.
     pub fn pack_transposed(&mut self, isa: Isa, precision: Precision, values: Matrix<'_>) {
         assert!(precision != Precision::Int8, "int8 is packed from [outputs, k]");
         self.resize(precision, values.columns(), values.rows());
@@ -137,22 +137,22 @@ impl PackedMatrix {
         }
     }
 
-    /// Number of outputs (rows of the weights, columns of a product).
+    /// Returns the number of outputs (rows of the weights, columns of a product).
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// Length of the sums.
+    /// Returns k, the length of the sums.
     pub fn k(&self) -> usize {
         self.k
     }
 
-    /// The precision of its products.
+    /// Returns the precision of products.
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// Bytes that the packed values take.
+    /// Returns the bytes that the packed values take.
     pub fn bytes(&self) -> usize {
         size_of_val(&self.lines[..])
             + size_of_val(&self.scales[..])
@@ -161,13 +161,13 @@ impl PackedMatrix {
             + size_of_val(&self.of_means[..])
     }
 
-    /// Makes room; what was there stays, to be overwritten.
+    /// Makes room; old contents stay until they are overwritten.
     fn resize(&mut self, precision: Precision, outputs: usize, k: usize) {
         (self.precision, self.outputs, self.k) = (precision, outputs, k);
         self.lines.resize(self.panels() * self.units() * PANEL_LINES, CacheLine::ZERO);
     }
 
-    /// How each row of `weights` is written in int8; nothing in other precisions.
+    /// Returns the quantisation of each row of `weights` in int8; empty in other precisions.
     fn quantise(&mut self, weights: Matrix<'_>) -> Vec<Quantisation> {
         self.scales.clear();
         self.sums.clear();
@@ -186,7 +186,7 @@ impl PackedMatrix {
         self.scales.extend(rows.iter().map(|row| row.scale));
         self.scales.resize(self.panels() * self.precision.panel(), 0.0);
         self.sums.resize(self.scales.len(), 0);
-        // One kind of rows, around 0.
+        // One kind of rows, with mean 0.
         self.means.resize(self.k, 0.0);
         self.of_means.resize(self.scales.len(), 0.0);
         rows
@@ -196,42 +196,42 @@ impl PackedMatrix {
         self.outputs.div_ceil(self.precision.panel())
     }
 
-    /// Units of k, padded with zeros to what a tile of AMX takes.
+    /// Returns the units of k, padded with zeros to whole AMX tiles.
     fn units(&self) -> usize {
         self.k.div_ceil(self.precision.k_per_unit()).next_multiple_of(WORDS)
     }
 
-    /// Panel `p`: `[units, PANEL_LINES]`.
+    /// Returns panel `p`: `[units, PANEL_LINES]`.
     pub(crate) fn panel(&self, p: usize) -> &[CacheLine] {
         let lines = self.units() * PANEL_LINES;
         &self.lines[p * lines..][..lines]
     }
 
-    /// `[kinds, k]`: what is subtracted from rows, by kind; int8 only.
+    /// Returns the means `[kinds, k]` that are subtracted from rows; int8 only.
     pub(crate) fn means(&self) -> &[f32] {
         &self.means
     }
 
-    /// Scales and sums of 16 outputs from `first`, a multiple of 16; int8 only.
+    /// Returns scales and sums of 16 outputs from `first`, a multiple of 16; int8 only.
     pub(crate) fn dequantisation(&self, first: usize) -> (&[f32; WORDS], &[i32; WORDS]) {
         let (scales, sums) = (self.scales.as_chunks().0, self.sums.as_chunks().0);
         (&scales[first / WORDS], &sums[first / WORDS])
     }
 
-    /// The products of the mean of `kind` from output `first`, a multiple of 16; int8 only.
+    /// Returns the products of the mean of `kind` from output `first`, a multiple of 16; int8 only.
     pub(crate) fn products_of_mean(&self, kind: usize, first: usize) -> &[[f32; WORDS]] {
         self.of_means[kind * self.scales.len()..][..self.scales.len()][first..].as_chunks().0
     }
 }
 
-/// Writes units `first..` of output `column` into as many of `words` (zeros) as there are.
+/// Writes the units of output `column` from `first` on into `words`, which are zeros.
 fn f32_words(weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
     for (word, value) in words.iter_mut().zip(part(weights, column, first, UNITS)) {
         *word = value.to_bits();
     }
 }
 
-/// As [`f32_words`], two steps a word.
+/// Like [`f32_words`], with two values of k per word.
 fn bf16_words(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
     let values = part(weights, column, 2 * first, 2 * UNITS);
     let mut halves = [0; 2 * UNITS];
@@ -239,7 +239,7 @@ fn bf16_words(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words:
     pairs(isa, &halves, words);
 }
 
-/// As [`f32_words`], outputs `2 · column` and the next in a word.
+/// Like [`f32_words`], with outputs `2 · column` and `2 · column + 1` in a word.
 fn f16_words(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
     let mut halves = [[0; UNITS]; 2];
     for (i, halves) in halves.iter_mut().enumerate() {
@@ -249,7 +249,7 @@ fn f16_words(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: 
     interleaved(isa, &halves[0], &halves[1], words);
 }
 
-/// As [`f32_words`], for a row, four steps a word; returns the sum of the integers.
+/// Like [`f32_words`] for a row, four values of k per word; returns the sum of the integers.
 fn int8_words(isa: Isa, how: Quantisation, row: &[f32], first: usize, words: &mut [u32]) -> i32 {
     let values = &row[(4 * first).min(row.len())..(4 * (first + UNITS)).min(row.len())];
     let mut bytes = [0; 4 * UNITS];
@@ -260,21 +260,21 @@ fn int8_words(isa: Isa, how: Quantisation, row: &[f32], first: usize, words: &mu
     bytes.iter().map(|byte| i32::from(byte.cast_signed())).sum()
 }
 
-/// Up to `most` values of row `i` from `first`: none in the padding of a panel.
+/// Returns up to `most` values of row `i` from `first`; none in the padding of a panel.
 fn part(weights: Matrix<'_>, i: usize, first: usize, most: usize) -> &[f32] {
     let row = weights.get(i).unwrap_or_default();
     let row = &row[first.min(row.len())..];
     &row[..most.min(row.len())]
 }
 
-/// The columns of a panel, with the words of up to 64 units each.
+/// The words of up to 64 units of each column of a panel.
 #[repr(C, align(64))]
 struct UnitsByColumn([[u32; UNITS]; PANEL_LINES * WORDS]);
 
-/// Writes unit after unit of `columns` into `lines`, two for each.
+/// Writes the units of `columns` into `lines` one after another, two lines each.
 ///
 /// # Panics
-/// If there are more lines than 64 units have.
+/// If there are more lines than those of 64 units.
 fn transpose(isa: Isa, columns: &UnitsByColumn, lines: &mut [CacheLine]) {
     assert!(lines.len() <= UNITS * PANEL_LINES, "{} lines", lines.len());
     #[cfg(target_arch = "x86_64")]
@@ -303,7 +303,7 @@ mod x86 {
     use crate::cpu::gemm::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
     use crate::cpu::gemm::pack_b::{UNITS, UnitsByColumn};
 
-    /// At most 64 units.
+    /// Transposes at most 64 units.
     #[target_feature(enable = "avx512f")]
     pub(super) fn transpose(columns: &UnitsByColumn, lines: &mut [CacheLine]) {
         for (block, lines) in lines.chunks_mut(WORDS * PANEL_LINES).take(UNITS / WORDS).enumerate()

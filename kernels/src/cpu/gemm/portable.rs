@@ -1,11 +1,11 @@
-//! Micro-kernels that every CPU can run; also the definition of what the others compute.
+//! Micro-kernels for every CPU; they define what the other micro-kernels compute.
 
 use super::micro_kernel::{MicroKernel, MicroKernelArgs, WORDS, by_rows};
 
 pub(super) const F32: [MicroKernel; 4] = by_rows!(f32_kernel: 1 2 3 4);
 pub(super) const INT8: [MicroKernel; 4] = by_rows!(int8_kernel: 1 2 3 4);
 
-/// Columns whose sums stay in registers: 4 x 16 values fill half of NEON's.
+/// Columns whose sums stay in registers: 4 x 16 values fill half of NEON's registers.
 const COLUMNS: usize = 16;
 
 /// # Safety
@@ -18,7 +18,7 @@ unsafe fn f32_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
             std::slice::from_raw_parts_mut(args.c.cast::<f32>(), ROWS * 32),
         )
     };
-    // SAFETY: and for whole groups of 16 words for each row of A.
+    // SAFETY: the caller vouches for whole groups of 16 words for each row of A.
     let a = unsafe {
         std::slice::from_raw_parts(args.a.cast::<f32>(), args.units.div_ceil(WORDS) * ROWS * WORDS)
     };
@@ -56,7 +56,7 @@ unsafe fn int8_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
             std::slice::from_raw_parts_mut(args.c.cast::<i32>(), ROWS * 32),
         )
     };
-    // SAFETY: and for whole groups of 16 words for each row of A.
+    // SAFETY: the caller vouches for whole groups of 16 words for each row of A.
     let a =
         unsafe { std::slice::from_raw_parts(args.a, args.units.div_ceil(WORDS) * ROWS * WORDS) };
     if args.overwrite {

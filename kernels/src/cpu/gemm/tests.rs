@@ -9,7 +9,7 @@ use crate::cpu::precision::{bf16_bits, bf16_value, f16_bits, f16_value};
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8];
 
-/// Values in [-1, 1] with all bits of the mantissa in use.
+/// Pseudo-random values in [-1, 1] that use all bits of the mantissa.
 fn values(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = move || {
@@ -59,13 +59,13 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// One value in f32 as its definition says: chains of fused multiply-adds over 128 steps, added.
+/// Computes one f32 value by definition: chains of 128 fused multiply-adds, then added.
 fn chains(x: &[f32], w: &[f32]) -> f32 {
     let chain = |x: &[f32], w: &[f32]| x.iter().zip(w).fold(0.0, |sum, (&x, &w)| x.mul_add(w, sum));
     x.chunks(128).zip(w.chunks(128)).map(|(x, w)| chain(x, w)).fold(0.0, |sum, part| sum + part)
 }
 
-/// A row as int8 sees it: integers and their scale.
+/// Returns a row quantised to int8: integers and their scale.
 fn quantised(row: &[f32]) -> (Vec<i64>, f64) {
     let largest = row.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
     if largest == 0.0 {
@@ -79,7 +79,7 @@ fn quantised(row: &[f32]) -> (Vec<i64>, f64) {
 #[test]
 fn every_f32_value_is_the_sum_of_its_chains_on_every_instruction_set() {
     let shapes = (1..=40).flat_map(|m| [(1, 1), (33, 7), (64, 300), (31, 513)].map(|nk| (m, nk)));
-    // The last ones are deeper than what a panel takes at once.
+    // The last shapes are deeper than a panel takes at a time.
     for (m, (n, k)) in shapes.chain([(3, (35, 2500)), (29, (5, 1030))]) {
         let case = Case::new(m, n, k);
         let expected: Vec<f32> = (0..m * n)
@@ -107,7 +107,7 @@ fn int8_has_the_same_bits_on_every_instruction_set() {
     }
 }
 
-/// Numbers of every size, and what exact fractions make of them (kernels/tests/golden/amx.py).
+/// Numbers of every size, compared with exact fractions (kernels/tests/golden/amx.py).
 #[test]
 fn amx_rounds_as_its_specification_says() {
     let golden = include_str!("../../../tests/golden/amx.txt");
@@ -151,7 +151,7 @@ fn amx_rounds_as_its_specification_says() {
                 next: std::ptr::null(),
                 fetches: 0,
             };
-            // SAFETY: the operands have two steps of 16 rows and of 32 columns, and the kernel is prepared.
+            // SAFETY: operands have two steps of 16 rows and 32 columns; the kernel is prepared.
             unsafe { kernel.micro_kernel(16)(&args) };
             let found = c.iter().flat_map(|line| line.0).map(|bits| match f32::from_bits(bits) {
                 0.0 => "0".into(),
@@ -163,12 +163,12 @@ fn amx_rounds_as_its_specification_says() {
     }
 }
 
-/// The largest error that a value of `precision` may have, for a sum of `k` steps.
+/// Returns the largest error that a value of `precision` may have, for a sum of `k` steps.
 ///
 /// f32: a chain of up to 128 steps and the additions of the blocks, each with a relative rounding
-/// of 2⁻²⁴. Halves: besides, both factors are rounded (2⁻⁸ bf16, 2⁻¹¹ f16, and f16's smallest step
-/// is 2⁻²⁴), and the chains may be in f16. bf16's dot products round twice a pair. int8: half
-/// a unit of the row's largest value for each factor, on top of the other factor.
+/// of 2⁻²⁴. Halves: also both factors are rounded (2⁻⁸ bf16, 2⁻¹¹ f16, whose smallest step is
+/// 2⁻²⁴), and chains may be in f16. bf16's dot products round twice a pair. int8: half a unit of
+/// the row's largest value for each factor, on top of the other factor.
 fn bound(precision: Precision, x: &[f32], w: &[f32]) -> f64 {
     let k = x.len() as f64;
     let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
@@ -213,13 +213,13 @@ proptest! {
     }
 }
 
-/// Without it an error of `a_product_stays_within_...` could hide behind the wide bounds of int8 and f16.
+/// Without this test the wide bounds of int8 and f16 in `a_product_stays_within_...` hide errors.
 #[test]
 fn a_product_of_small_integers_is_exact_in_every_arithmetic() {
     let (m, n, k) = (19, 71, 330);
     let mut case = Case::new(m, n, k);
-    // From -127 to 127, so that int8's unit is 1; few other values, so that f16's sums stay
-    // below 2,048 · 16 while the f32 tail is exact.
+    // From -127 to 127, so that int8's unit is 1; few other values, so that f16's sums stay below
+    // 2,048 · 16 while the f32 tail is exact.
     for values in [&mut case.x, &mut case.w] {
         for value in &mut *values {
             *value = (*value * 2.0).round();
@@ -235,7 +235,7 @@ fn a_product_of_small_integers_is_exact_in_every_arithmetic() {
         |i: usize, j: usize| -> f32 { (0..k).map(|l| case.x[i * k + l] * case.w[j * k + l]).sum() };
     for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
         let y = case.run(isa, precision, Epilogue::None);
-        // 127² and what is added to it take 15 bits: f16's chains keep 11 of them.
+        // 127² and the terms added to it take 15 bits; f16's chains keep 11 of them.
         let slack = if precision == Precision::F16 { 8.0 * 128.0 } else { 0.0 };
         for i in 0..m {
             for j in 0..n {
@@ -249,7 +249,7 @@ fn a_product_of_small_integers_is_exact_in_every_arithmetic() {
 #[test]
 fn a_row_does_not_depend_on_its_neighbours_or_its_place() {
     for (isa, precision) in Isa::available().into_iter().flat_map(|isa| ALL.map(|a| (isa, a))) {
-        // Deep enough that the rows make several blocks.
+        // Deep enough that the rows form several blocks.
         let (n, k) = if isa == Isa::detect() { (70, 20_000) } else { (70, 300) };
         let many = Case::new(61, n, k);
         let all = many.run(isa, precision, Epilogue::Bias(&many.bias));
@@ -355,7 +355,7 @@ fn what_exceeds_f16_becomes_infinite() {
     }
 }
 
-/// Rows that are mostly their mean lose what int8 loses of the rest alone.
+/// Rows close to their mean lose only what int8 loses of the difference.
 #[test]
 fn rows_near_a_mean_are_rounded_around_it() {
     let (m, n, k) = (23, 41, 300);
@@ -384,7 +384,7 @@ fn rows_near_a_mean_are_rounded_around_it() {
             let (x, w) = (&case.x[at / n * k..][..k], &case.w[at % n * k..][..k]);
             let product = |(&x, &w): (&f32, &f32)| f64::from(x) * f64::from(w);
             let exact: f64 = x.iter().zip(w).map(product).sum();
-            // The product of the mean, up to 300 · 51, is rounded to f32, and so is the sum with it.
+            // The product of the mean, up to 300 · 51, and the sum with it are rounded to f32.
             let slack = 2.0 * 2f64.powi(-24) * 300.0 * 51.0;
             let bound = bound(Precision::Int8, &rest.x[at / n * k..][..k], w) + slack;
             let error = (f64::from(value) - exact).abs();

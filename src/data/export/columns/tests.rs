@@ -124,7 +124,7 @@ fn a_metadata_struct_beside_other_columns_is_one_of_them() -> Result<()> {
     let schema = export_schema(&input, &spec(), Path::new("x"))?;
     assert_eq!(names(&schema)[..5], ["id", "text", "metadata", "url", "embeddings"]);
     assert_eq!(schema.field(2), &metadata);
-    // datatrove's layout has room for one struct of that name.
+    // datatrove's layout has room for only one struct named `metadata`.
     let nested = ExportSpec { layout: Layout::Nested, ..spec() };
     let schema = export_schema(&input, &nested, Path::new("x"))?;
     let DataType::Struct(inner) = schema.field(2).data_type() else {
@@ -144,7 +144,7 @@ fn scored() -> ExportSpec {
     }
 }
 
-/// A schema with metadata of its own, and features as `datasets` 5.2 writes them.
+/// Returns a schema with its own metadata and with features as `datasets` 5.2 writes them.
 fn input(fields: Vec<Field>, features: &Value) -> Schema {
     let described = json!({"info": {"features": features}, "fingerprint": "0a1b"});
     let metadata = [
@@ -181,7 +181,7 @@ fn features_describe_the_new_columns_and_the_rest_stays() -> Result<()> {
         {"text": text, "kind": kind, "embeddings": vectors, "quality_score": score}
     );
     let expected = json!({"info": {"features": features}});
-    // Text, not values: the order of the columns counts.
+    // The text is compared, not the values, because the order of the columns counts.
     assert_eq!(metadata.get(HUGGING_FACE), Some(&expected.to_string()));
     Ok(())
 }

@@ -12,7 +12,7 @@ use arrow_array::types::Float32Type;
 const DTYPES: [EmbeddingDtype; 3] =
     [EmbeddingDtype::F32, EmbeddingDtype::F16, EmbeddingDtype::Bf16InF32];
 
-/// Documents with the given numbers of chunks; the values of a chunk are `bits` from there on.
+/// Returns documents with the given numbers of chunks; the values cycle through `bits`.
 fn rows_of(num_chunks: &[usize], hidden_size: usize, bits: &[u32]) -> EmbeddingRows {
     let (mut documents, mut chunk_offsets) = (DocumentBuilder::default(), vec![0]);
     for (i, &n) in num_chunks.iter().enumerate() {
@@ -78,7 +78,7 @@ proptest! {
     }
 }
 
-/// Bit patterns of f32 values and of what torch rounds them to (`tests/golden/export.py`).
+/// Bit patterns of f32 values and of torch's roundings of them (`tests/golden/export.py`).
 #[derive(Deserialize)]
 struct Rounding {
     input: Vec<u32>,
@@ -97,7 +97,7 @@ fn rounding_is_that_of_torch() -> Result<(), Box<dyn StdError>> {
         let mut values: Vec<f32> = golden.input.iter().map(|&b| f32::from_bits(b)).collect();
         round_to(&mut values, dtype);
         for ((value, &expected), &input) in values.iter().zip(expected).zip(&golden.input) {
-            // The payload of a NaN has no meaning, and torch's differs between its code paths.
+            // The payload of a NaN has no meaning, and torch's payload depends on its code path.
             let same = value.to_bits() == expected
                 || (value.is_nan() && f32::from_bits(expected).is_nan());
             assert!(same, "{dtype:?} of {input:#010x}: {:#010x}", value.to_bits());
@@ -184,7 +184,7 @@ fn a_file_that_is_no_embedding_part_is_an_error_that_names_it() -> Result<(), Bo
     Ok(())
 }
 
-/// The column of embeddings as arrow reads it.
+/// Returns the values of the column of embeddings as arrow reads them.
 fn values_of_lists(path: &Path) -> Result<Vec<u32>> {
     let batch = PartReader::open(path)?.read(&[EMBEDDINGS])?;
     let chunks = batch.column(0).as_list::<i32>().values().clone();
@@ -200,7 +200,7 @@ fn blocks_hold_what_the_lists_hold() -> Result<(), Box<dyn StdError>> {
     let bits: Vec<u32> = (0..9973)
         .map(|i: u16| (f32::from(i).sin() * 2f32.powf(f32::from(i % 40) - 20.0)).to_bits())
         .collect();
-    // With 300 values 3,000 documents are several pages; 25,001 are two row groups.
+    // 3,000 documents with 300 values fill several pages; 25,001 documents fill two row groups.
     for (count, hidden_size) in [(0, 3), (1, 1), (5, 1), (3000, 300), (25_001, 2)] {
         let chunks: Vec<usize> = (0..count).map(|i| [1, 1, 0, 3, 1, 0][i * i % 6]).collect();
         let rows = rows_of(&chunks, hidden_size, &bits);

@@ -14,7 +14,6 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| rng.random::<f32>() * 2.0 - 1.0).collect()
 }
 
-/// A head of `scorer`.
 fn head(scorer: Scorer, output: HeadOutput, chunk: ChunkRule) -> Result<Head> {
     let (kind, layer_sizes) = (scorer.kind(), scorer.layer_sizes());
     let (activation, norm_eps) = scorer.between();
@@ -23,7 +22,6 @@ fn head(scorer: Scorer, output: HeadOutput, chunk: ChunkRule) -> Result<Head> {
     Head::new(ModelCard { head: "h".to_owned(), spec, ..ModelCard::default() }, scorer)
 }
 
-/// Layers of random weights.
 fn mlp(sizes: &[usize]) -> Scorer {
     let layer = |pair: &[usize]| {
         LinearLayer::new(noise(pair[0] * pair[1], pair[0] as u64), noise(pair[1], pair[1] as u64))
@@ -31,19 +29,18 @@ fn mlp(sizes: &[usize]) -> Scorer {
     Scorer::mlp(sizes.windows(2).map(layer).collect())
 }
 
-/// References of random values, which embeddings go through `center` before.
+/// References of random values; embeddings go through `center` before they are compared.
 fn references_behind(center: Option<Center>, count: usize, width: usize) -> Scorer {
     let values = noise(count * width, 5);
     let values = values.chunks_exact(width).filter_map(normalised).flatten().collect();
     Scorer::Cosine(References::from_normalised(values, width, center))
 }
 
-/// References of random values.
 fn references(count: usize, width: usize) -> Scorer {
     references_behind(None, count, width)
 }
 
-/// The same, centred, and whitened where `whitens`.
+/// Centred references of random values, whitened if `whitens`.
 fn centred(count: usize, width: usize, whitens: bool) -> Scorer {
     let whitening = whitens.then(|| noise(width * width, 6));
     references_behind(Some(Center { mean: noise(width, 7), whitening }), count, width)

@@ -1,7 +1,7 @@
-//! State dicts of PyTorch: zip files of one pickle and the bytes of every storage.
+//! PyTorch's state dicts: zip files of one pickle and the bytes of every storage.
 //!
-//! Owns reading (`.pt`, `.pth`, Lightning's `.ckpt`) and writing them. Nothing in such a file is executed, and no size
-//! that it claims is believed: entries are stored uncompressed and lie within the file.
+//! This module reads (`.pt`, `.pth`, Lightning's `.ckpt`) and writes them. It executes nothing in a
+//! file and trusts no size in it: entries must be stored uncompressed and lie within the file.
 
 mod pickle;
 mod write;
@@ -20,40 +20,38 @@ pub(super) use write::to_bytes;
 
 /// Name of the entry that describes the others.
 const PICKLE: &str = "data.pkl";
-/// Largest pickle that is read. That of a model with a thousand tensors has some 100 KB.
+/// Maximum size of the pickle. That of a model with a thousand tensors has about 100 KB.
 const MAX_PICKLE_BYTES: usize = 8 << 20;
-/// Keys under which a training loop puts the state dict beside other things.
+/// Keys under which training loops store the state dict beside other things.
 const WRAPPERS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
-/// The weights of the head in the zip file `bytes`; the error text says what is wrong.
+/// Reads the weights of the head in the zip file `bytes`; the error text says what is wrong.
 pub(super) fn read(bytes: &[u8], known: KnownLayers) -> Result<HeadWeights, String> {
     let mut file = StateDict::open(bytes)?;
     let names: Vec<String> = file.tensors.keys().cloned().collect();
     parse(&names, &mut |name| file.stored(name), known)
 }
 
-/// The tensors of a PyTorch file.
 struct StateDict<'a> {
     bytes: &'a [u8],
     archive: ZipArchive<Cursor<&'a [u8]>>,
-    /// What comes before the names of entries: `archive/` or another folder.
+    /// Folder of the entries: `archive/` or another.
     folder: String,
     tensors: BTreeMap<String, Description>,
-    /// Storages whose checksum was compared.
+    /// Storages with a verified checksum.
     checked: HashSet<String>,
-    /// Bytes that further tensors may have. Together they are no more than the file, however many
-    /// of them point to one storage.
+    /// Bytes left for further tensors. Together they have no more than the file, however many of
+    /// them point to one storage.
     left: usize,
 }
 
-/// What the pickle says of a tensor.
+/// Description of a tensor in the pickle.
 #[derive(Debug, PartialEq)]
 struct Description {
-    /// Class of its storage, which names the type: `FloatStorage`.
+    /// Class of the storage, which names the type: `FloatStorage`.
     storage_class: String,
-    /// Name of the storage's entry.
     key: String,
-    /// Values in the storage.
+    /// Number of values in the storage.
     numel: usize,
     offset: usize,
     shape: Vec<usize>,
@@ -61,11 +59,10 @@ struct Description {
 }
 
 impl<'a> StateDict<'a> {
-    /// Reads the pickle of the zip file `bytes`.
     fn open(bytes: &'a [u8]) -> Result<Self, String> {
-        // The file begins with its first entry. Left to find that out, the reader takes the second
-        // header of the directory for the first where the first has 76 bytes, the size of what
-        // PyTorch puts between directory and end: with a name of 21 characters before `.pt`.
+        // The file begins with its first entry. If the reader had to find that out, it would
+        // mistake the directory's second header for the first when the first has 76 bytes (a name
+        // of 21 characters before `.pt`), the size of what PyTorch puts between directory and end.
         let config = Config { archive_offset: ArchiveOffset::Known(0) };
         let mut archive = ZipArchive::with_config(config, Cursor::new(bytes))
             .map_err(|e| format!("cannot be read as a zip file: {e}"))?;
@@ -86,7 +83,6 @@ impl<'a> StateDict<'a> {
         Ok(Self { bytes, archive, folder, tensors, checked, left })
     }
 
-    /// The tensor `name`.
     fn stored(&mut self, name: &str) -> Result<Stored<'a>, String> {
         let description = self.tensors.get(name).ok_or_else(|| missing(name))?;
         let Description { storage_class, key, numel, offset, shape, strides } = description;
@@ -124,7 +120,7 @@ impl<'a> StateDict<'a> {
     }
 }
 
-/// The folder of the one pickle of the archive, with its `/`.
+/// Returns the folder, with its `/`, of the archive's only pickle.
 fn folder(archive: &ZipArchive<Cursor<&[u8]>>) -> Result<String, String> {
     let mut folders = archive.file_names_raw().filter_map(|name| {
         let folder = std::str::from_utf8(name).ok()?.strip_suffix(PICKLE)?;
@@ -137,7 +133,7 @@ fn folder(archive: &ZipArchive<Cursor<&[u8]>>) -> Result<String, String> {
     }
 }
 
-/// Where the content of the entry `path` lies in `bytes`; `None` without such an entry.
+/// Returns the range of the entry `path` in `bytes`; `None` without such an entry.
 fn entry(
     bytes: &[u8],
     archive: &mut ZipArchive<Cursor<&[u8]>>,
@@ -158,14 +154,14 @@ fn entry(
     range.map(Some).ok_or_else(|| fail("reaches beyond the file, which was cut".into()))
 }
 
-/// Reads the entry `path` to its end, where the reader compares the checksum.
+/// Reads the entry `path` to its end, where the zip reader compares the checksum.
 fn check_sum(archive: &mut ZipArchive<Cursor<&[u8]>>, path: &str) -> Result<(), String> {
     let fail = |e: &dyn std::fmt::Display| format!("the entry `{path}` is damaged: {e}");
     let mut entry = archive.by_name(path).map_err(|e| fail(&e))?;
     copy(&mut entry, &mut sink()).map(drop).map_err(|e| fail(&e))
 }
 
-/// The tensors of a state dict, or of one that lies under a key of [`WRAPPERS`].
+/// Returns the tensors of a state dict, or of one under a key of [`WRAPPERS`].
 fn descriptions(mut object: Object) -> Result<BTreeMap<String, Description>, String> {
     loop {
         let mut items = object.dict().map_err(|_| "is not a state dict but another object")?;
@@ -180,7 +176,7 @@ fn descriptions(mut object: Object) -> Result<BTreeMap<String, Description>, Str
     }
 }
 
-/// The tensors among `items`; numbers, texts and metadata are passed over.
+/// Returns the tensors among `items`; skips numbers, texts and metadata.
 fn described_items(items: Vec<(Object, Object)>) -> Result<BTreeMap<String, Description>, String> {
     let mut tensors = BTreeMap::new();
     for (key, value) in items {
@@ -200,8 +196,8 @@ fn described_items(items: Vec<(Object, Object)>) -> Result<BTreeMap<String, Desc
     Ok(tensors)
 }
 
-/// Arguments of `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, ...)`, also as
-/// the first argument of `_rebuild_parameter`.
+/// Parses the arguments of `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, ...)`,
+/// which may be the first argument of `_rebuild_parameter`.
 fn described(object: Object) -> Option<Description> {
     let (callable, args) = object.reduce().ok()?;
     let (_, function) = callable.class().ok()?;
@@ -228,12 +224,10 @@ fn described(object: Object) -> Option<Description> {
     })
 }
 
-/// A count.
 fn size(object: Object) -> Option<usize> {
     usize::try_from(object.int_or_long().ok()?).ok()
 }
 
-/// A tuple of counts.
 fn sizes(object: Object) -> Option<Vec<usize>> {
     object.tuple().ok()?.into_iter().map(size).collect()
 }

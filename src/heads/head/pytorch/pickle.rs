@@ -1,7 +1,7 @@
-//! Pickles of PyTorch, read without executing anything and without trusting them.
+//! Reads PyTorch's pickles without executing or trusting them.
 //!
-//! candle's machine turns instructions into [`Object`]s and calls nothing. It does believe what it
-//! reads, so [`Guard`] looks at every instruction first: candle would allocate the length that a
+//! candle's machine turns instructions into [`Object`]s and calls nothing, but it believes what it
+//! reads. So [`Guard`] checks every instruction first: candle would allocate the length that a
 //! string claims, overflow on a long integer, copy on every use of its memo (a few dozen bytes can
 //! then ask for any amount of memory) and drop nested objects by recursion.
 
@@ -9,23 +9,22 @@ use std::collections::HashMap;
 
 use candle_core::pickle::{Object, OpCode, Stack};
 
-/// Deepest nesting; a state dict has less than ten levels, each takes a call to drop.
+/// Maximum nesting. A state dict has less than ten levels; each takes a call to drop.
 const MAX_DEPTH: u32 = 64;
-/// Most objects that are made or copied, some 64 bytes each; a tensor needs about a hundred.
+/// Maximum number of objects made or copied, about 64 bytes each; a tensor needs about a hundred.
 const MAX_NODES: u64 = 1 << 21;
-/// Bytes of a string that count as one object.
 const NODE_BYTES: u64 = 64;
-/// Most characters of candle's messages that are passed on; they can hold whole objects.
+/// Maximum characters of a message of candle, which can contain whole objects.
 const MESSAGE_CHARS: usize = 200;
 
-/// What a state dict may name, and no more: as with `torch.load(weights_only=True)`.
+/// Names allowed in a state dict, as with `torch.load(weights_only=True)`.
 const CLASSES: [(&str, &str); 3] = [
     ("collections", "OrderedDict"),
     ("torch._utils", "_rebuild_tensor_v2"),
     ("torch._utils", "_rebuild_parameter"),
 ];
 
-/// The object that the pickle `bytes` describes; the error text says what is wrong with it.
+/// Parses the object that the pickle `bytes` describes; the error text says what is wrong.
 pub(super) fn parse(bytes: &[u8]) -> Result<Object, String> {
     let short = |error: candle_core::Error| -> String {
         message(&error).chars().take(MESSAGE_CHARS).collect()
@@ -41,7 +40,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Object, String> {
     }
 }
 
-/// What candle says, without the backtrace that it puts into its messages where `RUST_BACKTRACE` is set.
+/// Returns candle's message without the backtrace that it adds if `RUST_BACKTRACE` is set.
 fn message(error: &candle_core::Error) -> String {
     use candle_core::Error as E;
     match error {
@@ -51,31 +50,29 @@ fn message(error: &candle_core::Error) -> String {
     }
 }
 
-/// What is known of an object on the machine's stack.
+/// Size of an object on the machine's stack.
 #[derive(Debug, Clone, Copy)]
 struct ObjectSize {
-    /// Levels of objects.
     depth: u32,
-    /// Objects in it, itself included.
+    /// Number of objects, itself included.
     nodes: u64,
-    /// Whether it is a mark.
     mark: bool,
 }
 
-/// The weight of an object that holds no others.
+/// Size of an object that holds no others.
 const LEAF: ObjectSize = ObjectSize { depth: 1, nodes: 1, mark: false };
 
-/// The machine's stack and memo, in weights.
+/// Sizes of the objects on the machine's stack and in its memo.
 #[derive(Debug, Default)]
 struct Guard {
     stack: Vec<ObjectSize>,
     memo: HashMap<u32, ObjectSize>,
-    /// Objects made and copied so far.
+    /// Number of objects made and copied so far.
     spent: u64,
 }
 
 impl Guard {
-    /// Follows the instruction at the start of `rest` if it may run.
+    /// Checks the instruction at the start of `rest` and applies it to the sizes.
     fn admit(&mut self, rest: &[u8]) -> Result<(), String> {
         let (&code, operand) = rest.split_first().ok_or_else(cut)?;
         let code = OpCode::try_from(code)
@@ -129,7 +126,6 @@ impl Guard {
         }
     }
 
-    /// Counts objects that are made or copied.
     fn spend(&mut self, nodes: u64) -> Result<(), String> {
         self.spent = self.spent.saturating_add(nodes);
         if self.spent > MAX_NODES {
@@ -143,20 +139,20 @@ impl Guard {
         self.spend(weight.nodes)
     }
 
-    /// Takes the top `count` off and puts the object that holds them in their place.
+    /// Replaces the top `count` objects by one that holds them.
     fn nest(&mut self, count: usize) -> Result<(), String> {
         let parts = self.pop(count)?;
         self.push_whole(LEAF, &parts, 1)
     }
 
-    /// Takes the top `count` off and adds them to the object below.
+    /// Moves the top `count` objects into the object below.
     fn absorb(&mut self, count: usize) -> Result<(), String> {
         let parts = self.pop(count)?;
         let below = self.pop(1)?;
         self.push_whole(below.first().copied().unwrap_or(LEAF), &parts, 0)
     }
 
-    /// Pushes `whole` with `parts` in it; `made` objects are new.
+    /// Pushes `whole` with `parts` in it, and counts `made` new objects.
     fn push_whole(
         &mut self,
         whole: ObjectSize,
@@ -179,7 +175,7 @@ impl Guard {
             .ok_or_else(|| "takes from an empty stack".into())
     }
 
-    /// Objects above the last mark.
+    /// Returns the number of objects above the last mark.
     fn above_mark(&self) -> Result<usize, String> {
         let above = self.stack.iter().rev().position(|weight| weight.mark);
         above.ok_or_else(|| "has no mark where one is needed".into())

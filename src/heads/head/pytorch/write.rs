@@ -1,4 +1,4 @@
-//! Writing a state dict that `torch.load(weights_only=True)` reads.
+//! Writes state dicts that `torch.load(weights_only=True)` reads.
 
 use std::io::{Cursor, Write};
 
@@ -7,14 +7,14 @@ use zip::{CompressionMethod, System, ZipWriter};
 
 use crate::head::weights::{NamedTensor, contiguous_strides};
 
-/// Folder of the entries. PyTorch takes the file's name; here the bytes do not depend on it.
+/// Folder of the entries. PyTorch uses the file's name; the bytes must not depend on it.
 const FOLDER: &str = "archive";
-/// Version of the format, as PyTorch writes it since 1.6.
+/// Version of the format that PyTorch has written since 1.6.
 const VERSION: &[u8] = b"3\n";
-/// Where PyTorch lets an entry begin, so that it can be mapped into memory.
+/// Alignment of entries in PyTorch's files, which lets them be mapped into memory.
 const ALIGNMENT: u16 = 64;
 
-/// The file of an `OrderedDict` of f32 tensors. The same tensors give the same bytes: the entries
+/// Writes the file of an `OrderedDict` of f32 tensors. Equal tensors give equal bytes: the entries
 /// have no date and no owner.
 pub(in crate::head) fn to_bytes(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, String> {
     let mut entries = vec![
@@ -39,8 +39,8 @@ pub(in crate::head) fn to_bytes(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, 
     writer.finish().map(Cursor::into_inner).map_err(|e| e.to_string())
 }
 
-/// The pickle, protocol 2, of what `torch.save` makes of an `OrderedDict` of tensors, each with a
-/// storage of its own.
+/// Returns the pickle, protocol 2, that `torch.save` writes for an `OrderedDict` of tensors, each
+/// with its own storage.
 fn pickle(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, String> {
     let mut pickle = Pickle(b"\x80\x02".to_vec());
     pickle.ordered_dict();
@@ -73,7 +73,6 @@ fn pickle(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, String> {
     Ok(pickle.0)
 }
 
-/// A pickle that grows.
 struct Pickle(Vec<u8>);
 
 impl Pickle {
@@ -85,7 +84,7 @@ impl Pickle {
         self.0.extend(format!("c{module}\n{name}\n").into_bytes());
     }
 
-    /// An empty `OrderedDict`.
+    /// Appends an empty `OrderedDict`.
     fn ordered_dict(&mut self) {
         self.global("collections", "OrderedDict");
         self.0.extend(b")R");

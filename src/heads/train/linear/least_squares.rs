@@ -2,24 +2,23 @@
 
 use rayon::prelude::*;
 
-/// Inputs that are summed at once.
 const BLOCK_ROWS: usize = 256;
 
-/// Weighted sums over samples of `D` inputs and a target, of which the optimum for any penalty is made.
+/// Weighted sums over samples of `D` inputs and a target, which give the optimum for any penalty.
 pub(super) struct Moments {
     rows: f64,
     weight: f64,
-    /// `[D]` sums of the inputs, and that of the targets.
+    /// Sums of the inputs, `[D]`, and of the targets.
     inputs: Vec<f64>,
     target: f64,
-    /// `[D, D]` sums of the products of two inputs, the lower triangle, and `[D]` those of an input and the target.
+    /// Sums of input products, `[D, D]`, lower triangle, and of inputs times target, `[D]`.
     products: Vec<f64>,
     with_target: Vec<f64>,
 }
 
 impl Moments {
-    /// Sums `rows`: `inputs` gives the inputs of one, `of_row` its weight and its target. Each sum is one thread's, in the
-    /// order of the rows.
+    /// Sums `rows`: `inputs` returns the inputs of a row, `of_row` its weight and target. One
+    /// thread computes each sum in the order of the rows.
     pub(super) fn of<I: Iterator<Item = f64>>(
         width: usize,
         rows: &[usize],
@@ -58,11 +57,11 @@ impl Moments {
         sums
     }
 
-    /// `D` weights and the bias of the lowest mean of half the squared errors and half `penalty` times the squares of the
-    /// weights.
+    /// Returns the `D` weights and the bias that minimise the mean of half the squared errors plus
+    /// half `penalty` times the squared weights.
     pub(super) fn solve(&self, penalty: f64) -> Vec<f64> {
         let width = self.inputs.len();
-        // Around the means, so that the bias drops out; the products are then L Lᵀ (Cholesky).
+        // Centred inputs need no bias; their products are L Lᵀ (Cholesky).
         let mean: Vec<f64> = self.inputs.iter().map(|sum| sum / self.weight).collect();
         let mut factor = self.products.clone();
         for i in 0..width {

@@ -1,4 +1,4 @@
-//! Against scikit-learn; the golden files are written by `tests/golden/heads.py`.
+//! Tests against scikit-learn; `tests/golden/heads.py` writes the golden files.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,14 @@ use candle_core::{DType, Device, Tensor};
 use super::*;
 use polysift_config::HeadOutput;
 
-/// The tensors of a golden file.
 fn golden(name: &str) -> anyhow::Result<HashMap<String, Tensor>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/heads");
     Ok(candle_core::safetensors::load(format!("{folder}/{name}.safetensors"), &Device::Cpu)?)
 }
 
-/// The optima are scikit-learn's. A gradient of norm g leaves the weights of a mean loss with the penalty
-/// 1 / C n at most g C n from the optimum; scores are sums of nine such terms with inputs of a few
-/// deviations, in f32 at the end.
+/// Compares the optima with scikit-learn's. A gradient of norm g leaves the weights of a mean loss
+/// with the penalty 1 / C n at most g C n from the optimum; scores are sums of nine such terms with
+/// inputs of a few deviations, in f32 at the end.
 fn check_optima(
     samples: &Samples,
     kind: LabelKind,

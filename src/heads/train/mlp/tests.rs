@@ -1,5 +1,5 @@
-//! The optimiser against PyTorch; the golden files are written by `tests/golden/heads.py` and
-//! `tests/golden/toxicity.py`.
+//! Tests of the optimiser against PyTorch; `tests/golden/heads.py` and `tests/golden/toxicity.py`
+//! write the golden files.
 
 use candle_core::{DType, Device, Tensor};
 use rand::SeedableRng;
@@ -11,13 +11,12 @@ use crate::head::Provenance;
 use crate::train::Samples;
 use polysift_config::{HeadConfig, Preset};
 
-/// A request of these samples and settings.
 fn request<'a>(samples: &'a Samples, config: &'a HeadConfig) -> TrainingRequest<'a> {
     let provenance = Provenance::default();
     TrainingRequest { name: "quality", language: "und", config, samples, seed: 1, provenance }
 }
 
-/// The values of layer `index` in `golden` by their names, `weight` and `bias`, beside a trainer's.
+/// Returns the values of layer `index` in `golden`, `weight` and `bias`, beside a trainer's.
 fn layer<'t>(
     trainer: &'t mut Trainer<'_>,
     golden: &HashMap<String, Tensor>,
@@ -31,10 +30,10 @@ fn layer<'t>(
     Ok([(&mut layer.weight.values, get("weight")?), (&mut layer.bias.values, get("bias")?)])
 }
 
-/// Starts `trainer` from the weights `before` in `golden`, steps with every sample, and compares with the
-/// weights `after`. A step moves a weight by about the learning rate, 3e-2, whatever the size of the gradient;
-/// both sides compute it in f32, and where a gradient is itself the small difference of terms near 0.1 its
-/// relative error is some 1e-6, so 1e-5 of a step is allowed in each of five.
+/// Starts `trainer` from the weights `before` in `golden`, steps with every sample, and compares
+/// with the weights `after`. A step moves a weight by about the learning rate, 3e-2, for any
+/// gradient. Both sides compute it in f32; a gradient that is the small difference of terms near
+/// 0.1 has a relative error of about 1e-6, so 1e-5 of a step is allowed in each of five.
 fn steps_end_at(
     trainer: &mut Trainer<'_>,
     golden: &HashMap<String, Tensor>,
@@ -64,7 +63,7 @@ fn steps_end_at(
     Ok(())
 }
 
-/// Five full-batch steps from PyTorch's weights end at PyTorch's weights: forward pass, gradients and AdamW.
+/// Five full-batch steps (forward, gradients, AdamW) from PyTorch's weights end at PyTorch's.
 #[test]
 fn golden_optimisation_f32() -> anyhow::Result<()> {
     let path =
@@ -106,9 +105,9 @@ fn golden_optimisation_f32() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Eight full-batch steps of published mode from PyTorch's weights end at PyTorch's weights, and
-/// the loss there is PyTorch's: softmax twice, a rate that rises over three steps and falls to
-/// 0. The rates add up to some five times the highest.
+/// Eight full-batch steps of published mode from PyTorch's weights end at PyTorch's weights and
+/// loss: softmax twice, a rate that rises over three steps and falls to 0. The rates add up to
+/// about five times the highest.
 #[test]
 fn golden_published_mode_f32() -> anyhow::Result<()> {
     let path =
@@ -160,14 +159,14 @@ fn initial_weights_fill_their_range_and_dropout_its_rate() {
     for (layer, bound) in trainer.network.layers.iter().zip([0.05f32, 0.0625]) {
         for values in [&layer.weight.values, &layer.bias.values] {
             assert!(values.iter().all(|x| x.abs() <= bound));
-            // Of 256 uniform values the largest is above 0.9 of the bound but for 0.9^256.
+            // Except with chance 0.9^256, the largest of 256 uniform values is above 0.9 of it.
             let largest = values.iter().fold(0.0f32, |a, b| a.max(b.abs()));
             assert!(values.len() == 1 || largest > 0.9 * bound, "{largest}");
         }
     }
 }
 
-/// ReLU passes what is not negative, and dropout passes its rate of that, times what holds the mean.
+/// ReLU passes values that are not negative; dropout passes a share, scaled to keep the mean.
 #[test]
 fn activations_are_dropped_at_their_rate() -> anyhow::Result<()> {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -188,7 +187,7 @@ fn activations_are_dropped_at_their_rate() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The gradients of the losses of grades are PyTorch's; both compute them in f64 from f32, ours end as f32.
+/// Gradients of the losses of grades are PyTorch's. Both compute in f64 from f32; ours end as f32.
 #[test]
 fn golden_gradients_of_grades() -> anyhow::Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/heads/graded.safetensors");
@@ -210,7 +209,7 @@ fn golden_gradients_of_grades() -> anyhow::Result<()> {
             .to_vec1::<f64>()?;
         assert_eq!(found.len(), expected.len());
         for (found, expected) in found.into_iter().zip(expected) {
-            // No gradient is above 4: half a unit of f32 there, and some in f64.
+            // No gradient is above 4: that allows half a unit of f32, and some of f64.
             assert!((f64::from(found) - expected).abs() < 4.0 * 2f64.powi(-24), "{name}");
         }
     }

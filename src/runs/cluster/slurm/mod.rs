@@ -1,11 +1,10 @@
-//! Slurm: an array job per stage that shards, one task per node, chained so that no job waits for ever.
+//! Slurm jobs: one array job per sharded stage, one task per node, chained by dependencies.
 //!
 //! ```text
-//! embed 0-399%100 ─afterok─▶ train ─afterok─▶ score 0-399 ─afterok─▶ threshold ─afterok─▶ export 0-399
+//! embed 0-399%100 ─▶ train ─▶ score 0-399 ─▶ threshold ─▶ export 0-399        (─▶: afterok)
 //! ```
 //!
-//! A task that fails ends the chain in sight: the jobs after it are cancelled by Slurm
-//! (`--kill-on-invalid-dep`), and a retry submits what is left.
+//! If a task fails, Slurm cancels later jobs (`--kill-on-invalid-dep`); a retry submits the rest.
 
 mod submit;
 
@@ -21,53 +20,57 @@ use super::work::{Needs, StageTasks, array_expression};
 use crate::run::Stage;
 use polysift_base::error::{Error, Result};
 
-/// Set to 1 by the batch scripts: the program may requeue its job.
+/// Environment variable that the batch scripts set to 1: the program may requeue its job.
 pub const REQUEUE_VARIABLE: &str = "POLYSIFT_REQUEUE";
-/// `MaxArraySize` of a cluster that does not set it.
+/// Slurm's default of `MaxArraySize`.
 const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
 
-/// CPUs of a task that does not fill a node, unless they are given: what most nodes have to spare.
+/// Default CPUs of a task that does not fill a node; most nodes can spare as many.
 const DEFAULT_CPUS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
 
-/// What the jobs of a run ask Slurm for; the flags of `polysift slurm`.
+/// Resources that the jobs of a run request; the flags of `polysift slurm`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SlurmOptions {
-    /// Most tasks of a stage at once, as in --array=0-399%100
+    /// Maximum number of tasks of a stage that run at the same time, as in --array=0-399%100
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_running: Option<u32>,
-    /// Partition, of all stages or of one: `--partition gpu --partition export=cpu`
+    /// Partition for all stages or for one: `--partition gpu --partition export=cpu`
     #[arg(short, long, value_name = "[STAGE=]NAME")]
     pub partition: Vec<StageValue<String>>,
-    /// Account, of all stages or of one
+    /// Account for all stages or for one
     #[arg(short = 'A', long, value_name = "[STAGE=]NAME")]
     pub account: Vec<StageValue<String>>,
-    /// Time limit of a task, as in 12:00:00, of all stages or of one; a task that reaches it continues in a new one
+    /// Time limit of a task, such as 12:00:00, for all stages or for one; a task that reaches it is
+    /// requeued
     #[arg(short, long, value_name = "[STAGE=]TIME")]
     pub time: Vec<StageValue<String>>,
-    /// GPUs of a node, for the stages that compute on them; a task uses all of them
+    /// GPUs per node, for stages that use GPUs; a task uses all of them
     #[arg(long, value_name = "N")]
     pub gpus_per_node: Option<u32>,
-    /// CPUs of a task, of all stages or of one [default: all of a whole node; 4 where a stage does not fill one]
+    /// CPUs per task, for all stages or for one [default: all of a whole node; 4 for a stage that
+    /// does not fill a node]
     #[arg(long, value_name = "[STAGE=]N")]
     pub cpus_per_task: Vec<StageValue<NonZeroU32>>,
-    /// Memory of a task, of all stages or of one [default: all of a whole node; else what the cluster gives]
+    /// Memory per task, for all stages or for one [default: all of a whole node; otherwise the
+    /// cluster's default]
     #[arg(long, value_name = "[STAGE=]SIZE")]
     pub mem: Vec<StageValue<String>>,
-    /// Let the stages that encode share nodes too; say with --cpus-per-task, --mem and --gpus-per-node what one needs
+    /// Let stages that encode share nodes too; set --cpus-per-task, --mem and --gpus-per-node to
+    /// what a task needs
     #[arg(long)]
     pub partial_nodes: bool,
-    /// Seconds before the time limit at which a task is signalled to save and to requeue itself
+    /// Seconds before the time limit at which a task is told to save its work and requeue itself
     #[arg(long, value_name = "SECS", default_value_t = 180)]
     pub signal_secs: u32,
     /// Submit the stages without dependencies
     #[arg(long)]
     pub no_chain: bool,
-    /// More arguments of sbatch, after `--`; they win
+    /// Further arguments for sbatch, after `--`; they take precedence
     #[arg(last = true, value_name = "SBATCH_ARGS")]
     pub sbatch: Vec<String>,
 }
 
-/// A value of a flag, for all stages or (`STAGE=VALUE`) for one of them.
+/// Value of a flag, for all stages or (`STAGE=VALUE`) for one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageValue<T> {
     stage: Option<Stage>,
@@ -89,49 +92,48 @@ impl<T: FromStr<Err: Display>> FromStr for StageValue<T> {
     }
 }
 
-/// The last of `values` that is for `stage` alone, else the last for all.
+/// Returns the last of `values` for `stage` alone, else the last one for all stages.
 fn value_for<T>(values: &[StageValue<T>], stage: Stage) -> Option<&T> {
     let last = |of: Option<Stage>| values.iter().rev().find(move |value| value.stage == of);
     last(Some(stage)).or_else(|| last(None)).map(|found| &found.value)
 }
 
-/// The jobs of a run: what they do, and what they ask for.
+/// The jobs of a run and the resources that they request.
 #[derive(Debug, Clone)]
 pub struct SlurmSettings {
-    /// The program, by its absolute path.
+    /// Absolute path of the program.
     pub program: PathBuf,
-    /// The run directory, by its absolute path.
+    /// Absolute path of the run directory.
     pub run: PathBuf,
-    /// Tasks of a stage.
+    /// Number of tasks per stage.
     pub num_tasks: u32,
-    /// What they ask for.
+    /// Requested resources.
     pub options: SlurmOptions,
 }
 
-/// A job to submit: a stage.
+/// A job to submit, which runs one stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmJob {
     /// Name of the stage.
     pub name: String,
     /// Task ids as an array expression; `None` for a single job.
     pub array: Option<String>,
-    /// Whether the job before has to succeed first.
+    /// Whether the previous job has to succeed first.
     pub is_chained: bool,
     /// The batch script.
     pub script: String,
 }
 
 impl SlurmJob {
-    /// The value of `--dependency`, given the id of the job before.
+    /// Returns the value of `--dependency`, given the id of the previous job.
     pub fn dependency(&self, before: Option<&str>) -> Option<String> {
         before.filter(|_| self.is_chained).map(|id| format!("afterok:{id}"))
     }
 }
 
-/// The jobs for `work`, in the order in which they are submitted. A stage waits for the success of the one
-/// before, unless they are not to be chained.
+/// Returns the jobs for `work` in order; unless unchained, each waits for the previous to succeed.
 ///
-/// A run directory that Slurm cannot name in a script is [`Error::Config`].
+/// [`Error::Config`] if a script cannot hold the path of the run directory.
 pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<SlurmJob>> {
     let job = |work: &StageTasks| {
         Ok(SlurmJob {
@@ -144,7 +146,6 @@ pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<S
     work.iter().map(job).collect()
 }
 
-/// The script of one job.
 fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
     let mut script = String::from("#!/bin/bash\n");
     for option in options(settings, work)? {
@@ -156,7 +157,7 @@ fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
         let _ = writeln!(script, "export POLYSIFT_NUM_TASKS={}", settings.num_tasks);
         script.push_str("export POLYSIFT_TASK=$SLURM_ARRAY_TASK_ID\n");
     } else {
-        // What the shell that submits has set would come along.
+        // Variables set in the submitting shell would otherwise be inherited.
         script.push_str(
             "unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID\n",
         );
@@ -166,20 +167,20 @@ fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
         let cpus = format!("${{SLURM_CPUS_PER_TASK:-{cpus}}}");
         let _ = writeln!(script, "export POLYSIFT_THREADS=${{POLYSIFT_THREADS:-{cpus}}}");
     }
-    // exec: Slurm's signals reach the program, and its exit code is the job's.
+    // With exec, Slurm's signals reach the program, and its exit code is the job's.
     let (program, run) = (text(&settings.program)?, text(&settings.run)?);
     let (program, run) = (shell_quoted(program), shell_quoted(run));
     let _ = writeln!(script, "exec {program} {} --run {run}", work.stage.name());
     Ok(script)
 }
 
-/// CPUs of a task, where it does not get all of a node.
+/// Returns the CPUs of a task that does not get a whole node.
 fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
     let cpus = value_for(&settings.options.cpus_per_task, work.stage).copied();
     cpus.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
 }
 
-/// The `#SBATCH` options, each with its value; later ones win.
+/// Returns the `#SBATCH` options with their values; later ones take precedence.
 fn options(settings: &SlurmSettings, work: &StageTasks) -> Result<Vec<String>> {
     let (stage, options) = (work.stage, &settings.options);
     let mut lines = vec![format!("--job-name=polysift-{}", stage.name())];
@@ -219,13 +220,13 @@ fn options(settings: &SlurmSettings, work: &StageTasks) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Where Slurm writes what a job prints; `%` of the path itself is doubled.
+/// Returns the path pattern of Slurm's log files; each `%` of the path is doubled.
 fn log_pattern(run: &Path, array: bool) -> Result<String> {
     let folder = text(run)?.replace('%', "%%");
     Ok(format!("{folder}/logs/{}.log", if array { "%x_%A_%a" } else { "%x_%j" }))
 }
 
-/// A path as text that a script can hold.
+/// Returns a path as text that a script can hold.
 fn text(path: &Path) -> Result<&str> {
     let text = path.to_str().filter(|text| !text.contains(['\n', '\r', '\\']));
     text.ok_or_else(|| {
@@ -237,7 +238,7 @@ fn text(path: &Path) -> Result<&str> {
     })
 }
 
-/// `argument` as sbatch reads it in a script, where a backslash escapes even inside of quotes.
+/// Quotes `argument` for sbatch, which reads a backslash as an escape even inside quotes.
 fn sbatch_quoted(argument: &str) -> Result<String> {
     if argument.contains(['\n', '\r']) {
         return Err(Error::config(argument, "an argument of sbatch cannot hold a line break"));
@@ -249,8 +250,8 @@ fn sbatch_quoted(argument: &str) -> Result<String> {
     Ok(format!("\"{}\"", argument.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-/// A shell script that submits all of `jobs`, with the scripts inside; of a single job the batch script itself.
-/// The folder `logs` of the run directory has to be there.
+/// Returns a shell script that submits all `jobs`, with their scripts inside; for a single job its
+/// batch script. The folder `logs` of the run directory must exist.
 pub fn driver_script(jobs: &[SlurmJob]) -> String {
     if let [job] = jobs {
         return job.script.clone();
@@ -269,7 +270,7 @@ pub fn driver_script(jobs: &[SlurmJob]) -> String {
     driver
 }
 
-/// `word` as a shell takes it: in single quotes where it holds what means something to a shell.
+/// Quotes `word` for a shell, in single quotes if it has special characters.
 pub fn shell_quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%,+-".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -291,7 +292,6 @@ mod tests {
         options: SlurmOptions,
     }
 
-    /// The settings with the flags `arguments`.
     fn with_flags(arguments: &[&str]) -> Result<SlurmSettings> {
         let arguments = std::iter::once("slurm").chain(arguments.iter().copied());
         let flags = Flags::try_parse_from(arguments);
@@ -381,7 +381,6 @@ exec /opt/polysift embed --run /scratch/run
         Ok(())
     }
 
-    /// The lines of a script that say what a task of a stage with `needs` gets of a node.
     fn resources(settings: &SlurmSettings, needs: Needs) -> Result<Vec<String>> {
         let text = script(settings, StageTasks { needs, ..single(Stage::Threshold) })?;
         let is_resource = |option: &&str| {

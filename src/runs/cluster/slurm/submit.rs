@@ -1,4 +1,4 @@
-//! Jobs in the queue: submitted together or not at all, and recorded in the run directory.
+//! Submission of jobs to Slurm: all of them or none, recorded in the run directory.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -12,41 +12,41 @@ use polysift_base::io::{create_folder, write_atomic};
 
 use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob};
 
-/// Record of all submissions, first to last, relative to the run directory.
+/// Record of all submissions in order, relative to the run directory.
 const RECORD: &str = "slurm/jobs.json";
 
 /// Jobs that were submitted together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Submission {
-    /// When, in seconds since 1970.
+    /// Time of submission in seconds since 1970.
     pub unix_secs: u64,
-    /// Tasks of the array stages.
+    /// Number of tasks of the array stages.
     pub num_tasks: u32,
     /// The jobs, in the order of the stages.
     pub jobs: Vec<SubmittedJob>,
 }
 
-/// A job that Slurm took.
+/// A job that Slurm accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmittedJob {
-    /// Slurm's id; of an array that of the whole.
+    /// Slurm's job id; for an array the id of the whole array.
     pub job_id: String,
     /// Name of the job.
     pub name: String,
     /// Tasks of an array, as an array expression.
     pub array: Option<String>,
-    /// What it waits for.
+    /// Value of `--dependency`, if the job waits for another.
     pub dependency: Option<String>,
-    /// The script, relative to the run directory.
+    /// Path of the batch script, relative to the run directory.
     pub script: String,
 }
 
-/// What was submitted for `run` so far, first to last.
+/// Returns all submissions for `run`, in order.
 pub fn submissions(run: &RunDir) -> Result<Vec<Submission>> {
     Ok(run.read_json(&run.path(RECORD))?.unwrap_or_default())
 }
 
-/// Ids of the jobs of `run` that are queued or running.
+/// Returns the ids of the jobs of `run` that are queued or running.
 pub fn live_jobs(run: &RunDir) -> Result<Vec<String>> {
     let record = submissions(run)?;
     let jobs = record.iter().flat_map(|submission| &submission.jobs);
@@ -61,7 +61,7 @@ pub fn live_jobs(run: &RunDir) -> Result<Vec<String>> {
     Ok(live.into_iter().map(str::to_owned).collect())
 }
 
-/// Most tasks that the cluster takes in one array, by `scontrol show config`; every task id is below it.
+/// Returns the array size limit from `scontrol show config`; task ids are below it.
 pub fn max_array_tasks() -> Result<u32> {
     let config = call("scontrol", &["show", "config"].map(str::to_owned))?;
     Ok(max_array_tasks_of(&config))
@@ -79,9 +79,9 @@ fn max_array_tasks_of(config: &str) -> u32 {
     tasks.filter_map(|n| n.parse().ok()).fold(size, u32::min)
 }
 
-/// Submits `jobs` of `run` in order and records them; a job that is refused takes back those before it.
+/// Submits `jobs` of `run` in order and records them; a refusal cancels those before it.
 ///
-/// [`Error::Service`] where there is no `sbatch` or it refuses.
+/// [`Error::Service`] if there is no `sbatch` or it refuses a job.
 pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submission> {
     let logs = run.path("logs");
     create_folder(&logs)?;
@@ -94,7 +94,7 @@ pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submiss
             submission.jobs.push(submitted);
             record.truncate(number);
             record.push(submission.clone());
-            // After each, so that a kill between two leaves no job that nobody knows.
+            // The record is written after each job, so that a kill leaves no unrecorded job.
             run.write_json(&run.path(RECORD), &record).map(drop)
         });
         if let Err(error) = outcome {
@@ -118,7 +118,7 @@ fn submit_one(
     arguments.extend(dependency.as_ref().map(|d| format!("--dependency={d}")));
     arguments.push(script.display().to_string());
     let printed = call("sbatch", &arguments)?;
-    // With several clusters the id is followed by the cluster's name.
+    // With several clusters the id is followed by the name of the cluster.
     let job_id = printed.trim().split(';').next().unwrap_or_default().to_owned();
     if job_id.is_empty() || !job_id.bytes().all(|b| b.is_ascii_digit()) {
         let reason = format!("printed `{}` in place of a job id", printed.trim());
@@ -133,7 +133,7 @@ fn submit_one(
     })
 }
 
-/// Cancels what was submitted before a job was refused.
+/// Cancels the jobs that were submitted before one was refused.
 fn take_back(submission: &Submission) {
     let ids: Vec<String> = submission.jobs.iter().map(|job| job.job_id.clone()).collect();
     if ids.is_empty() {
@@ -145,10 +145,10 @@ fn take_back(submission: &Submission) {
     }
 }
 
-/// Runs a command of Slurm and returns what it printed; [`Error::Service`] with its message otherwise.
+/// Runs a Slurm command and returns its output; [`Error::Service`] with its message if it fails.
 pub(crate) fn call(command: &str, args: &[String]) -> Result<String> {
     let failed = |reason: String| Error::Service { name: command.to_owned(), reason };
-    // A job counts the cores of its own node, not those that the program found here.
+    // A job counts the cores of its own node, not those of this machine.
     let mut program = Command::new(command);
     let output = program.args(args).env_remove("RAYON_NUM_THREADS").output();
     let output = output.map_err(|e| match e.kind() {

@@ -1,4 +1,4 @@
-//! First passes: how they are taught, kept and applied.
+//! First passes: training, storage and use.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,26 +23,26 @@ use polysift_heads::lexical::{LexicalModel, fit};
 use polysift_heads::train::{Samples, TrainingRequest, train_head, train_text_head};
 use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker};
 
-/// Documents whose texts are in memory at once.
+/// Number of documents whose texts are in memory together.
 const BATCH_ROWS: usize = 1024;
-/// Share of the training half that a fastText model calls good, which takes classes and no scores.
+/// Share of the training half that is labelled good for fastText, which learns classes, not scores.
 const GOOD_SHARE: f64 = 0.15;
-/// One document of the training half in so many chooses the penalty of a ridge head.
+/// One in so many documents of the training half selects the penalty of a ridge head.
 const VALIDATION: usize = 5;
 
-/// Files of a first pass that was taught.
+/// Files of a trained first pass.
 pub(super) struct Taught {
     pub(super) files: Vec<PartFile>,
 }
 
 impl Taught {
-    /// Removes the files: another first pass is better.
+    /// Removes the files, because another first pass is better or training failed.
     pub(super) fn discard(&self, run: &RunDir) -> Result<()> {
         self.files.iter().try_for_each(|file| remove(&run.path(&file.path)))
     }
 }
 
-/// Path of the file of `pass` for `head` of `language`.
+/// Returns the file of `pass` for `head` of `language`.
 fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
     let extension = if pass == FirstPass::FastText { "bin" } else { "safetensors" };
     let folder = run.path("cascade/heads").join(pass.to_string().replace(':', "-"));
@@ -53,13 +53,13 @@ fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
     }
 }
 
-/// Settings of a head of a first pass; where `path` has `{lang}`, for all languages.
+/// Returns the settings of a first-pass head; with `{lang}` in `path`, for all languages.
 fn head_config(pass: FirstPass, path: String) -> HeadConfig {
     let kind = if pass == FirstPass::FastText { HeadKind::FastText } else { HeadKind::Ridge };
     HeadConfig { kind, path: Some(path), ..HeadConfig::default() }
 }
 
-/// Teaches `pass` what the heads `names` gave the training half of `pilot`, and writes its files.
+/// Trains `pass` to predict the scores of `names` on the training half, and writes its files.
 pub(super) fn teach(
     full: &FullRun<'_>,
     pass: FirstPass,
@@ -74,7 +74,7 @@ pub(super) fn teach(
     }
 }
 
-/// As [`teach`], which takes away what is `taught` where this fails.
+/// Trains and writes the first pass; on error the caller deletes the files in `taught`.
 fn write_taught(
     full: &FullRun<'_>,
     pass: FirstPass,
@@ -86,7 +86,7 @@ fn write_taught(
     let texts = pilot.training_texts();
     let targets: Vec<Vec<f32>> =
         names.iter().map(|name| pilot.targets(full, name, language)).collect();
-    // A document that a head cannot score teaches nothing.
+    // Documents that a head cannot score are left out.
     let usable: Vec<usize> = (0..texts.len())
         .filter(|&at| targets.iter().all(|targets| targets[at].is_finite()))
         .collect();
@@ -109,7 +109,7 @@ fn write_taught(
     let used: Vec<&str> = usable.iter().map(|&at| texts[at]).collect();
     let mut samples =
         Samples { ids: usable.iter().map(usize::to_string).collect(), ..Samples::default() };
-    // What a prefix does not have to learn: what the run's own heads make of it.
+    // A prefix head learns only the difference to the run's own heads on the prefix.
     let mut known = vec![vec![0.0; used.len()]; names.len()];
     if let Some(encoder) = full.encoder(pass)? {
         let (width, embedded) = encoder.embed(&used, stop)?;
@@ -120,7 +120,7 @@ fn write_taught(
         }
         samples.hidden_size = width;
         samples.embeddings = embedded.values;
-        // Nobody looks at figures of a test split.
+        // No test split, since nobody reads its metrics.
         let split = |at| if at % VALIDATION == 0 { Split::Validation } else { Split::Train };
         samples.splits = (0..used.len()).map(|at| Some(split(at))).collect();
     }
@@ -156,37 +156,34 @@ fn write_taught(
     Ok(())
 }
 
-/// Token ids of the first chunk of `text`.
 fn first_chunk(model: &Model, text: &str) -> Result<Vec<u32>> {
     Ok(model.tokenizer.chunks(text)?.into_iter().next().unwrap_or_default())
 }
 
-/// What scores the documents of a language.
+/// The model that scores the documents of a language.
 enum Scorer {
     Heads(Heads),
     Lexical(Box<LexicalModel>),
 }
 
-/// First passes that are taught.
 pub(super) struct FirstPasses<'a> {
     full: &'a FullRun<'a>,
     languages: BTreeMap<String, LanguagePass>,
 }
 
-/// The first pass of a language.
 struct LanguagePass {
     pass: FirstPass,
-    /// Heads of the run that it stands for, ascending.
+    /// Heads of the run that it predicts, ascending.
     names: Vec<String>,
     scorer: Scorer,
     encoder: Option<Arc<PassEncoder>>,
 }
 
-/// Scores of a first pass, by head and by document; infinite where it has none, so that the document is encoded.
+/// Predicted scores by head and document; infinite, so that it is encoded, if a document has none.
 pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
 
 impl<'a> FirstPasses<'a> {
-    /// Loads those of `chosen` languages, each for heads of the run in ascending order.
+    /// Loads the first passes of the `chosen` languages, each with its heads in ascending order.
     pub(super) fn load(
         full: &'a FullRun<'a>,
         chosen: impl IntoIterator<Item = (String, FirstPass, Vec<String>)>,
@@ -212,12 +209,11 @@ impl<'a> FirstPasses<'a> {
         Ok(Self { full, languages })
     }
 
-    /// Whether one of them has an encoder.
+    /// Returns true if a first pass has an encoder.
     pub(super) fn encodes(&self) -> bool {
         self.languages.values().any(|language| language.encoder.is_some())
     }
 
-    /// The scores of `texts` of `language`.
     pub(super) fn predict(&self, language: &str, texts: &[&str]) -> Result<Predicted> {
         let Some(LanguagePass { pass, names, scorer, encoder }) = self.languages.get(language)
         else {
@@ -253,7 +249,7 @@ impl<'a> FirstPasses<'a> {
         names.iter().map(of_head).collect()
     }
 
-    /// Floating-point operations of the encoder of `pass` for `texts`; 0 where it has none.
+    /// Returns the FLOPs that the encoder of `pass` takes for `texts`; 0 without an encoder.
     pub(super) fn flops(&self, pass: FirstPass, texts: &[&str]) -> Result<f64> {
         let Some(encoder) = self.full.encoder(pass)? else { return Ok(0.0) };
         let of_text = |text: &&str| {
@@ -263,7 +259,7 @@ impl<'a> FirstPasses<'a> {
         Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
     }
 
-    /// Scores the documents of `shard`, of `language`, and writes how far each is above the thresholds of `treated`.
+    /// Scores the documents of `shard` and writes their margins over the thresholds of `treated`.
     pub(super) fn score_shard(
         &self,
         language: &str,
@@ -313,8 +309,8 @@ impl<'a> FirstPasses<'a> {
     }
 }
 
-/// How far each document is above the `thresholds` of the heads: the largest difference, not below 0 where one head
-/// wants it.
+/// Returns the margin of each document: the largest difference of its scores to the `thresholds`.
+/// It is at least 0 if one head wants the document.
 pub(super) fn above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -> Vec<f32> {
     let len = predicted.values().next().map_or(0, Vec::len);
     let mut margins = vec![f32::NEG_INFINITY; len];

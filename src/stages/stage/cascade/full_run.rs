@@ -1,4 +1,4 @@
-//! What a run without a cascade would score with, and the encoders of first passes.
+//! The model and heads of the run without a cascade, and the encoders of first passes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,16 +10,14 @@ use polysift_base::progress::Stop;
 use polysift_config::{Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass};
 use polysift_encoder::{EmbeddedTexts, Model, load};
 
-/// What the full run would score with, and the encoders of first passes.
 pub(super) struct FullRun<'a> {
     pub(super) context: Context<'a>,
     pub(super) heads: &'a Heads,
     pub(super) model: &'a Model,
-    /// Those that were asked for so far.
+    /// Encoders loaded so far.
     encoders: Mutex<BTreeMap<FirstPass, Arc<PassEncoder>>>,
 }
 
-/// The encoder of a first pass.
 pub(super) struct PassEncoder {
     settings: EncoderConfig,
     pub(super) model: Model,
@@ -30,7 +28,7 @@ impl<'a> FullRun<'a> {
         Self { context, heads, model, encoders: Mutex::default() }
     }
 
-    /// The encoder of `pass`, if it has one: on the device of the run's.
+    /// Returns the encoder of `pass`, if it has one, on the device of the run's encoder.
     pub(super) fn encoder(&self, pass: FirstPass) -> Result<Option<Arc<PassEncoder>>> {
         let Context { config, hub, .. } = self.context;
         let mut encoders = self.encoders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,8 +59,8 @@ impl<'a> FullRun<'a> {
         Ok(Some(encoder))
     }
 
-    /// Logits that the head `name` of `language` gives to `texts`, which are `embedded` in so many values a chunk, as a
-    /// first pass predicts them: negated where low ones are kept, and NaN where there is none.
+    /// Returns the logits of the head `name` on `texts`, `embedded` with `embedded.0` values per
+    /// chunk, as a first pass predicts them: negated if low ones are kept, NaN if there is none.
     pub(super) fn targets(
         &self,
         name: &str,
@@ -77,7 +75,7 @@ impl<'a> FullRun<'a> {
 }
 
 impl PassEncoder {
-    /// Width of the embeddings of the first chunks of `texts`, and these.
+    /// Returns the width and the embeddings of the first chunks of `texts`.
     pub(super) fn embed(&self, texts: &[&str], stop: &Stop) -> Result<(usize, EmbeddedTexts)> {
         let Self { settings, model } = self;
         let embedded = model.embed_texts(texts, Chunks::First, settings, stop, &mut |_, _| {})?;
@@ -85,7 +83,7 @@ impl PassEncoder {
     }
 }
 
-/// Logits of the head `name` of `language`, NaN where it gives none.
+/// Returns the logits of the head `name` of `language`, NaN for documents without one.
 pub(super) fn logits(
     heads: &Heads,
     name: &str,

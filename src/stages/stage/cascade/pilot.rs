@@ -25,44 +25,42 @@ use polysift_selection::{
     ThresholdKind, select,
 };
 
-/// Rows of the input that are read at once.
+/// Number of rows per batch.
 const READ_ROWS: usize = 1024;
 
-/// One in so many rows is drawn beyond the size of a pilot, for those without text.
+/// A pilot draws 1/`SPARE` more rows than its size, to replace rows without text.
 const SPARE: usize = 4;
 
-/// Documents of a language in random order, those with text.
+/// Documents with text of a language, in random order.
 pub(super) struct Pilot {
-    /// Rows of the language.
+    /// Number of rows of the language.
     pub(super) rows: u64,
-    /// Their places in the corpus.
+    /// Ordinals of the documents in the corpus.
     ordinals: Vec<u64>,
     texts: Vec<String>,
-    /// By head of the run, by document; none of heads that do not look at the text.
+    /// By head of the run, then by document; `None` for heads that do not look at the text.
     scores: Vec<Vec<Option<DocumentScore>>>,
-    /// Of each document the lengths of the chunks that are encoded.
+    /// Token counts of the encoded chunks, by document.
     chunks: Vec<Vec<usize>>,
-    /// What rates count, where that is not documents.
+    /// Weights that rates sum; `None` for documents.
     weights: Option<Vec<u64>>,
 }
 
-/// What the full run would keep of the evaluation half.
+/// Documents of the evaluation half that the full run would keep.
 pub(super) struct SelectedPilot {
-    /// By head and rate.
     pub(super) kept: Vec<Kept>,
 }
 
-/// Documents that one threshold, after all others, would keep.
+/// Documents that one threshold keeps, together with all other thresholds.
 pub(super) struct Kept {
     pub(super) head: String,
-    /// `None` for a fixed threshold.
     pub(super) rate: Option<Rate>,
-    /// Their places in the evaluation half.
+    /// Indices in the evaluation half.
     pub(super) documents: Vec<usize>,
 }
 
 impl SelectedPilot {
-    /// The heads that keep documents, each once.
+    /// Returns the heads that keep documents, each once.
     pub(super) fn heads(&self) -> impl Iterator<Item = &str> {
         let mut heads: Vec<&str> = self.kept.iter().map(|kept| kept.head.as_str()).collect();
         heads.sort_unstable();
@@ -71,15 +69,15 @@ impl SelectedPilot {
     }
 }
 
-/// The retention rates of a pilot of `n` documents in place of `rate`, so that what they keep holds what `rate` keeps of
-/// the language.
+/// Returns the widened rate: with confidence 1 − `risk`, it keeps a superset of the documents that
+/// `rate` of the whole language keeps of a pilot of `n` documents.
 fn pilot_rate(n: u64, rate: Rate, risk: f64) -> Result<Rate> {
     let share = (rank(n, rate.as_f64(), risk) as f64 / n.max(1) as f64).clamp(rate.as_f64(), 1.0);
     let text = format!("{share:.12}");
     text.parse().map_err(|reason: String| Error::shape("pilot_rate", reason))
 }
 
-/// Calls `visit` with the rows of `shard`, as far as they are documents.
+/// Calls `visit` with the rows of `shard`, or with its documents if their number is unknown.
 fn for_each_row(context: Context<'_>, shard: &Shard, mut visit: impl FnMut(u64)) -> Result<()> {
     if let Some(rows) = shard.num_rows {
         (shard.first_row()..shard.first_row() + rows).for_each(visit);
@@ -93,7 +91,6 @@ fn for_each_row(context: Context<'_>, shard: &Shard, mut visit: impl FnMut(u64))
     Ok(())
 }
 
-/// Rows of `shards`.
 pub(super) fn count_rows(context: Context<'_>, shards: &[(u64, &Shard)]) -> Result<u64> {
     let count = |&(_, shard): &(u64, &Shard)| {
         let mut rows = 0;
@@ -104,8 +101,8 @@ pub(super) fn count_rows(context: Context<'_>, shards: &[(u64, &Shard)]) -> Resu
 }
 
 impl Pilot {
-    /// A uniform sample of `size` documents with text of `shards`, which have so many `rows`; fewer where too many rows
-    /// have none.
+    /// Draws a uniform sample of `size` documents with text from `shards` with `rows` rows in all;
+    /// it is smaller if too many rows have no text.
     pub(super) fn draw(
         context: Context<'_>,
         shards: &[(u64, &Shard)],
@@ -148,7 +145,7 @@ impl Pilot {
         Ok(Self { rows, ordinals, texts, scores: Vec::new(), chunks: Vec::new(), weights: None })
     }
 
-    /// The same with the scores of the run's heads on what its encoder makes of the texts, as the corpus would get them.
+    /// Adds the scores of the run's heads on the texts, embedded and rounded like the corpus.
     pub(super) fn score(mut self, full: &FullRun<'_>, language: &str) -> Result<Self> {
         let &FullRun { context, heads, model, .. } = full;
         let Context { config, stop, progress, .. } = context;
@@ -195,17 +192,16 @@ impl Pilot {
         Ok(self)
     }
 
-    /// Number of documents.
     pub(super) fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// The documents that first passes learn from.
+    /// Returns the documents that first passes are trained on.
     pub(super) fn training(&self) -> Range<usize> {
         0..self.len() / 2
     }
 
-    /// The documents that thresholds are of.
+    /// Returns the documents that give the thresholds.
     pub(super) fn evaluation(&self) -> Range<usize> {
         self.len() / 2..self.len()
     }
@@ -218,8 +214,8 @@ impl Pilot {
         self.texts[self.evaluation()].iter().map(String::as_str).collect()
     }
 
-    /// What a first pass is to predict of the training half for `head` of `language`: its logit, negated where low ones
-    /// are kept.
+    /// Returns what a first pass learns to predict for `head`: its logits on the training half,
+    /// negated if low ones are kept.
     pub(super) fn targets(&self, full: &FullRun<'_>, head: &str, language: &str) -> Vec<f32> {
         let at = full.context.config.heads.keys().position(|name| name == head);
         let sign = full.heads.sign(head, language);
@@ -230,14 +226,14 @@ impl Pilot {
         self.training().map(logit).collect()
     }
 
-    /// Tokens of a document that are encoded, in the mean.
+    /// Returns the mean number of encoded tokens per document.
     pub(super) fn tokens_per_document(&self) -> f64 {
         let tokens: usize = self.chunks.iter().flatten().sum();
         tokens as f64 / self.len().max(1) as f64
     }
 
-    /// Tokens and floating-point operations of `model` for a document of the evaluation half that is not encoded, in the
-    /// mean.
+    /// Returns the mean tokens and FLOPs of `model` for a document of the evaluation half that is
+    /// not encoded.
     pub(super) fn dropped_document(&self, model: &Model, is_encoded: &[bool]) -> (f64, f64) {
         let documents = self.chunks[self.evaluation()].iter().zip(self.evaluation_flops(model));
         let dropped = documents.zip(is_encoded).filter(|(_, is_encoded)| !**is_encoded);
@@ -251,7 +247,7 @@ impl Pilot {
         (tokens as f64 / documents, flops / documents)
     }
 
-    /// Floating-point operations of `model` for each document of the evaluation half.
+    /// Returns the FLOPs of `model` for each document of the evaluation half.
     pub(super) fn evaluation_flops(&self, model: &Model) -> Vec<f64> {
         let of_chunk =
             |&tokens: &usize| tokens as f64 * model.encoder.info().flops_per_token(tokens as f64);
@@ -261,8 +257,8 @@ impl Pilot {
             .collect()
     }
 
-    /// What `thresholds` would keep of the evaluation half, at rates that hold with a confidence of 1 − `risk` all that
-    /// the language's would.
+    /// Selects from the evaluation half with widened rates: with confidence 1 − `risk` the
+    /// selection includes every document that the rates of the whole language would keep.
     pub(super) fn select(
         &self,
         context: Context<'_>,
@@ -273,7 +269,7 @@ impl Pilot {
         let n = evaluation.len() as u64;
         let mut wider = thresholds.to_vec();
         for threshold in &mut wider {
-            // A removal by scores that are not known removes nothing.
+            // A removal by unknown scores removes nothing.
             let is_unknown =
                 threshold.head.is_some_and(|head| self.scores[head].iter().all(Option::is_none));
             if is_unknown {
@@ -318,14 +314,11 @@ impl Pilot {
     }
 }
 
-/// The evaluation half as the selection scans it.
 struct PilotCorpus {
     ids: Vec<String>,
     ordinals: Vec<u64>,
     weights: Option<Vec<u64>>,
-    /// By head.
     heads: Vec<PilotColumn>,
-    /// By document, by head.
     logits: Vec<Vec<Option<f32>>>,
     scores: Vec<Vec<Option<f32>>>,
 }

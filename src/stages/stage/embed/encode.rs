@@ -1,13 +1,13 @@
-//! The encoding threads: the chunks of many documents are packed into batches of like lengths, and
-//! their embeddings find back to the documents.
+//! The encoding threads: pack the chunks of many documents into batches of similar lengths and
+//! assign the embeddings back to the documents.
 //!
 //! ```text
 //! plan ──packed batches──▶ encode ──embeddings──▶ collect ──documents, in order──▶
 //!   └────────────────────documents──────────────────▲
 //! ```
 //!
-//! Several packed batches are in flight at once. On a CPU their tasks share one pool of threads, so that none
-//! of them waits for the last task of a batch.
+//! Several packed batches are in flight at a time. On a CPU their tasks share one thread pool, so
+//! no thread waits for the last task of a batch.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,27 +23,26 @@ use polysift_base::error::{Error, Result};
 use polysift_base::progress::{Busy, STOP_POLL};
 use polysift_encoder::{self as encoder, Encoder};
 
-/// Most batches whose chunks are sorted by length together, for each that is in work.
+/// Maximum batches per batch in flight whose chunks are sorted by length together.
 const BATCHES_PLANNED: usize = 4;
-/// Fewer are where these take longer, so that the first shards are done soon on a slow machine too.
+/// If a window takes longer, the next is smaller, so slow machines finish their first shards soon.
 const PLANNED_TIME: Duration = Duration::from_secs(2);
-/// Threads of the pool that one more batch in work keeps busy.
+/// Number of pool threads that justify one more batch in flight.
 const THREADS_PER_BATCH: usize = 16;
-/// Time after which the planning thread looks again whether there is more: a fraction of a batch on a GPU.
+/// Polling interval of the planning thread, a fraction of the time of a batch on a GPU.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// What encodes.
+/// Runs an encoder over the batches of the input.
 pub(super) struct Encoding<'a> {
     context: Context<'a>,
     encoder: &'a dyn Encoder,
     busy: &'a Busy,
     input: &'a InputProgress,
-    /// Batches in work at once.
     in_flight: usize,
     batch_tokens: usize,
 }
 
-/// A batch, and where each of its embeddings belongs.
+/// A packed batch, with the chunk that each of its embeddings belongs to.
 struct EncodeJob {
     batch: PackedBatch,
     places: Vec<ChunkPlace>,
@@ -56,22 +55,22 @@ struct ChunkPlace {
     chunk: usize,
 }
 
-/// What the collecting thread receives.
+/// Message to the collecting thread.
 enum Event {
-    /// The next step; its chunks are on their way to the encoding threads.
+    /// The next step of the input; its chunks are on their way to the encoding threads.
     Step(Box<Step<ChunkBatch>>),
-    /// Embeddings of a batch of so many tokens.
+    /// Embeddings of a batch of `tokens` tokens.
     Encoded { places: Vec<ChunkPlace>, tokens: usize, embeddings: Result<Vec<f32>> },
-    /// A thread encodes no more.
+    /// An encoding thread has ended.
     ThreadEnded,
 }
 
-/// Chunks that wait to be put into batches.
+/// Chunks that are not in a batch yet.
 #[derive(Default)]
 struct Window {
     chunks: Vec<(ChunkPlace, Vec<u32>)>,
     tokens: usize,
-    /// Of `chunks`, the first ones: those that were left over once.
+    /// Number of chunks at the front that were already left over once.
     left_over: usize,
 }
 
@@ -97,12 +96,12 @@ impl<'a> Encoding<'a> {
         Self { context, encoder, busy, input, in_flight, batch_tokens }
     }
 
-    /// Most tokens of the chunks that are sorted by length together.
+    /// Returns the maximum tokens of the chunks that are sorted by length together.
     pub(super) fn window(&self) -> usize {
         self.batch_tokens.saturating_mul(BATCHES_PLANNED * self.in_flight)
     }
 
-    /// Encodes what comes `from_tokenize` and passes it on `to_write` in the same order.
+    /// Encodes the steps of `from_tokenize` and sends them to `to_write` in the same order.
     pub(super) fn run(
         &self,
         from_tokenize: &Receiver<Step<ChunkBatch>>,
@@ -111,25 +110,25 @@ impl<'a> Encoding<'a> {
         let (to_encode, jobs) = channel::bounded(self.in_flight);
         let (to_collect, events) = channel::bounded(self.in_flight);
         let is_collected = AtomicBool::new(false);
-        // Neither who encodes nor who reads may be there to wake the planning thread.
+        // The planning thread polls this: it may be that no encoder or reader is left to wake it.
         let is_over = || self.context.stop.is_asked() || is_collected.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
             for _ in 0..self.in_flight {
                 let (jobs, to_collect) = (jobs.clone(), to_collect.clone());
                 scope.spawn(move || self.encode_batches(&jobs, &to_collect));
             }
-            // With the last thread these go too, and whoever sends to them learns of it.
+            // When the last encoding thread ends, the queue of jobs closes, which `plan` notices.
             drop(jobs);
             scope.spawn(move || self.plan(from_tokenize, &to_encode, &to_collect, &is_over));
             let outcome = self.collect(&events, to_write);
             is_collected.store(true, Ordering::Relaxed);
-            drop(events); // whoever still sends learns that nobody listens
+            drop(events); // senders notice that the receiver is gone
             outcome
         })?;
         self.context.stop.check()
     }
 
-    /// Makes batches of the chunks that come until there are no more, nobody listens, or it `is_over`.
+    /// Makes batches of the chunks until there are no more, a receiver is gone, or `is_over`.
     fn plan(
         &self,
         from_tokenize: &Receiver<Step<ChunkBatch>>,
@@ -144,17 +143,17 @@ impl<'a> Encoding<'a> {
         while !is_over() {
             let next = from_tokenize.try_recv();
             if next.is_none() {
-                // Nothing to add yet, and batches still wait to be encoded: more may come meanwhile.
+                // Nothing to add yet, and batches still wait to be encoded: more chunks may arrive.
                 if !window.chunks.is_empty() && !to_encode.is_empty() {
                     std::thread::sleep(LOOK_AGAIN);
                     continue;
                 }
                 if self.send_batches(&mut window, true, to_encode).is_err() {
-                    return; // a thread has said why
+                    return; // a thread reports the error
                 }
             }
             let Some(mut step) = next.or_else(|| from_tokenize.recv_until(is_over)) else {
-                let _ = self.send_batches(&mut window, false, to_encode); // who does not listen has said why
+                let _ = self.send_batches(&mut window, false, to_encode); // the receiver reports its error
                 return;
             };
             if let Step::Batch(batch) = &mut step {
@@ -180,7 +179,7 @@ impl<'a> Encoding<'a> {
         }
     }
 
-    /// Empties `window` into batches. The last of them is seldom full: if more is to come, its chunks
+    /// Empties `window` into batches. The last batch is seldom full: if more is to come, its chunks
     /// stay in the window, but none of them for a second time.
     fn send_batches(
         &self,
@@ -210,7 +209,7 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    /// Encodes batch after batch, until there are no more or a stop is requested.
+    /// Encodes batches until there are no more or a stop is requested.
     fn encode_batches(
         &self,
         jobs: &channel::Receiver<EncodeJob>,
@@ -233,7 +232,7 @@ impl<'a> Encoding<'a> {
             };
             let embeddings = match encoded {
                 Err(Error::Stopped) => {
-                    tokens = 0; // the rate is that of whole batches
+                    tokens = 0; // throughput counts whole batches
                     Ok(keep_done(&mut places, &embeddings, width))
                 }
                 encoded => encoded.map(|()| embeddings),
@@ -242,11 +241,11 @@ impl<'a> Encoding<'a> {
                 return;
             }
         }
-        let _ = to_collect.send(Event::ThreadEnded); // nobody listens once another thread has failed
+        let _ = to_collect.send(Event::ThreadEnded); // after a failed thread the receiver is gone
     }
 
-    /// Puts embeddings where they belong and passes on what is complete; after a stop also what is encoded
-    /// of the rest, without waiting for those who read and tokenize.
+    /// Assigns embeddings to their documents and sends complete steps. After a stop it also sends
+    /// incomplete steps with their embeddings, without waiting for reading and tokenizing.
     fn collect(
         &self,
         events: &channel::Receiver<Event>,
@@ -283,22 +282,22 @@ impl<'a> Encoding<'a> {
                 let Some(Open { step, reported, .. }) = open.pop_front() else { break };
                 passed += 1;
                 if !pass(self.context, self.input, step, reported, to_write) {
-                    return Ok(()); // the writer failed and says why
+                    return Ok(()); // the writer reports its error
                 }
             }
         }
-        // What a stop left open, with the embeddings that are there.
+        // Steps that a stop left incomplete, with the embeddings they have.
         for Open { step, .. } in open {
             let memory = step.memory();
             if to_write.send(step, memory).is_err() {
-                break; // the writer failed and says why
+                break; // the writer reports its error
             }
         }
         Ok(())
     }
 }
 
-/// Of a batch that a stop ended: the embeddings that were written over NaN, and their places.
+/// Returns the finished embeddings of a batch that a stop ended (not NaN), and keeps their places.
 fn keep_done(places: &mut Vec<ChunkPlace>, embeddings: &[f32], width: usize) -> Vec<f32> {
     let mut done = Vec::new();
     let mut rows = embeddings.chunks_exact(width);
@@ -310,19 +309,19 @@ fn keep_done(places: &mut Vec<ChunkPlace>, embeddings: &[f32], width: usize) -> 
     done
 }
 
-/// A step that is not passed on yet.
+/// A step that has not been sent yet.
 struct Open {
     step: Step<ChunkBatch>,
-    /// Chunks without embeddings.
+    /// Number of chunks without embeddings.
     missing: usize,
     reported: Reported,
 }
 
-/// What was reported of a batch as progress.
+/// Progress that was reported for a batch.
 #[derive(Clone, Copy, Default)]
 struct Reported {
     documents: u64,
-    /// Of the input.
+    /// Bytes of the input.
     bytes: u64,
 }
 
@@ -344,7 +343,7 @@ impl Open {
         Self { step, missing, reported: Reported::default() }
     }
 
-    /// Takes the embedding of a chunk; what is newly done, in proportion to chunks.
+    /// Stores the embedding of a chunk; returns the new progress, in proportion to chunks.
     fn put(&mut self, chunk: usize, values: &[f32]) -> Result<Reported> {
         let Step::Batch(batch) = &mut self.step else {
             return Err(Error::shape("encode", "an embedding of no documents"));
@@ -363,7 +362,7 @@ impl Open {
     }
 }
 
-/// Passes a complete step on and reports those of its documents that were not; false if nobody listens.
+/// Sends a complete step and reports its remaining progress; returns false if the receiver is gone.
 fn pass(
     context: Context<'_>,
     input: &InputProgress,
@@ -379,7 +378,7 @@ fn pass(
     to_write.send(step, memory).is_ok()
 }
 
-/// Passes on batches of which nothing is to be embedded.
+/// Forwards batches that need no encoding.
 pub(super) fn pass_on(
     context: Context<'_>,
     input: &InputProgress,
@@ -389,7 +388,7 @@ pub(super) fn pass_on(
     while let Some(step) = from_tokenize.recv() {
         context.stop.check()?;
         if !pass(context, input, step, Reported::default(), to_write) {
-            break; // the writer failed and says why
+            break; // the writer reports its error
         }
     }
     context.stop.check()

@@ -1,16 +1,16 @@
-//! Text to embeddings: four threads joined by bounded queues.
+//! The embed stage: turns texts into embeddings, in four threads joined by bounded queues.
 //!
 //! ```text
 //! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (several) ──embeddings──▶ round, write, mark
 //! ```
 //!
-//! What passes is a batch of documents; where parts, shards and files end passes between the batches
-//! and holds nobody up. Batches are made of whatever batches are there, so small files keep the
-//! encoder as busy as large ones.
+//! Batches of documents pass through the queues; the ends of parts and shards pass between the
+//! batches and delay nothing. Packed batches mix chunks of all batches at hand, so small files keep
+//! the encoder as busy as large ones.
 //!
-//! The unit of work is the part: `parts.rows` rows of one file. A part's bytes depend on
-//! its rows and the frozen settings alone. A stop leaves parts that lack documents: the next process reads and
-//! tokenizes such a part from its beginning, and encodes what is not in it.
+//! The unit of work is the part: `parts.rows` rows of one file. A part's bytes depend only on its
+//! rows and the frozen settings. A stop leaves incomplete parts: the next process reads and
+//! tokenizes such a part from its beginning and encodes only what is missing.
 
 mod encode;
 mod pipeline;
@@ -36,12 +36,12 @@ use polysift_encoder::Model;
 use polysift_runs::run::{Plan, Stage};
 use queue::queue;
 
-/// Most bytes of text that wait to be tokenized.
+/// Maximum bytes of text that wait to be tokenized.
 const TEXT_BYTES: usize = 8 << 20;
-/// Most bytes of embeddings that wait to be written.
+/// Maximum bytes of embeddings that wait to be written.
 const EMBEDDING_BYTES: usize = 16 << 20;
 
-/// Settings that the embeddings depend on; `model` is `None` where no text is embedded.
+/// Returns the settings that embeddings depend on; `model` is `None` if no text is embedded.
 pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
     let (input, parts) = (&config.input, &config.parts);
     let mut settings = json!({
@@ -61,8 +61,8 @@ pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value
     settings
 }
 
-/// Whether the content tokens of whole documents are counted. For the first chunk alone most of a
-/// long text is not even read.
+/// Returns true if the content tokens of whole documents are counted. With only the first chunk,
+/// most of a long text is not even tokenized.
 fn counts_tokens(config: &RunConfig) -> bool {
     config.embeds_texts()
         && (config.selection.weight == Weight::Tokens || config.encoder.chunks == Chunks::All)
@@ -73,7 +73,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     let model = config.embeds_texts().then(|| load_model(context, Stage::Embed)).transpose()?;
     let mut settings = settings(config, plan, model.as_ref());
-    // A run that was begun with counts continues with them.
+    // A run that began with token counts continues with them.
     let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
     if frozen["counts_tokens"] == true && context.redo != Some(Stage::Embed) {
         settings["counts_tokens"] = true.into();
@@ -108,7 +108,7 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
         writing: Busy::new("writing"),
     };
     work.items.own.iter().for_each(|&place| pipeline.input.add(plan.shards[place].bytes));
-    // What waits for other processes is not in the pipeline: half a batch would wait with it.
+    // Other processes are waited for outside the pipeline, where half a batch would wait along.
     let outcome = loop {
         let outcome = pipeline.embed(&mut failures).and_then(|()| claims.settle());
         if !matches!(outcome, Ok(true)) {
@@ -127,14 +127,14 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
 }
 
 impl Pipeline<'_> {
-    /// Embeds the shards that can be had now.
+    /// Embeds the shards that can be claimed now.
     fn embed(&self, failures: &mut Failures<'_>) -> Result<()> {
         let context = self.context;
         let encoder = self.model.map(|m| m.encoder.as_ref());
         let encoding =
             encoder.map(|encoder| Encoding::new(context, encoder, &self.encoding, &self.input));
-        // No more than keeps the encoder busy: a shard that is read long before its turn is held for long.
-        // A token takes as many bytes as the text that it stands for does on average.
+        // The queue holds only enough to keep the encoder busy: a shard read long before its turn
+        // is held long. A token takes as many bytes as its text does on average.
         let window_bytes =
             |encoding: &Encoding| (encoding.window() / 2).saturating_mul(size_of::<u32>());
         let token_bytes = encoding.as_ref().map_or(EMBEDDING_BYTES, window_bytes);
@@ -142,7 +142,7 @@ impl Pipeline<'_> {
         let (to_encode, from_tokenize) = queue(token_bytes);
         let (to_write, from_encode) = queue(EMBEDDING_BYTES);
         std::thread::scope(|scope| {
-            // Each thread drops its ends of the queues when it is done.
+            // Each thread drops its queue ends when it is done.
             let reader = scope.spawn(move || self.read(&to_tokenize));
             let tokenizer = scope.spawn(move || self.tokenize(&from_read, &to_encode));
             let writer = scope.spawn(move || self.write(&from_encode, failures));
@@ -150,7 +150,7 @@ impl Pipeline<'_> {
                 Some(encoding) => encoding.run(&from_tokenize, &to_write),
                 None => encode::pass_on(context, &self.input, &from_tokenize, &to_write),
             };
-            // Hanging up ends both neighbours: one cannot send any more, the other drains its queue.
+            // Dropping these ends both neighbours: one cannot send, the other drains its queue.
             drop((from_tokenize, to_write));
             let written = joined(writer.join())?;
             joined(tokenizer.join())?;
@@ -160,7 +160,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// Continues a worker thread's panic in this one.
+/// Continues the panic of a worker thread in this thread.
 fn joined<T>(outcome: std::thread::Result<T>) -> Result<T> {
     outcome.map_err(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,4 +1,4 @@
-//! What the threads of the stage share.
+//! State shared by the threads of the embed stage.
 
 use crate::stage::cascaded::Cascade;
 use crate::stage::context::Context;
@@ -7,15 +7,15 @@ use polysift_base::progress::Busy;
 use polysift_encoder::Model;
 use polysift_runs::run::{Claims, Shard};
 
-/// The shards that this process claims, and how far it is.
+/// The shards that this process claims, and its progress.
 pub(super) struct Pipeline<'a> {
     pub(super) context: Context<'a>,
     pub(super) shards: &'a [Shard],
     pub(super) claims: &'a Claims<'a>,
-    /// `None` where no text is embedded.
+    /// `None` if no text is embedded.
     pub(super) model: Option<&'a Model>,
     pub(super) counts_tokens: bool,
-    /// What leaves documents out.
+    /// Decides which documents are not encoded.
     pub(super) cascade: &'a Cascade,
     pub(super) input: InputProgress,
     pub(super) reading: Busy,

@@ -1,7 +1,7 @@
-//! What passes between the threads: documents in batches, and where parts and shards end.
+//! The queues between the threads, and the steps that pass through them.
 //!
-//! A queue is bounded by the bytes of its items and not by their number, so that many small files
-//! fill it as well as a few large ones, and neither long documents nor many short ones swell it.
+//! The size of a queue is bounded in bytes, not in items: many small files fill it as well as a few
+//! large ones, and neither long nor numerous documents make it grow.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -13,20 +13,20 @@ use polysift_base::progress::STOP_POLL;
 use polysift_data::input::{DocumentBatch, Reject};
 use polysift_data::parts::EmbeddingRows;
 
-/// What passes from thread to thread, in the order of the input.
+/// A message between threads, in the order of the input.
 pub(super) enum Step<B> {
-    /// Documents of the part in work.
+    /// Documents of the current part.
     Batch(B),
     /// The part is complete.
     PartEnd(PartEnd),
-    /// The shard is.
+    /// The shard is complete.
     ShardEnd { shard: usize },
-    /// The shard cannot be done, and so neither its part in work; `None`: no more shards can be had.
+    /// The shard and its current part failed; without a shard, no more shards can be claimed.
     Failed { shard: Option<usize>, error: Error },
 }
 
 impl<B> Step<B> {
-    /// The same for another kind of batch.
+    /// Replaces a batch by the step that `batch` makes of it.
     pub(super) fn map<C>(self, batch: impl FnOnce(B) -> Step<C>) -> Step<C> {
         match self {
             Self::Batch(documents) => batch(documents),
@@ -38,7 +38,7 @@ impl<B> Step<B> {
 }
 
 impl Step<ChunkBatch> {
-    /// Bytes that it takes in memory.
+    /// Returns the bytes that a batch takes in memory; 1 for other steps.
     pub(super) fn memory(&self) -> usize {
         let Self::Batch(ChunkBatch { documents, chunks, values, .. }) = self else { return 1 };
         let tokens = chunks.iter().map(Vec::as_slice).map(size_of_val);
@@ -46,9 +46,9 @@ impl Step<ChunkBatch> {
     }
 }
 
-/// What is known of a part once all of it was read.
+/// The end of a part, known once all of it was read.
 pub(super) struct PartEnd {
-    /// Place in the plan.
+    /// Index in the plan.
     pub(super) shard: usize,
     pub(super) index: usize,
     pub(super) next_row: u64,
@@ -57,60 +57,60 @@ pub(super) struct PartEnd {
 
 /// Consecutive documents of a part.
 pub(super) struct TextBatch {
-    /// Place in the plan.
+    /// Index in the plan.
     pub(super) shard: usize,
-    /// The part.
+    /// Index of the part.
     pub(super) index: usize,
     pub(super) documents: DocumentBatch,
-    /// What a cascade leaves out of the shard.
+    /// Rows that the cascade leaves out of the shard.
     pub(super) cascade: Arc<CascadeRows>,
-    /// What was encoded of the part before a stop.
+    /// Embeddings of the part from before a stop.
     pub(super) saved: Option<Arc<EmbeddingRows>>,
-    /// Bytes of the input that were read for the documents.
+    /// Bytes of the input that were read for these documents.
     pub(super) input_bytes: u64,
 }
 
-/// Documents of a part, whose texts became chunks.
+/// Documents of a part with their chunks.
 #[derive(Default)]
 pub(super) struct ChunkBatch {
-    /// Position among the shards to do.
+    /// Index in the plan.
     pub(super) shard: usize,
-    /// The part.
+    /// Index of the part.
     pub(super) index: usize,
-    /// Without their texts.
+    /// The documents without their texts.
     pub(super) documents: DocumentBatch,
     /// `[documents + 1]`, as in [`polysift_data::parts::EmbeddingRows`].
     pub(super) chunk_offsets: Vec<usize>,
-    /// `input_ids` of all chunks; none where the input brought its embeddings along.
+    /// `input_ids` of all chunks; empty if the input contains embeddings.
     pub(super) chunks: Vec<Vec<u32>>,
-    /// Sum of their lengths.
+    /// Total number of tokens in `chunks`.
     pub(super) tokens: usize,
-    /// Documents with text that a cascade left without chunks.
+    /// Documents with text that the cascade dropped, so without chunks.
     pub(super) dropped: u64,
     /// Documents with text whose embedding is null in the input.
     pub(super) without_embedding: u64,
-    /// By chunk: whether its embedding is among the values.
+    /// For each chunk, whether `values` has its embedding.
     pub(super) is_encoded: Vec<bool>,
-    /// Embeddings of all chunks, once there are.
+    /// Embeddings `[chunks, hidden_size]`; empty before the encoding.
     pub(super) values: Vec<f32>,
     pub(super) hidden_size: usize,
-    /// Bytes of the input that were read for the documents.
+    /// Bytes of the input that were read for these documents.
     pub(super) input_bytes: u64,
 }
 
 impl ChunkBatch {
-    /// `documents` of the part of `texts`, which have no chunks so far.
+    /// Creates an empty batch for the part of `texts`.
     pub(super) fn new(texts: &TextBatch) -> Self {
         let &TextBatch { shard, index, input_bytes, .. } = texts;
         Self { shard, index, input_bytes, chunk_offsets: vec![0], ..Self::default() }
     }
 
-    /// Whether all chunks of document `i` are encoded.
+    /// Returns true if all chunks of document `i` are encoded.
     pub(super) fn is_encoded(&self, i: usize) -> bool {
         self.is_encoded[self.chunk_offsets[i]..self.chunk_offsets[i + 1]].iter().all(|is| *is)
     }
 
-    /// Takes over what `saved` holds of the documents.
+    /// Copies the embeddings of these documents that `saved` contains.
     pub(super) fn take_saved(&mut self, saved: &EmbeddingRows) {
         let width = saved.hidden_size;
         for (i, row) in self.documents.rows().iter().enumerate() {
@@ -126,7 +126,6 @@ impl ChunkBatch {
         }
     }
 
-    /// Number of chunks.
     pub(super) fn num_chunks(&self) -> usize {
         self.chunk_offsets.last().copied().unwrap_or(0)
     }
@@ -136,7 +135,7 @@ impl ChunkBatch {
         self.chunk_offsets.push(self.num_chunks() + num_chunks);
     }
 
-    /// Takes `documents` over, of all of which the chunks are there, without their texts.
+    /// Sets the documents, all of which have been pushed, and drops their texts.
     pub(super) fn take_documents(&mut self, mut documents: DocumentBatch) {
         documents.drop_texts();
         self.documents = documents;
@@ -156,7 +155,7 @@ struct QueueState<T> {
 }
 
 impl<T> Shared<T> {
-    /// A thread that panics holds no item half way.
+    /// Locks the state; a panic cannot leave it inconsistent.
     fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         lock(&self.state)
     }
@@ -167,17 +166,17 @@ impl<T> Shared<T> {
     }
 }
 
-/// The end that puts in.
+/// Sending end of a queue.
 pub(super) struct Sender<T>(Arc<Shared<T>>);
 
-/// The end that takes out.
+/// Receiving end of a queue.
 pub(super) struct Receiver<T>(Arc<Shared<T>>);
 
-/// The other end is gone.
+/// Error: the other end is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Disconnected;
 
-/// A queue whose items weigh at most `limit` together; an item that is heavier goes in alone.
+/// Creates a queue with at most `limit` total weight; a heavier item is accepted alone.
 pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
     let state = QueueState { items: VecDeque::new(), weight: 0, is_disconnected: false };
     let shared = Arc::new(Shared { limit, state: Mutex::new(state), changed: Condvar::new() });
@@ -185,7 +184,7 @@ pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Puts `item` in as soon as there is room for its `weight`.
+    /// Adds `item` once there is room for its `weight`.
     pub(super) fn send(&self, item: T, weight: usize) -> Result<(), Disconnected> {
         let mut state = self.0.lock();
         while !state.is_disconnected && state.weight > 0 && state.weight + weight > self.0.limit {
@@ -202,7 +201,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes the oldest item, if one is there.
+    /// Takes the oldest item, if there is one.
     pub(super) fn try_recv(&self) -> Option<T> {
         self.take(&mut self.0.lock())
     }
@@ -214,12 +213,12 @@ impl<T> Receiver<T> {
         Some(item)
     }
 
-    /// Takes the oldest item, waiting for one; `None` once all are taken and no more can come.
+    /// Waits for the oldest item and takes it; `None` if the queue is empty and the sender is gone.
     pub(super) fn recv(&self) -> Option<T> {
         self.recv_until(|| false)
     }
 
-    /// As [`Receiver::recv`], but it does not wait any more once it `is_over`.
+    /// Like [`Receiver::recv`], but returns `None` without waiting once `is_over`.
     pub(super) fn recv_until(&self, is_over: impl Fn() -> bool) -> Option<T> {
         let mut state = self.0.lock();
         loop {
@@ -271,7 +270,7 @@ mod tests {
         };
         let mut batch =
             ChunkBatch { documents: (0..1000).map(document).collect(), ..ChunkBatch::default() };
-        // Four bytes say where an id and a language end, eight are the row and its bytes each.
+        // Per document: 4 bytes each for the ends of id and language, 8 each for row and size.
         let least = 1000 * (id.len() + 4 + "fra_Latn".len() + 4 + 8 + 8);
         let alone = Step::Batch(std::mem::take(&mut batch)).memory();
         assert!((least..3 * least).contains(&alone), "{alone}, at least {least}");

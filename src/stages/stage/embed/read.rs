@@ -1,4 +1,4 @@
-//! The reading thread: documents of the shards, in batches that do not reach beyond their part.
+//! The reading thread: reads the documents of the shards in batches that end with their part.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
 use polysift_data::parts::EmbeddingRows;
 use polysift_runs::run::Shard;
 
-/// Most documents of a batch.
+/// Maximum documents per batch.
 const BATCH_ROWS: usize = 1024;
 
-/// The place in a shard.
+/// Position in a shard, in bytes.
 struct ShardBytes<'a> {
     pipeline: &'a Pipeline<'a>,
     shard: &'a Shard,
     position: u64,
-    /// Whether what comes before the first batch was done earlier.
+    /// Whether the rows before the first batch were done earlier.
     is_resumed: bool,
 }
 
 impl ShardBytes<'_> {
-    /// `reader` has read all rows up to `next_row`; the bytes since the last time, which are to be encoded.
+    /// Returns the newly read bytes that are to be encoded; `reader` has read up to `next_row`.
     fn advance(&mut self, reader: &DocumentReader, next_row: u64) -> u64 {
         let of_rows = || {
             let rows = next_row.saturating_sub(self.shard.first_row()) as f64;
@@ -42,17 +42,15 @@ impl ShardBytes<'_> {
         read
     }
 
-    /// The end: what was not read is nothing to be read.
+    /// Subtracts the bytes that were not read from the total.
     fn finish(self) {
         self.pipeline.input.take_away(self.shard.bytes - self.position);
     }
 }
 
-/// A part that is being read.
 struct ReadPart {
     shard: usize,
     index: usize,
-    /// Rows so far, and the last of them.
     num_rows: usize,
     last_row: Option<u64>,
     saved: Option<Arc<EmbeddingRows>>,
@@ -60,14 +58,14 @@ struct ReadPart {
 }
 
 impl Pipeline<'_> {
-    /// The reading thread.
+    /// Runs the reading thread.
     pub(super) fn read(&self, to_tokenize: &Sender<Step<TextBatch>>) {
         loop {
             let shard = match self.claims.next() {
                 Ok(Some(shard)) => shard,
                 Ok(None) => return,
                 Err(error) => {
-                    // Where the receiver is gone there is nobody to report to.
+                    // If the receiver is gone, the error cannot be reported.
                     let _ = to_tokenize.send(Step::Failed { shard: None, error }, 1);
                     return;
                 }
@@ -118,13 +116,13 @@ impl Pipeline<'_> {
                     break false;
                 }
             };
-            // Rows before the part were set aside with the parts that are done.
+            // Rejects of rows before this part were written with the finished parts.
             let new = reader.rejects()[rejects_seen..].iter().filter(|r| r.row >= first_row);
             let rejects: Vec<Reject> = new.cloned().collect();
             rejects_seen = reader.rejects().len();
             let last_row = part.last_row.max(rejects.last().map(|r| r.row));
             let next_row = last_row.map_or(first_row, |row| row + 1);
-            // A shard always has a first part, so that an empty file leaves its trace too.
+            // Every shard has a first part, so that an empty file has a marker too.
             if part.num_rows > 0 || !rejects.is_empty() || index == 0 {
                 let end = Step::PartEnd(PartEnd { shard, index, next_row, rejects });
                 if to_tokenize.send(end, 1).is_err() {
@@ -140,7 +138,7 @@ impl Pipeline<'_> {
         Ok(Ok(()))
     }
 
-    /// The next documents of `part`; `None` at the end of the file.
+    /// Reads the next documents of `part`; `None` at the end of the file.
     fn read_batch(
         &self,
         reader: &mut DocumentReader,
@@ -162,7 +160,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// A language becomes part of file names.
+/// Checks the languages, because they become part of file names.
 fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
     for DocumentInfo { row, language, .. } in documents.iter() {
         if !is_language_code(language) {
@@ -177,8 +175,7 @@ fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
     Ok(())
 }
 
-/// Documents still to be embedded of the shards at `places`, where their formats say how many rows
-/// there are.
+/// Counts the documents left to embed in the shards at `places`, if their formats tell the number.
 pub(super) fn expected_rows(
     context: Context<'_>,
     shards: &[Shard],

@@ -1,4 +1,4 @@
-//! The encoding threads between queues that the tests hold.
+//! Tests of the encoding threads, with queues that the tests control.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -19,8 +19,8 @@ use polysift_encoder::fake::{FAILS, FakeEncoder};
 use polysift_runs::run::RunDir;
 use polysift_runs::run::Worker;
 
-/// A batch of documents with one chunk each; the first id is what a batch that begins with it takes
-/// in milliseconds, the second tells it from others.
+/// A batch of documents with one chunk each. The first id is the time in milliseconds of an encoder
+/// batch that begins with it; the second id distinguishes batches.
 fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
     let len = chunks.len();
     let (id, language) = ("", "fra_Latn");
@@ -51,7 +51,7 @@ fn part_end(shard: usize, index: usize) -> Step<ChunkBatch> {
     Step::PartEnd(PartEnd { shard, index, next_row: 0, rejects: Vec::new() })
 }
 
-/// What came out: the first values of a batch's embeddings, or the shard and part that ended.
+/// A received step: the first values of a batch's embeddings, or the part or shard that ended.
 #[derive(Debug, PartialEq)]
 enum Passed {
     Batch(Vec<f32>),
@@ -80,7 +80,7 @@ fn encode(encoder: &FakeEncoder, steps: Vec<Step<ChunkBatch>>) -> Result<Vec<Pas
     outcome.map(|()| passed(steps))
 }
 
-/// Encodes `steps`; the outcome, and what was passed on.
+/// Encodes `steps`; returns the outcome and the steps that were sent.
 fn encode_until(
     stop: &Stop,
     encoder: &FakeEncoder,
@@ -88,7 +88,7 @@ fn encode_until(
 ) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
     let (to_encode, from_tokenize) = queue(usize::MAX);
     for step in steps {
-        // The other end is in scope.
+        // The receiver is in scope.
         let _ = to_encode.send(step, 1);
     }
     drop(to_encode);
@@ -130,7 +130,7 @@ fn encode_with(
 fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
     for in_flight in [2, 4] {
         let encoder = FakeEncoder::new(in_flight);
-        // So many that they are planned in several windows.
+        // Enough batches for several windows.
         let batches = (0..40).map(|i| batch(0, i, &[[(40 - i as u32) % 7, i as u32]; 3]));
         let ends = vec![part_end(0, 0), Step::ShardEnd { shard: 0 }];
         let expected = (0..40).map(|i| Passed::Batch(vec![((40 - i) % 7 + i) as f32; 3]));
@@ -142,7 +142,7 @@ fn blocks_leave_in_order_however_long_they_take() -> Result<()> {
     Ok(())
 }
 
-/// Documents and bytes of the input, as they are reported.
+/// Records the reported documents and bytes of the input.
 #[derive(Default)]
 struct Recorder {
     documents: AtomicU64,
@@ -172,7 +172,7 @@ fn progress_counts_the_input_that_is_encoded_and_not_what_is_read() -> Result<()
     drop(to_encode);
     encode_with(&Stop::default(), &recorder, &FakeEncoder::new(1), &from_tokenize)?.0?;
     let reports = lock(&recorder.reports);
-    // Two documents a batch of the encoder, of ten bytes each.
+    // An encoder batch has two documents of ten bytes each.
     assert!(reports.len() >= 16, "{reports:?}");
     assert!(reports.iter().all(|(documents, bytes)| *bytes == 10 * documents), "{reports:?}");
     assert_eq!(reports.last(), Some(&(32, 320)));
@@ -183,11 +183,11 @@ fn progress_counts_the_input_that_is_encoded_and_not_what_is_read() -> Result<()
 fn batches_are_full_where_more_is_to_come() -> Result<()> {
     for in_flight in [1, 2, 3] {
         let encoder = FakeEncoder::new(in_flight);
-        // The encoder does not wait for batches: all of them are there.
+        // All batches are in the queue, so the encoder never waits.
         let batches = (0..41).map(|i| batch(0, i, &[[0, i as u32]; 3]));
         let expected: Vec<Passed> = (0..41).map(|i| Passed::Batch(vec![i as f32; 3])).collect();
         assert_eq!(encode(&encoder, batches.collect())?, expected);
-        // 123 documents, two in a batch.
+        // 123 documents, two per batch.
         assert_eq!(encoder.calls.load(Ordering::SeqCst), 62, "{in_flight} in flight");
     }
     Ok(())
@@ -227,7 +227,7 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         let encoder = FakeEncoder::new(in_flight);
         let stop = Stop::default();
         let asker = stop.clone();
-        // Two documents a batch; those of odd batches take longer.
+        // Two documents per batch; odd batches take longer.
         let steps = (0..4).map(|i| batch(0, i, &[[if i % 2 == 0 { 1 } else { 400 }, i as u32]; 8]));
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(600));
@@ -240,7 +240,7 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         let is_encoded = |batch: &ChunkBatch, i: usize| batch.is_encoded(i);
         let encoded = |batch: &ChunkBatch| (0..8).filter(|&i| is_encoded(batch, i)).count();
         let counts: Vec<usize> = batches.iter().map(encoded).collect();
-        // Of the rest nothing was in work.
+        // Nothing of the other batches was in work.
         assert!(counts.len() >= 2, "batches in work are passed on: {counts:?}");
         assert!(counts.iter().sum::<usize>() > 0 && counts.iter().any(|&n| n < 8), "{counts:?}");
         for batch in &batches {
@@ -299,8 +299,8 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
     })
 }
 
-/// Encodes what comes from `from_tokenize`, in a thread that is left behind if that does not end within 2 seconds of when
-/// `over` says that it is to.
+/// Encodes the steps of `from_tokenize` in a thread and runs `over`, which makes the thread end;
+/// returns `None` if it has not ended 2 seconds later.
 fn ends(
     stop: &Stop,
     encoder: &Arc<FakeEncoder>,
@@ -311,13 +311,13 @@ fn ends(
     let (done, ended) = channel();
     std::thread::spawn(move || {
         let outcome = encode_from(&stop, &encoder, &from_tokenize);
-        let _ = done.send(outcome.and_then(|(outcome, _)| outcome)); // or it was given up
+        let _ = done.send(outcome.and_then(|(outcome, _)| outcome)); // or the test gave up
     });
     over();
     ended.recv_timeout(Duration::from_secs(2)).ok()
 }
 
-/// Two batches are in work and one waits when chunks come that do not fill one: the planning thread waits for more.
+/// The planning thread waits for more: two batches are in work and one waits, unfilled.
 #[test]
 fn neither_a_stop_nor_an_error_is_missed_while_a_batch_waits_for_more() {
     for id in [1, FAILS] {
@@ -350,7 +350,7 @@ fn three_hundred_stops_at_random_moments_end_three_hundred_times() {
         let encoder = Arc::new(FakeEncoder::new(random.random_range(1..4)));
         let (to_encode, from_tokenize) = queue(random.random_range(1..20));
         let (asker, after) = (stop.clone(), random.random_range(0..20_000));
-        // As one that tokenizes: it ends at a stop, and waits where there is no room.
+        // Acts like the tokenizing thread: it ends at a stop and waits while the queue is full.
         std::thread::spawn(move || {
             while !asker.is_asked() {
                 let chunk = [random.random_range(0..4), 1];

@@ -1,4 +1,4 @@
-//! The tokenizing thread: texts become chunks of token ids, and are let go.
+//! The tokenizing thread: turns texts into chunks of token ids and drops the texts.
 
 use rayon::prelude::*;
 
@@ -7,11 +7,11 @@ use super::queue::{ChunkBatch, Receiver, Sender, Step, TextBatch};
 use polysift_base::error::{Error, Result};
 use polysift_tokenizer::{Tokenized, Tokenizer};
 
-/// Texts that a thread of the pool tokenizes at a time.
+/// Texts that a pool thread tokenizes at a time.
 const TASK_TEXTS: usize = 32;
 
 impl Pipeline<'_> {
-    /// The tokenizing thread.
+    /// Runs the tokenizing thread.
     pub(super) fn tokenize(
         &self,
         from_read: &Receiver<Step<TextBatch>>,
@@ -93,7 +93,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// Takes the embeddings over that the input brought along, where it `has_embeddings`.
+/// Takes the embeddings from the input, if it `has_embeddings`.
 fn embedded(texts: TextBatch, has_embeddings: bool) -> ChunkBatch {
     let mut batch = ChunkBatch::new(&texts);
     let documents = texts.documents;

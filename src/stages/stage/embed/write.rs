@@ -1,4 +1,4 @@
-//! The writing thread: parts and their markers, in order.
+//! The writing thread: writes parts and their markers, in order.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use polysift_data::input::Reject;
 use polysift_data::parts::EmbeddingWriter;
 use polysift_runs::run::{Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
 
-/// A part in work, and what its marker will say.
+/// A part that is being written, with the contents of its marker.
 struct OpenPart {
     shard: usize,
     index: usize,
@@ -22,13 +22,13 @@ struct OpenPart {
     rows: u64,
     languages: BTreeMap<String, u64>,
     encoded: Encoded,
-    /// Rows whose embeddings are not finite.
+    /// Number of rows whose embeddings are not finite.
     num_nan: u64,
 }
 
 impl Pipeline<'_> {
-    /// The writing thread: writes what comes, and adds shards whose data is bad to `failures`. Parts that a stop or a failure keeps
-    /// from being complete are saved with the documents that they have.
+    /// Runs the writing thread; adds shards with bad data to `failures`. Parts left incomplete by a
+    /// stop or an encoding failure are saved with the documents they have.
     pub(super) fn write(
         &self,
         from_encode: &Receiver<Step<ChunkBatch>>,
@@ -92,10 +92,10 @@ impl Pipeline<'_> {
         })
     }
 
-    /// Keeps what is encoded of `part` for the process that continues. It has the part's name, but no marker of a part
-    /// that is done.
+    /// Saves the encoded documents of `part` for the process that continues. The file has the
+    /// part's name, but no marker of a finished part.
     fn save(&self, part: OpenPart) -> Result<()> {
-        // Embeddings that the input holds are read from there again.
+        // Embeddings from the input are read from there again.
         if part.rows == 0 || self.model.is_none() {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl Pipeline<'_> {
 }
 
 impl OpenPart {
-    /// Appends the documents of `batch` that are encoded; whether that is all of them.
+    /// Appends the encoded documents of `batch`; returns true if that was all of them.
     fn append(&mut self, batch: &ChunkBatch) -> Result<bool> {
         let rows_before = self.rows;
         let _span = tracing::trace_span!("write", documents = batch.documents.len()).entered();
@@ -184,7 +184,7 @@ impl OpenPart {
     }
 }
 
-/// Rows that were set aside, as JSON lines.
+/// Formats rejected rows as JSON lines.
 fn lines(rejects: &[Reject]) -> Vec<u8> {
     let mut lines = Vec::new();
     for reject in rejects {

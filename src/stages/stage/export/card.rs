@@ -1,5 +1,5 @@
-//! The card of an export: what a hub shows of it. The facts are the run's; what it cannot know is `[card]`'s, or stays
-//! to be done.
+//! The card of an export, for a hub. Facts come from the run; what a run cannot know comes from
+//! `[card]`, or stays a to-do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,9 +22,8 @@ use polysift_remote as remote;
 use polysift_runs::run::{DocumentAmount, PartFile, Stage};
 use polysift_selection::{Selection, ThresholdKind};
 
-/// Name of the card, at the top of the export.
 const FILE: &str = "README.md";
-/// Characters that are shown of a text.
+/// Maximum characters shown of a text.
 const TEXT_CHARS: usize = 500;
 
 /// Exported files that are loaded together.
@@ -32,22 +31,21 @@ const TEXT_CHARS: usize = 500;
 struct Subset {
     files: u64,
     disk_bytes: u64,
-    /// What is in the files, by language.
     languages: BTreeMap<String, DocumentAmount>,
-    /// Whether some lie in folders below.
+    /// Whether some files lie in subfolders.
     is_deep: bool,
 }
 
-/// An export whose files are all there.
+/// An export with all its files.
 struct StoredExport {
-    /// By the folder at the top, without a name where files lie beside each other.
+    /// Subsets by top-level folder; the name is empty for files outside of folders.
     subsets: BTreeMap<String, Subset>,
-    /// The first file with rows, where it is on this machine.
+    /// The first file with rows, if it is on this machine.
     first: Option<PathBuf>,
 }
 
 impl StoredExport {
-    /// What the markers of the shards `names` say of their files.
+    /// Reads the files from the markers of the shards `names`.
     fn open(context: Context<'_>, names: &[String]) -> Result<Self> {
         let run = context.run;
         all_done(run, Stage::Export, names, "exported")?;
@@ -82,8 +80,8 @@ impl StoredExport {
         Ok(export)
     }
 
-    /// The subsets that a hub offers: the folders if each is called as the only language in it, else all files together,
-    /// called as their language if there is one alone.
+    /// Lists the subsets that a hub offers: one per folder if each folder is named like its only
+    /// language, else all files together, named like their language if there is only one.
     fn configs(&self) -> Vec<Value> {
         let is_of = |(folder, subset): (&String, &Subset)| {
             !folder.is_empty() && subset.languages.keys().all(|language| language == folder)
@@ -121,10 +119,11 @@ impl StoredExport {
     }
 }
 
-/// What the run of `context` and `settings` say of its export; what a template is given.
+/// Collects the facts that a card's template gets, from the run, its export and `settings`.
 ///
 /// # Errors
-/// [`Error::Missing`] where it is not exported, or was by a version that did not count languages.
+/// [`Error::Missing`] if the run is not exported, or a version exported it that did not count
+/// languages.
 pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> {
     let Context { config, run, .. } = context;
     let embedded = Embedded::of(run)?;
@@ -175,7 +174,6 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
     Ok(facts)
 }
 
-/// Writes the card of the export of `context` beside its files.
 pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
     let settings = &context.config.card;
     let card = render_card(settings, &card_facts(context, settings)?)?;
@@ -189,7 +187,7 @@ pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
     Ok(PartFile { path: context.run.relative(&path), rows: 1, stamp })
 }
 
-/// How the embeddings were made; null where there are none.
+/// Describes how the embeddings were made; null without embeddings.
 fn encoder(context: Context<'_>) -> Result<Value> {
     let Context { config, run, .. } = context;
     if !config.has_embeddings() {
@@ -201,7 +199,7 @@ fn encoder(context: Context<'_>) -> Result<Value> {
     Ok(json!({"model": model, "recipe": frozen["encoder"], "chunks": config.encoder.chunks}))
 }
 
-/// The heads, with the digests of their files by language.
+/// Lists the heads, with the digests of their files by language.
 fn heads(context: Context<'_>) -> Result<Vec<Value>> {
     let frozen = context.run.frozen_settings(Stage::Score)?.unwrap_or_default();
     let retention = retention_heads(context.config);
@@ -219,7 +217,7 @@ fn heads(context: Context<'_>) -> Result<Vec<Value>> {
     Ok(context.config.heads.iter().map(head).collect())
 }
 
-/// What each threshold of a language keeps in each of its selections.
+/// Lists the thresholds of a language with what they keep in each of their selections.
 fn thresholds(language: &str, selection: &Selection) -> Vec<Value> {
     let mut rows = Vec::new();
     for report in &selection.thresholds {
@@ -245,7 +243,7 @@ fn thresholds(language: &str, selection: &Selection) -> Vec<Value> {
     rows
 }
 
-/// The filters with what they found, and the digests of the lists they went by.
+/// Lists the filters with their counts, and the digests of their lists.
 fn filters(context: Context<'_>) -> Result<Vec<Value>> {
     let (run, lists) = (context.run, filter_settings(context.run)?);
     let mut filters = Vec::new();
@@ -267,7 +265,7 @@ fn filters(context: Context<'_>) -> Result<Vec<Value>> {
     Ok(filters)
 }
 
-/// The columns that the export has besides those of the input.
+/// Lists the columns that the export adds to those of the input.
 fn columns(config: &RunConfig) -> Vec<Value> {
     let retention = retention_heads(config);
     let spec = spec(config, &retention);
@@ -303,7 +301,7 @@ fn columns(config: &RunConfig) -> Vec<Value> {
     columns
 }
 
-/// The first row of the file `path`: texts cut off, vectors left out.
+/// Reads the first row of the file `path`, with texts and nested values shortened.
 fn example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
     let first = RowsRequest { count: 1, sort_by: None, ascending: false };
     let row = inspected_rows(&[path], first, context.stop)?.into_iter().next();
@@ -323,7 +321,7 @@ fn example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
     }))
 }
 
-/// Category of a data set of so many documents, as the hub has them.
+/// Returns the hub's size category for a data set with this number of documents.
 fn size_category(documents: u64) -> String {
     let names = ["1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T"];
     let powers = (0..names.len() as u32).map(|power| 1000 * 10u64.pow(power));

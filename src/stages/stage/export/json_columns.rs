@@ -1,7 +1,7 @@
 //! One schema for the exported JSON lines of a language, so that they load as one data set.
 //!
-//! A file says nothing of the types of its columns: each is read to its end, by whichever process comes first, and what
-//! was found is kept in `state/export/columns` until the export is done again.
+//! A JSON-lines file does not declare column types: whichever process comes first reads each file
+//! to its end, and the result stays in `state/export/columns` until the next export.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use polysift_base::io::read_json;
 use polysift_data::input::{InputFile, JsonColumns, RowReader};
 use polysift_runs::run::{Plan, Shard};
 
-/// The columns of all files of JSON lines by the language of their paths, where there are several.
+/// Columns of the JSON-lines files by the language of their paths, for languages with several.
 #[derive(Default)]
 pub(super) struct LanguageColumns(BTreeMap<Option<String>, JsonColumns>);
 
@@ -19,12 +19,12 @@ impl LanguageColumns {
     /// Infers the columns of `plan`, together with the other processes of the stage.
     ///
     /// # Errors
-    /// Those of reading the files, but for bad data, which the export of the file reports; those of writing.
+    /// Errors of reading, except bad data, which the export of the file reports; errors of writing.
     pub(super) fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
         let Context { config, run, stop, .. } = context;
         let mut by_language: BTreeMap<Option<String>, Vec<&Shard>> = BTreeMap::new();
         for shard in &plan.shards {
-            // Of Parquet the plan knows the rows.
+            // The plan knows the number of rows of Parquet files only.
             if shard.num_rows.is_none() {
                 by_language.entry(shard.language.clone()).or_default().push(shard);
             }
@@ -64,7 +64,7 @@ impl LanguageColumns {
         Ok(Self(merged.collect::<Result<_>>()?))
     }
 
-    /// The rows of `file`, which is that of `shard`.
+    /// Opens the rows of `file`, the input of `shard`.
     ///
     /// # Errors
     /// As [`RowReader::open`].

@@ -1,4 +1,4 @@
-//! Personal data in the texts of an export: replaced, counted by language and kind, and noted in an audit.
+//! Replaces PII in exported texts, counts it by language and kind, and notes it in an audit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,20 @@ use polysift_data::parts::PiiRow;
 use polysift_runs::run::Shard;
 use polysift_text::pii::{PiiKind, PiiSpan, Redacted, Redactor};
 
-/// What was found of a kind in the documents of a language.
+/// Amount of PII of one kind in the documents of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct PiiAmount {
-    /// Exported documents that held it.
+    /// Number of exported documents with such PII.
     documents: u64,
-    /// Where it was found.
+    /// Number of places with such PII.
     occurrences: u64,
-    /// Those of them that are values FineWeb has in place of real ones.
+    /// Number of those places with a placeholder that FineWeb puts in for real values.
     placeholders: u64,
 }
 
-/// By language and kind what was found.
+/// Amounts by language and kind.
 pub(super) type PiiCounts = BTreeMap<String, BTreeMap<PiiKind, PiiAmount>>;
 
-/// Adds `other` to `counts`.
 pub(super) fn add(counts: &mut PiiCounts, other: PiiCounts) {
     for (language, kinds) in other {
         let of_language = counts.entry(language).or_default();
@@ -40,7 +39,6 @@ pub(super) fn add(counts: &mut PiiCounts, other: PiiCounts) {
     }
 }
 
-/// Replaces the personal data in the texts of a shard.
 pub(super) struct ShardRedactor {
     redactor: Redactor,
     audit: PiiAudit,
@@ -48,23 +46,23 @@ pub(super) struct ShardRedactor {
     found: Vec<PiiRow>,
 }
 
-/// A row whose text is written.
+/// A row with a text to write.
 pub(super) struct RedactedRow {
     pub row: u64,
     pub id: String,
     pub language: String,
-    /// Whether it is exported, or only kept with the removed documents.
+    /// Whether the row is exported, or only kept with the removed documents.
     pub(super) is_kept: bool,
 }
 
 impl ShardRedactor {
-    /// The redactor of `config`; `None` where the texts of `shard` stay as they are.
+    /// Creates the redactor of `config`; `None` if the texts of `shard` stay as they are.
     pub(super) fn new(config: &PiiConfig, shard: &Shard) -> Result<Option<Self>> {
         let exceptions = config.exceptions()?;
         let options =
             glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
         let here = std::env::current_dir().unwrap_or_default();
-        // Folders above the working directory say nothing about the corpus.
+        // Folders above the working directory do not describe the corpus.
         let file = shard.file.strip_prefix(&here).unwrap_or(&shard.file);
         let is_match = |pattern: &glob::Pattern| {
             let is_of_file = file.is_relative() || pattern.as_str().starts_with('/');
@@ -82,7 +80,7 @@ impl ShardRedactor {
         }))
     }
 
-    /// `texts` of `rows` with personal data replaced, `None` where nothing is; and how much was found in each.
+    /// Returns `texts` with PII replaced (`None` if there is none), and its count in each text.
     pub(super) fn redact(
         &mut self,
         texts: &StringViewArray,
@@ -109,12 +107,11 @@ impl ShardRedactor {
         (is_changed.then(|| Arc::new(replaced()) as ArrayRef), counts)
     }
 
-    /// What was found in all texts.
     pub(super) fn into_found(self) -> (Vec<PiiRow>, PiiCounts) {
         (self.found, self.counts)
     }
 
-    /// Counts and notes what was found in a text.
+    /// Counts the PII of a text and notes it for the audit.
     fn note(&mut self, row: &RedactedRow, text: &str, spans: &[PiiSpan]) {
         for kind in PiiKind::ALL {
             let of_kind = spans.iter().filter(|span| span.kind == kind);

@@ -1,4 +1,4 @@
-//! What an exported file says of how it was made: settings and thresholds of its own languages.
+//! Provenance in an exported file: the settings and thresholds of its own languages.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use polysift_config::FilterConfig;
 use polysift_data::input::list_files;
 use polysift_runs::run::Stage;
 
-/// How all files of an export were made.
+/// Provenance of all files of an export.
 pub(super) struct ExportProvenance {
     all: Value,
-    /// The languages that lists of filters are for, by their paths.
+    /// Languages of the filters' lists, by path.
     listed: BTreeMap<String, String>,
 }
 
 impl ExportProvenance {
-    /// Reads the settings of the run of `context`, whose thresholds are found.
+    /// Reads the settings of the run of `context`, which has thresholds.
     pub(super) fn of(context: Context<'_>) -> Result<Self> {
         let (config, run) = (context.config, context.run);
         let thresholds = run.frozen_settings(Stage::Threshold)?.unwrap_or_default();
@@ -37,7 +37,7 @@ impl ExportProvenance {
             all["filters"] = filter_settings(run)?;
         }
         if let Some(pii) = &config.pii {
-            // Embeddings and scores are those of the texts before.
+            // Embeddings and scores were made from the texts before PII was replaced.
             all["pii"] = json!(pii);
         }
         let lists = |filter: &FilterConfig| list_files(&filter.lists).unwrap_or_default();
@@ -47,12 +47,12 @@ impl ExportProvenance {
         Ok(Self { all, listed: of_language.collect() })
     }
 
-    /// The settings for a file with documents of `languages`; `reason` says why its documents were removed.
+    /// Returns the settings for a file with documents of `languages`, removed for `reason` if any.
     pub(super) fn of_file(&self, languages: &BTreeMap<String, u64>, reason: Option<&str>) -> Value {
         let is_own = |language: &str| languages.contains_key(language);
         let serves = |language: &str| language == ALL_LANGUAGES || is_own(language);
         let is_listed = |path: &str| self.listed.get(path).is_none_or(|language| is_own(language));
-        // Whatever is of other languages is not copied first: every file would copy all of them.
+        // Filter before copying: otherwise every file would copy the settings of all languages.
         let own = |key: &str, value: &Value| match key {
             "head_digests" => each(value, |_, head| retained(head, &serves)),
             "thresholds" => each(value, |key, of| match key {
@@ -73,13 +73,13 @@ impl ExportProvenance {
     }
 }
 
-/// An object of what `make` makes of each value by its key; a value that is no object as it is.
+/// Applies `make` to each key and value of an object; returns other values unchanged.
 fn each(value: &Value, make: impl Fn(&str, &Value) -> Value) -> Value {
     let Some(object) = value.as_object() else { return value.clone() };
     object.iter().map(|(key, value)| (key.clone(), make(key, value))).collect()
 }
 
-/// The keys of an object that `is_kept`, with their values; a value that is no object as it is.
+/// Keeps the keys of an object that `is_kept`; returns other values unchanged.
 fn retained(value: &Value, is_kept: &dyn Fn(&str) -> bool) -> Value {
     let Some(object) = value.as_object() else { return value.clone() };
     let kept = object.iter().filter(|(key, _)| is_kept(key));

@@ -1,4 +1,4 @@
-//! What the settings say of an export: where it goes, and which columns it has.
+//! Place and columns of an export, from the settings.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use crate::stage::context::Context;
 use polysift_config::{DEFAULT_LANGUAGE, FilterAction, FilterConfig, RunConfig};
 use polysift_data::export::ExportSpec;
 
-/// The place below which all files are written.
+/// Returns the folder or URL below which all files are written.
 pub(super) fn place_of(context: Context<'_>) -> PathBuf {
     match &context.config.export.to {
         Some(url) => url.trim_end_matches('/').into(),
@@ -15,7 +15,7 @@ pub(super) fn place_of(context: Context<'_>) -> PathBuf {
     }
 }
 
-/// Heads that any language retains by.
+/// Returns the heads with a retention in any language.
 pub(super) fn retention_heads(config: &RunConfig) -> Vec<String> {
     let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
     let heads: BTreeSet<String> =
@@ -23,13 +23,12 @@ pub(super) fn retention_heads(config: &RunConfig) -> Vec<String> {
     heads.into_iter().collect()
 }
 
-/// Names of the filters that flag.
 fn flags(config: &RunConfig) -> impl Iterator<Item = &String> {
     let flags = |(_, filter): &(&String, &FilterConfig)| filter.action == FilterAction::Flag;
     config.filters.iter().filter(flags).map(|(name, _)| name)
 }
 
-/// Columns and layout of the export of `config`.
+/// Returns the columns and layout of the export of `config`.
 pub(super) fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
     let export = &config.export;
     let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);

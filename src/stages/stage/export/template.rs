@@ -1,4 +1,4 @@
-//! The template of a card. It may be from anywhere: its work, memory and output have bounds.
+//! Renders the template of a card. Templates are untrusted: work, memory and output are bounded.
 
 use std::error::Error as _;
 use std::io::{self, Write};
@@ -16,18 +16,17 @@ use polysift_base::error::{Error as Failure, Result};
 use polysift_base::io::read_text;
 use polysift_config::CardConfig;
 
-/// The template that comes with the program.
 const TEMPLATE: &str = include_str!("card.md.jinja");
-/// Steps that a template may take, or 64 bytes each that it makes. Two thousand languages with ten
-/// thresholds take about a million.
+/// Maximum steps of a template; each 64 bytes that it makes count as one. Two thousand languages
+/// with ten thresholds take about a million.
 const FUEL: u64 = 10_000_000;
-/// Most bytes of a card, and of a value in JSON.
+/// Maximum bytes of a card, and of a value in JSON.
 const MAX_BYTES: usize = 32 << 20;
 
-/// The card of `facts`, by the template of `settings`.
+/// Renders the card of `facts` with the template of `settings`.
 ///
 /// # Errors
-/// Those of [`read_text`]; [`Failure::Config`] for what is wrong in it.
+/// Errors of [`read_text`]; [`Failure::Config`] for an invalid template.
 pub fn render_card(settings: &CardConfig, facts: &serde_json::Value) -> Result<String> {
     let (origin, text) = match &settings.template {
         None => ("card.md.jinja", TEMPLATE.to_owned()),
@@ -59,7 +58,7 @@ fn render(origin: &str, text: &str, facts: &serde_json::Value) -> Result<String,
     Ok(String::from_utf8_lossy(&card.0).into_owned())
 }
 
-/// Bytes, no more than [`MAX_BYTES`].
+/// A buffer of at most [`MAX_BYTES`].
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
@@ -76,7 +75,7 @@ impl Write for Bounded {
     }
 }
 
-/// `value` as JSON over several lines, deeper ones after more spaces.
+/// Returns `value` as JSON over several lines, indented by `spaces` per level.
 fn indented(value: &Value, spaces: usize) -> Result<String, Error> {
     let indent = " ".repeat(spaces.min(MAX_BYTES));
     let mut json = Bounded::default();
@@ -86,7 +85,7 @@ fn indented(value: &Value, spaces: usize) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&json.0).into_owned())
 }
 
-/// The filter of Jinja, for a `value` that has bounds when it is written out.
+/// Jinja's `tojson`; fails first if `value` would exceed the maximum when written out.
 fn tojson(value: &Value, indent: Option<Value>, named: Kwargs) -> Result<Value, Error> {
     let by_name = named.peek::<Option<Value>>("indent")?;
     let spaces = indent.as_ref().or(by_name.as_ref()).and_then(Value::as_usize);
@@ -94,7 +93,6 @@ fn tojson(value: &Value, indent: Option<Value>, named: Kwargs) -> Result<Value, 
     filters::tojson(value, indent, named)
 }
 
-/// `number` with commas.
 fn thousands_of(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();

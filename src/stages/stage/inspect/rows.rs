@@ -1,4 +1,4 @@
-//! Rows of data files to look at: the first, or those with the highest or lowest values of a column.
+//! Shows rows of data files: the first, or those with the highest or lowest values of a column.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -15,32 +15,31 @@ use super::open_rows;
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
 
-/// Characters that are shown of a list or a struct, such as an embedding.
+/// Maximum characters shown of a list or a struct, such as an embedding.
 const NESTED_CHARS: usize = 80;
 
-/// Which rows are shown.
+/// Which rows to show.
 #[derive(Debug, Clone, Copy)]
 pub struct RowsRequest<'a> {
-    /// How many, of all files together.
+    /// Number of rows, of all files together.
     pub count: usize,
-    /// A column of numbers: the rows with the highest values of it, highest first. `None`: the first rows.
+    /// Numeric column to sort by, highest values first; `None` for the first rows.
     pub sort_by: Option<&'a str>,
-    /// The lowest, lowest first.
+    /// Whether to show the lowest values, lowest first.
     pub ascending: bool,
 }
 
-/// A row that may be shown.
 struct Candidate {
-    /// Its value in the column that is sorted by; 0 where there is none.
+    /// Value in the sorted column; 0 without one.
     value: f64,
     row: Value,
 }
 
-/// The rows of `files` that are asked for: `file`, `row` (counted from 0) and `columns`. Of equal values those that
-/// come first are taken; null and NaN are left out.
+/// Returns the requested rows of `files` as `file`, `row` (counted from 0) and `columns`. Of equal
+/// values the first ones are taken; null and NaN are left out.
 ///
 /// # Errors
-/// [`Error::Schema`] for a column that a file lacks or that is not of numbers; those of reading.
+/// [`Error::Schema`] for a column that is absent in a file or not numeric; errors of reading.
 pub fn inspected_rows(
     files: &[PathBuf],
     request: RowsRequest<'_>,
@@ -87,7 +86,7 @@ fn rows_of(candidates: Vec<Candidate>) -> Vec<Value> {
     candidates.into_iter().map(|candidate| candidate.row).collect()
 }
 
-/// The values of the column `name`; `None` for null and NaN.
+/// Returns the values of the column `name`; `None` for null and NaN.
 fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f64>>> {
     let wrong = |reason: String| Error::schema(path, name, reason);
     let column = batch.column_by_name(name).ok_or_else(|| {
@@ -105,7 +104,7 @@ fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f6
     Ok(values.map(|value| value.filter(|value| !value.is_nan())).collect())
 }
 
-/// The values of the row `at` by column; lists and structs as text, cut off where they are long.
+/// Returns the values of the row `at` by column; lists and structs are shortened text.
 fn columns(batch: &RecordBatch, at: usize, path: &Path) -> Result<Map<String, Value>> {
     let decode = |e: ArrowError| Error::decode(path, "a table", e);
     let options = FormatOptions::default();
@@ -131,7 +130,7 @@ fn columns(batch: &RecordBatch, at: usize, path: &Path) -> Result<Map<String, Va
     Ok(columns)
 }
 
-/// The beginning of `text`, with an ellipsis where there is more.
+/// Shortens `text` to [`NESTED_CHARS`] characters, with an ellipsis.
 fn cut_off(text: &str) -> String {
     match text.char_indices().nth(NESTED_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),

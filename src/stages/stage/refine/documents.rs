@@ -1,5 +1,5 @@
-//! Which documents a round scores, and why: first a random sample, then those so near to a threshold that
-//! f32 may treat them otherwise.
+//! Chooses the documents of a round: first a random sample, then the documents so near to a
+//! threshold that f32 may treat them differently.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub(super) struct RunScores<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: &'a Embedded,
     pub(super) heads: &'a Heads,
-    /// Names of the heads of the run, in the order in which scores are read.
+    /// Names of the heads, in the order in which scores are read.
     pub(super) names: Vec<&'a str>,
 }
 
@@ -41,7 +41,7 @@ impl<'a> RunScores<'a> {
         &self.embedded.plan.shards
     }
 
-    /// Whether the encoder has a part in where one of `thresholds` lies.
+    /// Returns true if one of `thresholds` depends on the encoder.
     fn depend_on_encoder(&self, thresholds: &[Threshold]) -> bool {
         let mut heads = thresholds.iter().filter_map(|threshold| threshold.head);
         heads.any(|head| self.heads.is_encoded(self.names[head]))
@@ -61,7 +61,6 @@ impl<'a> RunScores<'a> {
     }
 }
 
-/// The documents of a round.
 pub(super) struct RoundDocuments<'a> {
     scores: &'a RunScores<'a>,
     round: usize,
@@ -69,14 +68,14 @@ pub(super) struct RoundDocuments<'a> {
 }
 
 enum Rule {
-    /// These ordinals.
+    /// Ordinals of the sample.
     Sample(HashSet<u64>),
-    /// By language.
+    /// Documents near a threshold, by language.
     Near(BTreeMap<String, Near>),
 }
 
 impl<'a> RoundDocuments<'a> {
-    /// Chooses those of `round`: the first is a sample, those after it go by what was seen before.
+    /// Chooses the documents: for round 0 a sample, later by the differences seen so far.
     pub(super) fn choose(scores: &'a RunScores<'a>, round: usize) -> Result<Self> {
         let mut thresholds = BTreeMap::new();
         for language in scores.heads.languages() {
@@ -98,7 +97,7 @@ impl<'a> RoundDocuments<'a> {
         Ok(Self { scores, round, rule })
     }
 
-    /// Those of `shard`, which is at `place` of the plan, with their stored scores by head of the run.
+    /// Returns the documents of `shard`, at index `place` of the plan, with stored scores by head.
     pub(super) fn of_shard(
         &self,
         place: u64,
@@ -132,17 +131,17 @@ impl<'a> RoundDocuments<'a> {
     }
 }
 
-/// The thresholds of a language over the scores so far, and how far a document has to be from them.
+/// The thresholds of a language over the scores so far, and the margins around them.
 struct Near {
     selection: Selection,
-    /// One per head of the run, in logits, with its output; `None` for heads that make no threshold or do
-    /// not serve the language.
+    /// Margin in logits and output, by head of the run; `None` without a threshold or this
+    /// language.
     margins: Vec<Option<(f64, HeadOutput)>>,
 }
 
 impl Near {
-    /// The thresholds over the scores with those of the first `rounds` rounds in their place, with margins
-    /// by the differences `seen`, one per head.
+    /// Computes the thresholds over the scores with those of the first `rounds` rounds in place;
+    /// margins come from the differences `seen`, one per head.
     fn of(
         scores: &RunScores<'_>,
         rounds: usize,
@@ -165,8 +164,8 @@ impl Near {
         Ok(Self { selection, margins: scores.names.iter().enumerate().map(margin).collect() })
     }
 
-    /// Whether a logit within the margin of that of document `at` could be treated otherwise by a
-    /// threshold; a logit that is not a number says nothing, so such a document always is near.
+    /// Returns true if a threshold could treat document `at` differently for a logit within the
+    /// margin. A document with a NaN logit is always near.
     fn is_near(&self, place: u64, heads: &[ScoreRows], at: usize) -> bool {
         let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
         for (part, margin) in heads.iter().zip(&self.margins) {
@@ -197,12 +196,12 @@ impl Near {
     }
 }
 
-/// Differences between the logits of the run and those in f32, of one head in one language.
+/// Differences between the logits of the run and in f32, for one head and language.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Differences {
-    /// Documents that were scored both ways.
+    /// Number of documents scored both ways.
     pub(super) documents: u64,
-    /// The largest difference; `None` where no logit of the run was a number.
+    /// Largest difference; `None` if no logit of the run was a number.
     pub(super) largest: Option<f64>,
 }
 
@@ -227,13 +226,13 @@ impl Differences {
         };
     }
 
-    /// The margin that the differences ask for: all documents where none says anything.
+    /// Returns the margin; infinite, for all documents, if no difference is known.
     pub(super) fn margin(&self) -> f64 {
         self.largest.map_or(f64::INFINITY, |largest| REFINE_SAFETY * largest)
     }
 }
 
-/// What the first `rounds` rounds saw: by language, one entry per head of the run.
+/// Returns the differences seen in the first `rounds` rounds, by language, one per head of the run.
 pub(super) fn differences(
     scores: &RunScores<'_>,
     rounds: usize,
@@ -270,13 +269,13 @@ pub(super) fn differences(
     })
 }
 
-/// The ordinals of a random sample of the documents with text, of every language with `thresholds`.
+/// Samples documents with text from every language with `thresholds`; returns ordinals.
 fn sample(
     scores: &RunScores<'_>,
     thresholds: &BTreeMap<String, Vec<Threshold>>,
 ) -> Result<HashSet<u64>> {
     let seed = scores.context.config.seed.0;
-    // Documents of each language, and those of smallest hash.
+    // Number of documents of each language, and the ones with the smallest hashes.
     let empty = || (AtomicU64::new(0), BottomKSample::new(REFINE_MAX_SAMPLE as usize));
     let samples: BTreeMap<&str, _> =
         thresholds.keys().map(|language| (language.as_str(), empty())).collect();
@@ -306,8 +305,7 @@ fn sample(
     Ok(samples.into_values().flat_map(of_language).collect())
 }
 
-/// By row, what f32 gives the documents of `shard` that the first `rounds` rounds scored, one entry per head
-/// of the run.
+/// Reads the f32 scores of `shard` from the first `rounds` rounds, by row, one entry per head.
 pub(super) fn scored_again(
     scores: &RunScores<'_>,
     rounds: usize,

@@ -1,4 +1,4 @@
-//! What the stage leaves: the scores with the refined ones in their place, and the report.
+//! The outputs of the refine stage: scores with the refined ones in place, and the report.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -12,48 +12,48 @@ use polysift_config::EncoderPrecision;
 use polysift_data::parts::{read_scores, write_refined_scores};
 use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
 
-/// What [`ShardMarker::counts`] of a round calls the encoded tokens.
+/// Key of the encoded tokens in [`ShardMarker::counts`] of a round.
 pub(super) const TOKENS: &str = "tokens";
 
-/// What the refine stage did to a run, in all its calls.
+/// What all calls of the refine stage did to a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refinement {
-    /// The type that documents were encoded in.
+    /// Precision of the encoder that refined.
     pub precision: EncoderPrecision,
-    /// Rounds that scored documents.
+    /// Number of rounds that scored documents.
     pub rounds: usize,
-    /// Documents of the run with text.
+    /// Number of documents of the run with text.
     pub documents: u64,
-    /// Those scored again.
+    /// Number of documents scored again.
     pub refined: u64,
-    /// Tokens that the embed stage encoded, `<s>` and `</s>` included.
+    /// Number of tokens that the embed stage encoded, including `<s>` and `</s>`.
     pub tokens: u64,
-    /// Tokens that were encoded again.
+    /// Number of tokens encoded again.
     pub refined_tokens: u64,
-    /// By language and head, those with thresholds.
+    /// Heads with thresholds, by language.
     pub heads: Vec<HeadRefinement>,
 }
 
-/// How far the scores of a head were from those of f32, in logits.
+/// Differences of a head's scores to those in f32, in logits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadRefinement {
     /// Language of the documents.
     pub language: String,
     /// Name of the head.
     pub head: String,
-    /// Documents scored again.
+    /// Number of documents scored again.
     pub refined: u64,
-    /// Largest difference of a document scored both ways; `None` where no score of the run is a number.
+    /// Largest difference of a document scored both ways; `None` if every score was NaN.
     pub largest_difference: Option<f64>,
-    /// All documents so near to a threshold were scored again; `None`: all documents.
+    /// Every document this near to a threshold was scored again; `None`: every document.
     pub margin: Option<f64>,
 }
 
 impl Refinement {
-    /// The file, below the run directory.
+    /// Path below the run directory.
     const FILE: &str = "refined/report.json";
 
-    /// The report of `run`; `None` before the stage is done.
+    /// Reads the report of `run`; `None` before the stage is done.
     pub fn read(run: &RunDir) -> Result<Option<Self>> {
         run.read_output(Stage::Refine, ALL_LANGUAGES, &run.path(Self::FILE))
     }
@@ -99,7 +99,7 @@ fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard)
     run.mark_shard(Stage::Refine, &format!("{name}/{}", shard.name), &marker)
 }
 
-/// Writes the report of `rounds` rounds, the last of which found nothing, and marks the stage done.
+/// Writes the report after `rounds` rounds and marks the stage done.
 pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
     let run = scores.context.run;
     let precision = precise_settings(scores.context)?.precision;

@@ -1,5 +1,5 @@
-//! A corpus that is scored in f32, then moved away from there by the noise that a test asks for:
-//! what the stage has to find its way back to is known.
+//! A corpus scored in f32 and then moved away by noise that a test chooses, so that the result that
+//! the stage has to find is known.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ use polysift_runs::run::Worker;
 use polysift_selection::{Decision, ScoredDocument, Selection, ThresholdKind};
 
 const LANGUAGE: &str = "fra_Latn";
-/// Files of the corpus, and documents of each.
+/// File names of the corpus, and number of documents in each.
 const SHARDS: [(&str, usize); 2] = [("a", 250), ("b", 150)];
 
 const SETTINGS: &str = "
@@ -48,11 +48,11 @@ struct Noisy {
     hub: HubSettings,
     stop: Stop,
     worker: Worker,
-    /// The scores in f32 by head, ordinals ascending.
+    /// Scores in f32 by head, ordinals ascending.
     exact: BTreeMap<String, Vec<(u64, f32)>>,
-    /// What f32 selects, by ordinal.
+    /// Decisions of the f32 selection, by ordinal.
     expected: BTreeMap<u64, String>,
-    /// Thresholds of that selection.
+    /// Thresholds of the f32 selection.
     thresholds: Selection,
 }
 
@@ -71,7 +71,7 @@ fn write_lines(path: &Path, rows: impl Iterator<Item = Value>) -> Result<()> {
 }
 
 impl Noisy {
-    /// The corpus scored in f32.
+    /// Scores the corpus in f32.
     fn new(settings: &str) -> Result<Self> {
         let dir = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
         for (shard, documents) in SHARDS {
@@ -93,7 +93,7 @@ impl Noisy {
         for (head, settings) in &mut config.heads {
             settings.train = vec![name(&format!("{head}.jsonl"))];
         }
-        // What its embeddings mean does not matter here, and it is small.
+        // A small encoder; the quality of its embeddings does not matter here.
         config.encoder.model =
             concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/encoder/head16-prefixed")
                 .into();
@@ -152,8 +152,8 @@ impl Noisy {
         Context::observing(config, run, hub, stop, &Silent, worker)
     }
 
-    /// Lets the encoder look as if it had computed in int8, and its logits be what `moved` makes of
-    /// head, ordinal and the logit in f32.
+    /// Makes the encoder look as if it had computed in int8; `moved` maps head, ordinal and f32
+    /// logit to the stored logit.
     fn move_scores(&mut self, moved: impl Fn(&str, u64, f32) -> f32) -> Result<()> {
         let embedded = Embedded::of(&self.run)?;
         let heads = Heads::load(self.context(), &embedded)?;
@@ -207,7 +207,6 @@ impl Noisy {
         Ok(())
     }
 
-    /// What becomes of every document.
     fn decisions(&self, selection: &Selection, files: ScoreFiles) -> Result<BTreeMap<u64, String>> {
         let mut decisions = BTreeMap::new();
         self.each_row(files, &mut |place, heads, at| {
@@ -236,7 +235,7 @@ impl Noisy {
         Refinement::read(&self.run)?.ok_or_else(|| Error::config("report", "is not there"))
     }
 
-    /// Asserts that the selection is that of f32: every document's fate and every threshold.
+    /// Asserts that the selection equals that of f32: every decision and every threshold.
     fn assert_selects_as_f32(&self) -> Result<()> {
         let selection = self.select(ScoreFiles::Refined)?;
         assert_eq!(self.decisions(&selection, ScoreFiles::Refined)?, self.expected);
@@ -247,7 +246,7 @@ impl Noisy {
     }
 }
 
-/// A number in [-1, 1) that looks random.
+/// Returns a pseudo-random number in [-1, 1).
 fn noise(head: &str, ordinal: u64) -> f32 {
     let hash = xxhash_rust::xxh3::xxh3_64_with_seed(head.as_bytes(), ordinal);
     ((hash >> 32) as i32) as f32 / 2f32.powi(31)
@@ -267,7 +266,7 @@ fn the_selection_is_that_of_f32_though_few_documents_are_scored_again() -> Resul
         assert!(differ, "the noise changes nothing, so there is nothing to find");
         let report = noisy.refine()?;
         noisy.assert_selects_as_f32()?;
-        // 400 documents less one without text in each file; the sample is 64 of them.
+        // 400 documents, less one without text in each file; the sample has 64 documents.
         assert_eq!(report.documents, 398);
         assert!((65..300).contains(&report.refined), "{report:?}");
         assert_eq!(report.heads.len(), noisy.config.heads.len());
@@ -302,14 +301,14 @@ fn a_difference_larger_than_those_sampled_widens_the_margin() -> Result<()> {
     others.sort_by(|a, b| a.1.total_cmp(&b.1));
     let kept = others.partition_point(|(_, logit)| *logit <= threshold);
     assert!(kept + 2 <= others.len(), "two documents that f32 keeps are not in the sample");
-    // The two that leave move the threshold by two documents: noise of twice the distance to the third
-    // below makes the margin of the sample reach it.
+    // Two documents leave and move the threshold by two documents: noise of twice the distance to
+    // the third below makes the sample's margin reach it.
     let mut below: Vec<f32> = noisy.exact["quality"].iter().map(|(_, logit)| *logit).collect();
     below.retain(|logit| *logit < threshold);
     below.sort_by(|a, b| b.total_cmp(a));
     let amplitude = 2.0 * (threshold - below[2]);
-    // One document that f32 keeps seems to lie at the threshold; it is scored again, and its difference
-    // seen. The other seems to lie beyond the margin of the sample: only a wider one has it.
+    // One document that f32 keeps is moved to the threshold, so its difference is seen. The other
+    // is moved beyond the margin of the sample, so only a wider margin includes it.
     let (seen, hidden) = (others[others.len() - 1], others[kept]);
     let distance = seen.1 - threshold;
     noisy.move_scores(|_, ordinal, logit| match ordinal {
@@ -325,7 +324,7 @@ fn a_difference_larger_than_those_sampled_widens_the_margin() -> Result<()> {
 }
 
 impl Noisy {
-    /// The ordinals that the first round scores.
+    /// Returns the ordinals that the first round scores.
     fn sampled(&self) -> Result<Vec<u64>> {
         let embedded = Embedded::of(&self.run)?;
         let heads = Heads::load(self.context(), &embedded)?;
@@ -350,7 +349,7 @@ fn what_the_run_could_not_score_is_scored_in_f32() -> Result<()> {
     noisy.assert_selects_as_f32()?;
     let found = report.heads.iter().find(|found| found.head == "quality");
     let margin = found.and_then(|found| found.margin);
-    // Apart from those, f32 gives the very logits of the run.
+    // For all other documents f32 gives the logits of the run.
     assert_eq!(margin, Some(0.0));
     Ok(())
 }

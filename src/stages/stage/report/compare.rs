@@ -1,4 +1,4 @@
-//! The documents that another run keeps, or that lists name, to compare with.
+//! Another set of documents to compare with: those that another run keeps, or that lists name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,13 +21,13 @@ pub(super) struct Comparison {
     /// Name of the run or of the lists.
     with: String,
     ids: StringSet,
-    /// Documents that the other run keeps, by language; lists know no language.
+    /// Documents that the other run keeps, by language; `None` for lists, which have no languages.
     there: Option<BTreeMap<String, u64>>,
 }
 
 impl Comparison {
-    /// Reads the run directory `path`, whose settings are `other`, or the lists (text with an id a line, or tables with a column
-    /// `id`) that the pattern `path` names.
+    /// Reads the run directory `path` with the settings `other`, or the lists that the pattern
+    /// `path` names (text with one id per line, or tables with a column `id`).
     pub(super) fn read(
         context: Context<'_>,
         path: &str,
@@ -50,7 +50,7 @@ impl Comparison {
         self.ids.contains(id)
     }
 
-    /// What is shown of documents `kept` here, found in the other set, and both, by language.
+    /// Reports by language the documents kept here, in the other set, and in both.
     pub(super) fn report(&self, compared: &BTreeMap<String, [u64; 3]>) -> Value {
         let languages: Vec<Value> = (compared.iter())
             .map(|(language, &[here, known, both])| {
@@ -65,7 +65,7 @@ impl Comparison {
     }
 }
 
-/// [`hash`]es of the ids in the lists that `pattern` names.
+/// Reads the [`hash`]es of the ids in the lists that `pattern` names.
 fn listed_ids(context: Context<'_>, pattern: &str) -> Result<Vec<u128>> {
     let mut ids = Vec::new();
     for list in list_files(&[pattern.to_owned()])? {
@@ -77,7 +77,7 @@ fn listed_ids(context: Context<'_>, pattern: &str) -> Result<Vec<u128>> {
     Ok(ids)
 }
 
-/// [`hash`]es of the ids of the documents that the run of `context` keeps in any selection, and how many they are by language.
+/// Returns [`hash`]es of the ids that any selection of the run keeps, and counts by language.
 fn kept_ids(context: Context<'_>) -> Result<(Vec<u128>, BTreeMap<String, u64>)> {
     let run = StoredRun::open(context)?;
     let rows = run.embedded.summaries.iter().map(|summary| summary.rows).sum();

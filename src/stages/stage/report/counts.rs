@@ -1,5 +1,5 @@
-//! What the passes over a corpus count, in forms that merge in any order: no result depends on how the corpus was
-//! split, nor on threads.
+//! Counts of the passes over a corpus. They merge in any order, so that no result depends on how
+//! the corpus is split or on threads.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use serde::Serialize;
 use polysift_config::Keep;
 use polysift_selection::RankKey;
 
-/// How often each value was seen.
+/// How often each value occurs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ValueCounts(BTreeMap<u64, u64>);
 
-/// Mean, standard deviation (of the population, as numpy has it) and median of whole numbers.
+/// Mean, standard deviation (of the population, as in NumPy) and median of whole numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Distribution {
     pub(super) mean: Option<f64>,
@@ -21,7 +21,7 @@ pub(super) struct Distribution {
 }
 
 impl ValueCounts {
-    /// Counts `values`, which are taken.
+    /// Counts `values` and empties the vector.
     pub(super) fn add(&mut self, values: &mut Vec<u64>) {
         values.sort_unstable();
         for equal in values.chunk_by(|a, b| a == b) {
@@ -36,12 +36,11 @@ impl ValueCounts {
         }
     }
 
-    /// Number of values.
     pub(super) fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// The value of `rank`, counted from 0, among those that are at least `least`, and how many of them are below it.
+    /// Returns the value of `rank` (from 0) among values from `least` on, and the number below it.
     pub(super) fn at(&self, least: u64, rank: u64) -> Option<(u64, u64)> {
         let mut below = 0;
         for (&value, &count) in self.0.range(least..) {
@@ -53,7 +52,7 @@ impl ValueCounts {
         None
     }
 
-    /// What is said of lengths; the median of an even number is the mean of the two in the middle.
+    /// Summarises the values; the median of an even number of them is the mean of the middle two.
     pub(super) fn distribution(&self) -> Distribution {
         let n = self.total();
         let middle = |rank| self.at(0, rank).map(|(value, _)| value as f64);
@@ -62,7 +61,7 @@ impl ValueCounts {
         };
         let sum: u128 = self.0.iter().map(|(&v, &count)| u128::from(v) * u128::from(count)).sum();
         let mean = sum as f64 / n as f64;
-        // In ascending order, whatever the order in which they were counted.
+        // In ascending order, whatever the order in which the values were counted.
         let squares = self.0.iter().map(|(&v, &count)| count as f64 * (v as f64 - mean).powi(2));
         Distribution {
             mean: Some(rounded(mean, 7)),
@@ -72,12 +71,12 @@ impl ValueCounts {
     }
 }
 
-/// `value` to so many decimal digits: what more there is would only make a page longer.
+/// Rounds `value` to `digits` significant digits; more would only make the page longer.
 pub(super) fn rounded(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
 }
 
-/// A sum of finite numbers without rounding: their mantissas are added as integers, by exponent.
+/// An exact sum of finite numbers: mantissas are added as integers, by exponent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ExactSum(BTreeMap<i32, i128>);
 
@@ -96,7 +95,7 @@ impl ExactSum {
         }
     }
 
-    /// The sum as f64; its two halves of 106 bits are added up by Neumaier's summation.
+    /// Returns the sum as f64, by Neumaier's summation (a sum and its error, 106 bits together).
     pub(super) fn value(&self) -> f64 {
         let (mut sum, mut lost) = (0.0f64, 0.0f64);
         for (&exponent, &mantissas) in &self.0 {
@@ -117,18 +116,18 @@ impl ExactSum {
 pub(super) struct Bins {
     pub(super) low: f64,
     pub(super) high: f64,
-    /// Upper ends excluded but the last; empty where there is no range.
+    /// Bins exclude their upper end, but for the last; empty without a range.
     pub(super) counts: Vec<u64>,
 }
 
 impl Bins {
-    /// `number` of them over `range`.
+    /// Creates `number` bins over `range`.
     pub(super) fn of(range: Option<(f64, f64)>, number: usize) -> Self {
         let (low, high) = range.unwrap_or((0.0, 1.0));
         Self { low, high, counts: vec![0; range.map_or(0, |_| number)] }
     }
 
-    /// Counts `value`; what lies outside goes into the bin at that end.
+    /// Counts `value`; a value outside the range goes into the bin at that end.
     pub(super) fn add(&mut self, value: f32) {
         let place = (f64::from(value) - self.low) / (self.high - self.low);
         // The cast saturates: below `low`, and in bins without width (NaN), this is bin 0.
@@ -146,7 +145,7 @@ impl Bins {
     }
 }
 
-/// Percents of the quantiles, with how many thousandths of a percent they are.
+/// Percentages of the quantiles, as text and in thousandths of a percent.
 pub(super) const QUANTILES: [(&str, u64); 11] = [
     ("0.1", 100),
     ("1", 1000),
@@ -161,37 +160,36 @@ pub(super) const QUANTILES: [(&str, u64); 11] = [
     ("99.9", 99_900),
 ];
 
-/// Rank, counted from 0, of the quantile at so many thousandths of a percent of `n` values: the nearest rank.
+/// Returns the nearest rank, from 0, of a quantile of `n` values, in thousandths of a percent.
 pub(super) fn quantile_rank(n: u64, thousandths: u64) -> u64 {
     let rank = (u128::from(n) * u128::from(thousandths)).div_ceil(100_000) as u64;
     rank.saturating_sub(1)
 }
 
-/// An integer that orders as scores do; both zeros are one.
+/// Maps a score to an integer with the same order; both zeros map to one.
 pub(super) fn score_key(score: f32) -> u64 {
     RankKey::of_logit(score, Keep::Below).logit.into()
 }
 
-/// The score of a [`score_key`].
+/// Returns the score of a [`score_key`].
 pub(super) fn score_of(key: u64) -> f32 {
     RankKey { logit: key as u32, id_hash: 0, ordinal: 0 }.logit(Keep::Below)
 }
 
-/// The scores of one head in a language, as two passes count them.
+/// Scores of one head in a language, counted in two passes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ScoreCounts {
-    /// Documents with a number as score, infinite ones too.
+    /// Number of scores that are not NaN, infinite ones included.
     pub(super) n: u64,
     pub(super) infinite: u64,
-    /// Least and largest finite score, and logit.
+    /// Range of the finite scores; `logit_range` is that of the finite logits.
     pub(super) range: Option<(f32, f32)>,
     pub(super) logit_range: Option<(f32, f32)>,
     sum: ExactSum,
-    /// By the upper half of their keys.
+    /// Counts by the upper half of the score keys.
     coarse: ValueCounts,
 }
 
-/// The ranges `a` and `b` as one.
 fn joined(a: Option<(f32, f32)>, b: Option<(f32, f32)>) -> Option<(f32, f32)> {
     match (a, b) {
         (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
@@ -200,11 +198,11 @@ fn joined(a: Option<(f32, f32)>, b: Option<(f32, f32)>) -> Option<(f32, f32)> {
 }
 
 fn point(value: f32) -> Option<(f32, f32)> {
-    value.is_finite().then_some((value + 0.0, value + 0.0)) // zeros unsigned
+    value.is_finite().then_some((value + 0.0, value + 0.0)) // removes the sign of zero
 }
 
 impl ScoreCounts {
-    /// Counts logits and scores, none of them NaN.
+    /// Counts pairs of a logit and a score, none of them NaN.
     pub(super) fn add(&mut self, values: &[(f32, f32)]) {
         self.n += values.len() as u64;
         for &(logit, score) in values {
@@ -228,13 +226,13 @@ impl ScoreCounts {
         self.coarse.merge(&other.coarse);
     }
 
-    /// Of the finite scores.
+    /// Returns the mean of the finite scores.
     pub(super) fn mean(&self) -> Option<f64> {
         let finite = self.n - self.infinite;
         (finite > 0).then(|| self.sum.value() / finite as f64)
     }
 
-    /// Where the quantiles lie: the upper half of the key, and the rank under it.
+    /// Locates the quantiles: the upper half of the key, and the rank among keys with that half.
     fn places(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
         QUANTILES.iter().map(|(_, thousandths)| {
             let rank = quantile_rank(self.n, *thousandths);
@@ -242,7 +240,7 @@ impl ScoreCounts {
         })
     }
 
-    /// The second pass, with `bins` bins.
+    /// Starts the counts of the second pass, with `bins` bins.
     pub(super) fn details(&self, bins: usize) -> ScoreDetails {
         let wide = |range: Option<(f32, f32)>| range.map(|(low, high)| (low.into(), high.into()));
         let is_share = self.range.is_some_and(|(low, high)| low >= 0.0 && high <= 1.0);
@@ -259,27 +257,26 @@ impl ScoreCounts {
         }
     }
 
-    /// The scores at the quantiles.
     pub(super) fn quantiles(&self, details: &ScoreDetails) -> Vec<Option<f32>> {
         let exact = |(prefix, rank): (u64, u64)| details.fine.at(prefix << 16, rank);
         self.places().map(|place| Some(score_of(place.and_then(exact)?.0))).collect()
     }
 
-    /// Of the finite scores, as numpy has it.
+    /// Returns the standard deviation of the finite scores, as in NumPy.
     pub(super) fn std(&self, details: &ScoreDetails) -> Option<f64> {
         let finite = self.n - self.infinite;
         (finite > 0).then(|| (details.squares.value() / finite as f64).sqrt())
     }
 }
 
-/// What a second pass counts, which knows what the first one found.
+/// Counts of the second pass, which build on those of the first.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ScoreDetails {
     mean: f64,
     /// Upper halves of the keys of quantiles, ascending.
     prefixes: Vec<u64>,
     squares: ExactSum,
-    /// The keys that begin with one of them.
+    /// Counts of the keys with one of these upper halves.
     fine: ValueCounts,
     pub(super) bins: Bins,
     pub(super) logits: Bins,

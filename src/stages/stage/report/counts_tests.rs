@@ -1,4 +1,4 @@
-//! Against NumPy; the golden file is written by `tests/golden/report.py`.
+//! Compares counts with NumPy; `tests/golden/report.py` writes the golden file.
 
 use std::error::Error;
 
@@ -20,13 +20,12 @@ fn whole(values: &Value) -> Vec<u64> {
     values.as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
 }
 
-/// Logits and scores that are no NaN.
 fn numbers(case: &Value) -> Vec<(f32, f32)> {
     let scores = whole(&case["bits"]).into_iter().map(|bits| f32::from_bits(bits as u32));
     scores.filter(|score| !score.is_nan()).map(|score| (score, score)).collect()
 }
 
-/// What both passes count of `parts`, merged from the last to the first.
+/// Counts `parts` in both passes, merged from the last to the first.
 fn counted(parts: &[&[(f32, f32)]]) -> (ScoreCounts, ScoreDetails) {
     let mut counts = ScoreCounts::default();
     for part in parts.iter().rev() {
@@ -93,7 +92,7 @@ fn nothing_has_no_figures() {
     assert_eq!((counts.mean(), counts.std(&details), counts.range), (None, None, None));
     assert_eq!(counts.quantiles(&details), [None; 11]);
     assert!(details.bins.counts.is_empty());
-    // Nor have infinite scores alone, but for quantiles.
+    // Infinite scores alone have only quantiles.
     let (counts, details) = counted(&[&[(0.0, f32::INFINITY)]]);
     assert_eq!((counts.n, counts.mean(), counts.range), (1, None, None));
     assert_eq!(counts.quantiles(&details), [Some(f32::INFINITY); 11]);

@@ -1,4 +1,4 @@
-//! The second pass: what is counted once the first one is known, of scores and of the texts of the input.
+//! Second pass: counts over scores and input texts that depend on the first pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,27 +16,27 @@ use polysift_runs::run::{DocumentAmount, Shard};
 use polysift_selection::RankKey;
 use polysift_text::robots::{Suffixes, locate, registrable_domain};
 
-/// Documents of a language whose domains are counted, about.
+/// Approximate maximum of documents per language that count by domain.
 const MOST_LOCATED: u64 = 1_000_000;
-/// Column of the URL where no filter names another.
+/// Default URL column, if no filter names one.
 const URL: &str = "url";
 
-/// What lengths are measured in.
+/// Units of length.
 pub(super) const MEASURES: [&str; 4] = ["words", "characters", "bytes", "tokens"];
 
 /// What the second pass looks for in a language.
 pub(super) struct Wanted {
-    /// By head the places of its curve.
+    /// Places of each head's curve.
     pub(super) curves: Vec<BTreeSet<RankKey>>,
-    /// Places in the order of each head at which documents are counted, ascending: those of curves and examples.
+    /// Places where documents are counted, by head in its order: those of curves and examples.
     pub(super) steps: Vec<Vec<RankKey>>,
     /// Ordinals of the examples.
     pub(super) examples: BTreeSet<u64>,
     /// Ordinals of the sample.
     pub(super) sample: BTreeSet<u64>,
-    /// [`sampling_hash`] up to which the domains of documents count.
+    /// Largest [`sampling_hash`] of a document that counts by domain.
     pub(super) located: u64,
-    /// Characters of an example's text.
+    /// Maximum characters of an example's text.
     pub(super) characters: usize,
 }
 
@@ -67,7 +67,7 @@ impl Wanted {
         }
     }
 
-    /// Whether not all documents' domains count.
+    /// Returns whether only a sample of the documents counts by domain.
     pub(super) fn domains_are_sampled(&self) -> bool {
         self.located < u64::MAX
     }
@@ -77,7 +77,7 @@ impl Wanted {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CurveStep {
     pub(super) totals: DocumentAmount,
-    /// The last of them, with its score.
+    /// Key and score of the last of them.
     pub(super) last: Option<(RankKey, f32)>,
 }
 
@@ -90,33 +90,32 @@ impl CurveStep {
     }
 }
 
-/// What the input says of an example.
+/// Text and URL of an example, from the input.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExampleText {
     pub(super) text: Option<String>,
     pub(super) url: Option<String>,
 }
 
-/// What the second pass finds in a language.
+/// Results of the second pass in a language.
 #[derive(Clone)]
 pub(super) struct LanguageDetails {
     pub(super) scores: Vec<ScoreDetails>,
-    /// By head and place of [`Wanted::steps`] the documents before it and behind the place before, at last the rest.
+    /// By head, documents in the steps before, between and after the places of [`Wanted::steps`].
     pub(super) steps: Vec<Vec<CurveStep>>,
-    /// By selection.
+    /// Documents of each selection.
     pub(super) selected: Vec<DocumentAmount>,
-    /// By measure, of all documents with text and of each selection.
+    /// Lengths by measure, of all documents with text, then of each selection.
     pub(super) lengths: Vec<[ValueCounts; 4]>,
-    /// Documents by registrable domain, and of them those of each selection.
+    /// By registrable domain, the number of documents, then the number in each selection.
     pub(super) domains: BTreeMap<String, Vec<u64>>,
     pub(super) examples: BTreeMap<u64, ExampleText>,
-    /// Domains of the sample, by ordinal.
     pub(super) sample_domains: BTreeMap<u64, String>,
-    /// Whether the input of a document was not read.
+    /// Whether the input of some document was not read.
     pub(super) without_input: bool,
-    /// Whether a shard had a column of URLs.
+    /// Whether some shard had a URL column.
     pub(super) with_urls: bool,
-    /// Documents kept here, found in the other set, and both.
+    /// Number of documents kept here, in the other set, and in both.
     pub(super) compared: [u64; 3],
     new_scores: Vec<Vec<(f32, f32)>>,
     new_lengths: Vec<[Vec<u64>; 4]>,
@@ -150,7 +149,7 @@ impl LanguageDetails {
         }
     }
 
-    /// Counts a document, whose text and URL are those of `input`.
+    /// Counts a document with its text and URL from `input`.
     pub(super) fn add(
         &mut self,
         document: &StoredDocument<'_>,
@@ -221,7 +220,7 @@ impl LanguageDetails {
         Ok(())
     }
 
-    /// Counts what came since the last call: many at once are counted faster.
+    /// Counts the values since the last call; counting many together is faster.
     pub(super) fn count(&mut self) {
         for (scores, new) in self.scores.iter_mut().zip(&mut self.new_scores) {
             scores.add(new);
@@ -258,18 +257,18 @@ impl LanguageDetails {
     }
 }
 
-/// The registrable domain of a URL, or the host where there is none; `None` where it cannot be read.
+/// Returns the registrable domain of a URL, else its host; `None` if the URL is invalid.
 pub(super) fn domain_of(url: &str) -> Option<String> {
     let host = locate(url).ok()?.authority.host;
     Some(registrable_domain(&host, Suffixes::Icann).unwrap_or(&host).to_owned())
 }
 
-/// The column of URLs that a run's filters look at, else `url`.
+/// Returns the URL column that the run's filters read, else `url`.
 fn url_column(config: &RunConfig) -> &str {
     config.filters.values().find_map(FilterConfig::url_column).unwrap_or(URL)
 }
 
-/// The input file of `shard`; `None` where it is gone.
+/// Returns the input file of `shard`; `None` if it is gone.
 pub(super) fn input_file(shard: &Shard) -> Result<Option<InputFile>> {
     match shard.input() {
         Err(Error::Missing { .. }) => Ok(None),
@@ -277,15 +276,15 @@ pub(super) fn input_file(shard: &Shard) -> Result<Option<InputFile>> {
     }
 }
 
-/// Texts and URLs of a shard, forwards.
+/// Texts and URLs of a shard, read forwards.
 pub(super) struct ShardInput<'a> {
-    /// `None` where they are not read.
+    /// `None` if the input is not read.
     texts: Option<Texts<'a>>,
-    /// `None` where the input has none.
+    /// `None` if the input has no URL column.
     urls: Option<ColumnValues<'a>>,
 }
 
-/// `None` for a column that is not there.
+/// Turns an error about an absent column into `None`.
 fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(Error::Schema { .. }) => Ok(None),
@@ -294,7 +293,7 @@ fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
 }
 
 impl<'a> ShardInput<'a> {
-    /// Opens `file`, that of `shard`; without a file there is neither text nor URL.
+    /// Opens the input `file` of `shard`; without a file there are neither texts nor URLs.
     pub(super) fn open(
         context: Context<'a>,
         shard: &'a Shard,
@@ -315,7 +314,7 @@ impl<'a> ShardInput<'a> {
         let Some(urls) = &mut self.urls else { return Ok(None) };
         match urls.value(row).map(|url| url.map(str::to_owned)) {
             Err(Error::Schema { .. }) => self.urls = None,
-            Err(Error::Row { .. }) => {} // something else than a text
+            Err(Error::Row { .. }) => {} // the value is not text
             found => return found,
         }
         Ok(None)

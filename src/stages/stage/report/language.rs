@@ -1,4 +1,4 @@
-//! What a report says of one language.
+//! The part of a report on one language.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,13 +13,13 @@ use polysift_base::language::language_name;
 use polysift_runs::run::DocumentAmount;
 use polysift_selection::{Amount, Bound, Decision, RankKey, ThresholdKind};
 
-/// Percents of the quantiles of a brief report.
+/// Percentages of the quantiles in a brief report.
 const MAIN_QUANTILES: [&str; 3] = ["5", "50", "95"];
-/// Measures of length of a brief report.
+/// Measures of length in a brief report.
 const MAIN_MEASURES: [&str; 2] = ["words", "tokens"];
 /// Points at the ends of a long curve, at powers of two.
 const END_POINTS: usize = 24;
-/// Under which name domains are added up that are not shown.
+/// Name of the row that sums the domains not shown.
 const OTHERS: &str = "(others)";
 
 /// A language after the first pass.
@@ -32,20 +32,20 @@ pub(super) struct SurveyedLanguage<'a> {
     pub(super) sample: Vec<KeptDocument>,
 }
 
-/// A document to read, and by head why it is shown.
+/// A document to read, and the reasons to show it, by head.
 struct Example<'a> {
     document: &'a KeptDocument,
     shown_for: BTreeMap<&'a str, Vec<String>>,
 }
 
-/// A score in as many digits as tell it from others.
+/// Returns a score with the fewest digits that identify it; null if infinite.
 fn short(score: f32) -> Value {
     let text = score.to_string();
     json!(text.parse::<f64>().ok().filter(|score| score.is_finite()))
 }
 
 impl SurveyedLanguage<'_> {
-    /// Places of the sample in the order of `head`, with their keys.
+    /// Sorts the sample by `head`: keys, with places in the sample.
     fn order(&self, head: usize) -> Vec<(RankKey, usize)> {
         let keep = self.thresholds.keeps[head];
         let ranked = self
@@ -58,13 +58,12 @@ impl SurveyedLanguage<'_> {
         order
     }
 
-    /// The cuts of `head`.
     fn cuts(&self, head: usize) -> impl Iterator<Item = usize> {
         let cuts = self.thresholds.cuts.iter().enumerate();
         cuts.filter(move |(_, cut)| cut.head == head).map(|(at, _)| at)
     }
 
-    /// Places of the curve of each head: those of the sample, so many of them, and the cuts.
+    /// Returns the places of each head's curve: a number of the sample's keys, and the thresholds.
     fn curves(&self) -> Vec<BTreeSet<RankKey>> {
         let heads = 0..self.run.heads.len();
         heads
@@ -77,7 +76,7 @@ impl SurveyedLanguage<'_> {
             .collect()
     }
 
-    /// The documents to read: those at the ends of each order, beside the cuts, and of each tenth.
+    /// Chooses documents to read: at the ends of each order, around thresholds, in each decile.
     fn examples(&self) -> Vec<Example<'_>> {
         let mut found: Vec<Example<'_>> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
@@ -106,7 +105,7 @@ impl SurveyedLanguage<'_> {
             }
             let order = self.order(head);
             for decile in 0..10 {
-                // In the middle of the tenth.
+                // The middle of the decile.
                 let first = (2 * decile + 1) * order.len() / 20;
                 for (_, at) in order.iter().skip(first).take(self.limits.of_decile) {
                     show(&self.sample[*at], &format!("decile {decile}"));
@@ -116,7 +115,7 @@ impl SurveyedLanguage<'_> {
         found
     }
 
-    /// What the second pass has to look for.
+    /// Returns what the second pass has to look for.
     pub(super) fn wanted(&self) -> Wanted {
         let documents: Vec<&KeptDocument> =
             self.examples().into_iter().map(|example| example.document).collect();
@@ -129,7 +128,7 @@ impl SurveyedLanguage<'_> {
         )
     }
 
-    /// The number of tokens, where all are counted.
+    /// Returns `tokens` if all documents have a token count.
     fn tokens(&self, tokens: Option<u64>) -> Option<u64> {
         (self.survey.without_tokens == 0).then_some(tokens.unwrap_or_default())
     }
@@ -139,7 +138,7 @@ impl SurveyedLanguage<'_> {
         json!({"documents": documents, "bytes": bytes, "tokens": self.tokens(tokens)})
     }
 
-    /// All of it, after the second pass.
+    /// Builds the whole report of the language, after the second pass.
     pub(super) fn report(
         &self,
         wanted: &Wanted,
@@ -179,7 +178,7 @@ impl SurveyedLanguage<'_> {
         report
     }
 
-    /// `None` of a head that the language does not have.
+    /// Reports the scores of a head; `None` if the language does not have the head.
     fn scores(&self, head: usize, wanted: &Wanted, details: &LanguageDetails) -> Option<Value> {
         let survey = &self.survey.heads[head];
         let (counts, found) = (&survey.counts, &details.scores[head]);
@@ -235,7 +234,7 @@ impl SurveyedLanguage<'_> {
         json!({"documents": documents, "bytes": bytes, "tokens": tokens, "score": scores})
     }
 
-    /// Each threshold in each selection in which it stands.
+    /// Lists each threshold once for every selection that contains it.
     fn thresholds(&self) -> Vec<Value> {
         let mut rows = Vec::new();
         let mut cuts = self.thresholds.cuts.iter();
@@ -311,7 +310,6 @@ impl SurveyedLanguage<'_> {
         sample
     }
 
-    /// Whether the report names domains.
     fn has_domains(&self, details: &LanguageDetails) -> bool {
         details.with_urls && !details.without_input && self.limits.domains > 0
     }
@@ -319,7 +317,7 @@ impl SurveyedLanguage<'_> {
     fn shown_examples(&self, wanted: &Wanted, details: &LanguageDetails) -> Vec<Value> {
         let sampled: HashMap<u64, usize> =
             (self.sample.iter().enumerate()).map(|(at, d)| (d.ordinal(), at)).collect();
-        // Documents before each place of an order.
+        // Number of documents before each place of an order.
         let before: Vec<Vec<u64>> = (details.steps.iter())
             .map(|steps| {
                 let sums = steps.iter().scan(0, |sum, step| {
@@ -411,7 +409,7 @@ impl SurveyedLanguage<'_> {
     }
 }
 
-/// At most about `most` of the places of `len` documents: evenly, and where there are many, more of them at both ends.
+/// Chooses about `most` of `len` places or fewer: evenly, with more of a long order at both ends.
 fn thinned(len: usize, most: usize) -> BTreeSet<usize> {
     if len <= most {
         return (0..len).collect();
@@ -423,7 +421,7 @@ fn thinned(len: usize, most: usize) -> BTreeSet<usize> {
     even.chain(powers.flat_map(|at| [at, len - 1 - at])).collect()
 }
 
-/// What of the scores a fixed threshold keeps.
+/// Returns which scores a fixed threshold keeps.
 fn bound_name(bound: Bound) -> &'static str {
     match bound {
         Bound::Below(_) => "below",

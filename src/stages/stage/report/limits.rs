@@ -1,51 +1,50 @@
-//! How much of each language goes into a report, so that a page of 2,000 languages can still be opened.
+//! Limits on what a report shows of each language, so that a page of 2,000 languages still opens.
 
 use super::stored::StoredRun;
 
-/// Documents of all samples together.
+/// Maximum documents of all samples together.
 const SAMPLED: usize = 70_000;
-/// Documents of a sample, at least.
+/// Minimum documents of a sample.
 const LEAST_SAMPLE: usize = 30;
-/// Bins of all languages and heads together, and points of curves.
+/// Maximum bins of all languages and heads together, and points of curves.
 const PLOTTED: usize = 60_000;
-/// Bins of a histogram, and points of a curve, at most.
+/// Maximum bins of a histogram, and points of a curve.
 const MOST_PLOTTED: usize = 200;
-/// Bytes of all examples together, about.
+/// Approximate bytes of all examples together.
 const EXAMPLE_BYTES: usize = 1_500_000;
-/// Bytes of an example without its text, about.
+/// Approximate bytes of an example without its text.
 const EXAMPLE_FRAME: usize = 250;
-/// Characters of an example's text, at least and at most.
+/// Minimum and maximum characters of an example's text.
 const EXAMPLE_CHARACTERS: [usize; 2] = [120, 500];
-/// Domains of all languages together, and of one at most.
+/// Maximum domains of all languages together, and of one language.
 const DOMAINS: [usize; 2] = [5000, 50];
-/// With more languages documents of samples are without their domains.
+/// With more languages, the documents of samples have no domains.
 const SAMPLE_DOMAINS_BELOW: usize = 100;
-/// With more languages only the main numbers of each are there.
+/// With more languages, only the main numbers of each are shown.
 const BRIEF_ABOVE: usize = 300;
 
-/// How much of each language goes into a report.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ReportLimits {
     /// Documents of the sample.
     pub(super) sample: usize,
-    /// Bins of a histogram, points of a curve.
+    /// Bins of a histogram, and points of a curve.
     pub(super) points: usize,
-    /// Examples at each end, and on each side of a cut.
+    /// Examples at each end of an order, and on each side of a threshold.
     pub(super) examples: usize,
-    /// Examples of a tenth of the documents.
+    /// Examples of each decile.
     pub(super) of_decile: usize,
     /// Characters of an example's text.
     pub(super) characters: usize,
-    /// Domains by name.
+    /// Domains shown by name.
     pub(super) domains: usize,
-    /// Whether the domains of the sample are there.
+    /// Whether the documents of the sample have their domains.
     pub(super) sample_domains: bool,
-    /// Whether there are so many languages that quantiles and lengths are left out but for the main ones.
+    /// Whether only the main quantiles and lengths are shown, because there are many languages.
     pub(super) brief: bool,
 }
 
 impl ReportLimits {
-    /// At most, and with few languages, `sample` documents of each and so many `examples` at each place.
+    /// Computes the limits; `sample` and `examples` are maxima, reached with few languages.
     pub(super) fn new(run: &StoredRun<'_>, sample: usize, examples: usize) -> Self {
         let languages = run.languages.len().max(1);
         let heads = run.heads.len();

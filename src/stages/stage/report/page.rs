@@ -1,4 +1,4 @@
-//! The page: a template with its style, its scripts and the data inside, so that one file is all that is needed.
+//! Builds the page: one self-contained file with the template, its style, scripts and data.
 
 use std::io::Write;
 
@@ -9,27 +9,27 @@ use flate2::write::GzEncoder;
 
 const TEMPLATE: &str = include_str!("page/index.html");
 
-/// What takes the place of the template's marks, but for the data.
+/// Contents of the template's marks, except the data.
 const PARTS: [(&str, &str); 4] = [
     ("@@PLOT@@", include_str!("page/vendor/plot.umd.min.js")),
     ("@@D3@@", include_str!("page/vendor/d3.min.js")),
     ("@@CSS@@", include_str!("page/report.css")),
     ("@@JS@@", include_str!("page/report.js")),
 ];
-/// Mark of the data: the report, gzipped, in Base64, so that nothing in it can end the script that it stands in.
+/// Mark of the data: the gzipped report in Base64, in which nothing can end the enclosing script.
 const DATA: &str = "@@DATA@@";
 
-/// The page of the report `json`.
+/// Renders the page of the report `json`.
 ///
 /// # Errors
-/// None that memory can give.
+/// Never for output in memory.
 pub(super) fn page(json: &str) -> std::io::Result<String> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(json.as_bytes())?;
     let data = STANDARD.encode(encoder.finish()?);
     let parts = || PARTS.into_iter().chain([(DATA, data.as_str())]);
     let (mut page, mut rest) = (String::with_capacity(data.len() + (1 << 20)), TEMPLATE);
-    // What a mark stands for is never looked at for marks.
+    // Inserted text is never searched for marks.
     while let Some((at, mark, part)) =
         parts().filter_map(|(mark, part)| Some((rest.find(mark)?, mark, part))).min()
     {

@@ -1,4 +1,4 @@
-//! A run as its report reads it: parts of scores, and what the thresholds make of each document.
+//! Reads a run for its report: parts of scores, and each document's fate under the thresholds.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use polysift_selection::{
     Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
 };
 
-/// Name of the selection of a language without a threshold that keeps documents.
+/// Name of a selection in a language where no threshold keeps documents.
 const KEPT: &str = "kept";
 
-/// A run whose thresholds are made.
+/// A run with thresholds.
 pub(super) struct StoredRun<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: Embedded,
     files: ScoreFiles,
     cascade: Cascade,
-    /// In name order, as scores are read.
+    /// Heads in name order, as scores are read.
     pub(super) heads: Vec<&'a str>,
     pub(super) languages: BTreeMap<String, StoredThresholds>,
 }
 
 impl<'a> StoredRun<'a> {
-    /// Opens the run of `context`; [`Error::Missing`](polysift_base::Error::Missing) where its thresholds are not made.
+    /// Opens the run; [`Error::Missing`](polysift_base::Error::Missing) if it has no thresholds.
     pub(super) fn open(context: Context<'a>) -> Result<Self> {
         let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
         let embedded = Embedded::scored(context.run, &heads)?;
@@ -46,7 +46,7 @@ impl<'a> StoredRun<'a> {
         Ok(Self { context, embedded, files, cascade, heads, languages })
     }
 
-    /// Calls `visit` for every part of the shard at `place` of the plan.
+    /// Calls `visit` for every part of the shard at `place` in the plan.
     pub(super) fn for_each_part(
         &self,
         place: usize,
@@ -75,7 +75,6 @@ impl<'a> StoredRun<'a> {
     }
 }
 
-/// A part of a shard.
 pub(super) struct StoredRows<'r> {
     place: u64,
     removed: &'r [u64],
@@ -84,18 +83,18 @@ pub(super) struct StoredRows<'r> {
     scores: Vec<ScoreRows>,
 }
 
-/// A document with what the heads gave it.
+/// A document with its scores from all heads.
 #[derive(Clone, Copy)]
 pub(super) struct StoredDocument<'r> {
     pub(super) info: DocumentInfo<'r>,
     pub(super) scored: ScoredDocument<'r>,
-    /// Its place in any order, but for the logit.
+    /// Sort key without the logit.
     tie: RankKey,
 }
 
 impl StoredRows<'_> {
-    /// Calls `visit` for every row that no filter removes before the thresholds. What a cascade dropped has no score here,
-    /// not even of heads that do without the encoder.
+    /// Calls `visit` for every row that no filter removes before the thresholds. Documents dropped
+    /// by a cascade have no scores here, not even from heads that need no encoder.
     pub(super) fn for_each(
         &self,
         mut visit: impl FnMut(&StoredDocument<'_>) -> Result<()>,
@@ -123,23 +122,23 @@ impl StoredRows<'_> {
     }
 }
 
-/// Logit and score of a head, and the place in its order.
+/// A document's key in a head's order, with its logit and score.
 pub(super) type HeadRank = (RankKey, (f32, f32));
 
 impl StoredDocument<'_> {
-    /// What `head` gave; `None` without a score, or where it is NaN.
+    /// Returns the logit and score of `head`; `None` without a score or for NaN.
     pub(super) fn number(&self, head: usize) -> Option<(f32, f32)> {
         let (logit, score) = (self.scored.logits[head]?, self.scored.scores[head]?);
         (!logit.is_nan() && !score.is_nan()).then_some((logit, score))
     }
 
-    /// The same, with the place in the order of `head`, which keeps the scores `keep`.
+    /// Returns logit, score and the document's key in the order of `head`, which keeps `keep`.
     pub(super) fn ranked(&self, head: usize, keep: Keep) -> Option<HeadRank> {
         let number = self.number(head)?;
         Some((RankKey { logit: RankKey::of_logit(number.0, keep).logit, ..self.tie }, number))
     }
 
-    /// What is left of it when its part is gone.
+    /// Copies the document, to outlive its part.
     pub(super) fn to_kept(self) -> KeptDocument {
         KeptDocument {
             tie: self.tie,
@@ -152,7 +151,7 @@ impl StoredDocument<'_> {
     }
 }
 
-/// A document of a sample, or beside a cut.
+/// A document of a sample or next to a threshold, independent of its part.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) struct KeptDocument {
     tie: RankKey,
@@ -168,7 +167,7 @@ impl KeptDocument {
         self.tie.ordinal
     }
 
-    /// The document as it was read.
+    /// Returns the document in the form in which it was read.
     pub(super) fn stored(&self) -> StoredDocument<'_> {
         let (id, ordinal) = (&*self.id, self.ordinal());
         let (num_bytes, num_tokens) = (self.bytes, self.tokens);
@@ -180,18 +179,17 @@ impl KeptDocument {
     }
 }
 
-/// The thresholds of a language as its report needs them.
 pub(super) struct StoredThresholds {
     pub(super) selection: Selection,
-    /// Kept side by head of the run.
+    /// The side that each head of the run keeps.
     pub(super) keeps: Vec<Keep>,
-    /// The final selections, the smallest first.
+    /// The final selections, smallest first.
     pub(super) names: Vec<SelectionName>,
-    /// Where documents are parted: each threshold in each of its selections, in order.
+    /// All thresholds in each of their selections, in order.
     pub(super) cuts: Vec<PlacedCut>,
 }
 
-/// A selection by name; their order is that of heads, then of rates.
+/// Name of a selection; names sort by heads, then by rates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SelectionName {
     heads: Vec<String>,
@@ -199,13 +197,12 @@ pub(super) struct SelectionName {
     pub(super) name: String,
 }
 
-/// A threshold in one of its selections.
 #[derive(Debug, Clone)]
 pub(super) struct PlacedCut {
-    /// Of the run.
+    /// Place of the head among the run's heads.
     pub(super) head: usize,
     pub(super) bound: Bound,
-    /// Names of the final selections in which it stands.
+    /// Names of the final selections that contain it.
     pub(super) selections: Vec<String>,
 }
 
@@ -233,13 +230,13 @@ impl StoredThresholds {
         Self { selection, keeps, names, cuts }
     }
 
-    /// What `document` is in the order of each head.
+    /// Returns the key and numbers of `document` for each head.
     pub(super) fn ranked(&self, document: &StoredDocument<'_>) -> Vec<Option<HeadRank>> {
         self.keeps.iter().enumerate().map(|(head, keep)| document.ranked(head, *keep)).collect()
     }
 
-    /// Which of the final selections keep a document, a bit each; at every cut that it comes to, `at_cut` is told whether
-    /// it passes.
+    /// Returns the final selections that keep a document as a bit set. `at_cut` is called for every
+    /// threshold that the document reaches, with whether it passes.
     pub(super) fn kept(
         &self,
         document: &StoredDocument<'_>,
@@ -254,8 +251,8 @@ impl StoredThresholds {
     }
 }
 
-/// What the final selections of a language are called: by the heads that keep documents, with their rates, else by its
-/// fixed thresholds.
+/// Names the final selections of a language by the heads that keep documents, with their rates or
+/// budgets; without any, by the fixed thresholds.
 fn names(selection: &Selection) -> Vec<SelectionName> {
     let thresholds = || selection.thresholds.iter().map(|report| &report.threshold);
     let selects =

@@ -1,5 +1,5 @@
-//! The first pass over the stored scores: counts by language, a uniform sample, and the documents at the ends of every
-//! order and beside every cut.
+//! First pass over the stored scores: counts by language, a uniform sample, and the documents at
+//! the ends of every order and on both sides of every threshold.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,13 +14,13 @@ use polysift_base::sample::BottomKSample;
 use polysift_runs::run::DocumentAmount;
 use polysift_selection::RankKey;
 
-/// Number by which a sample of ids is drawn, the least ones first.
+/// Returns the hash that draws a sample of ids, smallest first.
 pub(super) fn sampling_hash(id: &str) -> u64 {
     let seed = XxHash3_64::oneshot(b"report");
     XxHash3_64::oneshot_with_seed(seed, id.as_bytes())
 }
 
-/// The documents of least keys, or of largest ones.
+/// The documents with the smallest keys, or with the largest.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ends {
     most: usize,
@@ -33,7 +33,7 @@ impl Ends {
         Self { most, largest, kept: BTreeMap::new() }
     }
 
-    /// The document that would go next, and whether `key` stands before it.
+    /// Returns whether a document with `key` would be kept.
     fn has_room(&self, key: RankKey) -> bool {
         let next =
             if self.largest { self.kept.first_key_value() } else { self.kept.last_key_value() };
@@ -64,7 +64,6 @@ impl Ends {
     }
 }
 
-/// What is found of one head in a language.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeadSurvey {
     pub(super) counts: ScoreCounts,
@@ -72,25 +71,23 @@ pub(super) struct HeadSurvey {
     pub(super) unscored: u64,
     pub(super) top: Ends,
     pub(super) bottom: Ends,
-    /// Numbers that are not counted yet.
+    /// Logits and scores that are not counted yet.
     new: Vec<(f32, f32)>,
 }
 
-/// What is found at a cut.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CutSurvey {
-    /// The last of the candidates that pass, and the first of those that do not.
+    /// The last candidates that pass; `below` holds the first that do not.
     pub(super) above: Ends,
     pub(super) below: Ends,
     /// The first of all documents that would not pass, candidates or not.
     pub(super) first_out: Option<RankKey>,
 }
 
-/// What is found of the documents of a language.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LanguageSurvey {
     pub(super) totals: DocumentAmount,
-    /// Documents with text whose tokens were not counted.
+    /// Documents with text and without a token count.
     pub(super) without_tokens: u64,
     pub(super) heads: Vec<HeadSurvey>,
     pub(super) cuts: Vec<CutSurvey>,
@@ -152,7 +149,7 @@ impl LanguageSurvey {
         });
     }
 
-    /// Counts the scores since the last call: many at once are counted faster.
+    /// Counts the scores since the last call; counting many together is faster.
     pub(super) fn count(&mut self) {
         for head in &mut self.heads {
             head.counts.add(&head.new);
@@ -178,10 +175,10 @@ impl LanguageSurvey {
     }
 }
 
-/// A survey in the making, from several threads.
+/// A survey that several threads fill.
 pub(super) struct Surveying {
     pub(super) survey: Mutex<LanguageSurvey>,
-    /// The documents of least hash.
+    /// The documents with the smallest hashes.
     pub(super) sample: BottomKSample<KeptDocument>,
 }
 
@@ -191,14 +188,13 @@ impl Surveying {
         Self { survey, sample: BottomKSample::new(limits.sample) }
     }
 
-    /// Offers a document to the sample.
     pub(super) fn offer(&self, document: &StoredDocument<'_>) {
         let hash = sampling_hash(document.info.id);
         let rank = u128::from(hash) << 64 | u128::from(document.scored.ordinal);
         self.sample.offer(rank, || document.to_kept());
     }
 
-    /// What was found, and the sample in the order of its hashes.
+    /// Returns the survey, and the sample ordered by hash.
     pub(super) fn finish(self) -> (LanguageSurvey, Vec<KeptDocument>) {
         (unpoisoned(self.survey.into_inner()), self.sample.into_items())
     }

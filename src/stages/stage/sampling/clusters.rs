@@ -1,22 +1,21 @@
-//! Clusters of embeddings, so that each kind of text has its share of a sample.
+//! Clusters of embeddings, so that each kind of text has a share in a sample.
 //!
 //! # Source
-//! k-means of S. P. Lloyd: Least squares quantization in PCM, 1982, begun as D. Arthur, S. Vassilvitskii:
-//! k-means++: the advantages of careful seeding, 2007.
+//! S. P. Lloyd: Least squares quantization in PCM, 1982 (k-means); D. Arthur, S. Vassilvitskii:
+//! k-means++: the advantages of careful seeding, 2007 (initial centres).
 
 use polysift_kernels::{Isa, linear_f64};
 use rayon::prelude::*;
 
 use super::draws::Draws;
 
-/// Most rounds of k-means.
 const MAX_ROUNDS: usize = 10;
 
 /// Centres of clusters of vectors of one width.
 pub(super) struct Centres {
     /// `[num_clusters, D]`.
     values: Vec<f32>,
-    /// `[num_clusters]`: minus half of the square of each centre's length.
+    /// `[num_clusters]`: minus half the squared length of each centre.
     offsets: Vec<f32>,
 }
 
@@ -30,7 +29,7 @@ impl Centres {
         Self { values, offsets }
     }
 
-    /// Finds at most `count` clusters of `points`; fewer where fewer are different, none without points.
+    /// Finds at most `count` clusters of `points`; fewer if fewer points are distinct.
     pub(super) fn find(points: &[Vec<f32>], count: usize, draws: Draws) -> Self {
         let Some(first) = points.first() else { return Self::new(Vec::new(), 1) };
         let width = first.len().max(1);
@@ -47,12 +46,11 @@ impl Centres {
         centres
     }
 
-    /// Number of clusters.
     pub(super) fn len(&self) -> usize {
         self.offsets.len()
     }
 
-    /// The cluster of the centre that is nearest to `point`, of equally near ones the first.
+    /// Returns the cluster with the centre nearest to `point`; the first on ties.
     pub(super) fn nearest(&self, point: &[f32]) -> usize {
         let mut nearness = vec![0.0; self.len()];
         // |x - c|² = |x|² - 2 (x · c - |c|² / 2)
@@ -66,7 +64,7 @@ impl Centres {
         best
     }
 
-    /// The mean of the points of each cluster; where there is none, its centre.
+    /// Returns the mean of each cluster's points; an empty cluster keeps its centre.
     fn means(&self, points: &[Vec<f32>], clusters: &[usize], width: usize) -> Vec<f32> {
         let mut sums = vec![0.0f64; self.values.len()];
         let mut counts = vec![0u32; self.len()];
@@ -83,8 +81,8 @@ impl Centres {
     }
 }
 
-/// The points that k-means begins with: each is drawn with a probability proportional to the square of its
-/// distance from the nearest one before.
+/// Draws the initial centres: each point with a probability proportional to its squared distance
+/// from the nearest centre drawn before.
 fn seeds(points: &[Vec<f32>], count: usize, draws: Draws) -> Vec<f32> {
     let mut values = Vec::new();
     let mut squares = vec![1.0f64; points.len()];
@@ -99,7 +97,7 @@ fn seeds(points: &[Vec<f32>], count: usize, draws: Draws) -> Vec<f32> {
             left < 0.0
         };
         let drawn = squares.iter().position(passes);
-        // The sum of all may be rounded to less than what was drawn below it.
+        // Rounding can make the sum smaller than the number drawn below it.
         let last = || squares.iter().rposition(|square| *square > 0.0);
         let Some(seed) = drawn.or_else(last).map(|drawn| &points[drawn]) else { break };
         values.extend_from_slice(seed);

@@ -1,28 +1,27 @@
-//! A sample of fixed size whose inclusion probabilities are known to the last bit.
+//! Draws a sample of fixed size with inclusion probabilities that are known to the last bit.
 //!
-//! Probabilities are whole numbers of units of 2^-52, and so are their sums: what is written beside a row is
-//! what it was drawn with.
+//! Probabilities and their sums are integer multiples of 2^-52: the probability written beside a
+//! row is exactly the one with which the row was drawn.
 //!
 //! # Source
-//! W. G. Madow: On the theory of systematic sampling, II, 1949: systematic sampling with unequal probabilities.
-//! The list is in random order, as in H. O. Hartley, J. N. K. Rao: Sampling with unequal probabilities and
-//! without replacement, 1962. Sizes that ask for more than 1: C.-E. Särndal, B. Swensson, J. Wretman: Model
-//! Assisted Survey Sampling, 1992, section 3.6.2.
+//! W. G. Madow: On the theory of systematic sampling, II, 1949 (unequal probabilities); H. O.
+//! Hartley, J. N. K. Rao: Sampling with unequal probabilities and without replacement, 1962 (random
+//! order of the list); C.-E. Särndal, B. Swensson, J. Wretman: Model Assisted Survey Sampling,
+//! 1992, section 3.6.2 (sizes that would need a probability above 1).
 
 /// The probability 1.
 pub(super) const ONE: u64 = 1 << 52;
-/// Smaller sizes count as none: what is divided by their sum has to be finite.
+/// Smaller sizes count as 0, so that a division by their sum stays finite.
 const LEAST_SIZE: f64 = 1e-290;
 
-/// Inclusion probabilities, in units of 1 / [`ONE`], that are proportional to `sizes` but where that would be
-/// more than 1. They add up to `count`, or to the number of sizes above 0 where there are fewer. No size is
-/// below 0.
+/// Returns inclusion probabilities, in units of 1 / [`ONE`]: proportional to `sizes` (none below
+/// 0), but at most 1. They add up to `count`, or to the number of sizes above 0 if that is smaller.
 pub(super) fn inclusion_probabilities(sizes: &[f64], count: usize) -> Vec<u64> {
     let is_possible = |size: f64| size >= LEAST_SIZE;
     let count = count.min(sizes.iter().filter(|size| is_possible(**size)).count());
     let mut units = vec![0; sizes.len()];
     let (mut scale, mut num_certain) = (0.0, 0);
-    // What is certain leaves less to the others, of which more may become certain.
+    // Certain documents leave less to the others, some of which may then become certain.
     while num_certain < count {
         let is_open = |(size, unit): &(&f64, &u64)| is_possible(**size) && **unit < ONE;
         let open = sizes.iter().zip(&units).filter(is_open);
@@ -43,7 +42,7 @@ pub(super) fn inclusion_probabilities(sizes: &[f64], count: usize) -> Vec<u64> {
             *unit = ((size * scale * ONE as f64).round() as u64).min(ONE);
         }
     }
-    // Roundings leave a few units, which the largest takes.
+    // Rounding leaves a few units over; the largest probabilities take them.
     let sum: u128 = units.iter().map(|unit| u128::from(*unit)).sum();
     let mut rest = count as i128 * i128::from(ONE) - sum.cast_signed();
     let mut order: Vec<usize> =
@@ -57,9 +56,9 @@ pub(super) fn inclusion_probabilities(sizes: &[f64], count: usize) -> Vec<u64> {
     units
 }
 
-/// Which items are drawn: those in whose stretch of the running sum of `units` one of the points `start`,
-/// `start + ONE`, `start + 2 ONE`... lies. With a `start` that is uniform below [`ONE`] each item is drawn with the
-/// probability of its units, and the size is their sum.
+/// Returns the items that contain one of the points `start`, `start + ONE`, `start + 2 ONE`... in
+/// their interval of the running sum of `units`. If `start` is uniform below [`ONE`], each item is
+/// drawn with the probability in `units`, and their sum is the sample size.
 pub(super) fn systematic(units: &[u64], start: u64) -> Vec<usize> {
     let (mut sum, mut next) = (0u128, u128::from(start));
     let mut drawn = Vec::new();
@@ -79,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// Probabilities by hand: of sizes 1, 1, 2, 4 and three to draw, the last asks for 3 · 4/8 and is certain;
+    /// By hand: of sizes 1, 1, 2, 4 and three to draw, the last would need 3 · 4/8 and is certain;
     /// the others share 2 as 1 : 1 : 2, and the third of them is certain too.
     #[test]
     fn sizes_that_ask_for_more_than_one_are_certain() {
@@ -110,8 +109,8 @@ mod tests {
             prop_assert!(drawn.iter().all(|&i| units[i] > 0));
         }
 
-        /// Over all starts an item is drawn as often as its probability says: of starts at equal distances, up to
-        /// the one at either end of its stretch.
+        /// For equidistant starts, an item is drawn as often as its probability says, up to the one
+        /// start at either end of its interval.
         #[test]
         fn each_is_drawn_with_its_probability(
             sizes in prop::collection::vec(0.0f64..10.0, 1..30), count in 1usize..10,

@@ -1,4 +1,4 @@
-//! The documents of a language that a sample is drawn from, and what is known of them.
+//! The frame: the documents of a language that a sample is drawn from, with their scores.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +18,14 @@ use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents};
 use polysift_heads::head::normalised;
 use polysift_runs::run::Shard;
 
-/// Documents whose embeddings are in memory at once, by thread.
+/// Documents per thread with embeddings in memory.
 const BLOCK_DOCUMENTS: usize = 1024;
 
-/// Stored documents of a run, with their scores where it has them.
+/// Stored documents of a run, with their scores if it has any.
 pub(super) struct StoredDocuments<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: &'a Embedded,
-    /// Which scores; `None` where the run has none, or none that are needed.
+    /// The score files; `None` if the run has no scores or none are needed.
     pub(super) scores: Option<ScoreFiles>,
     /// Names of the heads of the run, in the order in which scores are read.
     pub(super) heads: &'a [&'a str],
@@ -34,12 +34,11 @@ pub(super) struct StoredDocuments<'a> {
 /// The documents of a part, with the scores of each head.
 pub(super) struct StoredPart {
     pub(super) documents: DocumentBatch,
-    /// By head; empty where there are no scores.
+    /// Scores by head; empty if there are none.
     pub(super) scores: Vec<ScoreRows>,
 }
 
 impl StoredDocuments<'_> {
-    /// Part `index` of `shard`.
     pub(super) fn part(&self, shard: &Shard, index: usize) -> Result<StoredPart> {
         self.context.stop.check()?;
         let mut scores = Vec::new();
@@ -55,7 +54,7 @@ impl StoredDocuments<'_> {
 }
 
 impl StoredPart {
-    /// Logit and score of document `at` by head; `None` where there is none or it is NaN.
+    /// Returns logit and score of document `at` by head; `None` if absent or NaN.
     pub(super) fn values(&self, at: usize) -> impl Iterator<Item = Option<[f32; 2]>> {
         self.scores.iter().map(move |head| {
             let [logit, score] = [head.logits[at]?, head.scores[at]?];
@@ -64,35 +63,36 @@ impl StoredPart {
     }
 }
 
-/// A document of a frame.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) struct FrameDocument {
-    /// Its place in the corpus.
+    /// Place of the document in the corpus.
     pub(super) ordinal: u64,
     /// Logit and score by head.
     scores: Box<[Option<[f32; 2]>]>,
 }
 
 impl FrameDocument {
-    /// Logit and score of the head at `head`; neither is NaN.
+    /// Returns logit and score of the head at place `head`; neither is NaN.
     pub(super) fn score(&self, head: usize) -> Option<[f32; 2]> {
         self.scores.get(head).copied().flatten()
     }
 }
 
-/// A uniform sample of the documents of a language with text, or all of them.
+/// All documents of a language with text, or a uniform sample of them.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Documents with text, without those that filters remove before the thresholds or earlier rounds have.
+    /// Number of documents with text, without those that filters remove before the thresholds and
+    /// those of earlier rounds.
     pub(super) population: u64,
-    /// Documents that earlier rounds have.
+    /// Number of documents of earlier rounds.
     pub(super) excluded: u64,
-    /// In random order.
+    /// Documents in random order.
     pub(super) documents: Vec<FrameDocument>,
 }
 
 impl Frame {
-    /// Finds at most `limit` documents of `language` whose ids are not `excluded`, those of smallest random number.
+    /// Draws at most `limit` documents of `language` with ids not in `excluded`: those with the
+    /// smallest random numbers.
     pub(super) fn draw(
         stored: &StoredDocuments<'_>,
         language: &str,
@@ -134,8 +134,8 @@ impl Frame {
         })
     }
 
-    /// What `make` makes of the mean embedding of each of the first `count` documents, divided by its norm; `None`
-    /// where that is zero or not finite.
+    /// Applies `make` to the normalised mean embedding of each of the first `count` documents;
+    /// `None` if the mean is zero or not finite.
     pub(super) fn map_embeddings<T: Clone + Send>(
         &self,
         stored: &StoredDocuments<'_>,

@@ -1,5 +1,5 @@
-//! Ways of choosing documents, and mixtures of them: each says how its share of a sample is spread over the
-//! documents of a frame.
+//! Strategies for choosing documents, and mixtures of them. A strategy spreads its share of a
+//! sample over the documents of a frame.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,36 +13,35 @@ use polysift_base::error::Result;
 use polysift_config::{Keep, Rate};
 use polysift_selection::RankKey;
 
-/// Strata of equal width between the lowest and the highest score.
+/// Number of strata of equal width between the lowest and the highest score.
 const SCORE_STRATA: usize = 10;
-/// Documents that clusters are found on, at most.
+/// Maximum documents that k-means runs on.
 const CLUSTERED_DOCUMENTS: usize = 8192;
-/// Most clusters.
 const MAX_CLUSTERS: usize = 256;
-/// How far shares may be from adding up to 1.
+/// Tolerance for the sum of the shares, which has to be 1.
 const SHARE_TOLERANCE: f64 = 1e-9;
 
-/// A way of choosing documents of a language.
+/// A strategy for choosing documents of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strategy {
-    /// All alike.
+    /// All documents have the same probability.
     Uniform,
-    /// As many of each of ten strata of equal width between the lowest and the highest score.
+    /// Ten strata of equal width between the lowest and the highest score have equal shares.
     Scores,
-    /// More, the nearer to a cut in the order of the scores.
+    /// Documents near a threshold in the order of the scores are favoured.
     Near,
-    /// More, the further apart the places that heads give them.
+    /// Documents that heads rank differently are favoured.
     Disagreement,
-    /// As many of each cluster of embeddings.
+    /// Clusters of embeddings have equal shares.
     Diverse,
 }
 
 impl Strategy {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [Self; 5] =
         [Self::Uniform, Self::Scores, Self::Near, Self::Disagreement, Self::Diverse];
 
-    /// Name in flags and rows.
+    /// Returns the name in flags and rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
@@ -53,7 +52,6 @@ impl Strategy {
         }
     }
 
-    /// Whether it looks at scores.
     pub(super) fn needs_scores(self) -> bool {
         matches!(self, Self::Scores | Self::Near | Self::Disagreement)
     }
@@ -65,7 +63,7 @@ impl Serialize for Strategy {
     }
 }
 
-/// Strategies with the share of the sample that each chooses; the shares add up to 1.
+/// Strategies with their shares of the sample, which add up to 1.
 ///
 /// ```
 /// use polysift_stages::stage::sampling::Mixture;
@@ -79,18 +77,16 @@ impl Serialize for Strategy {
 pub struct Mixture(Vec<(Strategy, Rate)>);
 
 impl Mixture {
-    /// Whether it has `strategy`.
     pub(super) fn has(&self, strategy: Strategy) -> bool {
         self.0.iter().any(|(own, _)| *own == strategy)
     }
 
-    /// Whether any of its strategies looks at scores.
     pub(super) fn needs_scores(&self) -> bool {
         self.0.iter().any(|(strategy, _)| strategy.needs_scores())
     }
 
-    /// By document of `features`, the size of its share of a sample of `count` documents, and the strategy that
-    /// most of it is from.
+    /// Returns for each document of `features` its size in a sample of `count` documents, and the
+    /// strategy that contributes most of it.
     pub(super) fn sizes(
         &self,
         features: &Features<'_>,
@@ -146,29 +142,29 @@ impl fmt::Display for Mixture {
     }
 }
 
-/// A cut in the order of a head's documents.
+/// A threshold in the order of a head's documents.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Cut {
-    /// Behind the best documents, by their share.
+    /// The threshold keeps this share of the documents, the best ones.
     Share(f64),
-    /// At a score.
+    /// The threshold is a score.
     Score(f64),
 }
 
-/// What strategies look at.
+/// Inputs of the strategies.
 pub(super) struct Features<'a> {
     pub(super) stored: &'a StoredDocuments<'a>,
     pub language: &'a str,
     pub(super) frame: &'a Frame,
-    /// Heads that disagree, the first of which `scores` and `near` look at: their places among the heads of the
-    /// run, and the scores that each keeps. Without a score of such a head a document has no part in what it says.
+    /// Heads (places among the run's heads) and kept sides. `disagreement` compares all; `scores`
+    /// and `near` use the first. A document without a head's score is ignored for that head.
     pub(super) heads: &'a [(usize, Keep)],
     pub(super) cuts: &'a [Cut],
     pub(super) draws: Draws,
 }
 
 impl Features<'_> {
-    /// By document, how much of the strategy's share falls to it, up to a factor.
+    /// Returns how much of the strategy's share each document gets, up to a factor.
     fn density(&self, strategy: Strategy, clusters: usize) -> Result<Vec<f64>> {
         Ok(match strategy {
             Strategy::Uniform => vec![1.0; self.frame.documents.len()],
@@ -179,15 +175,15 @@ impl Features<'_> {
         })
     }
 
-    /// Logit and score by document of the head at `head` of the heads.
+    /// Returns logit and score of each document by `self.heads[head]`.
     fn scores(&self, head: usize) -> Vec<Option<[f32; 2]>> {
         let place = self.heads.get(head).map(|(place, _)| *place);
         let documents = self.frame.documents.iter();
         documents.map(|document| document.score(place?)).collect()
     }
 
-    /// By document, the share of the scored ones that the head at `head` puts before it: 0 to 1, equal logits
-    /// in the middle of their stretch.
+    /// Returns the share of scored documents, 0 to 1, that `self.heads[head]` ranks before each
+    /// document; equal logits share the middle of their range.
     fn places(&self, head: usize) -> Vec<Option<f64>> {
         let scores = self.scores(head);
         let keep = self.heads.get(head).map_or(Keep::Above, |(_, keep)| *keep);
@@ -212,14 +208,14 @@ impl Features<'_> {
         let low = finite().fold(f64::INFINITY, f64::min);
         let width = (finite().fold(f64::NEG_INFINITY, f64::max) - low) / SCORE_STRATA as f64;
         let stratum = |[_, score]: [f32; 2]| {
-            // A float becomes the nearest integer that there is: infinite scores are in the strata at the ends.
+            // The cast saturates: infinite scores are in the strata at the ends.
             let place = if width > 0.0 { (f64::from(score) - low) / width } else { 0.0 };
             (place as usize).min(SCORE_STRATA - 1)
         };
         shared_equally(&scores.into_iter().map(|s| s.map(stratum)).collect::<Vec<_>>())
     }
 
-    /// Laplace kernels around the cuts, as wide as half of the smaller side of each.
+    /// Sums a Laplace kernel around each threshold; its width is half of the smaller side.
     fn near_cuts(&self) -> Vec<f64> {
         let (places, scores) = (self.places(0), self.scores(0));
         let keep = self.heads.first().map_or(Keep::Above, |(_, keep)| *keep);
@@ -236,7 +232,7 @@ impl Features<'_> {
         };
         let mut sizes = vec![0.0; places.len()];
         for cut in self.cuts.iter().map(share) {
-            // At an end of the order there is no smaller side; a hundredth is near.
+            // At an end of the order there is no smaller side; the width is then a hundredth.
             let width = (cut.min(1.0 - cut) / 2.0).max(0.01);
             let density = |place: Option<f64>| {
                 place.map_or(0.0, |place| (-(place - cut).abs() / width).exp())
@@ -271,7 +267,7 @@ impl Features<'_> {
     }
 }
 
-/// Equal shares for the groups that there are, within each of them equal shares for its members.
+/// Gives equal shares to the groups, and equal shares to the members of each group.
 fn shared_equally(groups: &[Option<usize>]) -> Vec<f64> {
     let num_groups = groups.iter().flatten().max().map_or(0, |last| last + 1);
     let mut counts = vec![0u64; num_groups];
@@ -279,7 +275,7 @@ fn shared_equally(groups: &[Option<usize>]) -> Vec<f64> {
     groups.iter().map(|group| group.map_or(0.0, |group| 1.0 / counts[group] as f64)).collect()
 }
 
-/// `density` divided by its sum; zeros where that is zero.
+/// Divides `density` by its sum; zeros if the sum is zero.
 fn normalise(mut density: Vec<f64>) -> Vec<f64> {
     let sum: f64 = density.iter().sum();
     if sum > 0.0 {

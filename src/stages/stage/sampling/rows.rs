@@ -1,4 +1,4 @@
-//! Drawn documents with their texts, as rows to annotate; and what earlier rounds have.
+//! Drawn documents with their texts as rows to annotate, and the documents of earlier rounds.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -16,7 +16,7 @@ use polysift_config::{InputConfig, LanguageSource};
 use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED_LANGUAGE};
 use polysift_runs::run::Shard;
 
-/// Rows of an earlier round that are read at once.
+/// Rows of an earlier round that are read together.
 const READ_ROWS: usize = 1024;
 
 /// BLAKE3 of a text.
@@ -26,7 +26,7 @@ fn digest(text: &str) -> TextDigest {
     *blake3::hash(text.as_bytes()).as_bytes()
 }
 
-/// What earlier rounds have.
+/// Ids and texts of earlier rounds.
 #[derive(Debug, Default)]
 pub(super) struct EarlierRounds {
     pub(super) ids: BTreeSet<String>,
@@ -34,9 +34,9 @@ pub(super) struct EarlierRounds {
 }
 
 impl EarlierRounds {
-    /// Reads `files`, whose columns have the names that `config` gives them.
+    /// Reads `files`, with the column names of `config`.
     pub(super) fn read(files: &[InputFile], config: &InputConfig) -> Result<Self> {
-        // Rows need not have the columns of language and embeddings that the corpus has.
+        // Rows need not have the language and embedding columns of the corpus.
         let language = LanguageSource::Fixed(UNDETERMINED_LANGUAGE.into());
         let config = InputConfig { language, embeddings: None, ..config.clone() };
         let mut earlier = Self::default();
@@ -50,7 +50,7 @@ impl EarlierRounds {
         Ok(earlier)
     }
 
-    /// A digest of their ids; of none it is empty.
+    /// Returns a digest of the ids; empty without ids.
     pub(super) fn history(&self) -> Vec<u8> {
         let mut hasher = blake3::Hasher::new();
         for id in &self.ids {
@@ -60,21 +60,19 @@ impl EarlierRounds {
     }
 }
 
-/// A document that was drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct DrawnDocument {
-    /// Its place in the corpus.
+    /// Place of the document in the corpus.
     pub(super) ordinal: u64,
-    /// With which it was drawn.
     pub(super) probability: f64,
-    /// What most of that is from.
+    /// The strategy that contributes most to the probability.
     pub(super) strategy: Strategy,
 }
 
 /// A text to annotate.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AnnotationRow<'a> {
-    /// Names of the columns of id and text.
+    /// Names of the id and text columns.
     pub(super) columns: [&'a str; 2],
     pub id: String,
     pub(super) text: String,
@@ -82,18 +80,17 @@ pub(super) struct AnnotationRow<'a> {
     pub(super) file: &'a Path,
     /// Row in the file, counted from 0.
     pub row: u64,
-    /// By head; `None` where there is none, or where it is no finite number.
+    /// Scores by head; `None` if absent or not finite.
     pub(super) scores: Vec<(&'a str, Option<f32>)>,
     pub(super) strategy: Strategy,
-    /// Documents that the drawn ones with this text stand for in estimates of totals, together.
+    /// Number of documents that all drawn ones with this text represent in estimates of totals.
     pub(super) weight: f64,
-    /// Drawn documents with this text.
+    /// Number of drawn documents with this text.
     pub(super) copies: u64,
 }
 
 impl Serialize for AnnotationRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// Scores by head, in the order of the heads.
         struct Scores<'a>(&'a [(&'a str, Option<f32>)]);
         impl Serialize for Scores<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -117,9 +114,9 @@ impl Serialize for AnnotationRow<'_> {
     }
 }
 
-/// The rows of a language, and the drawn documents whose text an earlier round has.
+/// Rows of a language, and the number of drawn documents with a text of an earlier round.
 pub(super) struct LanguageRows<'a> {
-    /// In random order, so that the first of them are a sample as well.
+    /// Rows in random order, so that the first ones are also a sample.
     pub(super) rows: Vec<AnnotationRow<'a>>,
     pub(super) known_texts: u64,
 }
@@ -127,9 +124,9 @@ pub(super) struct LanguageRows<'a> {
 impl<'a> LanguageRows<'a> {
     /// Reads the texts of `drawn`, documents of `language`.
     ///
-    /// Of equal texts the first of the corpus is a row, whose weight is that of all: estimates of totals stay
-    /// what they are. A text that earlier rounds have is left out, which does not change with what probability
-    /// the others were drawn.
+    /// Of equal texts, the first in the corpus becomes a row with the total weight of all, so that
+    /// estimates of totals do not change. Texts of earlier rounds are left out, which does not
+    /// change the probabilities of the others.
     pub(super) fn read(
         stored: &'a StoredDocuments<'_>,
         language: &'a str,
@@ -164,7 +161,8 @@ impl<'a> LanguageRows<'a> {
         Ok(found)
     }
 
-    /// Hands the documents of a shard, with their ordinals, to `take`, which says whether their texts are known.
+    /// Passes a shard's documents, with their ordinals, to `take`, which returns whether an earlier
+    /// round has the text.
     fn read_shard(
         &mut self,
         stored: &'a StoredDocuments<'_>,
