@@ -513,7 +513,7 @@ fn several_gpus_compute_what_one_does_and_the_failure_of_a_gpu_costs_no_result()
         ensure!(message.starts_with("error: cuda:0: "), "{lost:?}");
         ensure!(message.contains("CUDA_ERROR_LAUNCH_FAILED"), "{lost:?}");
     }
-    let full = run("0", &[("POLYSIFT_SIM_MEMORY_BYTES", "2000000")])?;
+    let full = run("0", &[("POLYSIFT_SIM_MEMORY_BYTES", "1000000")])?;
     ensure!(full.concat().contains("cuda:0: out of memory, "), "{full:?}");
     let none = run("0,7", &[])?;
     ensure!(none.concat().contains("there is no GPU cuda:7; 3 found"), "{none:?}");

@@ -19,7 +19,7 @@ const DEFAULT_BATCH_TOKENS: usize = 16_896;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Tokens of a batch, each measured
-    #[arg(long, value_delimiter = ',', default_value = "4224,8448,16896,33792")]
+    #[arg(long, value_delimiter = ',', default_value = "4224,8448,16896,33792,67584")]
     batch_tokens: Vec<usize>,
     /// W1, W2
     #[arg(long, value_delimiter = ',', default_value = "W2,W1")]

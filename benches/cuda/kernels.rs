@@ -34,7 +34,7 @@ const SEQUENCE: usize = 512;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Tokens of a batch, each measured
-    #[arg(long, value_delimiter = ',', default_value = "4224,8448,16896,33792")]
+    #[arg(long, value_delimiter = ',', default_value = "4224,8448,16896,33792,67584")]
     batch_tokens: Vec<usize>,
     /// Rows, columns and depth of the matrix product that the GPU's rate is taken from
     #[arg(long, default_value_t = 8192)]

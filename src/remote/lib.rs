@@ -16,7 +16,7 @@
 //! ```
 //! use polysift_base::hub::HubSettings;
 //!
-//! This sets the hub of `hf://datasets/` URLs for the whole process.
+//! // This sets the hub of `hf://datasets/` URLs for the whole process.
 //! polysift_remote::set_hub(&HubSettings::from_env(|name| std::env::var(name).ok()));
 //! ```
 

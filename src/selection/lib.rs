@@ -61,7 +61,7 @@ use self::scan::View;
 use polysift_base::error::Result;
 use polysift_config::Mode;
 
-/// Computes `thresholds` (see [`plan_thresholds`]) for `corpus`, as the [crate](crate) defines
+/// Computes `thresholds` (see [`plan_thresholds`]) for `corpus`, as the [crate] defines
 /// them. Scans it once or twice per threshold, at most ten times with ids, in parallel over shards.
 ///
 /// ```

@@ -17,7 +17,7 @@ use super::stream::{BufferPlace, Stream};
 
 /// Token counts that the encoder computes with: multiples of 528 = 4 x 132, so that from 4,224 on
 /// the blocks of the matrix products divide evenly over 132 multiprocessors.
-pub const BUCKETS: [usize; 7] = [528, 1_056, 2_112, 4_224, 8_448, 16_896, 33_792];
+pub const BUCKETS: [usize; 8] = [528, 1_056, 2_112, 4_224, 8_448, 16_896, 33_792, 67_584];
 
 /// Queries per attention tile.
 pub(super) const TILE_QUERIES: usize = 128;

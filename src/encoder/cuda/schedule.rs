@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// Maximum batches on a GPU: while one ends, the other fills the multiprocessors.
+/// Maximum batches on a GPU: while one is computed, the next is copied there and waits.
 pub(super) const SLOTS: usize = 2;
 
 /// Time that a free slot waits for a batch before the busy slots are checked again.
