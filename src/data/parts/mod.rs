@@ -47,7 +47,7 @@ pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to};
 pub use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
 pub use scores::{PartBatch, PartBatches};
 pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};
-pub use verdicts::{VerdictRows, read_verdicts, write_verdicts};
+pub use verdicts::{VerdictAction, VerdictRows, read_verdicts, write_verdicts};
 
 /// Returns the number of rows of a Parquet file or object, from its footer.
 pub fn parquet_rows(path: &Path) -> Result<u64> {

@@ -16,6 +16,44 @@ use polysift_base::io::FileStamp;
 
 const VERDICT_COLUMNS: [&str; 5] = ["filter", "action", "reason", "detail", "pieces"];
 
+/// What a filter does to a document that it found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerdictAction {
+    /// The document is flagged.
+    Flag,
+    /// Only pieces of the text are exported.
+    Cut,
+    /// The document is not exported.
+    Remove,
+}
+
+impl VerdictAction {
+    const ALL: [Self; 3] = [Self::Flag, Self::Cut, Self::Remove];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Flag => "flag",
+            Self::Cut => "cut",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+/// Writes the pieces of a text as the file has them.
+fn written(pieces: &[Range<usize>]) -> String {
+    let piece = |piece: &Range<usize>| format!("{}-{}", piece.start, piece.end);
+    pieces.iter().map(piece).collect::<Vec<_>>().join(" ")
+}
+
+/// Parses [`written`] pieces; `None` if they are malformed.
+fn parsed(pieces: &str) -> Option<Vec<Range<usize>>> {
+    let piece = |range: &str| {
+        let (start, end) = range.split_once('-')?;
+        Some(start.parse().ok()?..end.parse().ok()?)
+    };
+    pieces.split(' ').filter(|piece| !piece.is_empty()).map(piece).collect()
+}
+
 /// Findings of the filters in a shard: one row per document and filter, in the order of the input
 /// and then of the filters' names. All columns have the same length.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,14 +62,15 @@ pub struct VerdictRows {
     pub documents: DocumentBatch,
     /// Name of the filter.
     pub filters: Vec<String>,
-    /// Action on the document: `remove`, `flag` or `cut`.
-    pub actions: Vec<String>,
+    /// Action on the document.
+    pub actions: Vec<VerdictAction>,
     /// Reason of the finding: a word that depends on the kind of filter.
     pub reasons: Vec<String>,
     /// Details of the finding, separated by commas; may be empty.
     pub details: Vec<String>,
-    /// Ranges of the text that `cut` keeps, as first byte and end: `0-640 900-1660`; else empty.
-    pub pieces: Vec<String>,
+    /// Byte ranges of the text that [`VerdictAction::Cut`] keeps; else empty. The file has them as first
+    /// byte and end: `0-640 900-1660`.
+    pub pieces: Vec<Vec<Range<usize>>>,
 }
 
 impl VerdictRows {
@@ -55,7 +94,9 @@ pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<File
     let properties = documents::properties(path, zstd, &[])?.build();
     let mut arrays = rows.documents.columns();
     let VerdictRows { filters, actions, reasons, details, pieces, .. } = rows;
-    for values in [filters, actions, reasons, details, pieces] {
+    let actions = actions.iter().map(|action| action.name().to_owned()).collect();
+    let pieces = pieces.iter().map(|pieces| written(pieces)).collect();
+    for values in [filters, &actions, reasons, details, &pieces] {
         arrays.push(Arc::new(StringArray::from_iter_values(values)) as ArrayRef);
     }
     let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
@@ -74,13 +115,20 @@ pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
         Ok(column.iter().flatten().map(ToOwned::to_owned).collect())
     };
     let [filters, actions, reasons, details, pieces] = VERDICT_COLUMNS.map(texts);
+    let malformed =
+        |name: &'static str, value: &str| Error::decode(path, name, format!("`{value}`"));
+    let action = |name: &String| {
+        let known = VerdictAction::ALL.into_iter().find(|action| action.name() == name);
+        known.ok_or_else(|| malformed("action", name))
+    };
+    let pieces_of = |text: &String| parsed(text).ok_or_else(|| malformed("pieces", text));
     Ok(VerdictRows {
         documents: documents_of(&batch, path)?,
         filters: filters?,
-        actions: actions?,
+        actions: actions?.iter().map(action).collect::<Result<_>>()?,
         reasons: reasons?,
         details: details?,
-        pieces: pieces?,
+        pieces: pieces?.iter().map(pieces_of).collect::<Result<_>>()?,
     })
 }
 
@@ -99,10 +147,10 @@ mod tests {
         let rows = VerdictRows {
             documents: [document(2, "b"), document(7, "g"), document(7, "g")].into_iter().collect(),
             filters: own(["consent", "consent", "ids"]),
-            actions: own(["remove", "remove", "flag"]),
+            actions: vec![VerdictAction::Remove, VerdictAction::Cut, VerdictAction::Flag],
             reasons: own(["robots", "domain", "listed"]),
             details: own(["GPTBot,CCBot", "example.com", ""]),
-            pieces: own(["", "0-640 900-1660", ""]),
+            pieces: vec![vec![], vec![0..640, 900..1660], vec![]],
         };
         write_verdicts(&path, &rows, 1)?;
         assert_eq!(read_verdicts(&path)?, rows);

@@ -5,23 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::texts::TextScorer;
-use crate::filter::{Filter, FilteredDocument};
+use crate::filter::{Filter, FilteredDocument, Finding};
 use crate::stage::ALL_LANGUAGES;
 use crate::stage::heads::Heads;
+use crate::stage::rows::Fate;
 use crate::stage::threshold::selections;
+use crate::stage::verdicts::actions;
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{
-    Budget, FilterAction, FilterWhen, FixedThreshold, HeadConfig, HeadKind, NO_TEXT, Rate,
+    Budget, FilterAction, FilterConfig, FilterWhen, FixedThreshold, HeadConfig, HeadKind, Rate,
     RunConfig,
 };
 use polysift_data::input::{
     LANG, StreamDocument, UNDETERMINED_LANGUAGE, languages_of, score_value,
 };
+use polysift_data::parts::VerdictAction;
 use polysift_encoder::HubSettings;
 use polysift_heads::head::{DocumentScore, RowHead};
 use polysift_runs::run::RunDir;
-use polysift_selection::{Decision, ScoredDocument, Selection, ThresholdKind};
+use polysift_selection::{ScoredDocument, Selection, ThresholdKind};
 
 /// The annotation of one document.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -81,6 +84,15 @@ pub enum CutKind {
     Threshold(FixedThreshold),
     /// Keeps the best documents until their total weight is this budget.
     Budget(Budget),
+}
+
+/// What a filter does to a document that it found.
+struct FoundBy<'a> {
+    /// Name of the filter.
+    name: &'a str,
+    when: FilterWhen,
+    action: VerdictAction,
+    reason: &'static str,
 }
 
 /// Annotates documents with scores, verdicts and filter findings.
@@ -218,20 +230,21 @@ impl<'a> Annotator<'a> {
         let found = self.filtered(documents, column)?;
         let annotation = |(at, document): (usize, &'d StreamDocument)| {
             let scores: Vec<_> = scores.iter().map(|of_head| of_head[at]).collect();
-            let found: Vec<_> = found.iter().map(|of_filter| of_filter[at].as_deref()).collect();
-            wrong.remove(&at).map_or_else(|| Ok(self.annotation(document, &scores, &found)), Err)
+            let found = &found[at];
+            wrong.remove(&at).map_or_else(|| Ok(self.annotation(document, &scores, found)), Err)
         };
         Ok(documents.iter().enumerate().map(annotation).collect())
     }
 
-    /// Returns each filter's reason against each document, if any. URL columns begin at `column`.
+    /// Returns what the filters found, by document. URL columns begin at `column`.
     fn filtered(
         &self,
         documents: &[StreamDocument],
         mut column: usize,
-    ) -> Result<Vec<Vec<Option<String>>>> {
-        let mut found = Vec::new();
-        for ((_, filter), settings) in self.filters.iter().zip(self.config.filters.values()) {
+    ) -> Result<Vec<Vec<FoundBy<'a>>>> {
+        let mut found: Vec<Vec<(&'a str, &'a FilterConfig, Finding)>> =
+            documents.iter().map(|_| Vec::new()).collect();
+        for ((name, filter), settings) in self.filters.iter().zip(self.config.filters.values()) {
             let place = settings.url_column().map(|_| column);
             column += usize::from(place.is_some());
             let seen: Vec<usize> = (0..documents.len())
@@ -249,73 +262,65 @@ impl<'a> Annotator<'a> {
             };
             let verdicts =
                 filter.judge(&seen.iter().map(document).collect::<Vec<_>>(), self.stop)?;
-            let mut of_filter = vec![None; documents.len()];
             for (at, verdict) in seen.into_iter().zip(verdicts) {
-                // A finding with pieces only cuts text out: the document stays.
-                let finding = verdict.finding.filter(|finding| finding.pieces.is_none());
-                of_filter[at] = finding.map(|finding| finding.reason.to_owned());
+                found[at].extend(verdict.finding.map(|finding| (*name, settings, finding)));
             }
-            found.push(of_filter);
         }
-        Ok(found)
+        let decided =
+            |(document, mut found): (&StreamDocument, Vec<(_, &'a FilterConfig, Finding)>)| {
+                let findings = found.iter_mut();
+                let mut findings: Vec<(FilterAction, &mut Finding)> =
+                    findings.map(|(_, settings, finding)| (settings.action, finding)).collect();
+                let actions = actions(text(document).unwrap_or_default(), &mut findings);
+                let found = found.into_iter().zip(actions);
+                let by = |((name, settings, finding), action): ((_, &FilterConfig, Finding), _)| {
+                    FoundBy { name, when: settings.when(), action, reason: finding.reason }
+                };
+                found.map(by).collect()
+            };
+        Ok(documents.iter().zip(found).map(decided).collect())
     }
 
     fn annotation<'d>(
         &'d self,
         document: &'d StreamDocument,
         scores: &[Option<DocumentScore>],
-        found: &[Option<&str>],
+        found: &[FoundBy<'d>],
     ) -> Annotation<'d> {
         let language = document.language.as_str();
         let names = self.config.heads.keys().map(String::as_str);
         let shown = |score: &Option<DocumentScore>| score.map(|s| s.score).filter(|s| !s.is_nan());
-        let by_filter = || self.filters.iter().zip(self.config.filters.values()).zip(found);
-        let flags = by_filter().filter(|((_, settings), _)| settings.action == FilterAction::Flag);
+        let flags = found.iter().filter(|found| found.action == VerdictAction::Flag);
         let mut annotation = Annotation {
             language,
             scores: names.zip(scores.iter().map(shown)).collect(),
             verdict: None,
             reason: None,
             retention: BTreeMap::new(),
-            flags: flags
-                .filter_map(|(((name, _), _), why)| Some((*name, (*why)?.to_owned())))
-                .collect(),
+            flags: flags.map(|found| (found.name, found.reason.to_owned())).collect(),
             cuts: self.cuts.get(language).map_or(&[], Vec::as_slice),
         };
         let Some(selection) = self.selections.get(language) else { return annotation };
-        let removed_by = |when: FilterWhen| {
-            let mut removing = by_filter().filter(|((_, settings), why)| {
-                settings.action != FilterAction::Flag && settings.when() == when && why.is_some()
-            });
-            removing.next().map(|(((name, _), _), _)| (*name).to_owned())
+        let removed_by = |when| {
+            let removes = |by: &&FoundBy<'d>| by.action == VerdictAction::Remove && by.when == when;
+            found.iter().find(removes).map(|found| found.name)
         };
         let values = |value: fn(&DocumentScore) -> f32| -> Vec<Option<f32>> {
             scores.iter().map(|score| score.as_ref().map(value)).collect()
         };
-        annotation.reason = if text(document).is_none() {
-            Some(NO_TEXT.to_owned())
-        } else if let Some(filter) = removed_by(FilterWhen::Before) {
-            Some(filter)
-        } else {
-            // The ordinal only breaks ties between equal ids.
-            let decision = selection.decide(&ScoredDocument {
-                id: &document.id,
-                ordinal: 0,
-                logits: &values(|score| score.logit),
-                scores: &values(|score| score.score),
-            });
-            match (&decision, removed_by(FilterWhen::After)) {
-                (Decision::Kept { .. }, Some(filter)) => Some(filter),
-                (Decision::Kept { retentions }, None) => {
-                    let heads = selection.thresholds.iter().map(|report| &report.threshold);
-                    let heads = heads.filter(|t| matches!(t.kind, ThresholdKind::Retain(_)));
-                    let heads = heads.map(|threshold| threshold.head_name.as_str());
-                    annotation.retention = heads.zip(retentions.iter().copied()).collect();
-                    None
-                }
-                (Decision::Removed { .. }, _) => Some(decision.to_string()),
+        // The ordinal only breaks ties between equal ids. A cascade of the run is not asked.
+        let (logits, scores) = (values(|score| score.logit), values(|score| score.score));
+        let scored =
+            ScoredDocument { id: &document.id, ordinal: 0, logits: &logits, scores: &scores };
+        match Fate::of(text(document).is_some(), removed_by, false, selection, &scored) {
+            Fate::Kept(retentions) => {
+                let heads = selection.thresholds.iter().map(|report| &report.threshold);
+                let heads = heads.filter(|t| matches!(t.kind, ThresholdKind::Retain(_)));
+                let heads = heads.map(|threshold| threshold.head_name.as_str());
+                annotation.retention = heads.zip(retentions).collect();
             }
-        };
+            fate => annotation.reason = Some(fate.to_string()),
+        }
         let is_kept = annotation.reason.is_none();
         annotation.verdict =
             Some(if is_kept { DocumentVerdict::Kept } else { DocumentVerdict::Removed });

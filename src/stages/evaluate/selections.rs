@@ -7,15 +7,14 @@ use serde::Serialize;
 
 use super::group::TextGroup;
 use super::rules::Calls;
-use crate::stage::cascaded::Cascade;
 use crate::stage::context::Context;
 use crate::stage::corpus::{ScoreFiles, ScoredCorpus, scored_run, stored_selections};
 use crate::stage::embedded::Embedded;
+use crate::stage::rows::RunRows;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{WeightedText, weighted_precision, weighted_recall};
 use polysift_config::{HeadConfig, Keep, Mode, Rate};
 use polysift_data::input::LabelledText;
-use polysift_data::parts::read_documents;
 use polysift_heads::head::{DocumentScore, HeadSpec};
 use polysift_selection::{
     Decision, Outcome, ScoredDocument, Selection, Threshold, ThresholdKind, ThresholdReport, select,
@@ -105,7 +104,8 @@ pub(super) struct EstimatedRun<'a> {
     context: Context<'a>,
     embedded: Embedded,
     scores: ScoreFiles,
-    cascade: Cascade,
+    /// Documents without scores.
+    documents: RunRows<'a>,
     rates: &'a [Rate],
 }
 
@@ -130,8 +130,8 @@ impl<'a> EstimatedRun<'a> {
             let (embedded, _) = scored_run(context)?;
             stored_selections(context.run, embedded.languages())?;
             let scores = ScoreFiles::selected(context)?;
-            let cascade = Cascade::of(context, &embedded.plan)?;
-            Ok(Self { context, embedded, scores, cascade, rates })
+            let documents = RunRows::open(context, None, embedded.languages())?;
+            Ok(Self { context, embedded, scores, documents, rates })
         };
         match opened() {
             Ok(run) => Ok(Ok(run)),
@@ -171,15 +171,17 @@ impl<'a> EstimatedRun<'a> {
     /// Returns the ids in `ids` that belong to documents of `language` dropped by a cascade.
     pub(super) fn dropped(&self, language: &str, ids: &BTreeSet<&str>) -> Result<BTreeSet<String>> {
         let mut dropped = BTreeSet::new();
-        for (place, shard, num_parts) in self.embedded.shards_of(language) {
-            let rows = self.cascade.rows_of(self.context, place, shard)?;
-            for index in (0..num_parts).filter(|_| !rows.dropped.is_empty()) {
-                self.context.stop.check()?;
-                let documents = read_documents(&self.context.run.embeddings_part(shard, index))?;
-                let of_these = documents.iter().filter(|d| ids.contains(d.id));
-                dropped
-                    .extend(of_these.filter(|d| rows.is_dropped(d.row)).map(|d| d.id.to_owned()));
+        for (place, shard, _) in self.embedded.shards_of(language) {
+            let mut shard = self.documents.shard(place, shard)?;
+            if shard.cascade.dropped.is_empty() {
+                continue;
             }
+            shard.for_each(|row| {
+                if row.is_dropped && ids.contains(row.info.id) {
+                    dropped.insert(row.info.id.to_owned());
+                }
+                Ok(())
+            })?;
         }
         Ok(dropped)
     }

@@ -5,12 +5,12 @@ use twox_hash::XxHash3_64;
 
 use super::agreement::{HeadLogits, Pair, pairs};
 use crate::stage::context::Context;
-use crate::stage::corpus::{ScoreFiles, read_part};
-use crate::stage::embedded::{Embedded, ordinal};
+use crate::stage::corpus::ScoreFiles;
+use crate::stage::embedded::Embedded;
+use crate::stage::rows::{Row, RunRows};
 use polysift_base::error::Result;
 use polysift_base::sample::BottomKSample;
 use polysift_config::{Keep, Rate};
-use polysift_data::parts::ScoreRows;
 use polysift_selection::RankKey;
 
 /// Default maximum number of documents of a language that are compared.
@@ -21,7 +21,8 @@ const SAMPLE_SEED: u64 = 1;
 
 /// Compares the heads of a run on their stored scores, from the refine stage if it has any. Memory
 /// holds at most `sample` documents per language: the ones with the smallest hashes of their ids
-/// among those with any score. The order of files and the number of threads do not matter.
+/// among those with any score, without those that filters remove before the thresholds or a cascade
+/// drops. The order of files and the number of threads do not matter.
 ///
 /// # Errors
 /// [`Error::Missing`](polysift_base::Error::Missing) if a head has not scored every document;
@@ -38,12 +39,13 @@ pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Ve
     context.progress.begin("evaluate", Some(languages.len() as u64), "languages");
     let outcome = languages.into_iter().try_for_each(|language| -> Result<()> {
         let sampled = BottomKSample::new(sample);
+        let rows = RunRows::open(context, Some(files), [language.clone()])?;
         let shards = embedded.shards_of(&language).into_par_iter();
-        shards.try_for_each(|(place, shard, num_parts)| -> Result<()> {
-            (0..num_parts).try_for_each(|index| {
-                context.stop.check()?;
-                let part = read_part(context, files, &heads, shard, index)?;
-                offer_part(&sampled, &part, place, &language);
+        shards.try_for_each(|(place, shard, _)| {
+            rows.shard(place, shard)?.for_each(|row| {
+                if row.info.language == language && !row.is_removed {
+                    offer(&sampled, row, heads.len());
+                }
                 Ok(())
             })
         })?;
@@ -68,26 +70,15 @@ struct SampledDocument {
     logits: Box<[f32]>,
 }
 
-/// Offers the documents of one part of the scores of the shard at `place`.
-fn offer_part(
-    sample: &BottomKSample<SampledDocument>,
-    heads: &[ScoreRows],
-    place: u64,
-    language: &str,
-) {
-    let logit = |head: &ScoreRows, row: usize| match (head.logits[row], head.scores[row]) {
-        (Some(logit), Some(score)) if !score.is_nan() => logit,
-        _ => f32::NAN,
-    };
-    for (row, document) in heads[0].documents.iter().enumerate() {
-        let has_score = heads.iter().any(|head| !logit(head, row).is_nan());
-        if document.language == language && has_score {
-            let ordinal = ordinal(place, document.row);
-            let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, document.id.as_bytes());
-            sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || SampledDocument {
-                tie: RankKey::of_logit(0.0, Keep::Above).with_id(document.id, ordinal),
-                logits: heads.iter().map(|head| logit(head, row)).collect(),
-            });
-        }
+fn offer(sample: &BottomKSample<SampledDocument>, row: &Row<'_>, num_heads: usize) {
+    let logit = |head| row.number(head).map_or(f32::NAN, |(logit, _)| logit);
+    if (0..num_heads).all(|head| logit(head).is_nan()) {
+        return;
     }
+    let (id, ordinal) = (row.info.id, row.scored.ordinal);
+    let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, id.as_bytes());
+    sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || SampledDocument {
+        tie: RankKey::of_logit(0.0, Keep::Above).with_id(id, ordinal),
+        logits: (0..num_heads).map(logit).collect(),
+    });
 }

@@ -5,19 +5,17 @@ use serde_json::json;
 
 use super::cascaded::{Cascade, LanguageCascade, Repair, mark_repair, repair_file};
 use super::context::Context;
-use super::corpus::{ScoreFiles, ScoredCorpus, read_part, stored_selections, thresholds_of};
-use super::embedded::{Embedded, ordinal};
+use super::corpus::{ScoreFiles, ScoredCorpus, stored_selections, thresholds_of};
+use super::embedded::Embedded;
 use super::heads::Heads;
 use super::model::GPU_FLOPS_PER_SEC;
 use super::plan::language_of;
-use super::verdicts::removed_rows;
+use super::rows::RunRows;
 use polysift_base::error::Result;
 use polysift_base::metrics::upper_bound;
 use polysift_config::{CascadeConfig, Rate};
 use polysift_runs::run::{Encoded, Stage};
-use polysift_selection::{
-    CascadeAudit, Decision, Recall, ScoredDocument, Selection, ThresholdKind, select,
-};
+use polysift_selection::{CascadeAudit, Decision, Recall, Selection, ThresholdKind, select};
 
 /// Number of thresholds that a repair chooses from; each drops half as many as the one before.
 const REPAIR_STEPS: u32 = 10;
@@ -74,7 +72,7 @@ pub(crate) fn select_language(
     if let Some(config) = &context.config.cascade
         && cascade.threshold(language).is_some()
     {
-        let audited = audited(context, embedded, &cascade, language, files, &selection)?;
+        let audited = audited(context, embedded, language, files, &selection)?;
         selection.cascade = Some(audit(config, embedded, &cascade, language, &audited, &selection));
     }
     Ok(selection)
@@ -84,53 +82,41 @@ pub(crate) fn select_language(
 fn audited(
     context: Context<'_>,
     embedded: &Embedded,
-    cascade: &Cascade,
     language: &str,
     files: ScoreFiles,
     selection: &Selection,
 ) -> Result<Vec<Audited>> {
-    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let wanted = wanted(selection);
     let retentions: Vec<&str> = (selection.thresholds.iter())
         .filter(|report| matches!(report.threshold.kind, ThresholdKind::Retain(_)))
         .map(|report| report.threshold.head_name.as_str())
         .collect();
     let mut found = Vec::new();
-    for (place, shard, num_parts) in embedded.shards_of(language) {
-        let rows = cascade.rows_of(context, place, shard)?;
-        if rows.audited.is_empty() {
+    let rows = RunRows::open(context, Some(files), [language.to_owned()])?;
+    for (place, shard, _) in embedded.shards_of(language) {
+        let mut shard = rows.shard(place, shard)?;
+        let audited = std::mem::take(&mut shard.cascade.audited);
+        if audited.is_empty() {
             continue;
         }
-        let removed = removed_rows(context, shard)?;
-        for index in 0..num_parts {
-            context.stop.check()?;
-            let parts = read_part(context, files, &names, shard, index)?;
-            let Some(first) = parts.first() else { continue };
-            for (at, document) in first.documents.iter().enumerate() {
-                let Some(margin) = rows.audited_margin(document.row) else { continue };
-                if removed.binary_search(&document.row).is_ok() {
-                    continue;
+        shard.for_each(|row| {
+            let at = audited.binary_search_by_key(&row.info.row, |(row, _)| *row);
+            let Some((_, margin)) = at.ok().map(|at| audited[at]).filter(|_| !row.is_removed)
+            else {
+                return Ok(());
+            };
+            let decision = selection.decide(&row.scored);
+            let is_kept = |(head, rate, _): &(String, Option<Rate>, u64)| match (&decision, rate) {
+                (Decision::Removed { .. }, _) => false,
+                (Decision::Kept { .. }, None) => true,
+                (Decision::Kept { retentions: rates }, Some(rate)) => {
+                    let at = retentions.iter().position(|name| name == head);
+                    at.and_then(|at| rates.get(at)).is_some_and(|least| least <= rate)
                 }
-                let logits: Vec<Option<f32>> = parts.iter().map(|part| part.logits[at]).collect();
-                let scores: Vec<Option<f32>> = parts.iter().map(|part| part.scores[at]).collect();
-                let decision = selection.decide(&ScoredDocument {
-                    id: document.id,
-                    ordinal: ordinal(place, document.row),
-                    logits: &logits,
-                    scores: &scores,
-                });
-                let is_kept =
-                    |(head, rate, _): &(String, Option<Rate>, u64)| match (&decision, rate) {
-                        (Decision::Removed { .. }, _) => false,
-                        (Decision::Kept { .. }, None) => true,
-                        (Decision::Kept { retentions: rates }, Some(rate)) => {
-                            let at = retentions.iter().position(|name| name == head);
-                            at.and_then(|at| rates.get(at)).is_some_and(|least| least <= rate)
-                        }
-                    };
-                found.push(Audited { margin, kept: wanted.iter().map(is_kept).collect() });
-            }
-        }
+            };
+            found.push(Audited { margin, kept: wanted.iter().map(is_kept).collect() });
+            Ok(())
+        })?;
     }
     Ok(found)
 }
@@ -237,7 +223,7 @@ pub fn repair(context: Context<'_>) -> Result<bool> {
         }
         let cascade = Cascade::of_languages(context, [language.clone()])?;
         let files = ScoreFiles::selected(context)?;
-        let audited = audited(context, &embedded, &cascade, &language, files, &selection)?;
+        let audited = audited(context, &embedded, &language, files, &selection)?;
         let threshold =
             repaired(context, settings, &embedded, &cascade, &language, &audited, &selection)?;
         tracing::warn!(

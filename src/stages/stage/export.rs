@@ -12,7 +12,7 @@ mod template;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::iter::Enumerate;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,26 +21,24 @@ use arrow_array::{Array, BooleanArray, RecordBatch, StringViewArray};
 use arrow_select::filter::filter_record_batch;
 use serde_json::{Value, json};
 
-use super::cascaded::{Cascade, CascadeRows};
 use super::context::Context;
-use super::corpus::{ScoreFiles, read_part, stored_selections};
-use super::embedded::{Embedded, ordinal};
-use super::verdicts::{CUT, REMOVE, REPORTS, check_filtered, filter_settings, verdicts_of};
+use super::corpus::{ScoreFiles, stored_selections};
+use super::embedded::Embedded;
+use super::rows::{Fate, PartRows, RowScores, RunRows, ShardRows};
+use super::verdicts::{REPORTS, check_filtered, filter_settings};
 use crate::stage::work::StageWork;
 pub use card::card_facts;
 use card::write_card;
 use json_columns::LanguageColumns;
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use polysift_base::error::{Error, Result};
-use polysift_config::{CASCADE, FilterWhen, KEPT, NO_TEXT, PiiAudit, Rate, RunConfig};
+use polysift_config::{KEPT, PiiAudit, Rate, RunConfig};
 use polysift_data::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
-use polysift_data::input::{DocumentBatch, Format, InputColumn, RowReader, column_at, strings};
-use polysift_data::parts::{
-    EmbeddingRows, ScoreRows, VerdictRows, read_documents, read_embeddings, write_pii,
-};
+use polysift_data::input::{Format, InputColumn, RowReader, column_at, strings};
+use polysift_data::parts::{EmbeddingRows, VerdictAction, VerdictRows, read_embeddings, write_pii};
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
-use polysift_selection::{Decision, ScoredDocument, Selection, ThresholdKind};
+use polysift_selection::{Selection, ThresholdKind};
 use provenance::ExportProvenance;
 use spec::{place_of, retention_heads, spec};
 pub use template::render_card;
@@ -53,12 +51,11 @@ const MAX_CHECKED_FILES: usize = 100;
 /// What all shards have in common.
 struct ExportJob<'a> {
     context: Context<'a>,
-    scores: ScoreFiles,
+    rows: RunRows<'a>,
     spec: ExportSpec,
     /// Heads with a retention column, in the order of the columns.
     retention_heads: Vec<String>,
     selections: BTreeMap<String, Selection>,
-    cascade: Cascade,
     provenance: ExportProvenance,
     columns: LanguageColumns,
 }
@@ -111,11 +108,10 @@ pub fn export(context: Context<'_>) -> Result<()> {
     let retention_heads = retention_heads(config);
     let job = ExportJob {
         context,
-        scores: ScoreFiles::selected(context)?,
+        rows: RunRows::open(context, Some(ScoreFiles::selected(context)?), embedded.languages())?,
         spec: spec(config, &retention_heads),
         retention_heads,
         selections,
-        cascade: Cascade::of(context, &embedded.plan)?,
         provenance: ExportProvenance::of(context)?,
         columns: LanguageColumns::of(context, &embedded.plan)?,
     };
@@ -206,15 +202,6 @@ fn claim(context: Context<'_>, to: &str) -> Result<()> {
     })
 }
 
-/// The run's data on the rows of a part.
-#[derive(Default)]
-struct KnownPart {
-    documents: DocumentBatch,
-    /// Embeddings, if they are exported.
-    embeddings: Option<EmbeddingRows>,
-    scores: Vec<ScoreRows>,
-}
-
 /// The rows of a batch that go into one file.
 struct Group {
     mask: Vec<bool>,
@@ -225,32 +212,27 @@ struct Group {
 
 struct ShardExport<'a> {
     job: &'a ExportJob<'a>,
-    place: u64,
     shard: &'a Shard,
     /// Rows of the shard by language.
     languages: BTreeMap<String, u64>,
-    verdicts: VerdictRows,
-    cascade: CascadeRows,
+    rows: ShardRows<'a>,
     /// Replaces PII, if the settings say so for this shard.
     redactor: Option<ShardRedactor>,
     columns: ExportColumns,
     /// Writers by [`KEPT`] or the reason of removal.
     writers: BTreeMap<String, ExportWriter>,
     marker: ShardMarker,
-    /// Parts of the shard that are not read yet, with their indices.
-    parts: Enumerate<std::vec::IntoIter<PartFile>>,
-    part: KnownPart,
+    part: PartRows,
+    /// Embeddings of `part`, if they are exported.
+    embeddings: Option<EmbeddingRows>,
     /// Next row in `part`.
     next: usize,
 }
 
 /// Joins the `pieces` of `text` with an empty line between them.
-fn joined(text: &str, pieces: &str) -> String {
-    let piece = |range: &str| {
-        let (start, end) = range.split_once('-')?;
-        text.get(start.parse().ok()?..end.parse().ok()?)
-    };
-    pieces.split(' ').filter_map(piece).collect::<Vec<_>>().join("\n\n")
+fn joined(text: &str, pieces: &[Range<usize>]) -> String {
+    let pieces = pieces.iter().filter_map(|piece| text.get(piece.clone()));
+    pieces.collect::<Vec<_>>().join("\n\n")
 }
 
 impl<'a> ShardExport<'a> {
@@ -262,17 +244,15 @@ impl<'a> ShardExport<'a> {
         let redactor = pii.transpose()?.flatten();
         let mut export = Self {
             job,
-            place,
             shard,
             languages: embedded.counts,
-            verdicts: verdicts_of(context, shard)?,
-            cascade: job.cascade.rows_of(context, place, shard)?,
+            rows: job.rows.shard(place, shard)?,
             redactor,
             columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
             writers: BTreeMap::new(),
             marker: ShardMarker::default(),
-            parts: embedded.files.into_iter().enumerate(),
-            part: KnownPart::default(),
+            part: PartRows::default(),
+            embeddings: None,
             next: 0,
         };
         // A shard without kept documents still has its file.
@@ -330,7 +310,7 @@ impl<'a> ShardExport<'a> {
                 });
             }
             let (extras, part) = (&mut group.extras, &self.part);
-            if let Some(embeddings) = &part.embeddings {
+            if let Some(embeddings) = &self.embeddings {
                 extras.values.extend_from_slice(embeddings.chunks(self.next));
                 extras.hidden_size = extras.hidden_size.max(embeddings.hidden_size);
             }
@@ -340,9 +320,9 @@ impl<'a> ShardExport<'a> {
                 column.push(value);
             }
             for (name, column) in self.job.spec.flags.iter().zip(&mut extras.flags) {
-                let found = |at: &usize| self.verdicts.filters[*at] == *name;
-                let at = self.verdicts.of_row(row).find(found);
-                column.push(at.map(|at| self.verdicts.why(at).to_owned()));
+                let found = |at: &usize| self.rows.verdicts.filters[*at] == *name;
+                let at = self.rows.verdicts.of_row(row).find(found);
+                column.push(at.map(|at| self.rows.verdicts.why(at).to_owned()));
             }
             self.next += 1;
         }
@@ -352,10 +332,11 @@ impl<'a> ShardExport<'a> {
     /// Returns the `texts` of `rows` after cutting: the pieces left by the last filter that cuts a
     /// text, with an empty line between them. `None` if no text is cut.
     fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
-        let VerdictRows { actions, pieces, .. } = &self.verdicts;
-        let places = rows.iter().map(|row| self.verdicts.of_row(row.row));
-        let cuts: Vec<Option<usize>> =
-            places.map(|places| places.rev().find(|at| actions[*at] == CUT)).collect();
+        let VerdictRows { actions, pieces, .. } = &self.rows.verdicts;
+        let places = rows.iter().map(|row| self.rows.verdicts.of_row(row.row));
+        let cuts: Vec<Option<usize>> = places
+            .map(|places| places.rev().find(|at| actions[*at] == VerdictAction::Cut))
+            .collect();
         cuts.iter().any(Option::is_some).then(|| {
             let text = |(at, cut): (usize, &Option<usize>)| {
                 let text = texts.is_valid(at).then(|| texts.value(at))?;
@@ -420,29 +401,17 @@ impl<'a> ShardExport<'a> {
 
     /// Reads the next part and returns whether there was one.
     fn read_next_part(&mut self) -> Result<bool> {
-        let context = self.job.context;
-        context.stop.check()?;
-        let Some((index, file)) = self.parts.next() else { return Ok(false) };
-        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-        let scores = read_part(context, self.job.scores, &heads, self.shard, index)?;
-        let path = context.run.path(&file.path);
-        let mut embeddings = None;
+        let Some(part) = self.rows.next_part()? else { return Ok(false) };
         if self.job.spec.embeddings.is_some() {
-            embeddings = Some(read_embeddings(&path)?);
+            let path = self.job.context.run.embeddings_part(self.shard, part.index);
+            let embeddings = read_embeddings(&path)?;
+            if embeddings.documents.rows() != part.documents.rows() {
+                let reason = "embeddings and scores do not hold the same rows";
+                return Err(Error::corrupt(&path, reason));
+            }
+            self.embeddings = Some(embeddings);
         }
-        let of_scores = scores.first().map(|part| part.documents.clone());
-        let of_embeddings = embeddings.as_ref().map(|part| part.documents.clone());
-        if let (Some(scored), Some(embedded)) = (&of_scores, &of_embeddings)
-            && scored.rows() != embedded.rows()
-        {
-            let reason = "embeddings and scores do not hold the same rows";
-            return Err(Error::corrupt(&path, reason));
-        }
-        let documents = match of_scores.or(of_embeddings) {
-            Some(documents) => documents,
-            None => read_documents(&path)?,
-        };
-        (self.part, self.next) = (KnownPart { documents, embeddings, scores }, 0);
+        (self.part, self.next) = (part, 0);
         Ok(true)
     }
 
@@ -450,36 +419,15 @@ impl<'a> ShardExport<'a> {
     /// it for each retention column.
     fn decide(&self) -> Result<(String, Vec<Option<f64>>)> {
         let heads = &self.job.retention_heads;
-        let document = self.part.documents.get(self.next);
-        let selection = self.job.selections.get(document.language).ok_or_else(|| {
-            let reason = format!("no thresholds for the language {}", document.language);
+        let mut memory = RowScores::default();
+        let row = self.rows.row(&self.part, self.next, &mut memory);
+        let selection = self.job.selections.get(row.info.language).ok_or_else(|| {
+            let reason = format!("no thresholds for the language {}", row.info.language);
             Error::corrupt(&self.job.context.run.path("selection"), reason)
         })?;
-        if document.num_bytes == 0 {
-            return Ok((NO_TEXT.to_owned(), vec![None; heads.len()]));
-        }
-        if let Some(filter) = self.removed_by(document.row, FilterWhen::Before) {
-            return Ok((filter, vec![None; heads.len()]));
-        }
-        if self.cascade.is_dropped(document.row) {
-            return Ok((CASCADE.to_owned(), vec![None; heads.len()]));
-        }
-        let of_heads = |column: fn(&ScoreRows) -> &[Option<f32>]| -> Vec<Option<f32>> {
-            self.part.scores.iter().map(|part| column(part)[self.next]).collect()
-        };
-        let decision = selection.decide(&ScoredDocument {
-            id: document.id,
-            ordinal: ordinal(self.place, document.row),
-            logits: &of_heads(|part| &part.logits),
-            scores: &of_heads(|part| &part.scores),
-        });
-        let name = decision.to_string();
-        let Decision::Kept { retentions } = decision else {
-            return Ok((name, vec![None; heads.len()]));
-        };
-        if let Some(filter) = self.removed_by(document.row, FilterWhen::After) {
-            return Ok((filter, vec![None; heads.len()]));
-        }
+        let fate = self.rows.fate(&row, selection);
+        let name = fate.to_string();
+        let Fate::Kept(retentions) = fate else { return Ok((name, vec![None; heads.len()])) };
         let named: BTreeMap<&str, Rate> = (selection.thresholds.iter())
             .map(|report| &report.threshold)
             .filter(|threshold| matches!(threshold.kind, ThresholdKind::Retain(_)))
@@ -488,17 +436,6 @@ impl<'a> ShardExport<'a> {
             .collect();
         let rate_of = |head: &String| named.get(head.as_str()).map(|rate| rate.as_f64());
         Ok((name, heads.iter().map(rate_of).collect()))
-    }
-
-    /// Returns the first filter that removes `row` before or after the thresholds.
-    fn removed_by(&self, row: u64, when: FilterWhen) -> Option<String> {
-        let VerdictRows { filters, actions, .. } = &self.verdicts;
-        let known = &self.job.context.config.filters;
-        let removes = |at: &usize| {
-            let filter = known.get(&filters[*at]);
-            actions[*at] == REMOVE && filter.is_some_and(|filter| filter.when() == when)
-        };
-        self.verdicts.of_row(row).find(removes).map(|at| filters[at].clone())
     }
 
     /// Returns the writer of the rows `name`, and opens it for the first of them.

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::context::Context;
 use super::embedded::Embedded;
 use super::texts::Texts;
-use super::verdicts::{CUT, FILTERS, FLAG, REMOVE, REPORTS};
+use super::verdicts::{FILTERS, REPORTS, actions};
 use crate::filter::{Filter, FilteredDocument, Finding, RobotsVerdict, Verdict};
 use crate::stage::work::StageWork;
 use polysift_base::error::{Error, Result};
@@ -23,9 +23,8 @@ use polysift_config::{FilterAction, FilterConfig, ListMode, RunConfig};
 use polysift_data::input::{
     ColumnKind, ColumnValues, DocumentBatch, DocumentBuilder, DocumentInfo, InputFile,
 };
-use polysift_data::parts::{VerdictRows, read_documents, write_verdicts};
+use polysift_data::parts::{VerdictAction, VerdictRows, read_documents, write_verdicts};
 use polysift_runs::run::{DocumentAmount, PartFile, Plan, Shard, ShardMarker, Stage};
-use polysift_text::decontamination::cut_by_both;
 
 /// Number of documents judged together.
 const BLOCK_DOCUMENTS: usize = 1024;
@@ -201,13 +200,13 @@ impl<'a> OpenFilters<'a> {
                 let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
                 let found =
                     self.judge(&columns.block(&documents, block)?, context.stop, &mut counts)?;
-                for (name, action, DocumentFinding { document, finding }) in found {
+                for FoundDocument { document, filter, action, finding } in found {
                     found_documents.push(&document);
-                    verdicts.filters.push(name.to_owned());
-                    verdicts.actions.push(action.to_owned());
+                    verdicts.filters.push(filter.to_owned());
+                    verdicts.actions.push(action);
                     verdicts.reasons.push(finding.reason.to_owned());
                     verdicts.details.push(finding.details.join(","));
-                    verdicts.pieces.push(finding.pieces.as_deref().map_or(String::new(), written));
+                    verdicts.pieces.push(finding.pieces.unwrap_or_default());
                 }
             }
             context.progress.advance(documents.len() as u64, 0);
@@ -228,15 +227,15 @@ impl<'a> OpenFilters<'a> {
         Ok(marker)
     }
 
-    /// Returns the findings in a `block`, each with the name of its filter and its action, sorted
-    /// by document and name; counts all judged documents.
+    /// Returns the findings in a `block`, sorted by document and name of the filter; counts all judged
+    /// documents.
     fn judge<'d>(
         &self,
         block: &Block<'d>,
         stop: &Stop,
         counts: &mut BTreeMap<&'a str, FoundByLanguage>,
-    ) -> Result<Vec<(&'a str, &'static str, DocumentFinding<'d>)>> {
-        let mut found = Vec::new();
+    ) -> Result<Vec<FoundDocument<'d, 'a>>> {
+        let mut found: Vec<(usize, &'a str, FilterAction, Finding)> = Vec::new();
         for (&name, (config, filter)) in &self.0 {
             let counts = counts.entry(name).or_default();
             let places: Vec<usize> = (0..block.documents.len())
@@ -252,53 +251,32 @@ impl<'a> OpenFilters<'a> {
                 if let Some(of_language) = counts.get_mut(document.language) {
                     of_language.count(document, &verdict);
                 }
-                let Some(finding) = verdict.finding else { continue };
-                let action = match config.action {
-                    FilterAction::Flag => FLAG,
-                    FilterAction::Cut if finding.pieces.is_some() => CUT,
-                    FilterAction::Cut | FilterAction::Remove => REMOVE,
-                };
-                found.push((at, (name, action, DocumentFinding { document, finding })));
+                found.extend(verdict.finding.map(|finding| (at, name, config.action, finding)));
             }
         }
-        found.sort_by_key(|(at, (name, ..))| (*at, *name));
-        cut_by_all(&mut found, &block.texts);
-        Ok(found.into_iter().map(|(_, found)| found).collect())
-    }
-}
-
-/// Intersects the pieces of documents that several filters cut, so that the last filter has what
-/// all leave; a document with nothing left is removed.
-fn cut_by_all(
-    found: &mut [(usize, (&str, &'static str, DocumentFinding<'_>))],
-    texts: &[Option<String>],
-) {
-    let mut before: Option<(usize, Vec<Range<usize>>)> = None;
-    for (at, (_, action, document)) in found.iter_mut().filter(|(_, (_, action, _))| *action == CUT)
-    {
-        let text = texts.get(*at).and_then(Option::as_deref).unwrap_or_default();
-        let own = document.finding.pieces.take().unwrap_or_default();
-        let left = match before.filter(|(other, _)| other == at) {
-            Some((_, pieces)) => cut_by_both(text, &pieces, &own),
-            None => Some(own),
-        };
-        if left.is_none() {
-            *action = REMOVE;
+        found.sort_by_key(|(at, name, ..)| (*at, *name));
+        let mut all = Vec::with_capacity(found.len());
+        for of_document in found.chunk_by_mut(|a, b| a.0 == b.0) {
+            let at = of_document[0].0;
+            let text = block.texts.get(at).and_then(Option::as_deref).unwrap_or_default();
+            let mut findings: Vec<(FilterAction, &mut Finding)> =
+                of_document.iter_mut().map(|(_, _, action, finding)| (*action, finding)).collect();
+            all.extend(actions(text, &mut findings));
         }
-        before = Some((*at, left.clone().unwrap_or_default()));
-        document.finding.pieces = left;
+        let found = found.into_iter().zip(all).map(|((at, filter, _, finding), action)| {
+            FoundDocument { document: block.documents[at], filter, action, finding }
+        });
+        Ok(found.collect())
     }
 }
 
-struct DocumentFinding<'d> {
+/// A document that a filter found, and what is done to it.
+struct FoundDocument<'d, 'a> {
     document: DocumentInfo<'d>,
+    /// Name of the filter.
+    filter: &'a str,
+    action: VerdictAction,
     finding: Finding,
-}
-
-/// Writes the pieces of a text in the form that verdicts store.
-fn written(pieces: &[Range<usize>]) -> String {
-    let piece = |piece: &Range<usize>| format!("{}-{}", piece.start, piece.end);
-    pieces.iter().map(piece).collect::<Vec<_>>().join(" ")
 }
 
 /// Readers of the input columns that filters need, in row order.

@@ -49,6 +49,7 @@ pub(crate) mod model;
 pub mod plan;
 pub mod refine;
 pub mod report;
+pub(crate) mod rows;
 mod samples;
 pub mod sampling;
 pub mod score;

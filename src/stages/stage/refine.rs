@@ -87,7 +87,7 @@ pub fn refine(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     context.freeze(Stage::Refine, &refine_settings(context, &heads)?)?;
-    let scores = RunScores::new(context, &embedded, &heads);
+    let scores = RunScores::open(context, &embedded, &heads)?;
     let refining = Refining { scores, model: OnceLock::new() };
     // The rounds depend on each other, so one process does all of them.
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;

@@ -32,6 +32,7 @@ use super::context::Context;
 use super::corpus::{ScoreFiles, scored_run};
 use super::embedded::Embedded;
 use super::heads::{Heads, in_words};
+use super::rows::RunRows;
 use draws::Draws;
 use frame::{Frame, StoredDocuments};
 use mixture::{Cut, Features};
@@ -114,7 +115,8 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
         files.insert(path, Vec::new());
     }
     let earlier = EarlierRounds::read(request.exclude, &context.config.input)?;
-    let stored = StoredDocuments { context, embedded: &embedded, scores, heads: &names };
+    let rows = RunRows::open(context, scores, embedded.languages())?;
+    let stored = StoredDocuments { embedded: &embedded, rows };
     let mut samples = Vec::new();
     for language in &languages {
         let keep = |&place: &usize| {

@@ -1,20 +1,18 @@
 //! The verdicts of the filters of a run, as later stages need them.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use super::context::Context;
 use super::embedded::all_done;
+use crate::filter::Finding;
 use polysift_base::error::Result;
-use polysift_config::FilterConfig;
-use polysift_data::parts::{VerdictRows, read_verdicts};
+use polysift_config::{FilterAction, FilterConfig, RunConfig};
+use polysift_data::parts::{VerdictAction, VerdictRows, read_verdicts};
 use polysift_runs::run::{Plan, RunDir, Shard, Stage};
+use polysift_text::decontamination::cut_by_both;
 
-/// Action of a verdict: the document is not exported.
-pub(super) const REMOVE: &str = "remove";
-/// Action of a verdict: the document is flagged.
-pub(super) const FLAG: &str = "flag";
-/// Action of a verdict: only pieces of the text are exported.
-pub(super) const CUT: &str = "cut";
 /// Key in [`Stage::Filter`] of the reports, written when all shards are filtered.
 pub(super) const REPORTS: &str = "_reports";
 /// Key of the filters in the frozen settings, next to the digests of their lists.
@@ -51,20 +49,49 @@ pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<Verdict
     read_verdicts(&context.run.verdicts_file(shard))
 }
 
-/// Returns the rows of `shard` that filters remove before thresholds are computed, ascending.
+/// Returns the rows that filters remove before thresholds are computed, ascending.
+pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> Vec<u64> {
+    let removes =
+        |name: &String| config.filters.get(name).is_some_and(FilterConfig::removes_before);
+    let verdict = verdicts.filters.iter().zip(&verdicts.actions);
+    let rows = verdicts.documents.rows().iter().zip(verdict);
+    let mut rows: Vec<u64> = rows
+        .filter(|(_, (name, action))| **action == VerdictAction::Remove && removes(name))
+        .map(|(&row, _)| row)
+        .collect();
+    rows.dedup();
+    rows
+}
+
+/// Reads the rows of `shard` that filters remove before thresholds are computed, ascending.
 pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u64>> {
     if !context.config.filters.values().any(FilterConfig::removes_before) {
         return Ok(Vec::new());
     }
-    let verdicts = verdicts_of(context, shard)?;
-    let removes =
-        |name: &String| context.config.filters.get(name).is_some_and(FilterConfig::removes_before);
-    let verdict = verdicts.filters.iter().zip(&verdicts.actions);
-    let rows = verdicts.documents.rows().iter().zip(verdict);
-    let mut rows: Vec<u64> = rows
-        .filter(|(_, (name, action))| *action == REMOVE && removes(name))
-        .map(|(&row, _)| row)
-        .collect();
-    rows.dedup();
-    Ok(rows)
+    Ok(removed_by_filters(context.config, &verdicts_of(context, shard)?))
+}
+
+/// Returns the actions of the filters that found one document with `text`, given with their settings in the
+/// order of their names. Of pieces that several filters leave, the intersection remains, and the last of them
+/// has it; a document with nothing left is removed.
+pub(crate) fn actions(
+    text: &str,
+    found: &mut [(FilterAction, &mut Finding)],
+) -> Vec<VerdictAction> {
+    let mut before: Option<Vec<Range<usize>>> = None;
+    let action =
+        |(action, finding): &mut (FilterAction, &mut Finding)| match (action, &finding.pieces) {
+            (FilterAction::Flag, _) => VerdictAction::Flag,
+            (FilterAction::Cut, Some(own)) => {
+                let left = match before.take() {
+                    Some(pieces) => cut_by_both(text, &pieces, own),
+                    None => Some(own.clone()),
+                };
+                before = Some(left.clone().unwrap_or_default());
+                finding.pieces = left;
+                if finding.pieces.is_some() { VerdictAction::Cut } else { VerdictAction::Remove }
+            }
+            (FilterAction::Cut | FilterAction::Remove, _) => VerdictAction::Remove,
+        };
+    found.iter_mut().map(action).collect()
 }

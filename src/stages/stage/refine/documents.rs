@@ -8,16 +8,17 @@ use rayon::prelude::*;
 use twox_hash::XxHash3_64;
 
 use crate::stage::context::Context;
-use crate::stage::corpus::{Rescored, ScoreFiles, ScoredCorpus, read_part, thresholds_of};
-use crate::stage::embedded::{Embedded, ordinal};
+use crate::stage::corpus::{Rescored, ScoreFiles, ScoredCorpus, thresholds_of};
+use crate::stage::embedded::Embedded;
 use crate::stage::heads::Heads;
+use crate::stage::rows::{Row, RunRows};
 use polysift_base::error::{Error, Result};
 use polysift_base::sample::BottomKSample;
 use polysift_config::{
     HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
 };
 use polysift_data::input::{DocumentBatch, DocumentBuilder};
-use polysift_data::parts::{ScoreRows, read_scores};
+use polysift_data::parts::read_scores;
 use polysift_heads::head::DocumentScore;
 use polysift_runs::run::{RunDir, Shard, Stage};
 use polysift_selection::{ScoredDocument, Selection, Threshold, select};
@@ -27,14 +28,20 @@ pub(super) struct RunScores<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: &'a Embedded,
     pub(super) heads: &'a Heads,
+    rows: RunRows<'a>,
     /// Names of the heads, in the order in which scores are read.
     pub(super) names: Vec<&'a str>,
 }
 
 impl<'a> RunScores<'a> {
-    pub(super) fn new(context: Context<'a>, embedded: &'a Embedded, heads: &'a Heads) -> Self {
-        let names = context.config.heads.keys().map(String::as_str).collect();
-        Self { context, embedded, heads, names }
+    pub(super) fn open(
+        context: Context<'a>,
+        embedded: &'a Embedded,
+        heads: &'a Heads,
+    ) -> Result<Self> {
+        let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
+        let names = rows.heads.clone();
+        Ok(Self { context, embedded, heads, rows, names })
     }
 
     pub(super) fn shards(&self) -> &'a [Shard] {
@@ -47,17 +54,20 @@ impl<'a> RunScores<'a> {
         heads.any(|head| self.heads.is_encoded(self.names[head]))
     }
 
-    /// Calls `visit` with every part of the scores of `shard`, one entry per head of the run.
-    fn for_each_part(
+    /// Calls `visit` with every row of `shard`, at index `place` of the plan, that the thresholds are
+    /// computed over.
+    fn for_each_row(
         &self,
+        place: u64,
         shard: &Shard,
-        mut visit: impl FnMut(&[ScoreRows]) -> Result<()>,
+        mut visit: impl FnMut(&Row<'_>),
     ) -> Result<()> {
-        for index in 0..self.context.run.num_parts(shard)? {
-            self.context.stop.check()?;
-            visit(&read_part(self.context, ScoreFiles::Scored, &self.names, shard, index)?)?;
-        }
-        Ok(())
+        self.rows.shard(place, shard)?.for_each(|row| {
+            if row.is_counted() {
+                visit(row);
+            }
+            Ok(())
+        })
     }
 }
 
@@ -107,25 +117,22 @@ impl<'a> RoundDocuments<'a> {
         let done = scored_again(scores, *round, shard)?;
         let mut documents = DocumentBuilder::default();
         let mut stored = vec![Vec::new(); scores.names.len()];
-        scores.for_each_part(shard, |heads| {
-            let Some(part) = heads.first() else { return Ok(()) };
-            for (at, row) in part.documents.rows().iter().enumerate() {
-                let is_chosen = match rule {
-                    Rule::Sample(ordinals) => ordinals.contains(&ordinal(place, *row)),
-                    Rule::Near(_) if done.contains_key(row) => false,
-                    Rule::Near(languages) => languages
-                        .get(part.documents.language(at))
-                        .is_some_and(|near| near.is_near(place, heads, at)),
-                };
-                if is_chosen {
-                    documents.push(&part.documents.get(at));
-                    for (stored, part) in stored.iter_mut().zip(heads) {
-                        let score = part.logits[at].zip(part.scores[at]);
-                        stored.push(score.map(|(logit, score)| DocumentScore { logit, score }));
-                    }
+        scores.for_each_row(place, shard, |row| {
+            let is_chosen = match rule {
+                Rule::Sample(ordinals) => ordinals.contains(&row.scored.ordinal),
+                Rule::Near(_) if done.contains_key(&row.info.row) => false,
+                Rule::Near(languages) => {
+                    languages.get(row.info.language).is_some_and(|near| near.is_near(row))
+                }
+            };
+            if is_chosen {
+                documents.push(&row.info);
+                let scores = row.scored.logits.iter().zip(row.scored.scores);
+                for (stored, (logit, score)) in stored.iter_mut().zip(scores) {
+                    let score = logit.zip(*score);
+                    stored.push(score.map(|(logit, score)| DocumentScore { logit, score }));
                 }
             }
-            Ok(())
         })?;
         Ok((documents.finish(), stored))
     }
@@ -164,12 +171,13 @@ impl Near {
         Ok(Self { selection, margins: scores.names.iter().enumerate().map(margin).collect() })
     }
 
-    /// Returns true if a threshold could treat document `at` differently for a logit within the
+    /// Returns true if a threshold could treat the document `row` differently for a logit within the
     /// margin. A document with a NaN logit is always near.
-    fn is_near(&self, place: u64, heads: &[ScoreRows], at: usize) -> bool {
+    fn is_near(&self, row: &Row<'_>) -> bool {
         let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
-        for (part, margin) in heads.iter().zip(&self.margins) {
-            let scores = part.logits[at].zip(part.scores[at]).zip(*margin);
+        let stored = row.scored.logits.iter().zip(row.scored.scores);
+        for ((logit, score), margin) in stored.zip(&self.margins) {
+            let scores = logit.zip(*score).zip(*margin);
             if scores.is_some_and(|((logit, _), _)| logit.is_nan()) {
                 return true;
             }
@@ -184,13 +192,7 @@ impl Near {
                 end.1.push(score.map(|s| s.score));
             }
         }
-        let Some(info) = heads.first().map(|first| first.documents.get(at)) else { return false };
-        let document = ScoredDocument {
-            id: info.id,
-            ordinal: ordinal(place, info.row),
-            logits: &low.0,
-            scores: &low.1,
-        };
+        let document = ScoredDocument { logits: &low.0, scores: &low.1, ..row.scored };
         let other = ScoredDocument { logits: &high.0, scores: &high.1, ..document };
         !self.selection.treats_alike(&document, &other)
     }
@@ -238,29 +240,25 @@ pub(super) fn differences(
     rounds: usize,
 ) -> Result<BTreeMap<String, Vec<Differences>>> {
     let none = || vec![Differences::default(); scores.names.len()];
-    let of_shard = |shard: &Shard| {
+    let of_shard = |(place, shard): (u64, &Shard)| {
         let done = scored_again(scores, rounds, shard)?;
         let mut by_language: BTreeMap<String, Vec<Differences>> = BTreeMap::new();
         if done.is_empty() {
             return Ok(by_language);
         }
-        scores.for_each_part(shard, |heads| {
-            let Some(first) = heads.first() else { return Ok(()) };
-            for (at, document) in first.documents.iter().enumerate() {
-                let Some(precise) = done.get(&document.row) else { continue };
-                let seen = by_language.entry(document.language.to_owned()).or_insert_with(none);
-                for ((seen, part), precise) in seen.iter_mut().zip(heads).zip(precise) {
-                    if let Some(logit) = part.logits[at] {
-                        seen.add(logit, precise.map(|score| score.logit));
-                    }
+        scores.for_each_row(place, shard, |row| {
+            let Some(precise) = done.get(&row.info.row) else { return };
+            let seen = by_language.entry(row.info.language.to_owned()).or_insert_with(none);
+            for ((seen, logit), precise) in seen.iter_mut().zip(row.scored.logits).zip(precise) {
+                if let Some(logit) = logit {
+                    seen.add(*logit, precise.map(|score| score.logit));
                 }
             }
-            Ok(())
         })?;
         Ok::<_, Error>(by_language)
     };
-    let shards = scores.shards().par_iter();
-    shards.map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
+    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
+    shards.into_par_iter().map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
         for (language, heads) in shard {
             let known = all.entry(language).or_insert_with(none);
             known.iter_mut().zip(&heads).for_each(|(mine, theirs)| mine.merge(theirs));
@@ -281,20 +279,15 @@ fn sample(
         thresholds.keys().map(|language| (language.as_str(), empty())).collect();
     let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
     shards.into_par_iter().try_for_each(|(place, shard)| {
-        scores.for_each_part(shard, |heads| {
-            let Some(first) = heads.first() else { return Ok(()) };
-            let mut counts = BTreeMap::new();
-            for document in first.documents.iter().filter(|document| document.num_bytes > 0) {
-                let Some((_, sample)) = samples.get(document.language) else { continue };
-                *counts.entry(document.language).or_default() += 1;
-                let ordinal = ordinal(place, document.row);
-                let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
-                sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || ordinal);
+        scores.for_each_row(place, shard, |row| {
+            let Some((documents, sample)) = samples.get(row.info.language) else { return };
+            if row.info.num_bytes == 0 {
+                return;
             }
-            for (language, count) in counts {
-                samples[language].0.fetch_add(count, Ordering::Relaxed);
-            }
-            Ok(())
+            documents.fetch_add(1, Ordering::Relaxed);
+            let ordinal = row.scored.ordinal;
+            let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
+            sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || ordinal);
         })
     })?;
     let of_language = |(documents, sample): (AtomicU64, BottomKSample<u64>)| {

@@ -328,7 +328,7 @@ impl Noisy {
     fn sampled(&self) -> Result<Vec<u64>> {
         let embedded = Embedded::of(&self.run)?;
         let heads = Heads::load(self.context(), &embedded)?;
-        let scores = RunScores::new(self.context(), &embedded, &heads);
+        let scores = RunScores::open(self.context(), &embedded, &heads)?;
         let sample = RoundDocuments::choose(&scores, 0)?;
         let mut ordinals = Vec::new();
         for (place, shard) in (0..).zip(&embedded.plan.shards) {

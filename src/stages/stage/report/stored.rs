@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::stage::cascaded::{Cascade, CascadeRows};
 use crate::stage::context::Context;
-use crate::stage::corpus::{ScoreFiles, read_part, stored_selections};
-use crate::stage::embedded::{Embedded, ordinal};
-use crate::stage::verdicts::{check_filtered, removed_rows};
+use crate::stage::corpus::{ScoreFiles, stored_selections};
+use crate::stage::embedded::Embedded;
+use crate::stage::rows::{PartRows, RunRows, ShardRows};
+use crate::stage::verdicts::check_filtered;
 use polysift_base::error::Result;
 use polysift_config::{Keep, Rate, RunConfig};
-use polysift_data::input::{DocumentBatch, DocumentInfo};
-use polysift_data::parts::{ScoreRows, read_documents};
-use polysift_runs::run::Shard;
+use polysift_data::input::DocumentInfo;
 use polysift_selection::{
     Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
 };
@@ -23,8 +21,7 @@ const KEPT: &str = "kept";
 pub(super) struct StoredRun<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: Embedded,
-    files: ScoreFiles,
-    cascade: Cascade,
+    rows: RunRows<'a>,
     /// Heads in name order, as scores are read.
     pub(super) heads: Vec<&'a str>,
     pub(super) languages: BTreeMap<String, StoredThresholds>,
@@ -42,8 +39,8 @@ impl<'a> StoredRun<'a> {
             (language, StoredThresholds::new(context.config, &heads, selection))
         };
         let languages = selections.into_iter().map(thresholds).collect();
-        let cascade = Cascade::of(context, &embedded.plan)?;
-        Ok(Self { context, embedded, files, cascade, heads, languages })
+        let rows = RunRows::open(context, Some(files), embedded.languages())?;
+        Ok(Self { context, embedded, rows, heads, languages })
     }
 
     /// Calls `visit` for every part of the shard at `place` in the plan.
@@ -52,35 +49,18 @@ impl<'a> StoredRun<'a> {
         place: usize,
         mut visit: impl FnMut(&StoredRows<'_>) -> Result<()>,
     ) -> Result<()> {
-        let shard = &self.embedded.plan.shards[place];
-        let removed = removed_rows(self.context, shard)?;
-        let cascade = self.cascade.rows_of(self.context, place as u64, shard)?;
-        for index in 0..self.embedded.summaries[place].num_files {
-            self.context.stop.check()?;
-            let (documents, scores) = self.part(shard, index)?;
-            self.context.progress.advance(documents.len() as u64, 0);
-            let (place, removed, cascade) = (place as u64, &removed[..], &cascade);
-            visit(&StoredRows { place, removed, cascade, documents, scores })?;
+        let mut shard = self.rows.shard(place as u64, &self.embedded.plan.shards[place])?;
+        while let Some(part) = shard.next_part()? {
+            self.context.progress.advance(part.documents.len() as u64, 0);
+            visit(&StoredRows { shard: &shard, part })?;
         }
         Ok(())
-    }
-
-    fn part(&self, shard: &Shard, index: usize) -> Result<(DocumentBatch, Vec<ScoreRows>)> {
-        let scores = read_part(self.context, self.files, &self.heads, shard, index)?;
-        let documents = match scores.first() {
-            Some(first) => first.documents.clone(),
-            None => read_documents(&self.context.run.embeddings_part(shard, index))?,
-        };
-        Ok((documents, scores))
     }
 }
 
 pub(super) struct StoredRows<'r> {
-    place: u64,
-    removed: &'r [u64],
-    cascade: &'r CascadeRows,
-    documents: DocumentBatch,
-    scores: Vec<ScoreRows>,
+    shard: &'r ShardRows<'r>,
+    part: PartRows,
 }
 
 /// A document with its scores from all heads.
@@ -93,32 +73,16 @@ pub(super) struct StoredDocument<'r> {
 }
 
 impl StoredRows<'_> {
-    /// Calls `visit` for every row that no filter removes before the thresholds. Documents dropped
-    /// by a cascade have no scores here, not even from heads that need no encoder.
+    /// Calls `visit` for every row that no filter removes before the thresholds.
     pub(super) fn for_each(
         &self,
         mut visit: impl FnMut(&StoredDocument<'_>) -> Result<()>,
     ) -> Result<()> {
-        let (mut logits, mut scores) = (Vec::new(), Vec::new());
-        for (at, info) in self.documents.iter().enumerate() {
-            if self.removed.binary_search(&info.row).is_ok() {
-                continue;
-            }
-            let is_dropped = self.cascade.is_dropped(info.row);
-            let counts = |value: Option<f32>| value.filter(|_| !is_dropped);
-            logits.clear();
-            logits.extend(self.scores.iter().map(|head| counts(head.logits[at])));
-            scores.clear();
-            scores.extend(self.scores.iter().map(|head| counts(head.scores[at])));
-            let ordinal = ordinal(self.place, info.row);
-            let (logits, scores) = (&logits[..], &scores[..]);
-            visit(&StoredDocument {
-                info,
-                scored: ScoredDocument { id: info.id, ordinal, logits, scores },
-                tie: RankKey::of_logit(0.0, Keep::Above).with_id(info.id, ordinal),
-            })?;
-        }
-        Ok(())
+        self.shard.for_each_of(&self.part, |row| {
+            let (info, scored) = (row.info, row.scored);
+            let tie = RankKey::of_logit(0.0, Keep::Above).with_id(info.id, scored.ordinal);
+            if row.is_removed { Ok(()) } else { visit(&StoredDocument { info, scored, tie }) }
+        })
     }
 }
 

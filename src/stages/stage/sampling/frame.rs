@@ -7,60 +7,20 @@ use polysift_kernels::{Isa, mean_rows};
 use rayon::prelude::*;
 
 use super::draws::Draws;
-use crate::stage::context::Context;
-use crate::stage::corpus::{ScoreFiles, read_part};
-use crate::stage::embedded::{Embedded, ordinal, place_of};
-use crate::stage::verdicts::removed_rows;
+use crate::stage::embedded::{Embedded, place_of};
+use crate::stage::rows::RunRows;
 use polysift_base::error::Result;
 use polysift_base::sample::BottomKSample;
-use polysift_data::input::DocumentBatch;
-use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents};
+use polysift_data::parts::EmbeddingScan;
 use polysift_heads::head::normalised;
-use polysift_runs::run::Shard;
 
 /// Documents per thread with embeddings in memory.
 const BLOCK_DOCUMENTS: usize = 1024;
 
 /// Stored documents of a run, with their scores if it has any.
 pub(super) struct StoredDocuments<'a> {
-    pub(super) context: Context<'a>,
     pub(super) embedded: &'a Embedded,
-    /// The score files; `None` if the run has no scores or none are needed.
-    pub(super) scores: Option<ScoreFiles>,
-    /// Names of the heads of the run, in the order in which scores are read.
-    pub(super) heads: &'a [&'a str],
-}
-
-/// The documents of a part, with the scores of each head.
-pub(super) struct StoredPart {
-    pub(super) documents: DocumentBatch,
-    /// Scores by head; empty if there are none.
-    pub(super) scores: Vec<ScoreRows>,
-}
-
-impl StoredDocuments<'_> {
-    pub(super) fn part(&self, shard: &Shard, index: usize) -> Result<StoredPart> {
-        self.context.stop.check()?;
-        let mut scores = Vec::new();
-        if let Some(files) = self.scores {
-            scores = read_part(self.context, files, self.heads, shard, index)?;
-        }
-        let documents = match scores.first() {
-            Some(first) => first.documents.clone(),
-            None => read_documents(&self.context.run.embeddings_part(shard, index))?,
-        };
-        Ok(StoredPart { documents, scores })
-    }
-}
-
-impl StoredPart {
-    /// Returns logit and score of document `at` by head; `None` if absent or NaN.
-    pub(super) fn values(&self, at: usize) -> impl Iterator<Item = Option<[f32; 2]>> {
-        self.scores.iter().map(move |head| {
-            let [logit, score] = [head.logits[at]?, head.scores[at]?];
-            (!logit.is_nan() && !score.is_nan()).then_some([logit, score])
-        })
-    }
+    pub(super) rows: RunRows<'a>,
 }
 
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
@@ -103,29 +63,25 @@ impl Frame {
         let (population, left_out) = (AtomicU64::new(0), AtomicU64::new(0));
         let sample = BottomKSample::new(limit);
         let shards = stored.embedded.shards_of(language).into_par_iter();
-        shards.try_for_each(|(place, shard, num_parts)| -> Result<()> {
-            let removed = removed_rows(stored.context, shard)?;
-            for index in 0..num_parts {
-                let part = stored.part(shard, index)?;
-                for (at, document) in part.documents.iter().enumerate() {
-                    let is_removed = removed.binary_search(&document.row).is_ok();
-                    if document.language != language || document.num_bytes == 0 || is_removed {
-                        continue;
-                    }
-                    if excluded.contains(document.id) {
-                        left_out.fetch_add(1, Ordering::Relaxed);
-                        continue;
-                    }
-                    population.fetch_add(1, Ordering::Relaxed);
-                    let ordinal = ordinal(place, document.row);
-                    let rank = u128::from(draws.of(ordinal)) << 64 | u128::from(ordinal);
-                    sample.offer(rank, || FrameDocument {
-                        ordinal,
-                        scores: part.values(at).collect(),
-                    });
+        shards.try_for_each(|(place, shard, _)| {
+            stored.rows.shard(place, shard)?.for_each(|row| {
+                let document = row.info;
+                if document.language != language || document.num_bytes == 0 || row.is_removed {
+                    return Ok(());
                 }
-            }
-            Ok(())
+                if excluded.contains(document.id) {
+                    left_out.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
+                population.fetch_add(1, Ordering::Relaxed);
+                let ordinal = row.scored.ordinal;
+                let rank = u128::from(draws.of(ordinal)) << 64 | u128::from(ordinal);
+                let score = |head| row.number(head).map(<[f32; 2]>::from);
+                let scores = 0..row.scored.logits.len();
+                sample
+                    .offer(rank, || FrameDocument { ordinal, scores: scores.map(score).collect() });
+                Ok(())
+            })
         })?;
         Ok(Self {
             population: population.into_inner(),
@@ -153,11 +109,11 @@ impl Frame {
             let mut wanted = wanted[start..end].iter().map(|&(o, i)| (place_of(o).1, i)).peekable();
             let mut found = Vec::new();
             for index in 0..num_parts {
-                stored.context.stop.check()?;
+                stored.rows.context.stop.check()?;
                 if wanted.peek().is_none() {
                     break;
                 }
-                let path = stored.context.run.embeddings_part(shard, index);
+                let path = stored.rows.context.run.embeddings_part(shard, index);
                 let mut scan = EmbeddingScan::open(&path)?;
                 let rows = scan.documents().rows().to_vec();
                 if wanted.peek().is_none_or(|(row, _)| rows.last().is_none_or(|last| last < row)) {

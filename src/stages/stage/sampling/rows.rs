@@ -10,6 +10,7 @@ use super::draws::Draws;
 use super::frame::StoredDocuments;
 use super::mixture::Strategy;
 use crate::stage::embedded::place_of;
+use crate::stage::rows::RowScores;
 use crate::stage::texts::Texts;
 use polysift_base::error::{Error, Result};
 use polysift_config::{InputConfig, LanguageSource};
@@ -170,22 +171,22 @@ impl<'a> LanguageRows<'a> {
         (shard, drawn): (&'a Shard, &[DrawnDocument]),
         mut take: impl FnMut(AnnotationRow<'a>, u64, &mut Vec<AnnotationRow<'a>>) -> bool,
     ) -> Result<()> {
-        let context = stored.context;
+        let context = stored.rows.context;
         let input = &context.config.input;
         let mut texts = Texts::open(context, shard)?;
         let mut drawn = drawn.iter().peekable();
-        for index in 0..context.run.num_parts(shard)? {
-            if drawn.peek().is_none() {
-                break;
-            }
-            let part = stored.part(shard, index)?;
+        let place = drawn.peek().map_or(0, |document| place_of(document.ordinal).0);
+        let (mut rows, mut memory) = (stored.rows.shard(place, shard)?, RowScores::default());
+        while drawn.peek().is_some() {
+            let Some(part) = rows.next_part()? else { break };
             while let Some(document) = drawn.peek() {
                 let wanted = place_of(document.ordinal).1;
                 let Ok(at) = part.documents.rows().binary_search(&wanted) else { break };
-                let DocumentInfo { row, id, num_bytes, .. } = part.documents.get(at);
+                let found = rows.row(&part, at, &mut memory);
+                let DocumentInfo { row, id, num_bytes, .. } = found.info;
                 let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
-                let score = |score: Option<[f32; 2]>| score.map(|s| s[1]).filter(|s| s.is_finite());
-                let scores = stored.heads.iter().copied().zip(part.values(at).map(score));
+                let score = |head| found.number(head).map(|n| n.1).filter(|s| s.is_finite());
+                let heads = stored.rows.heads.iter().take(part.scores.len()).enumerate();
                 let row = AnnotationRow {
                     columns: [&input.id, &input.text],
                     id: id.to_owned(),
@@ -193,7 +194,7 @@ impl<'a> LanguageRows<'a> {
                     language,
                     file: &shard.file,
                     row,
-                    scores: scores.collect(),
+                    scores: heads.map(|(head, name)| (*name, score(head))).collect(),
                     strategy: document.strategy,
                     weight: 1.0 / document.probability,
                     copies: 1,
