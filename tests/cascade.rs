@@ -20,7 +20,7 @@ type Failure = Box<dyn std::error::Error>;
 /// Documents of the language that is large enough.
 const DOCUMENTS: usize = 1000;
 /// What a pilot of a fourth of them can prove.
-const CASCADE: &str =
+pub(crate) const CASCADE: &str =
     "[cascade]\nrecall = 0.9\nconfidence = 0.8\naudit = 0.2\nfirst_pass = 'lexical'\n";
 /// Good words and bad ones.
 const WORDS: [[&str; 4]; 2] =
@@ -28,7 +28,7 @@ const WORDS: [[&str; 4]; 2] =
 
 /// French documents of three files, some without text, and a few German ones; `cascade.toml` has a cascade, `run.toml`
 /// has none.
-fn workspace() -> Result<Workspace, Failure> {
+pub(crate) fn workspace() -> Result<Workspace, Failure> {
     let work = Workspace::new()?;
     let mut random = Random(3);
     let mut documents: Vec<Value> = (0..DOCUMENTS)

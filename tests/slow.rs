@@ -27,4 +27,5 @@ mod resume;
 mod rows;
 mod sampling;
 mod soak;
+mod story;
 mod tokenizer;
