@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::hash::{ngram_hashes, token_hash};
 use super::index::Index;
 use super::prefilter;
+use super::settings::Normalisation;
 use super::tokens::for_each_token;
 
 /// Approximate bytes of text per token, for the initial capacity of hashes.
@@ -64,6 +65,42 @@ impl Hits {
     }
 }
 
+/// A text without the hyphens that break words at the ends of lines.
+struct JoinedLines {
+    text: String,
+    /// For each break, its place in `text` and the bytes that are left out up to there.
+    breaks: Vec<(usize, usize)>,
+}
+
+impl JoinedLines {
+    /// Joins the words of `text`; `None` if a hyphen breaks none.
+    fn of(text: &str) -> Option<Self> {
+        let mut joined = Self { text: String::new(), breaks: Vec::new() };
+        let mut kept = 0;
+        for (at, _) in text.match_indices('\n') {
+            let line = text[..at].strip_suffix('\r').unwrap_or(&text[..at]);
+            let Some(before) = line.strip_suffix(['-', '\u{2010}', '\u{AD}']) else { continue };
+            let behind = text[at..].trim_start();
+            let is_broken = before.ends_with(char::is_alphabetic)
+                && behind.starts_with(char::is_alphabetic)
+                && before.len() > kept;
+            if is_broken {
+                joined.text.push_str(&text[kept..before.len()]);
+                kept = text.len() - behind.len();
+                joined.breaks.push((joined.text.len(), kept - joined.text.len()));
+            }
+        }
+        joined.text.push_str(&text[kept..]);
+        (kept > 0).then_some(joined)
+    }
+
+    /// Returns the place in the document of byte `at` of the joined text.
+    fn place(&self, at: usize) -> usize {
+        let before = self.breaks.partition_point(|(place, _)| *place < at);
+        at + before.checked_sub(1).map_or(0, |last| self.breaks[last].1)
+    }
+}
+
 #[derive(Default)]
 struct DocumentTokens {
     /// Tokens, each followed by a space.
@@ -81,8 +118,28 @@ impl DocumentTokens {
 }
 
 impl Index {
-    /// Searches a text in `language` (`deu_Latn`; empty if unknown) for n-grams in any language.
+    /// Searches a text in `language` (`deu_Latn`; empty if unknown) for n-grams in any language. Words that a
+    /// hyphen breaks at the end of a line are searched for as they stand and joined, but not in the
+    /// normal form of datatrove.
     pub fn scan(&self, text: &str, language: &str) -> Hits {
+        let mut hits = self.scan_as_written(text, language);
+        let is_default = self.settings().normalisation == Normalisation::Default;
+        let Some(joined) = JoinedLines::of(text).filter(|_| is_default) else { return hits };
+        let found = self.scan_as_written(&joined.text, language);
+        let places = found.hits.into_iter().map(|hit| Hit {
+            range: joined.place(hit.range.start)..joined.place(hit.range.end),
+            ..hit
+        });
+        let new: Vec<Hit> = places.filter(|hit| !hits.hits.contains(hit)).collect();
+        if !new.is_empty() {
+            hits.hits.extend(new);
+            hits.hits.sort_by_key(|hit| hit.range.start);
+            hits.distinct_ngrams = hits.distinct_ngrams.max(found.distinct_ngrams);
+        }
+        hits
+    }
+
+    fn scan_as_written(&self, text: &str, language: &str) -> Hits {
         let mut tokens = Vec::with_capacity(text.len() / BYTES_PER_TOKEN);
         for_each_token(self.settings(), language, text, |token, _| tokens.push(token_hash(token)));
         // One loop queries the filter for all n-grams, so that memory accesses overlap.
@@ -203,6 +260,40 @@ mod tests {
         let words: Vec<&str> = "a B c d É e. 1 2.5 don't 你 カ _ \u{301} ก ׳".split(' ').collect();
         let words = prop::collection::vec(prop::sample::select(words), 0..25);
         words.prop_map(|words| words.join(" "))
+    }
+
+    #[test]
+    fn words_that_a_hyphen_breaks_are_found_joined_and_as_they_stand() -> Result<(), Error> {
+        let settings = IndexSettings { ngram: 3, ngram_chars: 3, ..IndexSettings::default() };
+        let items = ["the contamination of self".to_owned(), "one self regulation two".to_owned()];
+        let index = index(&settings, &items, u64::MAX)?;
+        let found = |text: &str| -> Vec<(String, String)> {
+            let hits = index.scan(text, "eng_Latn").hits.into_iter();
+            hits.map(|hit| (index.ngram_text(hit.ngram).to_owned(), text[hit.range].to_owned()))
+                .collect()
+        };
+        let hit = |ngram: &str, place: &str| (ngram.to_owned(), place.to_owned());
+        assert_eq!(
+            found("é the contami-\r\n  nation of x"),
+            [hit("the contamination of", "the contami-\r\n  nation of")]
+        );
+        // A hyphen of the word itself, as before.
+        assert_eq!(
+            found("one self-\nregulation x"),
+            [hit("one self regulation", "one self-\nregulation")]
+        );
+        let twice = "the conta\u{AD}\nmination of se\u{2010}\nlf";
+        assert_eq!(found(twice).len(), 2);
+        for text in ["the contami- nation of", "the contami -\nnation of", "the contami\nnation of"]
+        {
+            assert!(found(text).is_empty(), "{text}");
+        }
+        let parts = IndexSettings::default().parts;
+        let published =
+            IndexSettings { ngram: 3, ngram_chars: 3, parts, ..IndexSettings::datatrove() };
+        let published = super::tests::index(&published, &items, u64::MAX)?;
+        assert!(published.scan("the contami-\nnation of", "eng_Latn").is_empty());
+        Ok(())
     }
 
     proptest! {
