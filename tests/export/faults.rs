@@ -81,6 +81,7 @@ fn write_all(dir: &Path) -> TestResult {
 
 /// Not a test of its own: what the others run in a process that can be killed.
 #[test]
+#[ignore = "run by the other tests, in a process of its own"]
 fn the_child_writes() -> TestResult {
     let Some(dir) = std::env::var_os(CHILD_DIR).map(PathBuf::from) else {
         return Ok(());
@@ -106,7 +107,7 @@ fn fast_dir() -> std::io::Result<tempfile::TempDir> {
 /// This binary running [`the_child_writes`], as words for a shell.
 fn child() -> Result<String, Box<dyn StdError>> {
     let binary = std::env::current_exe()?;
-    Ok(format!("exec '{}' --exact export::faults::the_child_writes", binary.display()))
+    Ok(format!("exec '{}' --exact export::faults::the_child_writes --ignored", binary.display()))
 }
 
 fn shell(script: &str, dir: &Path, kill_at: Option<u64>) -> Result<Output, Box<dyn StdError>> {

@@ -3,7 +3,7 @@
     python heads.py golden OUT            write the files of tests/golden/heads into OUT
     python heads.py compare DUMP OUT      train on DUMP with PyTorch, write the accuracies to OUT
 
-DUMP is what the test `dump_comparison` writes where POLYSIFT_TEST_DUMP names it: the samples and, for each seed, the rows of
+DUMP is what the test `dump_comparison` (cargo test -- --ignored) writes where POLYSIFT_TEST_DUMP names it: the samples and, for each seed, the rows of
 our splits. Versions used: torch 2.15.0, scikit-learn 1.9.1, safetensors 0.8.0, numpy 2.
 """
 

@@ -23,6 +23,7 @@ fn comparison_samples() -> Samples {
 
 /// Writes the samples and our splits for `heads.py compare`.
 #[test]
+#[ignore = "run by heads.py compare"]
 fn dump_comparison() -> Result<()> {
     let Ok(path) = std::env::var(DUMP) else {
         return Ok(());
