@@ -166,7 +166,7 @@ pub(crate) struct KeyArgs {
     pub(crate) refine: bool,
 
     /// Before encoding, drop documents that a cheap first pass predicts would not be kept: auto,
-    /// fasttext, lexical, bundled, or prefix:N tokens [cascade.first_pass]
+    /// lexical, bundled, or prefix:N tokens [cascade.first_pass]
     #[arg(
         long,
         value_name = "FIRST_PASS",

@@ -229,20 +229,20 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let (mut rows, mut whole) = (Vec::new(), Vec::new());
     let selections = selections(context.run)?;
-    for (language, treated) in cascaded_languages(context.run, context.config)? {
-        let Some(pass) = treated.first_pass else {
-            whole.push(format!("{language}: {}", treated.reason.unwrap_or_default()));
+    for (language, result) in cascaded_languages(context.run, context.config)? {
+        let Some(pass) = result.first_pass else {
+            whole.push(format!("{language}: {}", result.reason.unwrap_or_default()));
             continue;
         };
         // The run's own figures if thresholds were found, otherwise the pilot's estimate.
         let share = |audit: &CascadeAudit| 1.0 - audit.dropped as f64 / audit.documents as f64;
         let done = selections.get(&language).and_then(|selection| selection.cascade.as_ref());
-        let (encoded, cost) = match (done, treated.candidate()) {
+        let (encoded, cost) = match (done, result.candidate()) {
             (Some(audit), _) => (share(audit), audit.cost),
             (None, Some(pilot)) => (pilot.encoded_share, pilot.cost),
             (None, None) => (1.0, 1.0),
         };
-        let (pass, pilot) = (pass.to_string(), treated.pilot.to_string());
+        let (pass, pilot) = (pass.to_string(), result.pilot.to_string());
         rows.push(vec![language, pass, pilot, percent(encoded), percent(cost)]);
     }
     if !rows.is_empty() {

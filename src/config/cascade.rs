@@ -17,8 +17,6 @@ pub enum FirstPass {
     /// Chooses the candidate with the lowest total cost on the pilot, for each language.
     #[default]
     Auto,
-    /// A fastText classifier of the text.
-    FastText,
     /// A small network on hashed n-grams of the encoder's token ids.
     Lexical,
     /// A ridge head on embeddings of the bundled encoder, on the device of the run.
@@ -32,7 +30,6 @@ impl fmt::Display for FirstPass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
-            Self::FastText => f.write_str("fasttext"),
             Self::Lexical => f.write_str("lexical"),
             Self::Bundled => f.write_str("bundled"),
             Self::Prefix(tokens) => write!(f, "prefix:{tokens}"),
@@ -47,13 +44,12 @@ impl FromStr for FirstPass {
         let prefix = || text.strip_prefix("prefix:")?.parse().ok();
         match text {
             "auto" => Ok(Self::Auto),
-            "fasttext" => Ok(Self::FastText),
             "lexical" => Ok(Self::Lexical),
             "bundled" => Ok(Self::Bundled),
             _ => prefix().filter(|tokens| PREFIX_TOKENS.contains(tokens)).map(Self::Prefix).ok_or_else(|| {
                 let (least, most) = PREFIX_TOKENS.into_inner();
                 format!(
-                    "`{text}` is no first pass; there are auto, fasttext, lexical, bundled and prefix:N, N from \
+                    "`{text}` is no first pass; there are auto, lexical, bundled and prefix:N, N from \
                      {least} to {most} tokens"
                 )
             }),
@@ -155,7 +151,7 @@ mod tests {
 
     #[test]
     fn first_passes_read_back_as_they_are_written_and_others_are_refused_with_all_names() {
-        for text in ["auto", "fasttext", "lexical", "bundled", "prefix:128"] {
+        for text in ["auto", "lexical", "bundled", "prefix:128"] {
             assert_eq!(text.parse::<FirstPass>().map(|pass| pass.to_string()), Ok(text.to_owned()));
         }
         for text in ["prefix", "prefix:7", "prefix:x", "", "Bundled"] {

@@ -165,20 +165,20 @@ fn audit(
             is_proved: bound >= config.recall,
         }
     });
-    let treated = cascade.language(language);
+    let result = cascade.language(language);
     let saved = |per_document: fn(&LanguageCascade) -> f64| {
-        treated.map_or(0.0, |treated| left as f64 * per_document(treated))
+        result.map_or(0.0, |result| left as f64 * per_document(result))
     };
-    let flops = saved(|treated| treated.flops_per_dropped_document);
-    let pass = treated.and_then(|treated| treated.first_pass);
+    let flops = saved(|result| result.flops_per_dropped_document);
+    let pass = result.and_then(|result| result.first_pass);
     CascadeAudit {
         first_pass: pass.map(|pass| pass.to_string()).unwrap_or_default(),
         documents: rows,
         dropped: left,
         audited: m,
-        tokens_saved: saved(|treated| treated.tokens_per_dropped_document).round() as u64,
+        tokens_saved: saved(|result| result.tokens_per_dropped_document).round() as u64,
         gpu_hours_saved: flops / GPU_FLOPS_PER_SEC / 3600.0,
-        cost: treated.map_or(1.0, |treated| cost(config, embedded, language, treated)),
+        cost: result.map_or(1.0, |result| cost(config, embedded, language, result)),
         recalls: recalls.collect(),
     }
 }
@@ -189,19 +189,19 @@ fn cost(
     config: &CascadeConfig,
     embedded: &Embedded,
     language: &str,
-    treated: &LanguageCascade,
+    result: &LanguageCascade,
 ) -> f64 {
     let of_language = embedded.summaries.iter().filter(|s| s.counts.contains_key(language));
     let mut encoded = Encoded::default();
     of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
-    let Some(pilot) = treated.candidate() else { return 1.0 };
-    if treated.flops_per_document == 0.0 {
+    let Some(pilot) = result.candidate() else { return 1.0 };
+    if result.flops_per_document == 0.0 {
         return pilot.cost; // the run directory lacks the field
     }
     let audit = 1.0 / config.audit_every() as f64;
     let in_pilot = (1.0 - pilot.encoded_share) * (1.0 - audit);
     let dropped = encoded.dropped as f64 / encoded.documents.max(1) as f64;
-    let saves = treated.flops_per_dropped_document / treated.flops_per_document;
+    let saves = result.flops_per_dropped_document / result.flops_per_document;
     pilot.cost + (in_pilot - dropped) * saves
 }
 

@@ -41,7 +41,7 @@ use super::model::{encoder_settings, freeze_encoded, load_model};
 use super::plan::{language_of, planned_languages};
 use super::work::own_shards;
 use crate::stage::work::StageWork;
-use first_pass::{FirstPasses, Taught};
+use first_pass::{FirstPasses, TrainedPass};
 use full_run::FullRun;
 use pilot::{Pilot, SelectedPilot};
 use polysift_base::error::{Error, Result};
@@ -64,13 +64,8 @@ const MAX_COST: f64 = 0.95;
 /// Number of shards per GPU that are scored at the same time.
 const SHARDS_OF_A_GPU: usize = 4;
 /// First passes that are evaluated if the settings leave the choice open.
-const CANDIDATES: [FirstPass; 5] = [
-    FirstPass::FastText,
-    FirstPass::Lexical,
-    FirstPass::Bundled,
-    FirstPass::Prefix(64),
-    FirstPass::Prefix(128),
-];
+const CANDIDATES: [FirstPass; 4] =
+    [FirstPass::Lexical, FirstPass::Bundled, FirstPass::Prefix(64), FirstPass::Prefix(128)];
 
 /// Trains the first pass of every language and scores all documents with it, unless that is done.
 ///
@@ -91,7 +86,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     run.freeze_plan(plan)?;
 
     let full = FullRun::new(context, &heads, &model);
-    let teaching = Teaching { full: &full, settings, plan };
+    let fit = CascadeFit { full: &full, settings, plan };
     let languages: Vec<&String> = heads.languages().iter().collect();
     let keys = languages.iter().map(|language| language_key(language)).collect();
     // Every process may train any language and needs all of them.
@@ -100,7 +95,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     if !work.is_over() {
         context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");
         let outcome = work.for_all_in_turn(context, |item| {
-            teaching.teach(languages[item]).inspect(|_| context.progress.advance(1, 0))
+            fit.write_language(languages[item]).inspect(|_| context.progress.advance(1, 0))
         });
         context.progress.end();
         outcome?;
@@ -112,7 +107,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
             mark_repair(run, language)?;
         }
     }
-    teaching.score()
+    fit.score()
 }
 
 /// Returns the settings that the cascade depends on.
@@ -139,21 +134,21 @@ fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Re
 }
 
 /// A first pass that was evaluated.
-struct Tried {
+struct EvaluatedPass {
     candidate: Candidate,
     heads: BTreeMap<String, f32>,
     /// Tokens and FLOPs: [`LanguageCascade::tokens_per_dropped_document`] and the next field.
     dropped_document: (f64, f64),
-    taught: Taught,
+    trained: TrainedPass,
 }
 
-struct Teaching<'a> {
+struct CascadeFit<'a> {
     full: &'a FullRun<'a>,
     settings: &'a CascadeConfig,
     plan: &'a Plan,
 }
 
-impl<'a> Teaching<'a> {
+impl<'a> CascadeFit<'a> {
     /// Returns the shards of `language` with their plan indices.
     fn shards_of(&self, language: &str) -> Vec<(u64, &'a Shard)> {
         let of_language =
@@ -161,25 +156,25 @@ impl<'a> Teaching<'a> {
         (0u64..).zip(&self.plan.shards).filter(of_language).collect()
     }
 
-    /// Trains the first pass of `language` and writes how the language is treated.
-    fn teach(&self, language: &str) -> Result<ShardMarker> {
+    /// Trains the first pass of `language` and writes how the language is result.
+    fn write_language(&self, language: &str) -> Result<ShardMarker> {
         let run = self.full.context.run;
-        let (treated, taught) = self.treat(language)?;
-        let files = taught.map_or(Vec::new(), |taught| taught.files);
+        let (result, trained) = self.choose(language)?;
+        let files = trained.map_or(Vec::new(), |trained| trained.files);
         let mut marker = ShardMarker { files, ..ShardMarker::default() };
-        if let Some(reason) = &treated.reason {
+        if let Some(reason) = &result.reason {
             tracing::warn!(language, "all documents are encoded: {reason}");
         }
         let path = language_file(run, language);
-        let stamp = run.write_json(&path, &treated)?;
+        let stamp = run.write_json(&path, &result)?;
         marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
         Ok(marker)
     }
 
-    fn treat(&self, language: &str) -> Result<(LanguageCascade, Option<Taught>)> {
+    fn choose(&self, language: &str) -> Result<(LanguageCascade, Option<TrainedPass>)> {
         let shards = self.shards_of(language);
         let rows = pilot::count_rows(self.full.context, &shards)?;
-        let mut treated = LanguageCascade {
+        let mut result = LanguageCascade {
             first_pass: None,
             reason: None,
             rows,
@@ -193,54 +188,53 @@ impl<'a> Teaching<'a> {
             candidates: Vec::new(),
         };
         let thresholds = thresholds_of(self.full.context, language, self.full.heads)?;
-        let half = match self.half_pilot(&thresholds, treated.rows) {
+        let half = match self.half_pilot(&thresholds, result.rows) {
             Ok(half) => half,
-            Err(reason) => return Ok((LanguageCascade { reason: Some(reason), ..treated }, None)),
+            Err(reason) => return Ok((LanguageCascade { reason: Some(reason), ..result }, None)),
         };
         let pilot = Pilot::draw(self.full.context, &shards, rows, 2 * half as usize)?;
         let pilot = pilot.score(self.full, language)?;
-        treated.pilot = pilot.len() as u64;
-        treated.evaluation = pilot.evaluation().len() as u64;
-        treated.tokens_per_document = pilot.tokens_per_document();
+        result.pilot = pilot.len() as u64;
+        result.evaluation = pilot.evaluation().len() as u64;
+        result.tokens_per_document = pilot.tokens_per_document();
         let flops = pilot.evaluation_flops(self.full.model);
-        treated.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
+        result.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
         let selected = pilot.select(self.full.context, &thresholds, self.settings.risk() / 2.0)?;
-        let (mut best, mut reason): (Option<Tried>, _) = (None, None);
+        let (mut best, mut reason): (Option<EvaluatedPass>, _) = (None, None);
         for &pass in self.passes() {
             self.full.context.stop.check()?;
-            match self.try_pass(pass, language, &pilot, &selected) {
-                Ok(tried) => {
-                    treated.candidates.push(tried.candidate.clone());
-                    let cost = |tried: &Tried| tried.candidate.cost;
-                    let is_better = best.as_ref().is_none_or(|best| cost(&tried) < cost(best));
-                    let worse = if is_better { best.replace(tried) } else { Some(tried) };
-                    worse.map_or(Ok(()), |worse| worse.taught.discard(self.full.context.run))?;
+            match self.evaluate_pass(pass, language, &pilot, &selected) {
+                Ok(evaluated) => {
+                    result.candidates.push(evaluated.candidate.clone());
+                    let cost = |evaluated: &EvaluatedPass| evaluated.candidate.cost;
+                    let is_better = best.as_ref().is_none_or(|best| cost(&evaluated) < cost(best));
+                    let worse = if is_better { best.replace(evaluated) } else { Some(evaluated) };
+                    worse.map_or(Ok(()), |worse| worse.trained.discard(self.full.context.run))?;
                 }
                 // For example, all scores are equal.
                 Err(error @ (Error::Training { .. } | Error::Shape { .. })) => {
-                    reason = Some(format!("{pass} cannot be taught: {}", error.report()));
+                    reason = Some(format!("{pass} cannot be trained: {}", error.report()));
                 }
                 Err(error) => return Err(error),
             }
         }
-        let Some(Tried { candidate, heads, dropped_document, taught }) = best else {
-            treated.reason = reason;
-            return Ok((treated, None));
+        let Some(EvaluatedPass { candidate, heads, dropped_document, trained }) = best else {
+            result.reason = reason;
+            return Ok((result, None));
         };
         if candidate.cost > MAX_COST {
-            taught.discard(self.full.context.run)?;
-            treated.reason = Some(format!(
+            trained.discard(self.full.context.run)?;
+            result.reason = Some(format!(
                 "{} is the best first pass, and with it the run would cost {:.0}% of one without",
                 candidate.first_pass,
                 100.0 * candidate.cost
             ));
-            return Ok((treated, None));
+            return Ok((result, None));
         }
-        treated.first_pass = Some(candidate.first_pass);
-        treated.heads = heads;
-        (treated.tokens_per_dropped_document, treated.flops_per_dropped_document) =
-            dropped_document;
-        Ok((treated, Some(taught)))
+        result.first_pass = Some(candidate.first_pass);
+        result.heads = heads;
+        (result.tokens_per_dropped_document, result.flops_per_dropped_document) = dropped_document;
+        Ok((result, Some(trained)))
     }
 
     fn passes(&self) -> &[FirstPass] {
@@ -291,15 +285,15 @@ impl<'a> Teaching<'a> {
     }
 
     /// Trains `pass` on the first half of the pilot; finds thresholds and cost on the other half.
-    fn try_pass(
+    fn evaluate_pass(
         &self,
         pass: FirstPass,
         language: &str,
         pilot: &Pilot,
         selected: &SelectedPilot,
-    ) -> Result<Tried> {
+    ) -> Result<EvaluatedPass> {
         let names: Vec<&str> = selected.heads().collect();
-        let taught = first_pass::teach(self.full, pass, language, pilot, &names)?;
+        let trained = first_pass::train(self.full, pass, language, pilot, &names)?;
         let known = names.iter().map(|name| (*name).to_owned()).collect();
         let passes = FirstPasses::load(self.full, [(language.to_owned(), pass, known)])?;
         let texts = pilot.evaluation_texts();
@@ -316,7 +310,7 @@ impl<'a> Teaching<'a> {
             };
             let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
             let Some(threshold) = highest_threshold(scores, allowed) else {
-                taught.discard(self.full.context.run)?;
+                trained.discard(self.full.context.run)?;
                 let (kept, all) = (kept.documents.len(), texts.len());
                 let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
                 return Err(Error::shape("first pass", reason));
@@ -331,7 +325,7 @@ impl<'a> Teaching<'a> {
         let encoded_share = encoded / is_encoded.len().max(1) as f64;
         let dropped_document = pilot.dropped_document(self.full.model, &is_encoded);
         let candidate = Candidate { first_pass: pass, encoded_share, cost };
-        Ok(Tried { candidate, heads: thresholds, dropped_document, taught })
+        Ok(EvaluatedPass { candidate, heads: thresholds, dropped_document, trained })
     }
 
     /// Returns the FLOPs with a first pass that takes `of_pass`, relative to the full run.
@@ -349,30 +343,30 @@ impl<'a> Teaching<'a> {
         let Context { config, run, .. } = self.full.context;
         let cascade =
             Cascade::of_languages(self.full.context, self.full.heads.languages().iter().cloned())?;
-        let treated = cascade.languages();
+        let result = cascade.languages();
         let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
         let own = own_shards(self.full.context, self.plan);
         let work = StageWork::new(self.full.context, Stage::Cascade, keys, &own)?;
-        let chosen = treated.iter().filter_map(|(language, treated)| {
-            let names = treated.heads.keys().cloned().collect();
-            Some((language.clone(), treated.first_pass?, names))
+        let chosen = result.iter().filter_map(|(language, result)| {
+            let names = result.heads.keys().cloned().collect();
+            Some((language.clone(), result.first_pass?, names))
         });
         if !work.is_over() {
-            for language in treated.keys() {
+            for language in result.keys() {
                 run.check_files(Stage::Cascade, &language_key(language))?;
             }
             let passes = FirstPasses::load(self.full, chosen)?;
             let language = |item: usize| language_of(config, &self.plan.shards[item]);
             let rows = |item: usize| {
-                let treated = &treated[&language(item)];
+                let result = &result[&language(item)];
                 let shard = &self.plan.shards[item];
-                treated.first_pass.map_or(Some(0), |_| shard.num_rows)
+                result.first_pass.map_or(Some(0), |_| shard.num_rows)
             };
             let input = InputProgress::default();
             work.items.own.iter().for_each(|&item| input.add(self.plan.shards[item].bytes));
             let one = |item: usize| {
-                let (treated, shard) = (&treated[&language(item)], &self.plan.shards[item]);
-                let marker = passes.score_shard(&language(item), treated, shard)?;
+                let (result, shard) = (&result[&language(item)], &self.plan.shards[item]);
+                let marker = passes.score_shard(&language(item), result, shard)?;
                 if work.items.is_own[item] {
                     input.advance(self.full.context.progress, 0, 0, shard.bytes);
                 }

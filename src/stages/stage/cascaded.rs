@@ -175,8 +175,8 @@ impl Cascade {
         for language in all.into_iter().filter(|_| settings.is_some()) {
             let path = language_file(run, &language);
             let missing = || Error::missing(&path, "is not there; run `polysift cascade`");
-            let treated = run.read_output(Stage::Cascade, &language_key(&language), &path)?;
-            languages.insert(language.clone(), treated.ok_or_else(missing)?);
+            let result = run.read_output(Stage::Cascade, &language_key(&language), &path)?;
+            languages.insert(language.clone(), result.ok_or_else(missing)?);
             let path = repair_file(run, &language);
             let repair = match run.read_output(Stage::Cascade, &repair_key(&language), &path) {
                 Err(Error::Corrupt { .. } | Error::Missing { .. }) => return Err(lost(&path)),
@@ -195,7 +195,7 @@ impl Cascade {
         &self.languages
     }
 
-    /// Returns how `language` is treated; `None` if it has no documents.
+    /// Returns how `language` is result; `None` if it has no documents.
     pub(crate) fn language(&self, language: &str) -> Option<&LanguageCascade> {
         self.languages.get(language)
     }
@@ -271,7 +271,7 @@ impl Cascade {
         Ok(())
     }
 
-    /// Returns the settings that embeddings depend on: how each language is treated.
+    /// Returns the settings that embeddings depend on: how each language is result.
     pub(crate) fn settings(&self, config: &CascadeConfig) -> Value {
         let languages: BTreeMap<&String, (Option<FirstPass>, &BTreeMap<String, f32>)> =
             self.languages.iter().map(|(l, found)| (l, (found.first_pass, &found.heads))).collect();
@@ -279,14 +279,14 @@ impl Cascade {
     }
 }
 
-/// Returns how the languages of the run are treated; empty without a finished cascade.
+/// Returns how the languages of the run are result; empty without a finished cascade.
 pub fn languages(run: &RunDir, config: &RunConfig) -> Result<BTreeMap<String, LanguageCascade>> {
     let mut found = BTreeMap::new();
     if config.cascade.is_some() && run.has_plan() {
         for language in planned_languages(config, &run.plan()?).unwrap_or_default() {
             let (key, path) = (language_key(&language), language_file(run, &language));
-            if let Some(treated) = run.read_output(Stage::Cascade, &key, &path)? {
-                found.insert(language, treated);
+            if let Some(result) = run.read_output(Stage::Cascade, &key, &path)? {
+                found.insert(language, result);
             }
         }
     }

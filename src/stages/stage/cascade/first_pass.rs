@@ -18,24 +18,22 @@ use polysift_config::{FirstPass, HeadConfig, HeadKind, Loss};
 use polysift_data::input::{DocumentBuilder, DocumentReader, LANG, Split};
 use polysift_data::parts::{ScoreRows, write_scores};
 use polysift_encoder::Model;
-use polysift_heads::head::{FastTextHead, Provenance};
+use polysift_heads::head::Provenance;
 use polysift_heads::lexical::{LexicalModel, fit};
-use polysift_heads::train::{Samples, TrainingRequest, train_head, train_text_head};
+use polysift_heads::train::{Samples, TrainingRequest, train_head};
 use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker};
 
 /// Number of documents whose texts are in memory together.
 const BATCH_ROWS: usize = 1024;
-/// Share of the training half that is labelled good for fastText, which learns classes, not scores.
-const GOOD_SHARE: f64 = 0.15;
 /// One in so many documents of the training half selects the penalty of a ridge head.
 const VALIDATION: usize = 5;
 
 /// Files of a trained first pass.
-pub(super) struct Taught {
+pub(super) struct TrainedPass {
     pub(super) files: Vec<PartFile>,
 }
 
-impl Taught {
+impl TrainedPass {
     /// Removes the files, because another first pass is better or training failed.
     pub(super) fn discard(&self, run: &RunDir) -> Result<()> {
         self.files.iter().try_for_each(|file| remove(&run.path(&file.path)))
@@ -44,43 +42,41 @@ impl Taught {
 
 /// Returns the file of `pass` for `head` of `language`.
 fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
-    let extension = if pass == FirstPass::FastText { "bin" } else { "safetensors" };
     let folder = run.path("cascade/heads").join(pass.to_string().replace(':', "-"));
     match pass {
         // One network has an output for each head.
-        FirstPass::Lexical => folder.join(format!("{language}.{extension}")),
-        _ => folder.join(head).join(format!("{language}.{extension}")),
+        FirstPass::Lexical => folder.join(format!("{language}.safetensors")),
+        _ => folder.join(head).join(format!("{language}.safetensors")),
     }
 }
 
-/// Returns the settings of a first-pass head; with `{lang}` in `path`, for all languages.
-fn head_config(pass: FirstPass, path: String) -> HeadConfig {
-    let kind = if pass == FirstPass::FastText { HeadKind::FastText } else { HeadKind::Ridge };
-    HeadConfig { kind, path: Some(path), ..HeadConfig::default() }
+/// Returns the settings of a ridge head; with `{lang}` in `path`, for all languages.
+fn head_config(path: String) -> HeadConfig {
+    HeadConfig { kind: HeadKind::Ridge, path: Some(path), ..HeadConfig::default() }
 }
 
 /// Trains `pass` to predict the scores of `names` on the training half, and writes its files.
-pub(super) fn teach(
+pub(super) fn train(
     full: &FullRun<'_>,
     pass: FirstPass,
     language: &str,
     pilot: &Pilot,
     names: &[&str],
-) -> Result<Taught> {
-    let mut taught = Taught { files: Vec::new() };
-    match write_taught(full, pass, language, (pilot, names), &mut taught) {
-        Ok(()) => Ok(taught),
-        Err(error) => taught.discard(full.context.run).and(Err(error)),
+) -> Result<TrainedPass> {
+    let mut trained = TrainedPass { files: Vec::new() };
+    match write_trained(full, pass, language, (pilot, names), &mut trained) {
+        Ok(()) => Ok(trained),
+        Err(error) => trained.discard(full.context.run).and(Err(error)),
     }
 }
 
-/// Trains and writes the first pass; on error the caller deletes the files in `taught`.
-fn write_taught(
+/// Trains and writes the first pass; on error the caller deletes the files in `trained`.
+fn write_trained(
     full: &FullRun<'_>,
     pass: FirstPass,
     language: &str,
     (pilot, names): (&Pilot, &[&str]),
-    taught: &mut Taught,
+    trained: &mut TrainedPass,
 ) -> Result<()> {
     let Context { config, run, stop, .. } = full.context;
     let texts = pilot.training_texts();
@@ -91,7 +87,7 @@ fn write_taught(
         .filter(|&at| targets.iter().all(|targets| targets[at].is_finite()))
         .collect();
     let mut keep = |path: &PathBuf, stamp| {
-        taught.files.push(PartFile { path: run.relative(path), rows: 1, stamp });
+        trained.files.push(PartFile { path: run.relative(path), rows: 1, stamp });
     };
     if pass == FirstPass::Lexical {
         let sample = |&at: &usize| {
@@ -128,14 +124,7 @@ fn write_taught(
     for ((name, targets), known) in names.iter().zip(&targets).zip(&known) {
         samples.labels = usable.iter().zip(known).map(|(&at, known)| targets[at] - known).collect();
         let path = path(run, pass, name, language);
-        let head = head_config(pass, path.to_string_lossy().into_owned());
-        if pass == FirstPass::FastText {
-            let mut sorted = samples.labels.clone();
-            sorted.sort_by(f32::total_cmp);
-            let good = sorted.len() - (GOOD_SHARE * sorted.len() as f64).ceil() as usize;
-            let least = sorted.get(good).copied().unwrap_or_default();
-            samples.labels.iter_mut().for_each(|label| *label = f32::from(*label >= least));
-        }
+        let head = head_config(path.to_string_lossy().into_owned());
         let request = TrainingRequest {
             name,
             language,
@@ -144,14 +133,8 @@ fn write_taught(
             seed: config.seed.0,
             provenance: Provenance::default(),
         };
-        if pass == FirstPass::FastText {
-            let (_, [file, card]) = train_text_head(&request, &path, stop)?;
-            keep(&path, file);
-            keep(&FastTextHead::card_path(&path), card);
-        } else {
-            let head = train_head(&request, stop)?;
-            keep(&path, write_atomic(&path, &head.to_bytes()?)?);
-        }
+        let head = train_head(&request, stop)?;
+        keep(&path, write_atomic(&path, &head.to_bytes()?)?);
     }
     Ok(())
 }
@@ -198,7 +181,7 @@ impl<'a> FirstPasses<'a> {
             } else {
                 let head = |name: &String| {
                     let template = path(run, pass, name, LANG);
-                    (name.clone(), head_config(pass, template.to_string_lossy().into_owned()))
+                    (name.clone(), head_config(template.to_string_lossy().into_owned()))
                 };
                 let heads: BTreeMap<String, HeadConfig> = names.iter().map(head).collect();
                 Scorer::Heads(Heads::find(&heads, None, [language.clone()].into(), 0)?)
@@ -259,16 +242,16 @@ impl<'a> FirstPasses<'a> {
         Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
     }
 
-    /// Scores the documents of `shard` and writes their margins over the thresholds of `treated`.
+    /// Scores the documents of `shard` and writes their margins over the thresholds of `result`.
     pub(super) fn score_shard(
         &self,
         language: &str,
-        treated: &LanguageCascade,
+        result: &LanguageCascade,
         shard: &Shard,
     ) -> Result<ShardMarker> {
         let Context { config, run, stop, progress, .. } = self.full.context;
         let mut marker = ShardMarker::default();
-        if treated.first_pass.is_none() {
+        if result.first_pass.is_none() {
             return Ok(marker);
         }
         let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
@@ -279,7 +262,7 @@ impl<'a> FirstPasses<'a> {
             let batch = reader.next_batch(BATCH_ROWS.min(left))?;
             if let Some(batch) = &batch {
                 let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
-                let found = above(&self.predict(language, &texts)?, &treated.heads);
+                let found = above(&self.predict(language, &texts)?, &result.heads);
                 let first = margins.len();
                 margins.resize(first + batch.len(), None);
                 for (place, margin) in places.into_iter().zip(found) {

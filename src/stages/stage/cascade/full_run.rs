@@ -52,7 +52,7 @@ impl<'a> FullRun<'a> {
                 let model = self.model.cut(&settings, hub)?;
                 (settings, model)
             }
-            FirstPass::Auto | FirstPass::FastText | FirstPass::Lexical => return Ok(None),
+            FirstPass::Auto | FirstPass::Lexical => return Ok(None),
         };
         let encoder = Arc::new(PassEncoder { settings, model });
         encoders.insert(pass, Arc::clone(&encoder));
