@@ -818,7 +818,7 @@ fn listed_ids_of_no_document_are_counted() -> TestResult {
              lists = ['ids.txt']\nmode = '{mode}'\n"
         );
         work.write("run.toml", settings)?;
-        let told = contains("of 4 listed ids at least 2 are those of no document");
+        let told = contains("at least 2 of 4 listed ids match no document");
         work.command("run", mode).assert().success().stderr(told);
         let report = work.json(&format!("{mode}/filters/f.json"))?;
         assert_eq!(report["ids"], json!({"listed": 4, "unmatched_at_least": 2}));

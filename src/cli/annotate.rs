@@ -79,7 +79,7 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let Resolved { mut config, .. } = resolve(&settings)?;
     let run = args.base.run.as_deref().map(RunDir::open).transpose()?;
     if run.is_some() && !args.head.is_empty() {
-        let reason = "the thresholds of a run are those of its own heads; leave out --run";
+        let reason = "the thresholds of a run are for its own heads; leave out --run";
         return Err(Error::config("--head", reason));
     }
     if !args.head.is_empty() {

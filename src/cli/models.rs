@@ -57,7 +57,7 @@ fn print(encoders: &[Row]) {
         }),
     );
     printer::line("*  documents of 512 tokens on two cores of an AMD EPYC (AVX2), in f32");
-    printer::line("** the same on an H200: reckoned from what the base shape reached");
+    printer::line("** estimated for an H200 from the rate of the base shape");
     for row in encoders {
         printer::line(&format!("\n{}\n  heads: {}\n  {}", row.name, row.heads, row.command));
     }

@@ -133,7 +133,7 @@ impl CascadeConfig {
         } else if config.encoder.model == NO_MODEL {
             "has nothing to save: there is no encoder"
         } else if config.selection.mode == Mode::Published {
-            "does not go with the mode `published`, whose thresholds are those of the first rows"
+            "does not go with the mode `published`, which takes its thresholds from the first rows"
         } else if matches!(config.input.language, LanguageSource::Column { .. }) {
             "needs the language of every file; here a column of the input says it"
         } else if has_budget {

@@ -390,7 +390,7 @@ impl OpenFilters<'_> {
                 if unmatched > 0 {
                     tracing::warn!(
                         filter = name,
-                        "of {listed} listed ids at least {unmatched} are those of no document"
+                        "at least {unmatched} of {listed} listed ids match no document"
                     );
                 }
             }
