@@ -30,9 +30,9 @@ commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 if [ -n "$(git status --porcelain 2>/dev/null)" ]; then commit="$commit and changes"; fi
 echo "$commit" > "$out/COMMIT"
 
-# The model that is inside every binary is kept once: the window of xz spans two of them.
-tar -C "$out" -c bin tests benches models $(cd "$out" && ls tokenizer.json 2>/dev/null) |
-  XZ_OPT="-6 --lzma2=preset=6,dict=128MiB" xz > "$out/files.tar.xz"
+# The model that is inside every binary is kept once: the window of xz spans from one to the next.
+tar -C "$out" -c models bin/bench bin/polysift bin/kernels bin/slow tests benches $(cd "$out" && ls tokenizer.json 2>/dev/null) |
+  XZ_OPT="-6 --lzma2=preset=6,dict=256MiB" xz > "$out/files.tar.xz"
 rm -rf "$out/bin" "$out/tests" "$out/benches" "$out/models" "$out/tokenizer.json"
 size_kb=$(du -sk --apparent-size "$out" | cut -f1)
 echo "$out: $size_kb kB"
