@@ -101,7 +101,7 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What the tables call the kernels with these instructions.
+/// Returns the name that the tables give to kernels with these instructions.
 fn name(by: MatrixInstructions) -> &'static str {
     match by {
         MatrixInstructions::Warp => "warp",

@@ -188,6 +188,14 @@ impl Selection {
         self.thresholds.last().map_or(&[], |report| &report.outcomes)
     }
 
+    /// Returns the heads of the retentions, in the order of [`Decision::Kept`].
+    pub fn retention_heads(&self) -> impl Iterator<Item = &str> {
+        let thresholds = self.thresholds.iter().map(|report| &report.threshold);
+        thresholds
+            .filter(|threshold| matches!(threshold.kind, ThresholdKind::Retain(_)))
+            .map(|threshold| threshold.head_name.as_str())
+    }
+
     /// Returns true if [`decide`](Self::decide) uses ids.
     pub fn needs_ids(&self) -> bool {
         !split_logits(&self.thresholds).is_empty()

@@ -1,5 +1,5 @@
-// Rows in e4m3 (8 bits) with an f32 scale per row: of layer norm, which also writes them in bf16,
-// and of a bf16 tensor. These kernels are for Hopper (sm_90a), whose matrix units read e4m3.
+// Quantise rows to e4m3 (8 bits) with an f32 scale per row: the rows that layer norm computes, which it
+// also writes in bf16, or the rows of a bf16 tensor. Only the matrix units of Hopper (sm_90a) read e4m3.
 //
 // scale = largest magnitude / 448, the largest number of e4m3. A value is stored as value * (448 /
 // largest magnitude), rounded to nearest even. Everything is computed from f32 values.

@@ -314,10 +314,7 @@ impl<'a> Annotator<'a> {
             ScoredDocument { id: &document.id, ordinal: 0, logits: &logits, scores: &scores };
         match Fate::of(text(document).is_some(), removed_by, false, selection, &scored) {
             Fate::Kept(retentions) => {
-                let heads = selection.thresholds.iter().map(|report| &report.threshold);
-                let heads = heads.filter(|t| matches!(t.kind, ThresholdKind::Retain(_)));
-                let heads = heads.map(|threshold| threshold.head_name.as_str());
-                annotation.retention = heads.zip(retentions).collect();
+                annotation.retention = selection.retention_heads().zip(retentions).collect();
             }
             fate => annotation.reason = Some(fate.to_string()),
         }

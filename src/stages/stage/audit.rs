@@ -87,22 +87,16 @@ fn audited(
     selection: &Selection,
 ) -> Result<Vec<Audited>> {
     let wanted = wanted(selection);
-    let retentions: Vec<&str> = (selection.thresholds.iter())
-        .filter(|report| matches!(report.threshold.kind, ThresholdKind::Retain(_)))
-        .map(|report| report.threshold.head_name.as_str())
-        .collect();
+    let retentions: Vec<&str> = selection.retention_heads().collect();
     let mut found = Vec::new();
     let rows = RunRows::open(context, Some(files), [language.to_owned()])?;
     for (place, shard, _) in embedded.shards_of(language) {
         let mut shard = rows.shard(place, shard)?;
-        let audited = std::mem::take(&mut shard.cascade.audited);
-        if audited.is_empty() {
+        if shard.cascade.audited.is_empty() {
             continue;
         }
         shard.for_each(|row| {
-            let at = audited.binary_search_by_key(&row.info.row, |(row, _)| *row);
-            let Some((_, margin)) = at.ok().map(|at| audited[at]).filter(|_| !row.is_removed)
-            else {
+            let Some(margin) = row.audited_margin.filter(|_| !row.is_removed) else {
                 return Ok(());
             };
             let decision = selection.decide(&row.scored);

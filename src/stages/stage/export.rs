@@ -38,7 +38,7 @@ use polysift_data::input::{Format, InputColumn, RowReader, column_at, strings};
 use polysift_data::parts::{EmbeddingRows, VerdictAction, VerdictRows, read_embeddings, write_pii};
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
-use polysift_selection::{Selection, ThresholdKind};
+use polysift_selection::Selection;
 use provenance::ExportProvenance;
 use spec::{place_of, retention_heads, spec};
 pub use template::render_card;
@@ -428,12 +428,7 @@ impl<'a> ShardExport<'a> {
         let fate = self.rows.fate(&row, selection);
         let name = fate.to_string();
         let Fate::Kept(retentions) = fate else { return Ok((name, vec![None; heads.len()])) };
-        let named: BTreeMap<&str, Rate> = (selection.thresholds.iter())
-            .map(|report| &report.threshold)
-            .filter(|threshold| matches!(threshold.kind, ThresholdKind::Retain(_)))
-            .map(|threshold| threshold.head_name.as_str())
-            .zip(retentions)
-            .collect();
+        let named: BTreeMap<&str, Rate> = selection.retention_heads().zip(retentions).collect();
         let rate_of = |head: &String| named.get(head.as_str()).map(|rate| rate.as_f64());
         Ok((name, heads.iter().map(rate_of).collect()))
     }

@@ -131,7 +131,7 @@ impl Refining<'_> {
 
     /// Returns true if all outputs exist.
     fn is_done(&self) -> Result<bool> {
-        let parts = score_keys(&self.scores.embedded.plan, &self.scores.names);
+        let parts = score_keys(&self.scores.embedded.plan, &self.scores.rows.heads);
         for key in parts.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
             if !self.scores.context.run.is_done(Stage::Refine, key)? {
                 return Ok(false);
@@ -203,7 +203,8 @@ impl Refining<'_> {
         let num_rows = documents.len();
         let mut input = Texts::open(self.scores.context, shard)?;
         let mut tokens = 0;
-        let mut scored: Vec<Vec<Option<DocumentScore>>> = vec![Vec::new(); self.scores.names.len()];
+        let mut scored: Vec<Vec<Option<DocumentScore>>> =
+            vec![Vec::new(); self.scores.rows.heads.len()];
         for start in (0..num_rows).step_by(BATCH_DOCUMENTS) {
             let batch = start..num_rows.min(start + BATCH_DOCUMENTS);
             let text = |at: usize| {
@@ -214,14 +215,14 @@ impl Refining<'_> {
             let texts: Vec<Option<String>> = batch.clone().map(text).collect::<Result<_>>()?;
             let embedded = self.embed(&texts, &mut tokens)?;
             let languages: Vec<&str> = batch.clone().map(|at| documents.language(at)).collect();
-            for (name, all) in self.scores.names.iter().zip(&mut scored) {
+            for (name, all) in self.scores.rows.heads.iter().zip(&mut scored) {
                 if self.scores.heads.of_rows(name).is_none() {
                     all.extend(self.score(name, &languages, &texts, &embedded)?);
                 }
             }
             self.scores.context.progress.advance(batch.len() as u64, 0);
         }
-        for (head, name) in self.scores.names.iter().enumerate() {
+        for (head, name) in self.scores.rows.heads.iter().enumerate() {
             if self.scores.heads.of_rows(name).is_some() {
                 scored[head] = std::mem::take(&mut stored[head]);
             }
@@ -229,7 +230,7 @@ impl Refining<'_> {
         let mut marker = ShardMarker { rows: num_rows as u64, ..ShardMarker::default() };
         marker.counts = [("refined".to_owned(), marker.rows), (TOKENS.to_owned(), tokens)].into();
         let mut rows = ScoreRows { documents, ..ScoreRows::default() };
-        for (name, scores) in self.scores.names.iter().zip(&scored) {
+        for (name, scores) in self.scores.rows.heads.iter().zip(&scored) {
             rows.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
             rows.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
             let path = run.round_part(round, name, shard);
@@ -242,7 +243,7 @@ impl Refining<'_> {
     /// Embeds `texts` as the embed stage would in f32, if a head needs that; adds the encoded
     /// tokens to `tokens`.
     fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<EmbeddedTexts> {
-        if !self.scores.names.iter().any(|name| self.scores.heads.is_encoded(name)) {
+        if !self.scores.rows.heads.iter().any(|name| self.scores.heads.is_encoded(name)) {
             return Ok(EmbeddedTexts::default());
         }
         let Context { config, stop, progress, .. } = self.scores.context;

@@ -99,6 +99,8 @@ pub(crate) struct Row<'r> {
     pub(crate) is_removed: bool,
     /// Whether the cascade dropped the document before it was encoded.
     pub(crate) is_dropped: bool,
+    /// Margin of a document that the cascade would drop, and that is encoded for the audit.
+    pub(crate) audited_margin: Option<f32>,
 }
 
 impl Row<'_> {
@@ -152,6 +154,7 @@ impl ShardRows<'_> {
             scored: ScoredDocument { id: info.id, ordinal, logits, scores },
             is_removed: self.removed.binary_search(&info.row).is_ok(),
             is_dropped,
+            audited_margin: self.cascade.audited_margin(info.row),
         }
     }
 

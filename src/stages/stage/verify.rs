@@ -226,7 +226,7 @@ impl Checks<'_> {
         let stored = stored_selections(run, embedded.languages())?;
         let heads = Heads::load(context, &embedded)?;
         let made_with = run.frozen_settings(Stage::Score).ok().flatten();
-        if made_with.is_none() || made_with != Some(heads.settings()) {
+        if made_with != Some(heads.settings()) {
             self.problem("the heads are not those that made the scores");
         }
         let files = ScoreFiles::selected(context)?;

@@ -94,10 +94,13 @@ impl JoinedLines {
         (kept > 0).then_some(joined)
     }
 
-    /// Returns the place in the document of byte `at` of the joined text.
-    fn place(&self, at: usize) -> usize {
-        let before = self.breaks.partition_point(|(place, _)| *place < at);
-        at + before.checked_sub(1).map_or(0, |last| self.breaks[last].1)
+    /// Returns the place in the document of `range` in the joined text; `None` if no break is inside.
+    fn place_across_a_break(&self, range: &Range<usize>) -> Option<Range<usize>> {
+        let before = self.breaks.partition_point(|(place, _)| *place <= range.start);
+        let inside = self.breaks.partition_point(|(place, _)| *place < range.end);
+        let left_out = |breaks: usize| breaks.checked_sub(1).map_or(0, |last| self.breaks[last].1);
+        let place = range.start + left_out(before)..range.end + left_out(inside);
+        (before < inside).then_some(place)
     }
 }
 
@@ -123,16 +126,18 @@ impl Index {
     /// normal form of datatrove.
     pub fn scan(&self, text: &str, language: &str) -> Hits {
         let mut hits = self.scan_as_written(text, language);
-        let is_default = self.settings().normalisation == Normalisation::Default;
-        let Some(joined) = JoinedLines::of(text).filter(|_| is_default) else { return hits };
+        if self.settings().normalisation != Normalisation::Default {
+            return hits;
+        }
+        let Some(joined) = JoinedLines::of(text) else { return hits };
         let found = self.scan_as_written(&joined.text, language);
-        let places = found.hits.into_iter().map(|hit| Hit {
-            range: joined.place(hit.range.start)..joined.place(hit.range.end),
-            ..hit
-        });
-        let new: Vec<Hit> = places.filter(|hit| !hits.hits.contains(hit)).collect();
-        if !new.is_empty() {
-            hits.hits.extend(new);
+        let before = hits.hits.len();
+        // The other hits are in the text as it stands too.
+        hits.hits.extend(found.hits.into_iter().filter_map(|hit| {
+            let range = joined.place_across_a_break(&hit.range)?;
+            Some(Hit { range, ..hit })
+        }));
+        if hits.hits.len() > before {
             hits.hits.sort_by_key(|hit| hit.range.start);
             hits.distinct_ngrams = hits.distinct_ngrams.max(found.distinct_ngrams);
         }
@@ -284,6 +289,9 @@ mod tests {
         );
         let twice = "the conta\u{AD}\nmination of se\u{2010}\nlf";
         assert_eq!(found(twice).len(), 2);
+        // A hit on one side of a break is one hit.
+        let beside = "the contamination of-\none self regulation-\nx";
+        assert_eq!(found(beside).len(), 2);
         for text in ["the contami- nation of", "the contami -\nnation of", "the contami\nnation of"]
         {
             assert!(found(text).is_empty(), "{text}");

@@ -166,7 +166,7 @@ fn amx_rounds_as_its_specification_says() {
 /// Returns the largest error that a value of `precision` may have, for a sum of `k` steps.
 ///
 /// f32: a chain of up to 128 steps and the additions of the blocks, each with a relative rounding
-/// of 2⁻²⁴. Halves: also both factors are rounded (2⁻⁸ bf16, 2⁻¹¹ f16, whose smallest step is
+/// of 2⁻²⁴. bf16 and f16 also round both factors (by 2⁻⁸ and 2⁻¹¹; the smallest step of f16 is
 /// 2⁻²⁴), and chains may be in f16. bf16's dot products round twice a pair. int8: half a unit of
 /// the row's largest value for each factor, on top of the other factor.
 fn bound(precision: Precision, x: &[f32], w: &[f32]) -> f64 {

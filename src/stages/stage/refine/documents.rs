@@ -28,9 +28,7 @@ pub(super) struct RunScores<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: &'a Embedded,
     pub(super) heads: &'a Heads,
-    rows: RunRows<'a>,
-    /// Names of the heads, in the order in which scores are read.
-    pub(super) names: Vec<&'a str>,
+    pub(super) rows: RunRows<'a>,
 }
 
 impl<'a> RunScores<'a> {
@@ -40,8 +38,7 @@ impl<'a> RunScores<'a> {
         heads: &'a Heads,
     ) -> Result<Self> {
         let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
-        let names = rows.heads.clone();
-        Ok(Self { context, embedded, heads, rows, names })
+        Ok(Self { context, embedded, heads, rows })
     }
 
     pub(super) fn shards(&self) -> &'a [Shard] {
@@ -51,7 +48,7 @@ impl<'a> RunScores<'a> {
     /// Returns true if one of `thresholds` depends on the encoder.
     fn depend_on_encoder(&self, thresholds: &[Threshold]) -> bool {
         let mut heads = thresholds.iter().filter_map(|threshold| threshold.head);
-        heads.any(|head| self.heads.is_encoded(self.names[head]))
+        heads.any(|head| self.heads.is_encoded(self.rows.heads[head]))
     }
 
     /// Calls `visit` with every row of `shard`, at index `place` of the plan, that the thresholds are
@@ -116,7 +113,7 @@ impl<'a> RoundDocuments<'a> {
         let Self { scores, round, rule } = self;
         let done = scored_again(scores, *round, shard)?;
         let mut documents = DocumentBuilder::default();
-        let mut stored = vec![Vec::new(); scores.names.len()];
+        let mut stored = vec![Vec::new(); scores.rows.heads.len()];
         scores.for_each_row(place, shard, |row| {
             let is_chosen = match rule {
                 Rule::Sample(ordinals) => ordinals.contains(&row.scored.ordinal),
@@ -168,7 +165,7 @@ impl Near {
             let width = if scores.heads.is_encoded(name) { seen.margin() } else { 0.0 };
             Some((width, output))
         };
-        Ok(Self { selection, margins: scores.names.iter().enumerate().map(margin).collect() })
+        Ok(Self { selection, margins: scores.rows.heads.iter().enumerate().map(margin).collect() })
     }
 
     /// Returns true if a threshold could treat the document `row` differently for a logit within the
@@ -239,7 +236,7 @@ pub(super) fn differences(
     scores: &RunScores<'_>,
     rounds: usize,
 ) -> Result<BTreeMap<String, Vec<Differences>>> {
-    let none = || vec![Differences::default(); scores.names.len()];
+    let none = || vec![Differences::default(); scores.rows.heads.len()];
     let of_shard = |(place, shard): (u64, &Shard)| {
         let done = scored_again(scores, rounds, shard)?;
         let mut by_language: BTreeMap<String, Vec<Differences>> = BTreeMap::new();
@@ -310,7 +307,7 @@ pub(super) fn scored_again(
         if run.shard_marker(Stage::Refine, &RunDir::round_shard_key(round, shard))?.is_none() {
             continue;
         }
-        for (index, name) in scores.names.iter().enumerate() {
+        for (index, name) in scores.rows.heads.iter().enumerate() {
             let path = run.round_part(round, name, shard);
             let part = read_scores(&path)?;
             for ((row, logit), score) in

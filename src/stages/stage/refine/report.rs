@@ -62,19 +62,19 @@ impl Refinement {
 /// Writes the score parts of every head and shard that are not written yet.
 pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
     let (run, shards) = (scores.context.run, scores.shards());
-    let keys = score_keys(&scores.embedded.plan, &scores.names);
+    let keys = score_keys(&scores.embedded.plan, &scores.rows.heads);
     (0..keys.len()).into_par_iter().try_for_each(|item| {
         if run.is_done(Stage::Refine, &keys[item])? {
             return Ok(());
         }
-        let (name, shard) = (scores.names[item / shards.len()], &shards[item % shards.len()]);
+        let (name, shard) = (scores.rows.heads[item / shards.len()], &shards[item % shards.len()]);
         write_shard(scores, rounds, name, shard)
     })
 }
 
 fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard) -> Result<()> {
     let run = scores.context.run;
-    let head = scores.names.iter().position(|other| *other == name).unwrap_or_default();
+    let head = scores.rows.heads.iter().position(|other| *other == name).unwrap_or_default();
     let done = scored_again(scores, rounds, shard)?;
     let mut marker = ShardMarker::default();
     for index in 0..run.num_parts(shard)? {
@@ -117,7 +117,9 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
         }
     }
     for (language, seen) in differences(scores, rounds)? {
-        for (name, seen) in scores.names.iter().zip(seen).filter(|(_, seen)| seen.documents > 0) {
+        for (name, seen) in
+            scores.rows.heads.iter().zip(seen).filter(|(_, seen)| seen.documents > 0)
+        {
             report.heads.push(HeadRefinement {
                 language: language.clone(),
                 head: (*name).to_owned(),
