@@ -18,12 +18,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use polysift::config::{EmbeddingDtype, RunConfig};
+use polysift::corpus::Context;
 use polysift::encoder::HubSettings;
 use polysift::input::{DocumentBatch, DocumentBuilder, DocumentInfo};
 use polysift::parts::{EmbeddingWriter, ScoreRows, write_scores};
 use polysift::progress::{Silent, Stop};
 use polysift::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage, Worker};
-use polysift::stage::{Context, score, threshold};
+use polysift::stages::{score, threshold};
 use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm,
 };

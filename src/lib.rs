@@ -28,7 +28,8 @@
 //!
 //! ```text
 //! cli                              the program: arguments, what is printed
-//! datasets  mix  stages            labelled data sets; mixtures; stages, filters, evaluation
+//! datasets  mix  stages  views     labelled data sets; mixtures; who writes a run, who only reads it
+//! corpus                           a run as data: rows, scores, verdicts, thresholds; filters
 //! runs  selection                  the run directory, processes, schedulers; exact thresholds
 //! heads                            heads that score, and their training
 //! data  encoder                    readers of documents, files of a run, export; text embeddings
@@ -43,6 +44,8 @@
 
 pub use polysift_base::{batch, error, hub, io, language, metrics, panics, progress};
 pub use polysift_config as config;
+pub use polysift_corpus as corpus;
+pub use polysift_corpus::filter;
 pub use polysift_data::{export, input, parts};
 #[cfg(feature = "datasets")]
 pub use polysift_datasets as dataset;
@@ -52,8 +55,9 @@ pub use polysift_mix as mix;
 pub use polysift_remote as remote;
 pub use polysift_runs::{cluster, run};
 pub use polysift_selection as selection;
-pub use polysift_stages::{evaluate, filter, stage};
+pub use polysift_stages as stages;
 pub use polysift_text::{decontamination, pii, robots, rules};
 pub use polysift_tokenizer as tokenize;
+pub use polysift_views as views;
 
 pub use error::{Error, Result};

@@ -1,5 +1,6 @@
-//! What cargo does not say of the crates that `src/lib.rs` draws: neither files nor folders of a crate use each
-//! other in a circle, no stage uses another, and a type that is shared has a name of its own.
+//! What cargo does not check: crates use only crates below them in the tables of `src/lib.rs` and
+//! CONTRIBUTING.md, neither files nor folders of a crate use each other in a circle, no stage uses
+//! another, and a shared type has a name of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -316,18 +317,75 @@ fn neither_files_nor_folders_use_each_other_in_a_circle() -> TestResult {
     Ok(())
 }
 
+/// The row of each crate in the table of `src/lib.rs`, in which names stand before a wide gap.
+fn rows_of_lib(text: &str) -> BTreeMap<String, usize> {
+    let table = text.split("```text").last().unwrap_or_default();
+    let rows =
+        table.lines().filter_map(|line| line.strip_prefix("//! ")).take_while(|l| *l != "```");
+    let names = rows.map(|row| row.split("   ").next().unwrap_or_default());
+    by_name(names.map(|row| row.split_whitespace().map(str::to_owned).collect()))
+}
+
+/// The row of each crate in the table of CONTRIBUTING.md, whose first column has `src/<crate>`.
+fn rows_of_contributing(text: &str) -> BTreeMap<String, usize> {
+    let rows = text.lines().filter(|line| line.starts_with("| `src"));
+    let names = rows.map(|row| row.split('|').nth(1).unwrap_or_default());
+    let crates = |cell: &str| cell.split(", ").map(|name| name.trim().replace('`', "")).collect();
+    let mut rows = by_name(names.map(crates));
+    rows.insert("cli".into(), rows["src"]);
+    rows.remove("src");
+    rows.into_iter().map(|(name, row)| (name.replace("src/", ""), row)).collect()
+}
+
+fn by_name(rows: impl Iterator<Item = Vec<String>>) -> BTreeMap<String, usize> {
+    rows.enumerate()
+        .flat_map(|(row, names)| names.into_iter().map(move |name| (name, row)))
+        .collect()
+}
+
+/// The crates of ours that the manifest `text` depends on, but for kernels and tests.
+fn dependencies(text: &str) -> Vec<String> {
+    let normal = text.split("\n[dependencies]").nth(1).unwrap_or_default();
+    let lines = normal.lines().take_while(|line| !line.starts_with('['));
+    let names = lines.filter_map(|line| line.strip_prefix("polysift-")?.split(['.', ' ']).next());
+    names.filter(|name| *name != "kernels").map(str::to_owned).collect()
+}
+
+#[test]
+fn crates_use_only_crates_below_them_in_both_tables() -> TestResult {
+    let manifest = |name: &str| {
+        let folder = if name == "cli" { root() } else { root().join("src").join(name) };
+        std::fs::read_to_string(folder.join("Cargo.toml"))
+    };
+    let folders =
+        crates()?.into_iter().filter_map(|folder| Some(folder.strip_prefix("src/")?.to_owned()));
+    let all: BTreeSet<String> = folders.chain(["cli".to_owned()]).collect();
+    for (place, rows) in [
+        ("src/lib.rs", rows_of_lib(&std::fs::read_to_string(root().join("src/lib.rs"))?)),
+        (
+            "CONTRIBUTING.md",
+            rows_of_contributing(&std::fs::read_to_string(root().join("CONTRIBUTING.md"))?),
+        ),
+    ] {
+        assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), all, "{place}");
+        for name in &all {
+            for used in dependencies(&manifest(name)?) {
+                assert!(rows[name] < rows[&used], "{place}: {name} stands beside or below {used}");
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn no_stage_uses_another_stage() -> TestResult {
     let found = Crate::read(&root().join("src/stages"))?;
-    // What `stage::mod` names as a stage of a run.
     let stages = ["cascade", "embed", "train", "score", "filter", "refine", "threshold", "export"];
-    let is_stage = |module: &Module| {
-        module.first().is_some_and(|name| name == "stage")
-            && module.get(1).is_some_and(|name| stages.contains(&name.as_str()))
-    };
+    let is_stage =
+        |module: &Module| module.first().is_some_and(|name| stages.contains(&name.as_str()));
     let mut wrong = Vec::new();
     for (from, used) in found.uses().iter().filter(|(from, _)| is_stage(from)) {
-        for (to, names) in used.iter().filter(|(to, _)| is_stage(to) && to[1] != from[1]) {
+        for (to, names) in used.iter().filter(|(to, _)| is_stage(to) && to[0] != from[0]) {
             wrong.push(format!("{} uses {} ({names:?})", from.join("::"), to.join("::")));
         }
     }

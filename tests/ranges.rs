@@ -10,10 +10,11 @@ use arrow::datatypes::UInt64Type;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use polysift::config::RunConfig;
+use polysift::corpus::{Context, plan};
 use polysift::encoder::HubSettings;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Shard, Stage, Worker};
-use polysift::stage::{self, Context};
+use polysift::{stages, views};
 use serde_json::json;
 
 use crate::util::{TestResult, Workspace, read_parquet, text};
@@ -70,12 +71,12 @@ fn run(root: &Path, config: &RunConfig, plan: &Plan) -> Result<RunDir, Failure> 
     let stop = Stop::default();
     let worker = Worker::join(&run, &stop)?;
     let context = Context::observing(config, &run, &hub, &stop, &Silent, &worker);
-    stage::embed::embed(context, plan)?;
-    stage::train::train(context)?;
-    stage::score::score(context)?;
-    stage::threshold::threshold(context)?;
-    stage::export::export(context)?;
-    let verified = stage::verify::verify(context)?;
+    stages::embed::embed(context, plan)?;
+    stages::train::train(context)?;
+    stages::score::score(context)?;
+    stages::threshold::threshold(context)?;
+    stages::export::export(context)?;
+    let verified = views::verify::verify(context)?;
     assert_eq!(verified.problems, [""; 0]);
     Ok(run)
 }
@@ -96,7 +97,7 @@ fn rows(run: &RunDir, stage: Stage, prefix: &str, part: &str) -> Result<RecordBa
 
 fn check(rate: f64, with_blanks: bool) -> TestResult {
     let (work, config) = workspace(rate, with_blanks)?;
-    let plan = stage::plan::plan(&config)?;
+    let plan = plan::plan(&config)?;
     let whole = run(&work.path("whole"), &config, &plan)?;
     let part = |rows: Range<u64>| Shard {
         name: format!("big.{:012}", rows.start),

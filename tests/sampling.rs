@@ -5,11 +5,11 @@ use std::error::Error;
 use std::path::Path;
 
 use polysift::config::RunConfig;
+use polysift::corpus::Context;
 use polysift::encoder::HubSettings;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{RunDir, Worker};
-use polysift::stage::Context;
-use polysift::stage::sampling::{LanguageSample, Mixture, SampleRequest, sample};
+use polysift::views::sampling::{LanguageSample, Mixture, SampleRequest, sample};
 use predicates::str::contains;
 use serde_json::{Value, json};
 

@@ -8,11 +8,11 @@ use clap::{Args, ValueEnum};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
 use polysift::config::RunConfig;
-use polysift::evaluate::{Annotation, Annotator, heads_of};
 use polysift::input::{DocumentStream, Reject, StreamDocument};
 use polysift::io::without_byte_order_mark;
 use polysift::progress::Stop;
 use polysift::run::RunDir;
+use polysift::views::evaluate::{Annotation, Annotator, heads_of};
 use polysift::{Error, Result};
 
 use super::printer;

@@ -6,8 +6,8 @@ use clap::Args;
 
 use polysift::Result;
 use polysift::config::CardConfig;
-use polysift::stage::Context;
-use polysift::stage::export::{card_facts, render_card};
+use polysift::corpus::Context;
+use polysift::stages::export::{card_facts, render_card};
 
 use super::printer;
 use super::settings::{BaseArgs, SettingsArgs, resolve};

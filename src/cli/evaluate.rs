@@ -10,15 +10,15 @@ use serde_json::Value;
 use polysift::config::{
     FixedThreshold, HeadConfig, LabelKind, LanguageSource, Rate, RunConfig, is_language_code,
 };
-use polysift::evaluate::{
-    DEFAULT_SAMPLE, DecisionRule, EVERYTHING, Report, Setup, evaluate, evaluate_run,
-};
+use polysift::corpus::Context;
 use polysift::input::{InputFile, SampleColumns, SkippedRows, discover};
 use polysift::io::write_json;
 use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
 use polysift::selection::ThresholdKind;
-use polysift::stage::Context;
+use polysift::views::evaluate::{
+    DEFAULT_SAMPLE, DecisionRule, EVERYTHING, Report, Setup, evaluate, evaluate_run,
+};
 use polysift::{Error, Result};
 
 use super::printer::{line, show, titled_table};
@@ -270,7 +270,7 @@ fn name_of(path: &Path) -> String {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
     };
     let stem = text(path.file_stem());
-    let is_language = stem == "{lang}" || stem == polysift::stage::ALL_LANGUAGES || {
+    let is_language = stem == "{lang}" || stem == polysift::corpus::languages::ALL_LANGUAGES || {
         let (language, script) = stem.split_once('_').unwrap_or_default();
         language.len() == 3 && script.len() == 4 && is_language_code(&stem)
     };

@@ -31,13 +31,12 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::{Value, json};
 
 use polysift::cluster::array_expression;
-use polysift::config::RunConfig;
+use polysift::corpus::Context;
+use polysift::input::{RowsRequest, row_values};
 use polysift::progress::{Silent, Stop};
-use polysift::run::{Plan, RunDir, Stage, Worker};
-use polysift::stage::inspect::RowsRequest;
-use polysift::stage::status::stages_of;
-use polysift::stage::{self, Context};
-use polysift::{Error, Result};
+use polysift::run::{RunDir, Stage, Worker};
+use polysift::stages::run::{JoinedRun, RunRequest, check_input, check_redo, checked_plan, freeze};
+use polysift::{Error, Result, stages, views};
 
 use annotate::AnnotateArgs;
 use card::CardArgs;
@@ -310,72 +309,21 @@ impl CommandContext<'_> {
     fn stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
         let root = run_dir.ok_or_else(no_run_directory)?;
-        let redo = redo(args, stages)?;
-        let opened = RunDir::open(&root).ok();
-        let task = args.task.resolve(opened.as_ref())?;
-        let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
-        // An error here comes before a directory is created and before hours of work.
-        if embeds {
-            check_input(&config, &root)?;
-        }
-        let is_kept = |run: &RunDir| run.has_plan() && redo != Some(Stage::Embed);
-        let planned = opened.filter(is_kept);
-        let plan = match &planned {
-            // A single task does not list the input files; with hundreds of tasks, hundreds would.
-            Some(run) => Some(stage::plan::frozen(run, &config, embeds && task.is_none())?),
-            None => embeds.then(|| stage::plan::plan(&config)).transpose()?,
-        };
-        let looked_at = plan.as_ref().filter(|_| embeds && (task.is_none() || planned.is_none()));
-        if let Some(plan) = looked_at {
-            stage::inputs::check_ids(&config, plan)?;
-            if stages.contains(&Stage::Export) {
-                stage::inputs::warn_of_settings(&config, plan);
-            }
-        }
-        if stages.contains(&Stage::Export) {
-            let shards = looked_at.map_or(&[][..], |plan| &plan.shards);
-            stage::export::check_columns(&config, shards)?;
-        }
-        if stages == [Stage::Embed, Stage::Score] {
-            stage::check_files(&config)?;
-        }
         let hub = hub(args.encoder.offline);
-        if let (Some(plan), true) = (looked_at, stages.contains(&Stage::Score)) {
-            let run = RunDir::open(&root).ok().filter(|_| redo.is_none());
-            stage::inputs::check_inputs(&config, plan, run.as_ref(), &hub, self.stop)?;
-        }
-        // Only these stages can begin a run; the others need an existing one.
-        let begins = embeds || stages.contains(&Stage::Train);
-        let run = if begins { RunDir::create(&root)? } else { RunDir::open(&root)? };
-        let worker = Worker::join(&run, self.stop)?;
-        self.display.keep_in(worker.note());
-        if task.is_none() {
-            worker.clean_up(self.stop, run.root())?;
-        }
-        let context = Context {
+        let joined = JoinedRun::join(RunRequest {
             config: &config,
-            run: &run,
+            root: &root,
+            stages,
+            redo: args.redo,
+            task: args.task.resolve(RunDir::open(&root).ok().as_ref())?,
             hub: &hub,
             stop: self.stop,
-            progress: self.display,
-            redo,
-            worker: &worker,
-            task,
-            waits: task.is_none() || stages.len() > 1,
-        };
-        let stages = in_order(context, stages, plan.as_ref())?;
-        let repairs = config.cascade.as_ref().is_some_and(|cascade| cascade.repair);
-        let embed = stages.iter().position(|stage| *stage == Stage::Embed).filter(|_| repairs);
-        let mut next = 0;
-        while let Some(&stage) = stages.get(next) {
-            self.display.measure(stage, || run_stage(context, stage, plan.as_ref()))?;
-            next = match embed {
-                Some(embed) if stage == Stage::Threshold && stage::audit::repair(context)? => embed,
-                _ => next + 1,
-            };
-        }
+        })?;
+        self.display.keep_in(joined.worker().note());
+        let context = joined.context(self.display);
+        let stages = joined.run(context, |stage, run| self.display.measure(stage, run))?;
         if !self.quiet {
-            if task.is_none() {
+            if context.task.is_none() {
                 summary::print(context, &stages)?;
             }
             summary::print_usages(&self.display.taken());
@@ -388,16 +336,13 @@ impl CommandContext<'_> {
         let Resolved { config, run_dir } = resolve(args)?;
         run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;
         let hub = hub(args.encoder.offline);
-        let plan = stage::plan::plan(&config)?;
-        stage::inputs::check_ids(&config, &plan)?;
-        stage::inputs::warn_of_settings(&config, &plan);
-        stage::export::check_columns(&config, &plan.shards)?;
         // After `--redo` the heads are trained again, which needs their samples.
         let root = run_dir.as_deref().filter(|_| args.redo.is_none());
         let run = root.and_then(|root| RunDir::open(root).ok());
-        let heads = stage::inputs::check_inputs(&config, &plan, run.as_ref(), &hub, self.stop)?;
+        let (plan, heads) = checked_plan(&config, run.as_ref(), &hub, self.stop)?;
         if !dry_run {
             let run = RunDir::create(&run_dir.clone().ok_or_else(no_run_directory)?)?;
+            check_redo(args.redo, &[Stage::Embed])?;
             let worker = Worker::join(&run, self.stop)?;
             let context = Context {
                 config: &config,
@@ -405,12 +350,12 @@ impl CommandContext<'_> {
                 hub: &hub,
                 stop: self.stop,
                 progress: &Silent,
-                redo: redo(args, &[Stage::Embed])?,
+                redo: args.redo,
                 worker: &worker,
                 task: None,
                 waits: true,
             };
-            stage::plan::freeze(context, &plan)?;
+            freeze(context, &plan)?;
         }
         if self.quiet {
             return Ok(());
@@ -425,7 +370,7 @@ impl CommandContext<'_> {
             return Ok(());
         }
         let estimate =
-            stage::estimate::estimate(&config, &plan, heads, &hub, self.stop, self.display)?;
+            views::estimate::estimate(&config, &plan, heads, &hub, self.stop, self.display)?;
         printer::show(json, &estimate, |estimate| {
             summary::print_estimate(estimate, &config, run_dir.as_deref());
         });
@@ -442,14 +387,14 @@ impl CommandContext<'_> {
 
     fn status(&self, root: &Path, json: bool) -> Result<()> {
         self.with_run(root, |context| {
-            printer::show(json, &stage::status::status(context)?, summary::print_status);
+            printer::show(json, &views::status::status(context)?, summary::print_status);
             Ok(())
         })
     }
 
     fn retry(&self, args: &RetryArgs) -> Result<()> {
         let left = self.with_run(&args.run, |context| {
-            stage::status::unfinished(context, args.stage, args.num_tasks)
+            views::status::unfinished(context, args.stage, args.num_tasks)
         })?;
         printer::show(args.json, &left, |left| {
             if let Some(left) = left {
@@ -460,7 +405,7 @@ impl CommandContext<'_> {
     }
 
     fn verify(&self, root: &Path, json: bool) -> Result<ExitCode> {
-        let verified = self.with_run(root, stage::verify::verify)?;
+        let verified = self.with_run(root, views::verify::verify)?;
         printer::show(json, &verified, summary::print_verified);
         let wrong = Error::corrupt(root, "does not hold together");
         let code = if verified.problems.is_empty() { 0 } else { wrong.exit_code() };
@@ -471,7 +416,7 @@ impl CommandContext<'_> {
         let RobotsCommand::Check { urls, config, filter, json } = command;
         let base = BaseArgs { config: Some(config.clone()), ..BaseArgs::default() };
         let Resolved { config, .. } = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?;
-        let verdicts = stage::filter::check_robots(&config, filter.as_deref(), urls, self.stop)?;
+        let verdicts = stages::filter::check_robots(&config, filter.as_deref(), urls, self.stop)?;
         printer::show(*json, &verdicts, |verdicts| summary::print_robots(verdicts));
         Ok(())
     }
@@ -485,8 +430,8 @@ impl CommandContext<'_> {
     }
 
     fn rows(&self, paths: &[PathBuf], request: RowsRequest<'_>, json: bool) -> Result<()> {
-        let files = stage::inspect::inspected_files(paths)?;
-        for row in stage::inspect::inspected_rows(&files, request, self.stop)? {
+        let files = views::inspect::inspected_files(paths)?;
+        for row in row_values(&files, request, self.stop)? {
             if json {
                 printer::line(&row.to_string());
             } else {
@@ -509,8 +454,8 @@ impl CommandContext<'_> {
     }
 
     fn inspect(&self, paths: &[PathBuf], json: bool) -> Result<()> {
-        let files = stage::inspect::inspected_files(paths)?;
-        let mut total = stage::inspect::Total::default();
+        let files = views::inspect::inspected_files(paths)?;
+        let mut total = views::inspect::Total::default();
         for path in &files {
             self.stop.check()?;
             if path.is_dir() && !json {
@@ -520,10 +465,10 @@ impl CommandContext<'_> {
             }
             let description = if path.is_dir() {
                 self.with_run(path, |context| {
-                    stage::inspect::inspect_run(context, &stage::status::status(context)?)
+                    views::inspect::inspect_run(context, &views::status::status(context)?)
                 })?
             } else {
-                stage::inspect::inspect_file(path)?
+                views::inspect::inspect_file(path)?
             };
             total.add(&description);
             match (json, files.len()) {
@@ -541,73 +486,8 @@ impl CommandContext<'_> {
     }
 }
 
-fn run_stage(context: Context<'_>, stage: Stage, plan: Option<&Plan>) -> Result<()> {
-    context.stop.check()?;
-    match (stage, plan) {
-        (Stage::Cascade, Some(plan)) => stage::cascade::cascade(context, plan),
-        (Stage::Cascade, None) => stage::cascade::cascade(context, &context.run.plan()?),
-        (Stage::Embed, Some(plan)) => stage::embed::embed(context, plan),
-        (Stage::Embed, None) => stage::embed::embed(context, &context.run.plan()?),
-        (Stage::Train, _) => stage::train::train(context),
-        (Stage::Score, _) => stage::score::score(context),
-        (Stage::Filter, _) => stage::filter::filter(context),
-        (Stage::Refine, _) => stage::refine::refine(context),
-        (Stage::Threshold, _) => stage::threshold::threshold(context),
-        (Stage::Export, _) => stage::export::export(context),
-    }
-}
-
-/// Orders `stages`: heads are trained first with a cascade, or if they need nothing of the corpus.
-fn in_order(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Result<Vec<Stage>> {
-    if context.config.cascade.is_some() && stages.len() > 1 {
-        if context.redo == Some(Stage::Embed) {
-            let reason =
-                "`embed` follows from the cascade; give `--redo cascade`, which discards both";
-            return Err(Error::config("--redo", reason));
-        }
-        let mut ordered = stages_of(context.config);
-        ordered.retain(|stage| stages.contains(stage));
-        plan.map_or(Ok(()), |plan| context.run.freeze_plan(plan))?;
-        return Ok(ordered);
-    }
-    let mut stages: Vec<Stage> = stages
-        .iter()
-        .copied()
-        .filter(|stage| *stage != Stage::Cascade || stages.len() == 1)
-        .collect();
-    if let (Some(plan), [Stage::Embed, Stage::Train, ..]) = (plan, &stages[..])
-        && stage::plan::trains_first(context, plan)?
-    {
-        stages.swap(0, 1);
-    }
-    Ok(stages)
-}
-
-/// Checks that the input is known, from the settings or from an existing run.
-fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
-    if root.exists() || !config.input.files.is_empty() {
-        return Ok(());
-    }
-    let path = root.display().to_string();
-    let reason = format!(
-        "no such run directory, and no input is given; to begin a run there, name its input (as in \
-         `'data/{{lang}}/*.parquet' --run {path}`) or its settings (`-c run.toml`)"
-    );
-    Err(Error::Missing { path, reason })
-}
-
 fn no_run_directory() -> Error {
     Error::config("--run", "no run directory is named (`--run DIR` or `run_dir` in the file)")
-}
-
-/// Returns the stage of `--redo`, which must be one of the stages that the command runs.
-fn redo(args: &SettingsArgs, stages: &[Stage]) -> Result<Option<Stage>> {
-    if let Some(stage) = args.redo.filter(|stage| !stages.contains(stage)) {
-        let name = stage.name();
-        let reason = format!("`{name}` is not a stage of this command; use `run` or `{name}`");
-        return Err(Error::config("--redo", reason));
-    }
-    Ok(args.redo)
 }
 
 #[cfg(test)]

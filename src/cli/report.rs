@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use polysift::config::RunConfig;
-use polysift::evaluate::{DEFAULT_SAMPLE, Pair, evaluate_run};
+use polysift::corpus::Context;
 use polysift::run::RunDir;
-use polysift::stage::Context;
-use polysift::stage::report::{ReportRequest, WrittenReport, report};
+use polysift::views::evaluate::{DEFAULT_SAMPLE, Pair, evaluate_run};
+use polysift::views::report::{ReportRequest, WrittenReport, report};
 use polysift::{Error, Result};
 
 use super::printer::{line, titled_table};

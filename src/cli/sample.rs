@@ -6,9 +6,9 @@ use clap::Args;
 
 use polysift::Result;
 use polysift::config::Rate;
+use polysift::corpus::Context;
 use polysift::input::discover;
-use polysift::stage::Context;
-use polysift::stage::sampling::{
+use polysift::views::sampling::{
     DEFAULT_FRAME, LanguageSample, Mixture, SampleRequest, Strategy, sample,
 };
 

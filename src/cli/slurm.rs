@@ -10,11 +10,12 @@ use polysift::cluster::slurm::{
 };
 use polysift::cluster::{StageTasks, shell_quoted};
 use polysift::config::RunConfig;
+use polysift::corpus::Context;
+use polysift::corpus::stage_order::{in_order, stages_of};
 use polysift::io::create_folder;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{Plan, RunDir, Stage, Worker};
-use polysift::stage::Context;
-use polysift::stage::status::{in_order, stages_of, unfinished};
+use polysift::views::status::unfinished;
 use polysift::{Error, Result};
 
 use super::printer;

@@ -8,19 +8,21 @@ use serde_json::Value;
 
 use polysift::Result;
 use polysift::config::{KEPT, NO_TEXT, Rate, RunConfig};
+use polysift::corpus::Context;
+use polysift::corpus::cascaded::languages as cascaded_languages;
+use polysift::corpus::refinement::Refinement;
+use polysift::corpus::select::selections;
+use polysift::corpus::training::PlannedHead;
 use polysift::encoder::ResolvedSetting;
 use polysift::filter::RobotsVerdict;
 use polysift::head::LabelCounts;
 use polysift::metrics::Metrics;
+use polysift::progress::bytes_for_people;
 use polysift::run::{Encoded, LiveWorker, Stage};
 use polysift::selection::{CascadeAudit, Recall, ThresholdKind, ThresholdReport};
-use polysift::stage::estimate::{Estimate, bytes_for_people};
-use polysift::stage::refine::Refinement;
-use polysift::stage::status::{RunStatus, status};
-use polysift::stage::threshold::selections;
-use polysift::stage::train::PlannedHead;
-use polysift::stage::verify::Verified;
-use polysift::stage::{Context, cascaded_languages};
+use polysift::views::estimate::Estimate;
+use polysift::views::status::{RunStatus, status};
+use polysift::views::verify::Verified;
 
 use super::printer::{line, titled_table};
 use super::progress::{Usage, time_for_people};
@@ -149,7 +151,7 @@ fn number(value: Option<f64>) -> String {
 /// Prints held-out metrics of the trained heads: accuracy and ROC-AUC, or mean error and Spearman.
 fn print_heads(context: Context<'_>) -> Result<()> {
     let (mut of_classes, mut of_grades) = (Vec::new(), Vec::new());
-    for (name, card) in polysift::stage::train::cards(context)? {
+    for (name, card) in polysift::stages::train::cards(context)? {
         let Some(training) = &card.training else { continue };
         let is_graded = training.samples.values().any(|s| matches!(s, LabelCounts::Grades(_)));
         let samples: usize = training.samples.values().map(LabelCounts::num_samples).sum();

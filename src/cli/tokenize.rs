@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use polysift::config::RunConfig;
+use polysift::corpus::plan::input_files;
 use polysift::encoder::{HubSettings, resolve};
 use polysift::input::DocumentReader;
 use polysift::progress::Stop;
-use polysift::stage::plan::input_files;
 use polysift::{Error, Result};
 
 use super::printer;

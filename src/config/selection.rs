@@ -105,7 +105,7 @@ pub struct SelectionConfig {
     /// How thresholds are found: exactly, or as the published code does.
     pub mode: Mode,
     /// Score the documents near the thresholds again with f32 embeddings, so that the selection
-    /// equals that of f32 on the whole corpus (see `polysift_stages::stage::refine`).
+    /// equals that of f32 on the whole corpus (see `polysift_stages::refine`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refine: bool,
 }

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-PAGE = Path(__file__).parents[2] / "src/stages/stage/report/page"
+PAGE = Path(__file__).parents[2] / "src/views/report/page"
 NAMES = {"deu_Latn": "German", "eng_Latn": "English", "fra_Latn": "French", "arb_Arab": "Standard Arabic",
          "fas_Arab": "Persian", "cmn_Hani": "Mandarin Chinese"}
 PERCENTS = ["0.1", "1", "5", "10", "25", "50", "75", "90", "95", "99", "99.9"]

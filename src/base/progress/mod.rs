@@ -105,3 +105,10 @@ impl Stop {
         if self.is_asked() { Err(Error::Stopped) } else { Ok(()) }
     }
 }
+
+/// Formats a number of bytes in a decimal unit: `1.5 MB`.
+pub fn bytes_for_people(number: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let power = (number.max(1.0).log10() / 3.0).floor().min(5.0);
+    format!("{:.1} {}", number / 1000f64.powf(power), units[power as usize])
+}

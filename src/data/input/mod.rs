@@ -39,6 +39,7 @@ mod lines;
 mod lists;
 mod parquet;
 mod pattern;
+mod row_values;
 mod rows;
 mod stream;
 mod table;
@@ -61,6 +62,7 @@ pub use labelled::{for_each_sample, score_value};
 pub use lists::{ListFile, check_list, for_each_listed, list_files};
 pub use parquet::{FileFacts, RowGroup};
 pub use pattern::{LANG, languages_of};
+pub use row_values::{RowsRequest, open_rows, row_values};
 pub use rows::{JsonColumns, RowBatch, RowReader};
 pub use stream::{DocumentStream, StreamDocument};
 pub use table::{

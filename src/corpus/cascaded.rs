@@ -1,0 +1,290 @@
+//! The result of a cascade, as later stages need it: which documents are dropped, and which of
+//! those are encoded for the audit.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use twox_hash::XxHash3_64;
+
+use crate::context::Context;
+use crate::embedded::{all_done, ordinal};
+use crate::languages::{language_of, planned_languages};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::stamp;
+use polysift_base::sample::hash_seed;
+use polysift_config::{CascadeConfig, FirstPass, RunConfig};
+use polysift_data::parts::read_scores;
+use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
+
+/// A candidate for the first pass of a language, and its cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The first pass.
+    pub first_pass: FirstPass,
+    /// Share of the pilot's evaluation half that it leaves to the encoder.
+    pub encoded_share: f64,
+    /// FLOPs of pilot, first pass, encoder and audit, relative to the full run.
+    pub cost: f64,
+}
+
+/// How the cascade treats a language: `cascade/languages/<lang>.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LanguageCascade {
+    /// The first pass; `None` if all documents are encoded.
+    pub first_pass: Option<FirstPass>,
+    /// Why all documents are encoded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Number of rows of the language.
+    pub rows: u64,
+    /// Number of documents of the pilot; its first half trains the first pass.
+    pub pilot: u64,
+    /// Number of documents of the other half, which gives the thresholds.
+    pub evaluation: u64,
+    /// Mean number of tokens of a document that are encoded.
+    pub tokens_per_document: f64,
+    /// Mean number of tokens of a document that the first pass drops.
+    pub tokens_per_dropped_document: f64,
+    /// Mean floating-point operations of a document that the first pass drops.
+    pub flops_per_dropped_document: f64,
+    /// Mean floating-point operations of a document; 0 in run directories that lack the field.
+    #[serde(default)]
+    pub flops_per_document: f64,
+    /// Thresholds by head; a document is dropped if its first-pass scores are below all of them.
+    pub heads: BTreeMap<String, f32>,
+    /// All first passes that were evaluated.
+    pub candidates: Vec<Candidate>,
+}
+
+impl LanguageCascade {
+    /// Returns the candidate that was chosen.
+    pub fn candidate(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| Some(candidate.first_pass) == self.first_pass)
+    }
+}
+
+/// The finished cascade of a run; a run without a cascade drops nothing.
+pub struct Cascade {
+    languages: BTreeMap<String, LanguageCascade>,
+    /// Margin thresholds of repaired languages, instead of 0.
+    repaired: BTreeMap<String, f32>,
+    audit_every: u64,
+    seed: u64,
+}
+
+/// Documents of a shard that the first pass would drop, by ascending row.
+#[derive(Debug, Default)]
+pub struct CascadeRows {
+    /// Rows of documents that are not encoded.
+    pub dropped: Vec<u64>,
+    /// Rows of documents that are encoded for the audit, with their margins.
+    pub audited: Vec<(u64, f32)>,
+}
+
+impl CascadeRows {
+    /// Returns true if the document of `row` is not encoded.
+    pub fn is_dropped(&self, row: u64) -> bool {
+        self.dropped.binary_search(&row).is_ok()
+    }
+
+    /// Returns the margin of `row` if it is encoded for the audit.
+    pub fn audited_margin(&self, row: u64) -> Option<f32> {
+        let at = self.audited.binary_search_by_key(&row, |(row, _)| *row).ok()?;
+        Some(self.audited[at].1)
+    }
+}
+
+/// Returns the key of the unit of work that trains the first pass of `language`.
+pub fn language_key(language: &str) -> String {
+    format!("languages/{language}")
+}
+
+/// Returns the key of the unit of work that scores the documents of `shard`.
+pub fn scores_key(shard: &Shard) -> String {
+    format!("scores/{}", shard.name)
+}
+
+/// Returns the path of the [`LanguageCascade`] of `language`.
+pub fn language_file(run: &RunDir, language: &str) -> std::path::PathBuf {
+    run.path(format!("cascade/languages/{language}.json"))
+}
+
+/// Returns the key of the repair of `language`.
+pub fn repair_key(language: &str) -> String {
+    format!("repairs/{language}")
+}
+
+/// Returns the path of the [`Repair`] of `language`.
+pub fn repair_file(run: &RunDir, language: &str) -> std::path::PathBuf {
+    run.path(format!("cascade/repairs/{language}.json"))
+}
+
+/// Makes the error for a cascade that would drop other documents than when the corpus was embedded,
+/// because a repair or another file of it is lost or damaged.
+fn lost(path: &Path) -> Error {
+    let reason = "does not drop what was dropped when the corpus was embedded: something of the cascade is gone or \
+                  damaged; `polysift run --redo cascade` makes it, and what follows from it, again";
+    Error::corrupt(path, reason)
+}
+
+/// Marks the repair of `language` as done, after its file is written.
+pub fn mark_repair(run: &RunDir, language: &str) -> Result<()> {
+    let path = repair_file(run, language);
+    let file = PartFile { path: run.relative(&path), rows: 1, stamp: stamp(&path)? };
+    let marker = ShardMarker { files: vec![file], ..ShardMarker::default() };
+    run.mark_shard(Stage::Cascade, &repair_key(language), &marker)
+}
+
+/// The result of a repair.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repair {
+    /// Margin below which documents are dropped; `None` if none are.
+    pub threshold: Option<f32>,
+}
+
+impl Cascade {
+    /// Returns the keys of the units of work of the stage.
+    pub fn keys(config: &RunConfig, plan: &Plan) -> Vec<String> {
+        let languages = planned_languages(config, plan).unwrap_or_default();
+        let languages = languages.iter().map(|language| language_key(language));
+        languages.chain(plan.shards.iter().map(scores_key)).collect()
+    }
+
+    /// Reads the whole cascade of a run.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if the first pass is not done.
+    pub fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
+        let Context { config, run, .. } = context;
+        if config.cascade.is_some() {
+            all_done(run, Stage::Cascade, &Self::keys(config, plan), "through the first pass")?;
+        }
+        Self::of_languages(context, planned_languages(config, plan).unwrap_or_default())
+    }
+
+    /// Reads the cascade of some languages, for stages after the embed stage.
+    pub fn of_languages(
+        context: Context<'_>,
+        all: impl IntoIterator<Item = String>,
+    ) -> Result<Self> {
+        let Context { config, run, .. } = context;
+        let settings = config.cascade.as_ref();
+        let (mut languages, mut repaired) = (BTreeMap::new(), BTreeMap::new());
+        for language in all.into_iter().filter(|_| settings.is_some()) {
+            let path = language_file(run, &language);
+            let missing = || Error::missing(&path, "is not there; run `polysift cascade`");
+            let result = run.read_output(Stage::Cascade, &language_key(&language), &path)?;
+            languages.insert(language.clone(), result.ok_or_else(missing)?);
+            let path = repair_file(run, &language);
+            let repair = match run.read_output(Stage::Cascade, &repair_key(&language), &path) {
+                Err(Error::Corrupt { .. } | Error::Missing { .. }) => return Err(lost(&path)),
+                repair => repair?,
+            };
+            if let Some(Repair { threshold }) = repair {
+                repaired.insert(language, threshold.unwrap_or(f32::NEG_INFINITY));
+            }
+        }
+        let audit_every = settings.map_or(1, CascadeConfig::audit_every);
+        let seed = hash_seed(&["audit"], config.seed.0);
+        Ok(Self { languages, repaired, audit_every, seed })
+    }
+
+    /// Returns the result of the cascade by language.
+    pub fn languages(&self) -> &BTreeMap<String, LanguageCascade> {
+        &self.languages
+    }
+
+    /// Returns the result for `language`; `None` if it has no documents.
+    pub fn language(&self, language: &str) -> Option<&LanguageCascade> {
+        self.languages.get(language)
+    }
+
+    /// Returns the margin below which documents of `language` are dropped; `None` if none are.
+    pub fn threshold(&self, language: &str) -> Option<f32> {
+        let is_passed = self.languages.get(language).is_some_and(|l| l.first_pass.is_some());
+        is_passed.then(|| self.repaired.get(language).copied().unwrap_or_default())
+    }
+
+    /// Returns N, where one in N dropped documents is encoded for the audit.
+    pub fn audit_every(&self) -> u64 {
+        self.audit_every
+    }
+
+    /// Returns the dropped and audited rows of `shard`, which has the index `place` in the plan.
+    pub fn rows_of(&self, context: Context<'_>, place: u64, shard: &Shard) -> Result<CascadeRows> {
+        let mut rows = CascadeRows::default();
+        self.for_each_below(context, shard, &mut |row, margin| {
+            if self.is_audited(place, row) {
+                rows.audited.push((row, margin));
+            } else {
+                rows.dropped.push(row);
+            }
+        })?;
+        let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?;
+        let dropped = embedded.and_then(|marker| marker.encoded).map(|encoded| encoded.dropped);
+        let is_lost = dropped.is_some_and(|dropped| dropped != rows.dropped.len() as u64);
+        if is_lost && !self.languages.is_empty() {
+            return Err(lost(&context.run.path("cascade").join(scores_key(shard))));
+        }
+        Ok(rows)
+    }
+
+    /// Calls `visit` with the margin of every document that the first pass drops, audited or not.
+    pub fn for_each_dropped(
+        &self,
+        context: Context<'_>,
+        shard: &Shard,
+        visit: &mut dyn FnMut(f32),
+    ) -> Result<()> {
+        self.for_each_below(context, shard, &mut |_, margin| visit(margin))
+    }
+
+    fn is_audited(&self, place: u64, row: u64) -> bool {
+        let ordinal = ordinal(place, row);
+        let hash = XxHash3_64::oneshot_with_seed(self.seed, &ordinal.to_le_bytes());
+        hash.is_multiple_of(self.audit_every)
+    }
+
+    /// Calls `visit` with row and margin of every document of `shard` below the threshold, by row.
+    fn for_each_below(
+        &self,
+        context: Context<'_>,
+        shard: &Shard,
+        visit: &mut dyn FnMut(u64, f32),
+    ) -> Result<()> {
+        let language = language_of(context.config, shard);
+        let Some(threshold) = self.threshold(&language) else { return Ok(()) };
+        for file in context.run.done(Stage::Cascade, &scores_key(shard))?.files {
+            let part = read_scores(&context.run.path(&file.path))?;
+            for (&row, score) in part.documents.rows().iter().zip(part.scores) {
+                if let Some(margin) = score.filter(|score| *score < threshold) {
+                    visit(row, margin);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the settings that embeddings depend on: first pass and thresholds of each language.
+    pub fn settings(&self, config: &CascadeConfig) -> Value {
+        let languages: BTreeMap<&String, (Option<FirstPass>, &BTreeMap<String, f32>)> =
+            self.languages.iter().map(|(l, found)| (l, (found.first_pass, &found.heads))).collect();
+        serde_json::json!({"languages": languages, "audit": config.audit})
+    }
+}
+
+/// Reads the result for each language of the run; empty without a finished cascade.
+pub fn languages(run: &RunDir, config: &RunConfig) -> Result<BTreeMap<String, LanguageCascade>> {
+    let mut found = BTreeMap::new();
+    if config.cascade.is_some() && run.has_plan() {
+        for language in planned_languages(config, &run.plan()?).unwrap_or_default() {
+            let (key, path) = (language_key(&language), language_file(run, &language));
+            if let Some(result) = run.read_output(Stage::Cascade, &key, &path)? {
+                found.insert(language, result);
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,68 @@
+//! The arguments that every stage takes.
+
+use serde_json::Value;
+
+use polysift_base::error::Result;
+use polysift_base::io::{read, write_atomic};
+use polysift_base::progress::{Progress, Stop};
+use polysift_config::RunConfig;
+use polysift_encoder::HubSettings;
+use polysift_runs::cluster::Task;
+use polysift_runs::run::{RunDir, Stage, Worker};
+
+/// The arguments that every stage takes.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Settings, with relative patterns made absolute.
+    pub config: &'a RunConfig,
+    /// The run directory, for all outputs.
+    pub run: &'a RunDir,
+    /// How models are downloaded.
+    pub hub: &'a HubSettings,
+    /// Tells whether the stage is asked to stop.
+    pub stop: &'a Stop,
+    /// Receives the progress of the stage.
+    pub progress: &'a dyn Progress,
+    /// First stage to redo; its outputs and those of all later stages are discarded.
+    pub redo: Option<Stage>,
+    /// This process, as a worker on the run directory.
+    pub worker: &'a Worker,
+    /// The share of every stage that this process does; `None`: all that no other process does.
+    pub task: Option<Task>,
+    /// True if a stage waits for the units of work that other processes hold.
+    pub waits: bool,
+}
+
+impl<'a> Context<'a> {
+    /// Makes a context for commands that write nothing; see [`Worker::observer`].
+    pub fn observing(
+        config: &'a RunConfig,
+        run: &'a RunDir,
+        hub: &'a HubSettings,
+        stop: &'a Stop,
+        progress: &'a dyn Progress,
+        worker: &'a Worker,
+    ) -> Self {
+        Self { config, run, hub, stop, progress, redo: None, worker, task: None, waits: false }
+    }
+
+    /// Freezes what `stage` depends on ([`RunDir::freeze`]) and keeps the settings. Outputs of a
+    /// `redo` are discarded here, after everything that the stage needs was found.
+    pub fn freeze(&self, stage: Stage, settings: &Value) -> Result<()> {
+        if self.redo == Some(stage) {
+            self.worker.exclusive(self.stop, || self.run.discard_from(stage))?;
+        }
+        self.run.freeze(stage, settings, self.worker, self.stop)?;
+        self.keep_settings()
+    }
+
+    /// Writes the settings to the run directory, for commands that take only the directory.
+    pub fn keep_settings(&self) -> Result<()> {
+        let path = self.run.path("config.toml");
+        let text = self.config.to_toml("config.toml")?;
+        if read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
+            return Ok(());
+        }
+        write_atomic(&path, text.as_bytes()).map(drop)
+    }
+}

@@ -1,0 +1,71 @@
+//! A run with complete embeddings, from which every stage after the embed stage starts.
+
+use std::collections::BTreeSet;
+
+use crate::work::score_keys;
+use polysift_base::error::{Error, Result};
+use polysift_runs::run::{Plan, RunDir, Shard, Stage, Summary};
+
+/// Number of bits of an ordinal that hold the row within a shard.
+const ROW_BITS: u32 = 40;
+
+/// Returns the ordinal of a row: its position in the whole corpus, in plan order.
+pub fn ordinal(shard: u64, row: u64) -> u64 {
+    (shard << ROW_BITS) | row
+}
+
+/// Splits an [`ordinal`] into the index of the shard in the plan and the row.
+pub fn place_of(ordinal: u64) -> (u64, u64) {
+    (ordinal >> ROW_BITS, ordinal & ((1 << ROW_BITS) - 1))
+}
+
+/// A run with complete embeddings: its plan and a summary of each embedded shard.
+pub struct Embedded {
+    /// The plan of the run.
+    pub plan: Plan,
+    /// By shard of the plan.
+    pub summaries: Vec<Summary>,
+}
+
+impl Embedded {
+    /// Reads the plan and the summaries; [`Error::Missing`] if a shard is not embedded yet.
+    pub fn of(run: &RunDir) -> Result<Self> {
+        let plan = run.plan()?;
+        let summaries = all_done(run, Stage::Embed, &plan.names(), "embedded")?;
+        Ok(Self { plan, summaries })
+    }
+
+    /// Reads a run that all of `heads` have scored; [`Error::Missing`] if scores of a shard lack.
+    pub fn scored(run: &RunDir, heads: &[&str]) -> Result<Self> {
+        let embedded = Self::of(run)?;
+        all_done(run, Stage::Score, &score_keys(&embedded.plan, heads), "scored")?;
+        Ok(embedded)
+    }
+
+    /// Returns the languages that have documents.
+    pub fn languages(&self) -> BTreeSet<String> {
+        self.summaries.iter().flat_map(|summary| summary.counts.keys().cloned()).collect()
+    }
+
+    /// Returns the shards with documents of `language`: index in the plan, shard, number of parts.
+    pub fn shards_of(&self, language: &str) -> Vec<(u64, &Shard, usize)> {
+        let shards = (0u64..).zip(&self.plan.shards).zip(&self.summaries);
+        shards
+            .filter(|(_, summary)| summary.counts.contains_key(language))
+            .map(|((place, shard), summary)| (place, shard, summary.num_files))
+            .collect()
+    }
+}
+
+/// Reads the summaries of the `keys` of `stage`; [`Error::Missing`] if one is not `done`.
+pub fn all_done(run: &RunDir, stage: Stage, keys: &[String], done: &str) -> Result<Vec<Summary>> {
+    let summaries = run.summaries(stage, keys)?;
+    let left = summaries.iter().filter(|summary| summary.is_none()).count();
+    if let Some(first) = summaries.iter().position(Option::is_none) {
+        let (first, stage) = (&keys[first], stage.name());
+        let reason =
+            format!("{left} shard(s) are not {done} yet, {first} for one; run `polysift {stage}`");
+        return Err(Error::missing(run.root(), reason));
+    }
+    Ok(summaries.into_iter().flatten().collect())
+}

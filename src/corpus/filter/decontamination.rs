@@ -1,0 +1,139 @@
+//! Filter for documents that hold text of benchmarks.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::document::{FilteredDocument, Finding, Verdict};
+use super::strings::digests;
+use polysift_base::error::{Error, Result};
+use polysift_config::{FilterAction, FilterConfig};
+use polysift_text::decontamination::{Hit, Hits, Index, ItemCoverage, Rule, cut};
+
+/// Maximum number of n-grams that a report names; the most frequent ones are often templates.
+const MAX_NGRAMS: usize = 100;
+
+/// Finds contaminated documents with an n-gram index of benchmark items.
+#[derive(Debug)]
+pub(super) struct DecontaminationFilter {
+    path: PathBuf,
+    index: Index,
+    rule: Rule,
+    cuts: bool,
+}
+
+/// How much of a benchmark task stands in the corpus.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TaskLeak {
+    task: String,
+    /// Number of items of the task.
+    items: u64,
+    /// Number of items too short for an n-gram, which cannot be found.
+    not_covered: u64,
+    /// Number of items with an n-gram in the corpus.
+    items_hit: u64,
+    /// Number of n-grams of the task in the index.
+    ngrams: u64,
+    /// Number of these n-grams that stand in the corpus.
+    leaked_ngrams: u64,
+    /// `leaked_ngrams` in percent of `ngrams`.
+    leaked_percent: f64,
+}
+
+/// How much of the benchmarks stands in the whole corpus.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Leaks {
+    /// Leaks by task of a benchmark.
+    pub tasks: Vec<TaskLeak>,
+    /// N-grams that stand in the most documents, with the number of documents.
+    pub ngrams: Vec<(String, u64)>,
+    /// Task, id and covered share of tokens of each item that is hit.
+    #[serde(skip)]
+    pub items: Vec<(String, String, f64)>,
+}
+
+impl DecontaminationFilter {
+    pub(super) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
+        let path = PathBuf::from(config.index.as_deref().unwrap_or_default());
+        if !path.is_file() {
+            let reason = "there is no such index; `polysift dataset benchmarks` makes one";
+            return Err(Error::missing(&path, reason));
+        }
+        let (index, rule) = (Index::open(&path)?, config.rule(name)?);
+        Ok(Self { path, index, rule, cuts: config.action == FilterAction::Cut })
+    }
+
+    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
+        digests([&*self.path])
+    }
+
+    pub(super) fn judge(&self, documents: &[FilteredDocument<'_>]) -> Vec<Verdict> {
+        documents.par_iter().map(|document| self.verdict(document)).collect()
+    }
+
+    fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
+        let Some(text) = document.text else { return Verdict::default() };
+        let hits = self.index.scan(text, document.language);
+        if hits.is_empty() {
+            return Verdict::default();
+        }
+        let ngrams = hits.ngrams();
+        if !self.rule.is_contaminated(&self.index, &hits) {
+            return Verdict { ngrams, ..Verdict::default() };
+        }
+        let task = |task: usize| self.index.tasks()[task].task.clone();
+        let details = self.index.tasks_hit(&hits).into_iter().map(task).collect();
+        let pieces = self.cuts.then(|| cut(text, &hits)).flatten();
+        let finding = Finding { details, pieces, ..Finding::of("contaminated") };
+        Verdict { finding: Some(finding), note: None, ngrams }
+    }
+
+    /// Reports the benchmark items in a corpus, given the n-grams hit with their document counts.
+    pub(super) fn leaks(&self, found: &BTreeMap<u32, u64>) -> Leaks {
+        let index = &self.index;
+        let hits = found.keys().map(|&ngram| Hit { ngram, range: 0..0 }).collect();
+        let items = index.items_hit(&Hits { hits, distinct_ngrams: found.len() });
+        let mut tasks: Vec<TaskLeak> = (index.tasks().iter())
+            .map(|counts| TaskLeak {
+                task: counts.task.clone(),
+                items: counts.items,
+                not_covered: counts.not_covered,
+                items_hit: 0,
+                ngrams: counts.ngrams,
+                leaked_ngrams: 0,
+                leaked_percent: 0.0,
+            })
+            .collect();
+        for item in &items {
+            tasks[index.item(item.item).task].items_hit += 1;
+        }
+        for &ngram in found.keys() {
+            let mut of_tasks: Vec<usize> =
+                index.postings(ngram).map(|posting| index.item(posting.item).task).collect();
+            of_tasks.sort_unstable();
+            of_tasks.dedup();
+            for task in of_tasks {
+                tasks[task].leaked_ngrams += 1;
+            }
+        }
+        for task in &mut tasks {
+            let all = task.ngrams.max(1) as f64;
+            task.leaked_percent = 100.0 * task.leaked_ngrams as f64 / all;
+        }
+        let mut ngrams: Vec<(&u32, &u64)> = found.iter().collect();
+        ngrams.sort_by_key(|(ngram, documents)| (std::cmp::Reverse(**documents), **ngram));
+        let text =
+            |(ngram, documents): (&u32, &u64)| (index.ngram_text(*ngram).to_owned(), *documents);
+        let item = |item: &ItemCoverage| {
+            let found = index.item(item.item);
+            (index.tasks()[found.task].task.clone(), found.id.to_owned(), item.share)
+        };
+        Leaks {
+            tasks,
+            ngrams: ngrams.into_iter().take(MAX_NGRAMS).map(text).collect(),
+            items: items.iter().map(item).collect(),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Sets of strings for membership tests: the ids or host names of lists.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+use twox_hash::XxHash3_128;
+
+use polysift_base::error::Result;
+use polysift_base::io::stamp;
+use polysift_base::progress::Stop;
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
+};
+
+/// Maximum bytes of loaded sets that are kept for later documents.
+const MOST_KEPT_BYTES: usize = 1 << 30;
+
+/// A set of strings as ascending xxh3-128 hashes. With 10^9 strings and 10^9 queries the
+/// probability of one wrong answer is about 10^-20.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct StringSet {
+    hashes: Vec<u128>,
+}
+
+impl StringSet {
+    /// Returns true if the set has `text`.
+    pub fn contains(&self, text: &str) -> bool {
+        self.hashes.binary_search(&hash(text)).is_ok()
+    }
+
+    /// Makes the set of the strings with these [`hash`]es.
+    pub fn new(mut hashes: Vec<u128>) -> Self {
+        hashes.par_sort_unstable();
+        hashes.dedup();
+        hashes.shrink_to_fit();
+        Self { hashes }
+    }
+}
+
+/// Returns the hash that a [`StringSet`] stores for a string.
+pub fn hash(text: &str) -> u128 {
+    XxHash3_128::oneshot(text.as_bytes())
+}
+
+/// Returns the BLAKE3 digest of each of `files`, by its path.
+pub(super) fn digests<'p>(
+    files: impl IntoIterator<Item = &'p Path>,
+) -> Result<BTreeMap<String, String>> {
+    let digest = |path: &Path| Ok((path.to_string_lossy().into_owned(), stamp(path)?.blake3));
+    files.into_iter().map(digest).collect()
+}
+
+/// How to read the strings of a list.
+#[derive(Debug, Clone)]
+pub(super) struct ListFormat {
+    /// Column of the strings in tables.
+    pub(super) column: &'static str,
+    /// Column of tables; only rows with a value in it count ([`for_each_listed`]).
+    pub(super) blocked_if: Option<String>,
+    /// Turns an entry into the string that is stored.
+    pub key: EntryKey,
+}
+
+/// Returns the string to store for an entry, or the reason why the entry is invalid.
+pub(super) type EntryKey = for<'a> fn(&'a str) -> Result<Cow<'a, str>, String>;
+
+/// Lists of strings, each read when a document of a language that it applies to is looked up.
+#[derive(Debug)]
+pub(super) struct ListedStrings {
+    files: Vec<ListFile>,
+    format: ListFormat,
+    /// Loaded sets by language; `None` is the key of the lists for all languages.
+    loaded: Mutex<BTreeMap<Option<String>, Arc<StringSet>>>,
+}
+
+impl ListedStrings {
+    /// Finds the lists that match `patterns` and checks their columns.
+    pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
+        let files = list_files(patterns)?;
+        let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
+        let request = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
+        let columns: Vec<ColumnRequest> = columns.map(request).collect();
+        files.iter().try_for_each(|list| check_list(&list.path, columns.clone()))?;
+        Ok(Self { files, format, loaded: Mutex::default() })
+    }
+
+    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
+        digests(self.files.iter().map(|list| &*list.path))
+    }
+
+    /// Returns the strings of the lists that apply to `language`.
+    pub(super) fn of(&self, language: &str, stop: &Stop) -> Result<LanguageStrings> {
+        let of_all = self.load(None, stop)?;
+        let is_listed = |list: &ListFile| list.language.as_deref() == Some(language);
+        let own = self.files.iter().any(is_listed).then(|| self.load(Some(language), stop));
+        Ok(LanguageStrings { of_all, own: own.transpose()? })
+    }
+
+    /// Counts the strings in all lists; a string in lists of several languages counts for each.
+    pub(super) fn count(&self, stop: &Stop) -> Result<u64> {
+        let languages: BTreeSet<Option<&str>> =
+            self.files.iter().map(|list| list.language.as_deref()).collect();
+        let counts = languages
+            .into_iter()
+            .map(|language| Ok(self.load(language, stop)?.hashes.len() as u64));
+        counts.sum()
+    }
+
+    fn load(&self, language: Option<&str>, stop: &Stop) -> Result<Arc<StringSet>> {
+        // The lock is held while a list is read, so that no other thread reads the same list.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = language.map(ToOwned::to_owned);
+        if let Some(set) = loaded.get(&key) {
+            return Ok(Arc::clone(set));
+        }
+        let mut hashes = Vec::new();
+        for list in self.files.iter().filter(|list| list.language.as_deref() == language) {
+            let ListFormat { column, blocked_if, key } = &self.format;
+            let mut add = |text: &str| {
+                hashes.push(hash(&key(text)?));
+                Ok(())
+            };
+            for_each_listed(&list.path, column, blocked_if.as_deref(), stop, &mut add)?;
+        }
+        let set = Arc::new(StringSet::new(hashes));
+        let kept: usize = loaded.values().map(|set| size_of_val(set.hashes.as_slice())).sum();
+        if kept > MOST_KEPT_BYTES {
+            loaded.clear();
+        }
+        loaded.insert(key, Arc::clone(&set));
+        Ok(set)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct LanguageStrings {
+    of_all: Arc<StringSet>,
+    own: Option<Arc<StringSet>>,
+}
+
+impl LanguageStrings {
+    pub(super) fn contains(&self, text: &str) -> bool {
+        self.of_all.contains(text) || self.own.as_ref().is_some_and(|own| own.contains(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use polysift_base::error::Error;
+
+    proptest! {
+        #[test]
+        fn a_set_holds_what_it_was_made_of(
+            listed in proptest::collection::vec("[ab]{0,4}", 0..20),
+            asked in proptest::collection::vec("[ab]{0,4}", 0..20),
+        ) {
+            let set = StringSet::new(listed.iter().map(|text| hash(text)).collect());
+            for text in &asked {
+                prop_assert_eq!(set.contains(text), listed.contains(text));
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_is_for_its_language_or_for_all() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(path("all.txt"), "\u{FEFF}a\r\n# b\n\n  c d \ne # why\nf#g\n")?;
+        std::fs::write(path("deu_Latn.csv"), "id,x\n7,y\n,z\n")?;
+        let format = ListFormat { column: "id", blocked_if: None, key: |id| Ok(Cow::Borrowed(id)) };
+        let lists = ListedStrings::open(&[path("all.txt"), path("{lang}.csv")], format)?;
+        let holds =
+            |language, text| Ok::<_, Error>(lists.of(language, &Stop::default())?.contains(text));
+        assert!(holds("fra_Latn", "a")? && holds("deu_Latn", "c d")? && holds("deu_Latn", "7")?);
+        assert!(
+            holds("fra_Latn", "e")? && holds("fra_Latn", "f#g")?,
+            "a comment follows white space"
+        );
+        assert!(!(holds("fra_Latn", "7")? || holds("deu_Latn", "b")? || holds("deu_Latn", "")?));
+        assert_eq!(lists.digests()?.len(), 2);
+        Ok(())
+    }
+}

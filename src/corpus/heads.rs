@@ -1,0 +1,415 @@
+//! The heads of a run: loading, checking, scoring, and their frozen settings.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use serde_json::{Map, Value, json};
+
+use crate::context::Context;
+use crate::embedded::Embedded;
+use crate::languages::ALL_LANGUAGES;
+use polysift_base::error::{Error, Result};
+use polysift_config::{HeadConfig, HeadKind, Keep, RunConfig};
+use polysift_data::input::LANG;
+use polysift_encoder::{EmbeddedTexts, Recipe};
+use polysift_heads::fasttext::TextScratch;
+use polysift_heads::head::{AnyHead, DocumentScore, RowHead, ScoreScratch};
+use polysift_runs::run::{RunDir, Stage};
+
+/// The heads of a run: by head name, then by language (or [`ALL_LANGUAGES`]).
+pub struct Heads {
+    languages: BTreeSet<String>,
+    by_name: BTreeMap<String, ByLanguage>,
+}
+
+type ByLanguage = BTreeMap<String, Loaded>;
+
+/// A head and its file; a head of rows has none.
+pub struct Loaded {
+    /// File of the head; empty for a head of rows.
+    pub path: PathBuf,
+    /// The head.
+    pub head: AnyHead,
+}
+
+impl Loaded {
+    /// Returns [`Error::Model`] if the head is for embeddings of another encoder or recipe.
+    pub fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
+        let Some(head) = self.head.as_embedding() else { return Ok(()) };
+        let Some(provenance) = &head.card().provenance else { return Ok(()) };
+        let (trained, digest) = (&provenance.encoder_digest, &recipe.model_digest);
+        if !trained.is_empty() && trained != digest {
+            let reason = format!(
+                "was trained on embeddings of the encoder {trained}, these are of {digest}"
+            );
+            return Err(Error::model(&self.path, reason));
+        }
+        let difference = provenance.recipe.as_ref().and_then(|wanted| wanted.difference(recipe));
+        difference.map_or(Ok(()), |reason| Err(Error::model(&self.path, reason)))
+    }
+
+    /// Returns [`Error::Model`] if the head scores embeddings of another width than `hidden_size`.
+    pub fn check_width(&self, hidden_size: usize) -> Result<()> {
+        let head = self.head.as_embedding();
+        head.map_or(Ok(()), |head| head.check_hidden_size(&self.path, hidden_size))
+    }
+}
+
+impl Heads {
+    /// Loads the heads of the run of `context` for its languages.
+    pub fn load(context: Context<'_>, embedded: &Embedded) -> Result<Self> {
+        let config = context.config;
+        Self::find(&config.heads, Some(context.run), embedded.languages(), config.seed.0)
+    }
+
+    /// Loads every one of `heads` that serves one of `languages`; heads without a path were trained
+    /// in `run`. The fallback of a head serves the languages that it has no file for. `seed` seeds
+    /// random scores.
+    pub fn find(
+        heads: &BTreeMap<String, HeadConfig>,
+        run: Option<&RunDir>,
+        languages: BTreeSet<String>,
+        seed: u64,
+    ) -> Result<Self> {
+        let mut by_name = BTreeMap::new();
+        for (name, config) in heads {
+            if let (Some(run), None) = (run, &config.path) {
+                check_trained(run, name, &languages)?;
+            }
+            let mut found = ByLanguage::new();
+            if config.kind.is_of_rows() {
+                let head = AnyHead::Row(Box::new(RowHead::new(name, config, seed)));
+                let loaded = Loaded { path: PathBuf::new(), head };
+                by_name.insert(name.clone(), [(ALL_LANGUAGES.to_owned(), loaded)].into());
+                continue;
+            }
+            let find = |name: &str,
+                        config: &HeadConfig,
+                        languages: &BTreeSet<String>,
+                        found: &mut ByLanguage| {
+                for_each_head(run, name, config, languages, &mut |language, loaded| {
+                    found.insert(language.to_owned(), loaded);
+                    Ok(())
+                })
+            };
+            let fallback = config.fallback.as_ref().and_then(|name| heads.get_key_value(name));
+            match find(name, config, &languages, &mut found) {
+                Err(Error::Missing { .. }) if fallback.is_some() => {}
+                outcome => outcome?,
+            }
+            let unserved: BTreeSet<String> = languages
+                .iter()
+                .filter(|language| !found.contains_key(*language))
+                .cloned()
+                .collect();
+            if let Some((name, config)) = fallback
+                && !unserved.is_empty()
+                && !found.contains_key(ALL_LANGUAGES)
+            {
+                find(name, config, &unserved, &mut found)?;
+            }
+            by_name.insert(name.clone(), found);
+        }
+        Ok(Self { languages, by_name })
+    }
+
+    /// Returns the languages of the run.
+    pub fn languages(&self) -> &BTreeSet<String> {
+        &self.languages
+    }
+
+    /// Returns the head `name` for `language`, or else the one for all languages.
+    pub fn get(&self, name: &str, language: &str) -> Option<&AnyHead> {
+        self.loaded(name, language).map(|loaded| &loaded.head)
+    }
+
+    /// Returns all heads of all languages.
+    pub fn all(&self) -> impl Iterator<Item = &AnyHead> {
+        self.by_name.values().flat_map(ByLanguage::values).map(|loaded| &loaded.head)
+    }
+
+    /// Returns the file of the head that [`Heads::get`] returns.
+    pub fn path(&self, name: &str, language: &str) -> Option<&Path> {
+        self.loaded(name, language).map(|loaded| loaded.path.as_path())
+    }
+
+    /// Checks every head with [`Loaded::check_recipe`].
+    pub fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
+        let mut all = self.by_name.values().flat_map(ByLanguage::values);
+        all.try_for_each(|loaded| loaded.check_recipe(recipe))
+    }
+
+    /// Returns [`Error::Config`] if a head scores embeddings.
+    pub fn check_without_encoder(&self) -> Result<()> {
+        let of_embeddings = self.by_name.keys().find(|name| self.is_encoded(name));
+        of_embeddings.map_or(Ok(()), |name| Err(scores_embeddings(name)))
+    }
+
+    /// Warns of the languages that a head does not serve.
+    pub fn warn_of_unserved(&self) {
+        for name in self.by_name.keys() {
+            let unserved =
+                self.languages.iter().filter(|language| self.get(name, language).is_none());
+            warn_of_unserved(name, &unserved.cloned().collect());
+        }
+    }
+
+    /// Returns true if the heads `name` score texts.
+    pub fn is_text(&self, name: &str) -> bool {
+        self.named(name).any(AnyHead::is_of_texts)
+    }
+
+    /// Returns the head `name` if it scores rows; it then serves all languages.
+    pub fn of_rows(&self, name: &str) -> Option<&RowHead> {
+        self.named(name).find_map(AnyHead::as_row)
+    }
+
+    /// Returns true if the scores of the heads `name` depend on the encoder.
+    pub fn is_encoded(&self, name: &str) -> bool {
+        self.named(name).any(|head| head.as_embedding().is_some())
+    }
+
+    fn named(&self, name: &str) -> impl Iterator<Item = &AnyHead> {
+        let heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
+        heads.map(|loaded| &loaded.head)
+    }
+
+    fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
+        let heads = self.by_name.get(name)?;
+        heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
+    }
+
+    /// Scores documents with the heads `name` of their `languages`, on the calling thread; document
+    /// `i` has the chunks `offsets[i]..offsets[i + 1]` of `values`, with `width` values each.
+    pub fn score_chunks(
+        &self,
+        name: &str,
+        languages: &[&str],
+        width: usize,
+        (values, offsets): (&[f32], &[usize]),
+        scratch: &mut ScoreScratch,
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        let checked = |language: &str| {
+            let Some(Loaded { path, head }) = self.loaded(name, language) else { return Ok(None) };
+            let Some(head) = head.as_embedding() else { return Ok(None) };
+            if width > 0 {
+                head.check_hidden_size(path, width)?;
+            }
+            Ok::<_, Error>(Some(head))
+        };
+        if languages.iter().all(|language| *language == languages[0]) {
+            return match languages.first().map_or(Ok(None), |language| checked(language))? {
+                Some(head) => head.score_here(values, offsets, scratch),
+                None => Ok(vec![None; languages.len()]),
+            };
+        }
+        let mut by_language: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (document, language) in languages.iter().enumerate() {
+            by_language.entry(language).or_default().push(document);
+        }
+        let mut scores = vec![None; languages.len()];
+        for (language, documents) in by_language {
+            let Some(head) = checked(language)? else { continue };
+            let (mut own, mut own_offsets) = (Vec::new(), vec![0]);
+            for &document in &documents {
+                let chunks = offsets[document]..offsets[document + 1];
+                own.extend_from_slice(&values[chunks.start * width..chunks.end * width]);
+                own_offsets.push(own.len() / width.max(1));
+            }
+            let scored = head.score_here(&own, &own_offsets, scratch)?;
+            for (document, score) in documents.into_iter().zip(scored) {
+                scores[document] = score;
+            }
+        }
+        Ok(scores)
+    }
+
+    /// Scores texts with the heads `name` of their `languages`, in parallel.
+    pub fn score_texts<T: AsRef<str> + Sync>(
+        &self,
+        name: &str,
+        languages: &[&str],
+        texts: &[Option<T>],
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        let documents = languages.par_iter().zip(texts);
+        let scored = documents.map_init(TextScratch::default, |scratch, (language, text)| {
+            match (self.get(name, language), text) {
+                (Some(head), Some(text)) => head.score_text(text.as_ref(), scratch),
+                _ => Ok(None),
+            }
+        });
+        scored.collect()
+    }
+
+    /// Scores `texts`, `embedded` with `width` values per chunk, with the heads `name` of their
+    /// `languages`. The heads must not score rows.
+    pub fn score_embedded<T: AsRef<str> + Sync>(
+        &self,
+        name: &str,
+        languages: &[&str],
+        texts: &[Option<T>],
+        (width, embedded): (usize, &EmbeddedTexts),
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        if self.is_text(name) {
+            return self.score_texts(name, languages, texts);
+        }
+        let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
+        self.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
+    }
+
+    /// Returns 1 if the head keeps high logits, −1 if it keeps low ones.
+    pub fn sign(&self, name: &str, language: &str) -> f32 {
+        let keep = self.get(name, language).map(|head| head.spec().keep);
+        if keep == Some(Keep::Below) { -1.0 } else { 1.0 }
+    }
+
+    /// Digest and specification per head and language, frozen with the scores.
+    pub fn settings(&self) -> Value {
+        let describe = |Loaded { head, .. }: &Loaded| {
+            let mut described = json!({"digest": head.digest(), "spec": head.spec()});
+            match head {
+                AnyHead::FastText(head) => described["text"] = json!(head.text_spec()),
+                AnyHead::Row(head) => described["source"] = json!(head.source()),
+                AnyHead::Embedding(_) | AnyHead::Lexical(_) => {}
+            }
+            described
+        };
+        let by_language = |heads: &ByLanguage| {
+            heads.iter().map(|(language, loaded)| (language.clone(), describe(loaded))).collect()
+        };
+        let by_name = self.by_name.iter();
+        by_name.map(|(name, heads)| (name.clone(), Value::Object(by_language(heads)))).collect()
+    }
+}
+
+/// Checks, before hours of encoding, that the file of every head exists.
+///
+/// # Errors
+/// [`Error::Config`] for a head that is to be trained; [`Error::Missing`] for a missing file.
+pub fn check_files(config: &RunConfig) -> Result<()> {
+    let mut with_file = config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows());
+    if let Some((name, _)) = with_file.find(|(_, head)| head.path.is_none()) {
+        let reason = format!(
+            "`embed` scores only where every head is loaded from a file, and `{name}` is not; use \
+             `run`, or `embed` without --head"
+        );
+        return Err(Error::config("--head", reason));
+    }
+    for (name, head) in &config.heads {
+        let Some(path) = head.path.as_deref() else { continue };
+        // The languages are known only after all documents are embedded.
+        if !path.contains(LANG) && !Path::new(path).is_file() {
+            return Err(no_head(name, head, &BTreeSet::new()));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the keys of the heads that are trained in `run`; `None` before training starts.
+pub fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
+    let frozen = run.frozen_settings(Stage::Train)?;
+    let heads = frozen.as_ref().and_then(|frozen| frozen["heads"].as_object());
+    let of_head = |(name, head): (&String, &Value)| {
+        let languages = head["samples"].as_object().into_iter().flat_map(Map::keys);
+        languages.map(|language| format!("{name}/{language}")).collect::<Vec<_>>()
+    };
+    Ok(heads.map(|heads| heads.iter().flat_map(of_head).collect()))
+}
+
+/// Checks the digests of the heads `name` that were trained in `run` for `languages`. Without this
+/// check a lost head would leave its language without scores.
+fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Result<()> {
+    for key in trained_keys(run)?.unwrap_or_default() {
+        let serves = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('/'));
+        let mut serves = serves.into_iter().flat_map(|serves| serves.split('+'));
+        if serves.any(|language| language == ALL_LANGUAGES || languages.contains(language)) {
+            run.check_files(Stage::Train, &key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Loads every head `name` that serves one of `languages` and passes it to `take`, with that
+/// language or [`ALL_LANGUAGES`].
+pub fn for_each_head(
+    run: Option<&RunDir>,
+    name: &str,
+    config: &HeadConfig,
+    languages: &BTreeSet<String>,
+    take: &mut dyn FnMut(&str, Loaded) -> Result<()>,
+) -> Result<()> {
+    let (mut of_texts, mut of_embeddings) = (0, 0);
+    for language in languages.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
+        let Some(path) = head_path(run, name, config, language) else { continue };
+        let head = AnyHead::load(&path, name, config, language)?;
+        if head.is_of_texts() {
+            of_texts += 1;
+        } else {
+            of_embeddings += 1;
+        }
+        take(language, Loaded { path, head })?;
+    }
+    if of_texts > 0 && of_embeddings > 0 {
+        let reason = "is of heads of texts and of other heads; that takes two names";
+        return Err(Error::config(format!("heads.{name}.path"), reason));
+    }
+    if of_texts + of_embeddings > 0 { Ok(()) } else { Err(no_head(name, config, languages)) }
+}
+
+/// Makes an [`Error::Missing`]: the head `name` has no file for any of `languages`.
+fn no_head(name: &str, config: &HeadConfig, languages: &BTreeSet<String>) -> Error {
+    let languages = in_words(languages);
+    let (path, reason) = match &config.path {
+        None => (format!("heads/{name}"), format!("the head is trained for none of {languages}")),
+        Some(path) if path.contains(LANG) => {
+            (path.clone(), format!("the head `{name}` has no file for any of {languages}"))
+        }
+        Some(path) => (path.clone(), format!("the file of the head `{name}` does not exist")),
+    };
+    Error::Missing { path, reason }
+}
+
+/// Makes an [`Error::Config`]: the head `name` needs an encoder, and there is none.
+pub fn scores_embeddings(name: &str) -> Error {
+    RunConfig::no_encoder(format!("the head `{name}` scores embeddings"))
+}
+
+/// Warns that there is no head `name` for `languages`, if there are any.
+pub fn warn_of_unserved(name: &str, languages: &BTreeSet<String>) {
+    if !languages.is_empty() {
+        let languages = in_words(languages);
+        tracing::warn!(
+            head = name,
+            "no head for {languages}; their documents are not scored by it"
+        );
+    }
+}
+
+const MAX_NAMED: usize = 10;
+
+/// Writes `languages` for a message: `the languages deu_Latn, fra_Latn`.
+pub fn in_words(languages: &BTreeSet<String>) -> String {
+    let named: Vec<&str> = languages.iter().take(MAX_NAMED).map(String::as_str).collect();
+    match languages.len() - named.len() {
+        0 => format!("the languages {}", named.join(", ")),
+        more => format!("the languages {} and {more} more", named.join(", ")),
+    }
+}
+
+/// Returns the file of a head if it exists: trained in this run, or the configured path.
+fn head_path(
+    run: Option<&RunDir>,
+    name: &str,
+    config: &HeadConfig,
+    language: &str,
+) -> Option<PathBuf> {
+    let path = match &config.path {
+        None if config.kind == HeadKind::FastText => run?.text_head_file(name, language),
+        None => run?.head_file(name, language),
+        Some(template) if template.contains(LANG) => template.replace(LANG, language).into(),
+        Some(path) if language == ALL_LANGUAGES => path.into(),
+        Some(_) => return None,
+    };
+    path.is_file().then_some(path)
+}

@@ -1,0 +1,33 @@
+//! A run as data: everything that is known of its documents, read in one way.
+//!
+//! ```text
+//!  plan, markers ──▶ embedded ─┐
+//!  scores ──▶ scan ────────────┼──▶ select: thresholds of a language, with the audit of a cascade
+//!  cascade ──▶ cascaded ───────┤
+//!  verdicts of filters ────────┴──▶ rows: what became of each document
+//! ```
+//!
+//! Stages (`polysift_stages`) write a run; views (`polysift_views`) read it. Both take a
+//! [`Context`](context::Context) and read scores, embeddings, verdicts and the result of a cascade
+//! with this crate.
+
+pub mod audit;
+pub mod cascaded;
+pub mod context;
+pub mod embedded;
+pub mod filter;
+pub mod heads;
+pub mod languages;
+pub mod model;
+pub mod plan;
+pub mod refinement;
+pub mod rows;
+pub mod scan;
+pub mod select;
+pub mod stage_order;
+pub mod texts;
+pub mod training;
+pub mod verdicts;
+pub mod work;
+
+pub use context::Context;

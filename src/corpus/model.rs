@@ -1,0 +1,125 @@
+//! The encoder of a run: how it is loaded, and the settings that identify it.
+
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use polysift_base::error::{Error, Result};
+use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision, NO_MODEL, RunConfig};
+use polysift_encoder::{self as encoder, Model, Placement, Recipe};
+use polysift_runs::run::{RunDir, Stage};
+
+/// Floating-point operations per second of an H200 in bf16: 2.65 million tokens per second in
+/// sequences of 512, with an encoder of the base shape (`benches/runs/2026-11-26-h200.md`).
+pub const GPU_FLOPS_PER_SEC: f64 = 2.65e6 * 188.7e6;
+
+/// Loads the model for `stage`, in the precision of the run so far if the settings leave it open.
+pub fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
+    let mut config = context.config.encoder.clone();
+    let refine = context.config.selection.refine;
+    if refine && stage == Stage::Train {
+        return load_precise(context); // the selection needs heads trained in this precision
+    }
+    let discarded = |begun: Stage| {
+        let goes = begun == stage || begun.depends_on(stage);
+        context.redo == Some(stage) && goes || refine && begun == Stage::Train
+    };
+    for begun in
+        [Stage::Embed, Stage::Cascade, Stage::Train].into_iter().filter(|begun| !discarded(*begun))
+    {
+        let frozen = context.run.frozen_settings(begun)?.unwrap_or_default();
+        if let Ok(precision) = serde_json::from_value(frozen["encoder"]["precision"].clone()) {
+            config.resume_in(precision);
+        }
+    }
+    encoder::load(&config, context.hub)
+}
+
+/// Loads the model in the precision of [`refined_precision`].
+pub fn load_precise(context: Context<'_>) -> Result<Model> {
+    encoder::load(&precise_settings(context)?, context.hub)
+}
+
+/// Returns the precision to refine scores in for a run in `precision`: bf16 for fp8, else f32.
+pub fn refined_precision(precision: EncoderPrecision) -> EncoderPrecision {
+    if precision == EncoderPrecision::Fp8 { EncoderPrecision::Bf16 } else { EncoderPrecision::F32 }
+}
+
+/// Returns the settings of the run's encoder in its [`refined_precision`].
+pub fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
+    let config = &context.config.encoder;
+    let embed = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    let begun = serde_json::from_value(embed["encoder"]["precision"].clone());
+    Ok(match refined_precision(begun.unwrap_or(config.precision)) {
+        EncoderPrecision::Bf16 => {
+            EncoderConfig { precision: EncoderPrecision::Bf16, ..config.clone() }
+        }
+        precision => EncoderConfig { precision, device: DeviceChoice::Cpu, ..config.clone() },
+    })
+}
+
+/// Returns true if the embeddings of `run` are already in f32.
+pub fn is_precise(run: &RunDir) -> Result<bool> {
+    let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    Ok(embed["encoder"]["precision"] == EncoderPrecision::F32.name())
+}
+
+/// Returns the settings that an embedding depends on besides its text; samples and corpus must
+/// agree on them. They include the precision but not the device.
+pub fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Value {
+    let Some(model) = model else {
+        let digest = if config.has_embeddings() { FOREIGN_ENCODER } else { NO_MODEL };
+        return json!({"digest": digest});
+    };
+    let mut settings = json!(model.recipe);
+    settings["precision"] = model.placement.precision.name().into();
+    settings
+}
+
+/// Freezes the settings of a stage that ran `model`. If the precision differs, the error names the
+/// flag that restores it.
+pub fn freeze_encoded(
+    context: Context<'_>,
+    stage: Stage,
+    settings: &Value,
+    model: Option<&Model>,
+) -> Result<()> {
+    let frozen = context.run.frozen_settings(stage)?.unwrap_or_default();
+    let (Some(begun), Some(model)) = (frozen["encoder"]["precision"].as_str(), model) else {
+        return context.freeze(stage, settings);
+    };
+    let Placement { gpus, precision } = &model.placement;
+    if precision.name() == begun {
+        return context.freeze(stage, settings);
+    }
+    // GPUs compute only in bf16 and fp8; other precisions need the CPU.
+    let flag = if !gpus.is_empty() && !["bf16", "fp8"].contains(&begun) {
+        "--device cpu".to_owned()
+    } else {
+        format!("--precision {begun}")
+    };
+    context.freeze(stage, settings).map_err(|error| match error {
+        Error::Mismatch { path, difference, hint } => Error::Mismatch {
+            path,
+            difference,
+            hint: format!("give `{flag}`, as when this run was begun; or {hint}"),
+        },
+        other => other,
+    })
+}
+
+/// Returns the digest of the encoder that made the embeddings of `run`.
+pub fn encoder_digest(run: &RunDir) -> Result<String> {
+    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    Ok(frozen["encoder"]["digest"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Returns the recipe of the embeddings of `run`, which must not come from the input.
+pub fn recipe(run: &RunDir) -> Result<Recipe> {
+    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    serde_json::from_value(frozen["encoder"].clone()).map_err(|e| {
+        Error::corrupt(run.root(), format!("frozen/embed.json has no recipe of embeddings: {e}"))
+    })
+}
+
+/// Stands for the digest of the encoder if the input brings embeddings.
+pub const FOREIGN_ENCODER: &str = "embeddings from the input";

@@ -1,0 +1,94 @@
+//! The plan stage freezes the list of shards before the first document is read.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use polysift_base::error::{Error, Result};
+use polysift_config::{LanguageSource, RunConfig};
+use polysift_data::input::{InputFile, discover};
+use polysift_runs::run::{Plan, RunDir};
+
+/// Maximum number of new files that a warning names.
+const MAX_NAMED: usize = 10;
+
+/// Finds the input files of `config`.
+pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
+    if config.input.files.is_empty() {
+        return Err(Error::config(
+            "input.files",
+            "no input is given (INPUT on the command line or `[input] files`)",
+        ));
+    }
+    let files = discover(&config.input.files, Path::new("."))?;
+    let nameless = files.iter().find(|f| f.language.is_none());
+    if let (LanguageSource::Path, Some(file), true) =
+        (&config.input.language, nameless, files.iter().any(|f| f.language.is_some()))
+    {
+        return Err(Error::config(
+            "input.files",
+            format!(
+                "{} has no language: every pattern needs `{{lang}}`, or set input.language",
+                file.path.display()
+            ),
+        ));
+    }
+    Ok(files)
+}
+
+/// Makes the plan of the files that `config` matches now.
+///
+/// # Errors
+/// Errors of [`input_files`] and [`Plan::new`].
+pub fn plan(config: &RunConfig) -> Result<Plan> {
+    Plan::new(&input_files(config)?, config.input.max_shard_bytes, settings(config))
+}
+
+fn settings(config: &RunConfig) -> Value {
+    let input = &config.input;
+    json!({"files": input.files, "max_shard_bytes": input.max_shard_bytes})
+}
+
+/// Reads the plan of `run`, which every command uses once it exists, even if files changed. If
+/// `config` names the input in other words, they must give the same plan. With `looks`, new files
+/// cause a warning.
+///
+/// # Errors
+/// [`Error::Mismatch`] if the plans differ; errors of [`plan`] and of reading the frozen plan.
+pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
+    let frozen = run.plan()?;
+    if config.input.files.is_empty() || frozen.settings == settings(config) {
+        if looks {
+            warn_of_new_files(config, &frozen);
+        }
+        return Ok(frozen);
+    }
+    let now = plan(config)?;
+    run.freeze_plan(&now)?;
+    Ok(now)
+}
+
+/// Warns of files that `config` matches and the frozen `plan` lacks.
+fn warn_of_new_files(config: &RunConfig, plan: &Plan) {
+    let files = match input_files(config) {
+        Ok(files) => files,
+        // A missing file fails with its shard.
+        Err(Error::Missing { .. }) => return,
+        Err(error) => {
+            tracing::warn!(error = %error.report(), "the input cannot be looked through for new files");
+            return;
+        }
+    };
+    let new = plan.unplanned(&files);
+    if !new.is_empty() {
+        let named: Vec<String> =
+            new.iter().take(MAX_NAMED).map(|path| path.display().to_string()).collect();
+        let more = if new.len() > MAX_NAMED { ", ..." } else { "" };
+        tracing::warn!(
+            "{} file(s) are new since the run was planned and are left out ({}{more}); `polysift plan \
+             --redo` takes them up and discards all outputs",
+            new.len(),
+            named.join(", ")
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! The rows of a run, read one way: the documents of a shard with their scores, what filters and the
+//! cascade did to them, and their fate under the thresholds.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::cascaded::{Cascade, CascadeRows};
+use crate::context::Context;
+use crate::embedded::ordinal;
+use crate::scan::{ScoreFiles, read_part};
+use crate::verdicts::{removed_by_filters, verdicts_of};
+use polysift_base::error::Result;
+use polysift_config::{CASCADE, FilterConfig, FilterWhen, KEPT, NO_TEXT, Rate};
+use polysift_data::input::{DocumentBatch, DocumentInfo};
+use polysift_data::parts::{ScoreRows, VerdictAction, VerdictRows, read_documents};
+use polysift_runs::run::{Shard, Stage};
+use polysift_selection::{Decision, ScoredDocument, Selection};
+
+/// What is read of the rows of a run.
+pub struct RunRows<'a> {
+    /// The run.
+    pub context: Context<'a>,
+    /// Names of the run's heads, in the order in which scores are read.
+    pub heads: Vec<&'a str>,
+    files: Option<ScoreFiles>,
+    cascade: Cascade,
+}
+
+impl<'a> RunRows<'a> {
+    /// Opens the rows of `languages`, with the scores in `files`, if there are any.
+    pub fn open(
+        context: Context<'a>,
+        files: Option<ScoreFiles>,
+        languages: impl IntoIterator<Item = String>,
+    ) -> Result<Self> {
+        let heads = context.config.heads.keys().map(String::as_str).collect();
+        let cascade = Cascade::of_languages(context, languages)?;
+        Ok(Self { context, heads, files, cascade })
+    }
+
+    /// Opens the rows of `shard`, at index `place` of the plan.
+    pub fn shard<'r>(&'r self, place: u64, shard: &'r Shard) -> Result<ShardRows<'r>> {
+        let Context { config, run, .. } = self.context;
+        let removes = config.filters.values().any(FilterConfig::removes_before);
+        // A sample may be drawn from a run that no filter has gone through yet.
+        let mut verdicts = VerdictRows::default();
+        if removes || run.is_done(Stage::Filter, &shard.name)? {
+            verdicts = verdicts_of(self.context, shard)?;
+        }
+        Ok(ShardRows {
+            rows: self,
+            place,
+            shard,
+            removed: removed_by_filters(config, &verdicts),
+            verdicts,
+            cascade: self.cascade.rows_of(self.context, place, shard)?,
+            parts: 0..run.num_parts(shard)?,
+        })
+    }
+}
+
+/// The rows of a shard, part by part.
+pub struct ShardRows<'r> {
+    rows: &'r RunRows<'r>,
+    place: u64,
+    shard: &'r Shard,
+    /// Verdicts of the filters on the shard.
+    pub verdicts: VerdictRows,
+    /// Rows that filters remove before the thresholds, ascending.
+    removed: Vec<u64>,
+    /// Rows of the shard that the cascade dropped or audited.
+    pub cascade: CascadeRows,
+    /// Indices of the parts that are not read yet.
+    parts: Range<usize>,
+}
+
+/// The rows of a part.
+#[derive(Default)]
+pub struct PartRows {
+    /// Index of the part in its shard.
+    pub index: usize,
+    /// The documents of the part.
+    pub documents: DocumentBatch,
+    /// Scores by head; empty if none are read.
+    pub scores: Vec<ScoreRows>,
+}
+
+/// Logits and scores of a document by head: memory that the rows of a shard share.
+#[derive(Default)]
+pub struct RowScores {
+    logits: Vec<Option<f32>>,
+    scores: Vec<Option<f32>>,
+}
+
+/// A document of a run.
+#[derive(Clone, Copy)]
+pub struct Row<'r> {
+    /// Id, language and sizes of the document.
+    pub info: DocumentInfo<'r>,
+    /// Scores of all heads. A document that the cascade drops has none, not even of heads that need no
+    /// encoder.
+    pub scored: ScoredDocument<'r>,
+    /// Whether a filter removes the document before the thresholds.
+    pub is_removed: bool,
+    /// Whether the cascade dropped the document before it was encoded.
+    pub is_dropped: bool,
+    /// Margin of a document that the cascade would drop, and that is encoded for the audit.
+    pub audited_margin: Option<f32>,
+}
+
+impl Row<'_> {
+    /// Returns true if thresholds are computed over the document.
+    pub fn is_counted(&self) -> bool {
+        !self.is_removed && !self.is_dropped
+    }
+
+    /// Returns logit and score of `head`; `None` without a score or for NaN.
+    pub fn number(&self, head: usize) -> Option<(f32, f32)> {
+        let (logit, score) = (*self.scored.logits.get(head)?, *self.scored.scores.get(head)?);
+        logit.zip(score).filter(|(logit, score)| !logit.is_nan() && !score.is_nan())
+    }
+}
+
+impl ShardRows<'_> {
+    /// Reads the next part; `None` after the last one.
+    pub fn next_part(&mut self) -> Result<Option<PartRows>> {
+        let RunRows { context, ref heads, files, .. } = *self.rows;
+        let Some(index) = self.parts.next() else { return Ok(None) };
+        context.stop.check()?;
+        let mut scores = Vec::new();
+        if let Some(files) = files {
+            scores = read_part(context, files, heads, self.shard, index)?;
+        }
+        let documents = match scores.first() {
+            Some(first) => first.documents.clone(),
+            None => read_documents(&context.run.embeddings_part(self.shard, index))?,
+        };
+        Ok(Some(PartRows { index, documents, scores }))
+    }
+
+    /// Returns row `at` of `part`, a part of this shard, with its scores in `memory`.
+    pub fn row<'p>(&self, part: &'p PartRows, at: usize, memory: &'p mut RowScores) -> Row<'p> {
+        let info = part.documents.get(at);
+        let is_dropped = self.cascade.is_dropped(info.row);
+        let counts = |value: Option<f32>| value.filter(|_| !is_dropped);
+        memory.logits.clear();
+        memory.logits.extend(part.scores.iter().map(|head| counts(head.logits[at])));
+        memory.scores.clear();
+        memory.scores.extend(part.scores.iter().map(|head| counts(head.scores[at])));
+        let (logits, scores) = (&memory.logits[..], &memory.scores[..]);
+        let ordinal = ordinal(self.place, info.row);
+        Row {
+            info,
+            scored: ScoredDocument { id: info.id, ordinal, logits, scores },
+            is_removed: self.removed.binary_search(&info.row).is_ok(),
+            is_dropped,
+            audited_margin: self.cascade.audited_margin(info.row),
+        }
+    }
+
+    /// Calls `visit` for every row of `part`, a part of this shard.
+    pub fn for_each_of(
+        &self,
+        part: &PartRows,
+        mut visit: impl FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut memory = RowScores::default();
+        (0..part.documents.len()).try_for_each(|at| visit(&self.row(part, at, &mut memory)))
+    }
+
+    /// Calls `visit` for every row of the parts that are not read yet.
+    pub fn for_each(&mut self, mut visit: impl FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
+        while let Some(part) = self.next_part()? {
+            self.for_each_of(&part, &mut visit)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the fate of `row` under the `selection` of its language.
+    pub fn fate<'f>(&'f self, row: &Row<'_>, selection: &'f Selection) -> Fate<'f> {
+        let VerdictRows { filters, actions, .. } = &self.verdicts;
+        let known = &self.rows.context.config.filters;
+        let removed_by = |when| {
+            let removes = |at: &usize| {
+                let filter = known.get(&filters[*at]);
+                actions[*at] == VerdictAction::Remove && filter.is_some_and(|f| f.when() == when)
+            };
+            self.verdicts.of_row(row.info.row).find(removes).map(|at| filters[at].as_str())
+        };
+        Fate::of(row.info.num_bytes > 0, removed_by, row.is_dropped, selection, &row.scored)
+    }
+}
+
+/// What becomes of a document; displays as the folder of the export that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate<'a> {
+    /// The document has no text.
+    NoText,
+    /// The filter of this name removes the document, before or after the thresholds.
+    Filtered(&'a str),
+    /// The cascade dropped the document before it was encoded.
+    Dropped,
+    /// A threshold removes the document.
+    Removed(Decision<'a>),
+    /// The document is exported, with the smallest rate that keeps it for each retention.
+    Kept(Vec<Rate>),
+}
+
+impl<'a> Fate<'a> {
+    /// Decides the fate of a document. `removed_by` names the first filter that removes it before or
+    /// after the thresholds.
+    pub fn of(
+        has_text: bool,
+        removed_by: impl Fn(FilterWhen) -> Option<&'a str>,
+        is_dropped: bool,
+        selection: &'a Selection,
+        scored: &ScoredDocument<'_>,
+    ) -> Self {
+        if !has_text {
+            return Self::NoText;
+        }
+        if let Some(filter) = removed_by(FilterWhen::Before) {
+            return Self::Filtered(filter);
+        }
+        if is_dropped {
+            return Self::Dropped;
+        }
+        match (selection.decide(scored), removed_by(FilterWhen::After)) {
+            (Decision::Kept { .. }, Some(filter)) => Self::Filtered(filter),
+            (Decision::Kept { retentions }, None) => Self::Kept(retentions),
+            (removed @ Decision::Removed { .. }, _) => Self::Removed(removed),
+        }
+    }
+}
+
+impl fmt::Display for Fate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoText => f.write_str(NO_TEXT),
+            Self::Filtered(filter) => f.write_str(filter),
+            Self::Dropped => f.write_str(CASCADE),
+            Self::Removed(decision) => decision.fmt(f),
+            Self::Kept(_) => f.write_str(KEPT),
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The stored scores of one language as the selection scans them, and its thresholds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use crate::cascaded::{Cascade, CascadeRows};
+use crate::context::Context;
+use crate::embedded::{Embedded, ordinal};
+use crate::languages::ALL_LANGUAGES;
+use crate::model::is_precise;
+use crate::verdicts::removed_rows;
+use polysift_base::error::{Error, Result};
+use polysift_config::Weight;
+use polysift_data::input::NUM_TOKENS;
+use polysift_data::parts::{PartBatch, PartBatches, PartReader, ScoreRows, read_scores};
+use polysift_heads::head::DocumentScore;
+use polysift_runs::run::{RunDir, Shard, Stage};
+use polysift_selection::{Amount, Corpus, HeadColumn, ScanRequest, ScoreBatch};
+
+const ROW: &str = "row";
+
+/// Which scores of a run are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScoreFiles {
+    /// Scores of the score stage.
+    Scored,
+    /// Scores of the refine stage.
+    Refined,
+}
+
+impl ScoreFiles {
+    /// Returns the scores that selections use; [`Error::Missing`] if they must be refined first.
+    pub fn selected(context: Context<'_>) -> Result<Self> {
+        let run = context.run;
+        if !context.config.selection.refine || is_precise(run)? {
+            return Ok(Self::Scored);
+        }
+        if run.is_done(Stage::Refine, ALL_LANGUAGES)? {
+            return Ok(Self::Refined);
+        }
+        Err(Error::missing(
+            run.root(),
+            "the scores near the thresholds are not refined yet; run `polysift refine`",
+        ))
+    }
+
+    fn part(self, run: &RunDir, head: &str, shard: &Shard, index: usize) -> PathBuf {
+        match self {
+            Self::Scored => run.scores_part(head, shard, index),
+            Self::Refined => run.refined_part(head, shard, index),
+        }
+    }
+}
+
+/// The scores of all heads for one language.
+pub struct ScoredCorpus<'a> {
+    context: Context<'a>,
+    files: ScoreFiles,
+    language: &'a str,
+    heads: Vec<&'a str>,
+    /// Shards with documents of the language: index in the plan, shard, number of parts.
+    shards: Vec<(u64, &'a Shard, usize)>,
+    /// See [`Corpus::file`].
+    files_of_shards: Vec<usize>,
+    /// Replaces stored scores of some documents of a shard.
+    rescored: Option<&'a RescoredOf<'a>>,
+    cascade: Cascade,
+}
+
+/// New scores by row of a shard, with one entry per head of the run.
+pub type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
+
+/// Returns the new scores for a shard.
+pub type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
+
+fn not_counted() -> Error {
+    let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
+                  with this setting (`--weight tokens --redo embed`)";
+    Error::config("selection.weight", reason)
+}
+
+/// Returns the column that `weight` sums; `None` for documents.
+fn weight_column(weight: Weight) -> Option<&'static str> {
+    match weight {
+        Weight::Documents => None,
+        Weight::Bytes => Some("num_bytes"),
+        Weight::Tokens => Some(NUM_TOKENS),
+    }
+}
+
+impl<'a> ScoredCorpus<'a> {
+    /// Opens the scores of `language` in `files`; `rescored` replaces some of them.
+    pub fn open(
+        context: Context<'a>,
+        embedded: &'a Embedded,
+        language: &'a str,
+        files: ScoreFiles,
+        rescored: Option<&'a RescoredOf<'a>>,
+    ) -> Result<Self> {
+        let heads = context.config.heads.keys().map(String::as_str).collect();
+        let shards = embedded.shards_of(language);
+        let mut numbers = HashMap::new();
+        let number = |(_, shard, _): &(u64, &'a Shard, usize)| {
+            let next = numbers.len();
+            *numbers.entry(&shard.file).or_insert(next)
+        };
+        let files_of_shards = shards.iter().map(number).collect();
+        let cascade = Cascade::of_languages(context, [language.to_owned()])?;
+        Ok(Self { context, files, language, heads, shards, files_of_shards, rescored, cascade })
+    }
+}
+
+/// Reads part `index` of the scores of `shard`, one entry per head of the run in name order.
+pub fn read_part(
+    context: Context<'_>,
+    files: ScoreFiles,
+    heads: &[&str],
+    shard: &Shard,
+    index: usize,
+) -> Result<Vec<ScoreRows>> {
+    let parts: Vec<ScoreRows> = heads
+        .iter()
+        .map(|head| read_scores(&files.part(context.run, head, shard, index)))
+        .collect::<Result<_>>()?;
+    if parts.windows(2).all(|pair| pair[0].documents.rows() == pair[1].documents.rows()) {
+        Ok(parts)
+    } else {
+        let path = files.part(context.run, heads[0], shard, index);
+        Err(Error::corrupt(&path, "the scores of two heads do not hold the same rows"))
+    }
+}
+
+impl Corpus for ScoredCorpus<'_> {
+    fn num_shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    fn file(&self, shard: usize) -> usize {
+        self.files_of_shards[shard]
+    }
+
+    fn scan(
+        &self,
+        shard: usize,
+        request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (place, shard, num_parts) = self.shards[shard];
+        let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
+        let removed = removed_rows(self.context, shard)?;
+        let cascade = self.cascade.rows_of(self.context, place, shard)?;
+        let mut rows = [&removed[..], &cascade.dropped].concat();
+        rows.sort_unstable();
+        let left_out = LeftOut { removed, cascade, rows, audit_every: self.cascade.audit_every() };
+        for index in 0..num_parts {
+            self.context.stop.check()?;
+            if let Some(mut part) = self.open_part(shard, index, &left_out, request)? {
+                part.scan(place, &rescored, &left_out, request, visit)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ScoredCorpus<'_> {
+    /// Opens part `index` of `shard`; `None` if it has no rows of the language.
+    fn open_part(
+        &self,
+        shard: &Shard,
+        index: usize,
+        left_out: &LeftOut,
+        request: &ScanRequest,
+    ) -> Result<Option<ScannedPart<'_>>> {
+        if self.heads.is_empty() {
+            return Ok(None);
+        }
+        // Without a requested head the rows still count; every head has all of them.
+        let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
+        let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
+        let mut parts: Vec<PartReader> =
+            heads.iter().map(|&head| PartReader::open(&path(head))).collect::<Result<_>>()?;
+        let first = &parts[0];
+        if parts.iter().any(|part| part.num_rows() != first.num_rows()) {
+            let reason = "the scores of two heads do not hold the same rows";
+            return Err(Error::corrupt(&path(heads[0]), reason));
+        }
+        let only = first.only_language();
+        if only.as_ref().is_some_and(|only| only != self.language) {
+            return Ok(None);
+        }
+        let weight = self.context.config.selection.weight;
+        let language = only.is_none().then_some(self.language);
+        let mut names: Vec<&str> =
+            weight_column(weight).into_iter().chain(language.map(|_| "language")).collect();
+        if !left_out.is_empty() {
+            names.push(ROW);
+        }
+        let mut scans = Vec::new();
+        for (&head, part) in heads.iter().zip(&parts) {
+            scans.push((head, part.scores(&names)?));
+            names.clear(); // the columns of the documents are read once
+        }
+        let (num_heads, first) = (self.heads.len(), parts.swap_remove(0));
+        Ok(Some(ScannedPart { scans, first, language, weight, num_heads }))
+    }
+}
+
+/// Documents of a shard that a selection leaves out or weighs differently.
+struct LeftOut {
+    /// Rows that filters removed.
+    removed: Vec<u64>,
+    cascade: CascadeRows,
+    /// All rows left out, ascending.
+    rows: Vec<u64>,
+    /// Number of dropped documents that an audited document stands for.
+    audit_every: u64,
+}
+
+impl LeftOut {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.cascade.audited.is_empty()
+    }
+
+    /// Sums the documents of `batch` that the cascade dropped and that no filter removed.
+    fn dropped(&self, batch: &PartBatch, part: &ScannedPart<'_>) -> Result<Amount> {
+        let mut amount = Amount::default();
+        if self.cascade.dropped.is_empty() {
+            return Ok(amount);
+        }
+        let mask = batch.mask(part.language, &self.removed)?;
+        let weights = part.weights(batch)?;
+        for (at, row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
+            let is_there = mask.as_ref().is_none_or(|mask| mask.value(at));
+            if is_there && self.cascade.is_dropped(*row) {
+                amount.num_documents += 1;
+                amount.weight += weights.map_or(1, |weights| weights[at]);
+            }
+        }
+        Ok(amount)
+    }
+
+    /// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
+    fn removal_weights(
+        &self,
+        batch: &PartBatch,
+        part: &ScannedPart<'_>,
+    ) -> Result<Option<Vec<u64>>> {
+        if self.cascade.audited.is_empty() {
+            return Ok(None);
+        }
+        let weights = part.weights(batch)?;
+        let weight = |(at, row): (usize, &u64)| {
+            let is_audited = self.cascade.audited_margin(*row).is_some();
+            let stands_for = if is_audited { self.audit_every } else { 1 };
+            weights.map_or(1, |weights| weights[at]) * stands_for
+        };
+        let rows = batch.numbers(ROW)?.unwrap_or_default();
+        Ok(Some(rows.iter().enumerate().map(weight).collect()))
+    }
+}
+
+/// A part of the scores of all requested heads.
+struct ScannedPart<'a> {
+    /// Head index and batches; the first also has the language and weight columns, if needed.
+    scans: Vec<(usize, PartBatches)>,
+    /// Reader of the first head.
+    first: PartReader,
+    /// Language of the rows to visit; `None` for all.
+    language: Option<&'a str>,
+    weight: Weight,
+    num_heads: usize,
+}
+
+impl ScannedPart<'_> {
+    /// Returns the weights of `batch`, the batch of the first head; `None` for documents.
+    fn weights<'b>(&self, batch: &'b PartBatch) -> Result<Option<&'b [u64]>> {
+        let Some(name) = weight_column(self.weight) else { return Ok(None) };
+        batch.numbers(name)?.ok_or_else(not_counted).map(Some)
+    }
+
+    /// Visits all rows except `left_out`; `place` is the index of the shard in the plan.
+    fn scan(
+        &mut self,
+        place: u64,
+        rescored: &Rescored,
+        left_out: &LeftOut,
+        request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut next_row = 0;
+        loop {
+            let mut batches = Vec::new();
+            for (_, scan) in &mut self.scans {
+                batches.extend(scan.next().transpose()?);
+            }
+            let Some(first) = batches.first() else { return Ok(()) };
+            let rows = next_row..next_row + first.len();
+            next_row = rows.end;
+            let mask = first.mask(self.language, &left_out.rows)?;
+            let dropped = left_out.dropped(first, self)?;
+            let mut identities = None;
+            if !rescored.is_empty() {
+                let found = self.first.identities(rows.clone())?;
+                self.replace(&mut batches, found.numbers(ROW)?.unwrap_or_default(), rescored)?;
+                identities = Some(found);
+            }
+            if let Some(mask) = &mask {
+                batches.iter_mut().try_for_each(|batch| batch.keep(mask))?;
+            }
+            let present: Vec<Option<Vec<bool>>> =
+                batches.iter().map(PartBatch::present).collect::<Result<_>>()?;
+            let mut heads = vec![HeadColumn::default(); self.num_heads];
+            for (((head, _), batch), present) in self.scans.iter().zip(&batches).zip(&present) {
+                let [logits, scores] = batch.values()?;
+                heads[*head] = HeadColumn { logits, scores, present: present.as_deref() };
+            }
+            let wants_ids = request.wants_any_id(&heads);
+            if !wants_ids && !request.others {
+                continue;
+            }
+            if wants_ids && identities.is_none() {
+                identities = Some(self.first.identities(rows)?);
+            }
+            let (mut ids, mut ordinals) = (Vec::new(), Vec::new());
+            if let Some(identities) = identities.as_mut().filter(|_| wants_ids) {
+                mask.as_ref().map_or(Ok(()), |mask| identities.keep(mask))?;
+                let rows = identities.numbers(ROW)?.unwrap_or_default();
+                ordinals.extend(rows.iter().map(|&row| ordinal(place, row)));
+                ids = identities.ids()?;
+            }
+            let removal_weights = left_out.removal_weights(&batches[0], self)?;
+            visit(&ScoreBatch {
+                len: batches[0].len(),
+                ids: &ids,
+                ordinals: &ordinals,
+                weights: self.weights(&batches[0])?,
+                heads: &heads,
+                removal_weights: removal_weights.as_deref(),
+                dropped,
+            })?;
+        }
+    }
+
+    /// Replaces the scores of those `rows` that are in `rescored`.
+    fn replace(&self, batches: &mut [PartBatch], rows: &[u64], rescored: &Rescored) -> Result<()> {
+        for ((head, _), batch) in self.scans.iter().zip(batches) {
+            let of_row = |(at, row)| {
+                let score = rescored.get(row)?.get(*head).copied().flatten();
+                Some((at, score.map(|DocumentScore { logit, score }| [logit, score])))
+            };
+            batch.replace(rows.iter().enumerate().filter_map(of_row))?;
+        }
+        Ok(())
+    }
+}

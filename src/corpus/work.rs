@@ -1,0 +1,266 @@
+//! The units of work of a stage, shared among the processes that work in the run directory.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+use crate::context::Context;
+use polysift_base::error::{Error, Result};
+use polysift_base::panics::{lock, unpoisoned};
+use polysift_runs::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, StageItems};
+
+/// The units of work of a stage, and how this process does them.
+#[derive(Debug, Clone)]
+pub struct StageWork {
+    /// Keys of all units, and the units of this process.
+    pub items: StageItems,
+}
+
+impl StageWork {
+    /// Makes the units `keys` of `stage`; this process does the indices `own`, in that order.
+    pub fn new(
+        context: Context<'_>,
+        stage: Stage,
+        keys: Vec<String>,
+        own: &[usize],
+    ) -> Result<Self> {
+        let marked = context.run.done_keys(stage)?;
+        let left = |&item: &usize| {
+            let key = &keys[item];
+            let is_done = marked.contains(key) && context.run.is_done(stage, key)?;
+            Ok((!is_done).then_some(item))
+        };
+        let own = own.par_iter().filter_map(|item| left(item).transpose());
+        let own: Vec<usize> = own.collect::<Result<_>>()?;
+        let mut is_own = vec![false; keys.len()];
+        for &item in &own {
+            is_own[item] = true;
+        }
+        let takes_all = context.task.is_none();
+        Ok(Self { items: StageItems { stage, keys, own, is_own, takes_all, waits: context.waits } })
+    }
+
+    /// Makes units like [`StageWork::new`], and waits for the units of other processes too.
+    pub fn waiting(
+        context: Context<'_>,
+        stage: Stage,
+        keys: Vec<String>,
+        own: &[usize],
+    ) -> Result<Self> {
+        Self::new(Context { waits: true, ..context }, stage, keys, own)
+    }
+
+    /// Makes one unit per shard of `plan`, with the names of the shards as keys, in plan order.
+    pub fn of_shards(context: Context<'_>, stage: Stage, plan: &Plan) -> Result<Self> {
+        Self::new(context, stage, plan.names(), &own_shards(context, plan))
+    }
+
+    /// Makes one unit per head and shard of `plan`, with the keys `<head>/<shard>`, head by head.
+    pub fn of_scores(
+        context: Context<'_>,
+        stage: Stage,
+        plan: &Plan,
+        heads: &[&str],
+    ) -> Result<Self> {
+        let shards = own_shards(context, plan);
+        let own = (0..heads.len()).flat_map(|h| shards.iter().map(move |s| (h, *s)));
+        let own: Vec<usize> = own.map(|(head, shard)| head * plan.shards.len() + shard).collect();
+        Self::new(context, stage, score_keys(plan, heads), &own)
+    }
+
+    /// Makes units of equal size, dealt to the tasks in turn.
+    pub fn dealt(context: Context<'_>, stage: Stage, keys: Vec<String>) -> Result<Self> {
+        let is_own = |item: &usize| {
+            context.task.is_none_or(|task| item % task.count as usize == task.index as usize)
+        };
+        let own: Vec<usize> = (0..keys.len()).filter(is_own).collect();
+        Self::new(context, stage, keys, &own)
+    }
+
+    /// Returns true if this process has nothing to do.
+    pub fn is_over(&self) -> bool {
+        self.items.takes_all && self.items.own.is_empty()
+    }
+
+    /// Returns the claims of this process on the units.
+    pub fn claims<'a>(&'a self, context: Context<'a>) -> Claims<'a> {
+        Claims::new(context.worker, &self.items, context.stop)
+    }
+
+    /// Does the units in parallel and finishes the stage if all are done: `work` writes the outputs
+    /// of a unit and returns its marker. Units with bad data are reported and skipped. Progress
+    /// counts in `unit`; a unit of work has `units(item)` of them, if known.
+    pub fn for_all(
+        &self,
+        context: Context<'_>,
+        unit: &'static str,
+        units: impl Fn(usize) -> Option<u64> + Sync,
+        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+    ) -> Result<()> {
+        self.for_all_on(rayon::current_num_threads(), context, unit, units, work)
+    }
+
+    /// Like [`StageWork::for_all`], with `at_once` units in parallel: 1 if each uses all threads.
+    pub fn for_all_on(
+        &self,
+        at_once: usize,
+        context: Context<'_>,
+        unit: &'static str,
+        units: impl Fn(usize) -> Option<u64> + Sync,
+        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+    ) -> Result<()> {
+        if !self.is_over() {
+            let total = self.items.own.iter().map(|&item| units(item)).sum();
+            context.progress.begin(self.items.stage.name(), total, unit);
+            let outcome = self.claim_all(at_once, context, |item| {
+                if !self.items.is_own[item] {
+                    context.progress.extend(units(item).unwrap_or(0));
+                }
+                work(item)
+            });
+            context.progress.end();
+            outcome?;
+        }
+        self.finish(context.run)
+    }
+
+    fn claim_all(
+        &self,
+        at_once: usize,
+        context: Context<'_>,
+        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+    ) -> Result<()> {
+        let claims = self.claims(context);
+        let failures = Mutex::new(Failures::new(context.run, self.items.stage));
+        let is_broken = AtomicBool::new(false);
+        let one = |item: usize| -> Result<()> {
+            let outcome = work(item).and_then(|marker| self.mark(context, &claims, item, &marker));
+            let mut failures = lock(&failures);
+            failures.attempted += 1;
+            outcome.or_else(|error| failures.record(&self.items.keys[item], error))?;
+            drop(failures);
+            claims.release(item)
+        };
+        let all = || -> Result<()> {
+            while !is_broken.load(Ordering::Relaxed)
+                && let Some(item) = claims.next()?
+            {
+                one(item)?;
+            }
+            Ok(())
+        };
+        loop {
+            (0..at_once).into_par_iter().try_for_each(|_| {
+                all().inspect_err(|_| is_broken.store(true, Ordering::Relaxed))
+            })?;
+            if !claims.settle()? {
+                break;
+            }
+        }
+        drop(claims);
+        unpoisoned(failures.into_inner()).finish()
+    }
+
+    /// Does the units of work one after another; the first error ends it.
+    pub fn for_all_in_turn(
+        &self,
+        context: Context<'_>,
+        mut work: impl FnMut(usize) -> Result<ShardMarker>,
+    ) -> Result<()> {
+        let claims = self.claims(context);
+        loop {
+            while let Some(item) = claims.next()? {
+                let marker = work(item)?;
+                self.mark(context, &claims, item, &marker)?;
+                claims.release(item)?;
+            }
+            if !claims.settle()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Marks `item` as done if this process still holds it.
+    fn mark(
+        &self,
+        context: Context<'_>,
+        claims: &Claims<'_>,
+        item: usize,
+        marker: &ShardMarker,
+    ) -> Result<()> {
+        claims.check(item)?;
+        context.run.mark_shard(self.items.stage, &self.items.keys[item], marker)
+    }
+
+    /// Finishes the stage if all of its units are done.
+    pub fn finish(&self, run: &RunDir) -> Result<()> {
+        run.try_finish(self.items.stage, &self.items.keys).map(drop)
+    }
+}
+
+/// Returns the keys of the scores of all shards by `heads`, head by head.
+pub fn score_keys(plan: &Plan, heads: &[&str]) -> Vec<String> {
+    let of_head = |head: &&str| {
+        let head = (*head).to_owned();
+        plan.shards.iter().map(move |shard| format!("{head}/{}", shard.name))
+    };
+    heads.iter().flat_map(of_head).collect()
+}
+
+/// Returns the plan indices of the shards of this process's task, largest first.
+pub fn own_shards(context: Context<'_>, plan: &Plan) -> Vec<usize> {
+    let Some(task) = context.task else { return plan.by_size() };
+    let tasks = plan.task_of_shards(task.count);
+    plan.by_size().into_iter().filter(|&place| tasks[place] == task.index).collect()
+}
+
+/// Units of a stage that failed because of their data.
+pub struct Failures<'a> {
+    run: &'a RunDir,
+    stage: Stage,
+    /// Number of units that were tried.
+    pub attempted: usize,
+    errors: Vec<(String, Error)>,
+}
+
+impl<'a> Failures<'a> {
+    /// Starts without failures.
+    pub fn new(run: &'a RunDir, stage: Stage) -> Self {
+        Self { run, stage, attempted: 0, errors: Vec::new() }
+    }
+
+    /// Records the failure of `key` if its data is the cause; returns any other error.
+    pub fn record(&mut self, key: &str, error: Error) -> Result<()> {
+        match error {
+            Error::Decode { .. }
+            | Error::Schema { .. }
+            | Error::Row { .. }
+            | Error::Missing { .. }
+            | Error::Corrupt { .. }
+            | Error::Model { .. } => {
+                let failure = Failure { error: error.report(), exit_code: error.exit_code() };
+                self.run.mark_failed(self.stage, key, &failure)?;
+                self.errors.push((key.to_owned(), error));
+                Ok(())
+            }
+            fatal => Err(fatal),
+        }
+    }
+
+    /// Returns the first error if every unit failed, and [`Error::Shards`] if some did.
+    pub fn finish(self) -> Result<()> {
+        let (failed, total) = (self.errors.len(), self.attempted);
+        if total > 1 {
+            // The error of a single unit is returned, and so printed once.
+            for (shard, error) in &self.errors {
+                tracing::error!(shard, error = %error.report(), "shard failed");
+            }
+        }
+        match self.errors.into_iter().next() {
+            None => Ok(()),
+            Some((_, first)) if failed == total => Err(first),
+            Some(_) => Err(Error::Shards { failed, total }),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Shows rows of data files: the first, or those with the highest or lowest values of a column.
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_cast::{can_cast_types, cast};
+use arrow_schema::{ArrowError, DataType};
+use serde_json::{Map, Value, json};
+
+use super::{InputFile, RowReader};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
+use polysift_base::progress::Stop;
+use polysift_config::{InputConfig, LARGEST_DOCUMENT_BYTES};
+
+/// Maximum characters shown of a list or a struct, such as an embedding.
+const NESTED_CHARS: usize = 80;
+
+/// Which rows to show.
+#[derive(Debug, Clone, Copy)]
+pub struct RowsRequest<'a> {
+    /// Number of rows, of all files together.
+    pub count: usize,
+    /// Numeric column to sort by, highest values first; `None` for the first rows.
+    pub sort_by: Option<&'a str>,
+    /// Whether to show the lowest values, lowest first.
+    pub ascending: bool,
+}
+
+struct Candidate {
+    /// Value in the sorted column; 0 without one.
+    value: f64,
+    row: Value,
+}
+
+/// Returns the requested rows of `files` as `file`, `row` (counted from 0) and `columns`. Of equal
+/// values the first ones are taken; null and NaN are left out.
+///
+/// # Errors
+/// [`Error::Schema`] for a column that is absent in a file or not numeric; errors of reading.
+pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> Result<Vec<Value>> {
+    let mut best: Vec<Candidate> = Vec::new();
+    let order = |a: &Candidate, b: &Candidate| {
+        let order = a.value.total_cmp(&b.value);
+        if request.ascending { order } else { order.reverse() }
+    };
+    for path in files {
+        let (file, mut reader) = open_rows(path)?;
+        while let Some(block) = reader.next_batch()? {
+            stop.check()?;
+            let values = match request.sort_by {
+                Some(column) => Some(numbers(&block.batch, column, &file.path)?),
+                None if best.len() >= request.count => return Ok(rows_of(best)),
+                None => None,
+            };
+            for (at, row) in block.rows.iter().enumerate() {
+                let value = match values.as_ref().map(|values| values[at]) {
+                    None => 0.0,
+                    Some(None) => continue,
+                    Some(Some(value)) => value,
+                };
+                let candidate = Candidate { value, row: Value::Null };
+                let place = best.partition_point(|known| {
+                    request.sort_by.is_none() || order(known, &candidate) != Ordering::Greater
+                });
+                if place >= request.count {
+                    continue;
+                }
+                let columns = columns(&block.batch, at, &file.path)?;
+                let row = json!({"file": file.path, "row": row, "columns": columns});
+                best.insert(place, Candidate { row, ..candidate });
+                best.truncate(request.count);
+            }
+        }
+    }
+    Ok(rows_of(best))
+}
+
+/// Opens the data file `path` and its rows.
+pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
+    if !path.to_str().is_some_and(is_url) && !path.exists() {
+        let path = path.display().to_string();
+        return Err(Error::Missing { path, reason: "no such file".into() });
+    }
+    let file = InputFile::at(path, "file".to_owned(), None)?;
+    let config =
+        InputConfig { max_document_bytes: LARGEST_DOCUMENT_BYTES, ..InputConfig::default() };
+    let reader = RowReader::open(&file, &config)?;
+    Ok((file, reader))
+}
+
+fn rows_of(candidates: Vec<Candidate>) -> Vec<Value> {
+    candidates.into_iter().map(|candidate| candidate.row).collect()
+}
+
+/// Returns the values of the column `name`; `None` for null and NaN.
+fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f64>>> {
+    let wrong = |reason: String| Error::schema(path, name, reason);
+    let column = batch.column_by_name(name).ok_or_else(|| {
+        let names: Vec<String> =
+            batch.schema().fields().iter().map(|field| field.name().clone()).collect();
+        wrong(format!("there is none; the columns are {}", names.join(", ")))
+    })?;
+    let found = column.data_type();
+    let is_number = found.is_numeric() || *found == DataType::Boolean;
+    if !is_number || !can_cast_types(found, &DataType::Float64) {
+        return Err(wrong(format!("is of {found}; needed are numbers")));
+    }
+    let column = cast(column, &DataType::Float64).map_err(|e| wrong(e.to_string()))?;
+    let values = column.as_primitive::<Float64Type>().iter();
+    Ok(values.map(|value| value.filter(|value| !value.is_nan())).collect())
+}
+
+/// Returns the values of the row `at` by column; lists and structs are shortened text.
+fn columns(batch: &RecordBatch, at: usize, path: &Path) -> Result<Map<String, Value>> {
+    let decode = |e: ArrowError| Error::decode(path, "a table", e);
+    let options = FormatOptions::default();
+    let mut columns = Map::new();
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let value = match column.data_type() {
+            _ if column.is_null(at) => Value::Null,
+            DataType::Float32 => json!(column.as_primitive::<Float32Type>().value(at)),
+            DataType::Float64 => json!(column.as_primitive::<Float64Type>().value(at)),
+            DataType::Boolean => json!(column.as_boolean().value(at)),
+            other => {
+                let formatter = ArrayFormatter::try_new(column, &options).map_err(decode)?;
+                let text = formatter.value(at).try_to_string().map_err(decode)?;
+                match text.parse::<serde_json::Number>() {
+                    Ok(number) if other.is_integer() => Value::Number(number),
+                    _ if other.is_nested() => cut_off(&text).into(),
+                    _ => Value::String(text),
+                }
+            }
+        };
+        columns.insert(field.name().clone(), value);
+    }
+    Ok(columns)
+}
+
+/// Shortens `text` to [`NESTED_CHARS`] characters, with an ellipsis.
+fn cut_off(text: &str) -> String {
+    match text.char_indices().nth(NESTED_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

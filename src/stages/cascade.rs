@@ -1,0 +1,387 @@
+//! A cheap first pass over all documents, so that the encoder sees only those that may be kept.
+//!
+//! ```text
+//!  corpus ──uniform sample──▶ pilot ──encoder, heads──▶ full scores ──first half──▶ first pass
+//!                                                           └────────second half──▶ its thresholds
+//!  corpus ──first pass──▶ cascade/scores/<shard>/part: below all thresholds is dropped or audited
+//! ```
+//!
+//! # What is guaranteed
+//!
+//! For each head, rate and language, at most a share 1 − `recall` of the documents that the full
+//! run would keep is dropped, with the `confidence` of the settings; [`polysift_base::metrics`] has
+//! the bounds and their sources. The guarantee is over the draw of the pilot and holds for any
+//! first pass; with a useless one, the language is encoded in full. Documents that a removal head
+//! would remove are no loss; its threshold comes from the evaluation half of the pilot. Heads of
+//! columns and random heads count as if they removed nothing.
+//!
+//! # Resume
+//!
+//! A language is a unit of work, done by one process, and so is a shard. Embeddings of the pilot
+//! are stored like those of samples if only first chunks are encoded. Results do not depend on
+//! which process does a unit.
+
+mod first_pass;
+mod full_run;
+mod pilot;
+mod repair;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::input_progress::InputProgress;
+use first_pass::{FirstPasses, TrainedPass};
+use full_run::FullRun;
+use pilot::{Pilot, SelectedPilot};
+use polysift_base::error::{Error, Result};
+use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};
+use polysift_config::{CascadeConfig, FirstPass, Weight};
+use polysift_corpus::cascaded::{
+    Candidate, Cascade, LanguageCascade, language_file, language_key, mark_repair, repair_file,
+    repair_key, scores_key,
+};
+use polysift_corpus::context::Context;
+use polysift_corpus::heads::Heads;
+use polysift_corpus::languages::{language_of, planned_languages};
+use polysift_corpus::model::{encoder_settings, freeze_encoded, load_model};
+use polysift_corpus::select::{threshold_settings, thresholds_of};
+use polysift_corpus::work::StageWork;
+use polysift_corpus::work::own_shards;
+use polysift_encoder::Model;
+use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
+use polysift_selection::{Threshold, ThresholdKind};
+pub(crate) use repair::repair;
+
+/// Maximum share of a language that its pilot may be.
+const MAX_PILOT_SHARE: f64 = 0.25;
+/// Share of a large language that each half of its pilot is.
+const HALF_PILOT_SHARE: f64 = 0.01;
+/// Maximum size of a half, as a multiple of the smallest sufficient size.
+const MAX_PILOT_FACTOR: u64 = 4;
+/// Retention rate that a pilot is sized for if no rate is given.
+const NOMINAL_RATE: f64 = 0.1;
+/// Maximum relative cost of a first pass; a more expensive one is not used.
+const MAX_COST: f64 = 0.95;
+/// Number of shards per GPU that are scored at the same time.
+const SHARDS_OF_A_GPU: usize = 4;
+/// First passes that are evaluated if the settings leave the choice open.
+const CANDIDATES: [FirstPass; 4] =
+    [FirstPass::Lexical, FirstPass::Bundled, FirstPass::Prefix(64), FirstPass::Prefix(128)];
+
+/// Trains the first pass of every language and scores all documents with it, unless that is done.
+///
+/// # Errors
+/// [`Error::Config`] without `[cascade]` in the settings; [`Error::Missing`] before the heads are
+/// trained; errors of reading, encoding, training and writing.
+pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let Some(settings) = &config.cascade else {
+        let reason = "is not in the settings; give `--cascade`, or a table `[cascade]`";
+        return Err(Error::config("cascade", reason));
+    };
+    let languages = planned_languages(config, plan).unwrap_or_default();
+    let heads = Heads::find(&config.heads, Some(run), languages, config.seed.0)?;
+    let model = load_model(context, Stage::Cascade)?;
+    heads.check_recipe(&model.recipe)?;
+    freeze_encoded(context, Stage::Cascade, &frozen(context, plan, &heads, &model)?, Some(&model))?;
+    run.freeze_plan(plan)?;
+
+    let full = FullRun::new(context, &heads, &model);
+    let fit = CascadeFit { full: &full, settings, plan };
+    let languages: Vec<&String> = heads.languages().iter().collect();
+    let keys = languages.iter().map(|language| language_key(language)).collect();
+    // Every process may train any language and needs all of them.
+    let all: Vec<usize> = (0..languages.len()).collect();
+    let work = StageWork::waiting(context, Stage::Cascade, keys, &all)?;
+    if !work.is_over() {
+        context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");
+        let outcome = work.for_all_in_turn(context, |item| {
+            fit.write_language(languages[item]).inspect(|_| context.progress.advance(1, 0))
+        });
+        context.progress.end();
+        outcome?;
+    }
+    for language in languages {
+        let key = repair_key(language);
+        if repair_file(run, language).exists() && run.shard_marker(Stage::Cascade, &key)?.is_none()
+        {
+            mark_repair(run, language)?;
+        }
+    }
+    fit.score()
+}
+
+/// Returns the settings that the cascade depends on.
+fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Result<Value> {
+    let config = context.config;
+    let cascade = config.cascade.as_ref().map(|c| CascadeConfig { repair: false, ..c.clone() });
+    let mut thresholds = threshold_settings(context, heads)?;
+    // Filters run later.
+    thresholds.as_object_mut().and_then(|settings| settings.remove("filters"));
+    Ok(json!({
+        "plan": plan.digest(),
+        "input": {
+            "text": config.input.text, "max_rejects": config.input.max_rejects,
+            "max_document_bytes": config.input.max_document_bytes,
+        },
+        "encoder": encoder_settings(config, Some(model)),
+        "chunks": config.encoder.chunks,
+        "parts": config.parts,
+        "heads": heads.settings(),
+        "thresholds": thresholds,
+        "cascade": cascade,
+        "seed": config.seed,
+    }))
+}
+
+/// A first pass that was evaluated.
+struct EvaluatedPass {
+    candidate: Candidate,
+    heads: BTreeMap<String, f32>,
+    /// Tokens and FLOPs: [`LanguageCascade::tokens_per_dropped_document`] and the next field.
+    dropped_document: (f64, f64),
+    trained: TrainedPass,
+}
+
+struct CascadeFit<'a> {
+    full: &'a FullRun<'a>,
+    settings: &'a CascadeConfig,
+    plan: &'a Plan,
+}
+
+impl<'a> CascadeFit<'a> {
+    /// Returns the shards of `language` with their plan indices.
+    fn shards_of(&self, language: &str) -> Vec<(u64, &'a Shard)> {
+        let of_language =
+            |(_, shard): &(u64, &Shard)| language_of(self.full.context.config, shard) == language;
+        (0u64..).zip(&self.plan.shards).filter(of_language).collect()
+    }
+
+    /// Trains the first pass of `language` and writes the result.
+    fn write_language(&self, language: &str) -> Result<ShardMarker> {
+        let run = self.full.context.run;
+        let (result, trained) = self.choose(language)?;
+        let files = trained.map_or(Vec::new(), |trained| trained.files);
+        let mut marker = ShardMarker { files, ..ShardMarker::default() };
+        if let Some(reason) = &result.reason {
+            tracing::warn!(language, "all documents are encoded: {reason}");
+        }
+        let path = language_file(run, language);
+        let stamp = run.write_json(&path, &result)?;
+        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        Ok(marker)
+    }
+
+    fn choose(&self, language: &str) -> Result<(LanguageCascade, Option<TrainedPass>)> {
+        let shards = self.shards_of(language);
+        let rows = pilot::count_rows(self.full.context, &shards)?;
+        let mut result = LanguageCascade {
+            first_pass: None,
+            reason: None,
+            rows,
+            pilot: 0,
+            evaluation: 0,
+            tokens_per_document: 0.0,
+            tokens_per_dropped_document: 0.0,
+            flops_per_dropped_document: 0.0,
+            flops_per_document: 0.0,
+            heads: BTreeMap::new(),
+            candidates: Vec::new(),
+        };
+        let thresholds = thresholds_of(self.full.context, language, self.full.heads)?;
+        let half = match self.half_pilot(&thresholds, result.rows) {
+            Ok(half) => half,
+            Err(reason) => return Ok((LanguageCascade { reason: Some(reason), ..result }, None)),
+        };
+        let pilot = Pilot::draw(self.full.context, &shards, rows, 2 * half as usize)?;
+        let pilot = pilot.score(self.full, language)?;
+        result.pilot = pilot.len() as u64;
+        result.evaluation = pilot.evaluation().len() as u64;
+        result.tokens_per_document = pilot.tokens_per_document();
+        let flops = pilot.evaluation_flops(self.full.model);
+        result.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
+        let selected = pilot.select(self.full.context, &thresholds, self.settings.risk() / 2.0)?;
+        let (mut best, mut reason): (Option<EvaluatedPass>, _) = (None, None);
+        for &pass in self.passes() {
+            self.full.context.stop.check()?;
+            match self.evaluate_pass(pass, language, &pilot, &selected) {
+                Ok(evaluated) => {
+                    result.candidates.push(evaluated.candidate.clone());
+                    let cost = |evaluated: &EvaluatedPass| evaluated.candidate.cost;
+                    let is_better = best.as_ref().is_none_or(|best| cost(&evaluated) < cost(best));
+                    let worse = if is_better { best.replace(evaluated) } else { Some(evaluated) };
+                    worse.map_or(Ok(()), |worse| worse.trained.discard(self.full.context.run))?;
+                }
+                // For example, all scores are equal.
+                Err(error @ (Error::Training { .. } | Error::Shape { .. })) => {
+                    reason = Some(format!("{pass} cannot be trained: {}", error.report()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(EvaluatedPass { candidate, heads, dropped_document, trained }) = best else {
+            result.reason = reason;
+            return Ok((result, None));
+        };
+        if candidate.cost > MAX_COST {
+            trained.discard(self.full.context.run)?;
+            result.reason = Some(format!(
+                "{} is the best first pass, and with it the run would cost {:.0}% of one without",
+                candidate.first_pass,
+                100.0 * candidate.cost
+            ));
+            return Ok((result, None));
+        }
+        result.first_pass = Some(candidate.first_pass);
+        result.heads = heads;
+        (result.tokens_per_dropped_document, result.flops_per_dropped_document) = dropped_document;
+        Ok((result, Some(trained)))
+    }
+
+    fn passes(&self) -> &[FirstPass] {
+        match &self.settings.first_pass {
+            FirstPass::Auto => &CANDIDATES,
+            pass => std::slice::from_ref(pass),
+        }
+    }
+
+    /// Returns the risk of misses per candidate: half of the risk, split over the candidates
+    /// (Bonferroni), because the half of the pilot that gives the thresholds also picks the winner.
+    fn risk_of_misses(&self) -> f64 {
+        self.settings.risk() / 2.0 / self.passes().len() as f64
+    }
+
+    /// Returns the size of each half of the pilot for `rows` documents, or why there is none.
+    fn half_pilot(&self, thresholds: &[Threshold], rows: u64) -> Result<u64, String> {
+        let keeping: Vec<&Threshold> = thresholds
+            .iter()
+            .filter(|threshold| !matches!(threshold.kind, ThresholdKind::Remove(_)))
+            .collect();
+        if keeping.is_empty() {
+            return Err("no threshold selects among them".to_owned());
+        }
+        if let Some(other) =
+            keeping.iter().find(|threshold| !self.full.heads.is_encoded(&threshold.head_name))
+        {
+            return Err(format!(
+                "the head `{}` keeps documents without the encoder",
+                other.head_name
+            ));
+        }
+        let rates = keeping.iter().flat_map(|threshold| threshold.rates());
+        let least = rates.map(|rate| rate.as_f64()).fold(1.0, f64::min);
+        let least = if least < 1.0 { least } else { NOMINAL_RATE };
+        let CascadeConfig { recall, confidence, .. } = *self.settings;
+        let needed = least_sample((1.0 - recall) * least, self.risk_of_misses());
+        let wanted = (rows as f64 * HALF_PILOT_SHARE).ceil() as u64;
+        let half = wanted.clamp(needed, MAX_PILOT_FACTOR * needed);
+        if (2 * half) as f64 > rows as f64 * MAX_PILOT_SHARE {
+            return Err(format!(
+                "{rows} documents are too few: a recall of {recall} at a rate of {least} with a confidence of \
+                 {confidence} takes a pilot of {}, and it may be a fourth of them",
+                2 * half
+            ));
+        }
+        Ok(half)
+    }
+
+    /// Trains `pass` on the first half of the pilot; finds thresholds and cost on the other half.
+    fn evaluate_pass(
+        &self,
+        pass: FirstPass,
+        language: &str,
+        pilot: &Pilot,
+        selected: &SelectedPilot,
+    ) -> Result<EvaluatedPass> {
+        let names: Vec<&str> = selected.heads().collect();
+        let trained = first_pass::train(self.full, pass, language, pilot, &names)?;
+        let known = names.iter().map(|name| (*name).to_owned()).collect();
+        let passes = FirstPasses::load(self.full, [(language.to_owned(), pass, known)])?;
+        let texts = pilot.evaluation_texts();
+        let predicted = passes.predict(language, &texts)?;
+        let risk = self.risk_of_misses();
+        let miss = 1.0 - self.settings.recall;
+        let mut thresholds = BTreeMap::new();
+        for kept in &selected.kept {
+            let allowed = match kept.rate {
+                Some(rate) if self.full.context.config.selection.weight == Weight::Documents => {
+                    allowed_misses(texts.len() as u64, miss * rate.as_f64(), risk)
+                }
+                _ => allowed_misses(kept.documents.len() as u64, miss, risk),
+            };
+            let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
+            let Some(threshold) = highest_threshold(scores, allowed) else {
+                trained.discard(self.full.context.run)?;
+                let (kept, all) = (kept.documents.len(), texts.len());
+                let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
+                return Err(Error::shape("first pass", reason));
+            };
+            let least = thresholds.entry(kept.head.clone()).or_insert(threshold);
+            *least = least.min(threshold);
+        }
+        let margins = first_pass::above(&predicted, &thresholds);
+        let is_encoded: Vec<bool> = margins.iter().map(|margin| *margin >= 0.0).collect();
+        let cost = self.cost(passes.flops(pass, &texts)?, pilot, &is_encoded);
+        let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
+        let encoded_share = encoded / is_encoded.len().max(1) as f64;
+        let dropped_document = pilot.dropped_document(self.full.model, &is_encoded);
+        let candidate = Candidate { first_pass: pass, encoded_share, cost };
+        Ok(EvaluatedPass { candidate, heads: thresholds, dropped_document, trained })
+    }
+
+    /// Returns the FLOPs with a first pass that takes `of_pass`, relative to the full run.
+    fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
+        let full: Vec<f64> = pilot.evaluation_flops(self.full.model);
+        let audit = 1.0 / self.settings.audit_every() as f64;
+        let encoded = |(flops, is): (&f64, &bool)| if *is { *flops } else { flops * audit };
+        let all: f64 = full.iter().sum();
+        let encoded: f64 = full.iter().zip(is_encoded).map(encoded).sum();
+        let of_pilot = pilot.len() as f64 / pilot.rows.max(1) as f64;
+        (of_pass + encoded) / all.max(f64::MIN_POSITIVE) + of_pilot
+    }
+
+    fn score(&self) -> Result<()> {
+        let Context { config, run, .. } = self.full.context;
+        let cascade =
+            Cascade::of_languages(self.full.context, self.full.heads.languages().iter().cloned())?;
+        let result = cascade.languages();
+        let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
+        let own = own_shards(self.full.context, self.plan);
+        let work = StageWork::new(self.full.context, Stage::Cascade, keys, &own)?;
+        let chosen = result.iter().filter_map(|(language, result)| {
+            let names = result.heads.keys().cloned().collect();
+            Some((language.clone(), result.first_pass?, names))
+        });
+        if !work.is_over() {
+            for language in result.keys() {
+                run.check_files(Stage::Cascade, &language_key(language))?;
+            }
+            let passes = FirstPasses::load(self.full, chosen)?;
+            let language = |item: usize| language_of(config, &self.plan.shards[item]);
+            let rows = |item: usize| {
+                let result = &result[&language(item)];
+                let shard = &self.plan.shards[item];
+                result.first_pass.map_or(Some(0), |_| shard.num_rows)
+            };
+            let input = InputProgress::default();
+            work.items.own.iter().for_each(|&item| input.add(self.plan.shards[item].bytes));
+            let one = |item: usize| {
+                let (result, shard) = (&result[&language(item)], &self.plan.shards[item]);
+                let marker = passes.score_shard(&language(item), result, shard)?;
+                if work.items.is_own[item] {
+                    input.advance(self.full.context.progress, 0, 0, shard.bytes);
+                }
+                Ok(marker)
+            };
+            // On a CPU an encoder uses all threads; a GPU needs batches while texts are tokenized.
+            let at_once = match (passes.encodes(), &self.full.model.placement.gpus[..]) {
+                (false, _) => rayon::current_num_threads(),
+                (true, []) => 1,
+                (true, gpus) => SHARDS_OF_A_GPU * gpus.len(),
+            };
+            work.for_all_on(at_once, self.full.context, "documents", rows, one)?;
+        }
+        run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)
+    }
+}

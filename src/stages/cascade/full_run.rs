@@ -1,0 +1,98 @@
+//! The model and heads of the run without a cascade, and the encoders of first passes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
+use polysift_config::{Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass};
+use polysift_corpus::context::Context;
+use polysift_corpus::heads::Heads;
+use polysift_encoder::{EmbeddedTexts, Model, load};
+
+pub(super) struct FullRun<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) heads: &'a Heads,
+    pub(super) model: &'a Model,
+    /// Encoders loaded so far.
+    encoders: Mutex<BTreeMap<FirstPass, Arc<PassEncoder>>>,
+}
+
+pub(super) struct PassEncoder {
+    settings: EncoderConfig,
+    pub(super) model: Model,
+}
+
+impl<'a> FullRun<'a> {
+    pub(super) fn new(context: Context<'a>, heads: &'a Heads, model: &'a Model) -> Self {
+        Self { context, heads, model, encoders: Mutex::default() }
+    }
+
+    /// Returns the encoder of `pass`, if it has one, on the device of the run's encoder.
+    pub(super) fn encoder(&self, pass: FirstPass) -> Result<Option<Arc<PassEncoder>>> {
+        let Context { config, hub, .. } = self.context;
+        let mut encoders = self.encoders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(encoder) = encoders.get(&pass) {
+            return Ok(Some(Arc::clone(encoder)));
+        }
+        let (settings, model) = match pass {
+            FirstPass::Bundled => {
+                let (device, precision) = match &self.model.placement.gpus[..] {
+                    [] => (DeviceChoice::Cpu, EncoderPrecision::F32),
+                    gpus => (DeviceChoice::Cuda(gpus.to_vec()), EncoderPrecision::Bf16),
+                };
+                let settings = EncoderConfig { device, precision, ..EncoderConfig::default() };
+                let model = load(&settings, hub)?;
+                (settings, model)
+            }
+            FirstPass::Prefix(tokens) => {
+                let max_tokens = tokens.min(config.encoder.max_tokens);
+                let chunks = Chunks::First;
+                let settings = EncoderConfig { max_tokens, chunks, ..config.encoder.clone() };
+                let model = self.model.cut(&settings, hub)?;
+                (settings, model)
+            }
+            FirstPass::Auto | FirstPass::Lexical => return Ok(None),
+        };
+        let encoder = Arc::new(PassEncoder { settings, model });
+        encoders.insert(pass, Arc::clone(&encoder));
+        Ok(Some(encoder))
+    }
+
+    /// Returns the logits of the head `name` on `texts`, `embedded` with `embedded.0` values per
+    /// chunk, as a first pass predicts them: negated if low ones are kept, NaN if there is none.
+    pub(super) fn targets(
+        &self,
+        name: &str,
+        language: &str,
+        texts: &[&str],
+        embedded: (usize, &EmbeddedTexts),
+    ) -> Result<Vec<f32>> {
+        let sign = self.heads.sign(name, language);
+        let logits = logits(self.heads, name, language, texts, embedded)?;
+        Ok(logits.into_iter().map(|logit| sign * logit).collect())
+    }
+}
+
+impl PassEncoder {
+    /// Returns the width and the embeddings of the first chunks of `texts`.
+    pub(super) fn embed(&self, texts: &[&str], stop: &Stop) -> Result<(usize, EmbeddedTexts)> {
+        let Self { settings, model } = self;
+        let embedded = model.embed_texts(texts, Chunks::First, settings, stop, &mut |_, _| {})?;
+        Ok((model.encoder.info().embedding_size, embedded))
+    }
+}
+
+/// Returns the logits of the head `name` of `language`, NaN for documents without one.
+pub(super) fn logits(
+    heads: &Heads,
+    name: &str,
+    language: &str,
+    texts: &[&str],
+    (width, embedded): (usize, &EmbeddedTexts),
+) -> Result<Vec<f32>> {
+    let languages = vec![language; texts.len()];
+    let some: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
+    let scores = heads.score_embedded(name, &languages, &some, (width, embedded))?;
+    Ok(scores.into_iter().map(|score| score.map_or(f32::NAN, |score| score.logit)).collect())
+}

@@ -1,0 +1,395 @@
+//! The encoding threads: pack the chunks of many documents into batches of similar lengths and
+//! assign the embeddings back to the documents.
+//!
+//! ```text
+//! plan ──packed batches──▶ encode ──embeddings──▶ collect ──documents, in order──▶
+//!   └────────────────────documents──────────────────▲
+//! ```
+//!
+//! Several packed batches are in flight at a time. On a CPU their tasks share one thread pool, so
+//! no thread waits for the last task of a batch.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{self as channel, RecvTimeoutError};
+
+use super::queue::{ChunkBatch, Receiver, Sender, Step};
+use crate::input_progress::InputProgress;
+use polysift_base::batch::{PackedBatch, plan_batches};
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::{Busy, STOP_POLL};
+use polysift_corpus::context::Context;
+use polysift_encoder::{self as encoder, Encoder};
+
+/// Maximum batches per batch in flight whose chunks are sorted by length together.
+const BATCHES_PLANNED: usize = 4;
+/// If a window takes longer, the next is smaller, so slow machines finish their first shards soon.
+const PLANNED_TIME: Duration = Duration::from_secs(2);
+/// Number of pool threads that justify one more batch in flight.
+const THREADS_PER_BATCH: usize = 16;
+/// Polling interval of the planning thread, a fraction of the time of a batch on a GPU.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Runs an encoder over the batches of the input.
+pub(super) struct Encoding<'a> {
+    context: Context<'a>,
+    encoder: &'a dyn Encoder,
+    busy: &'a Busy,
+    input: &'a InputProgress,
+    in_flight: usize,
+    batch_tokens: usize,
+}
+
+/// A packed batch, with the chunk that each of its embeddings belongs to.
+struct EncodeJob {
+    batch: PackedBatch,
+    places: Vec<ChunkPlace>,
+}
+
+/// A chunk of a step of the input.
+#[derive(Clone, Copy)]
+struct ChunkPlace {
+    step: usize,
+    chunk: usize,
+}
+
+/// Message to the collecting thread.
+enum Event {
+    /// The next step of the input; its chunks are on their way to the encoding threads.
+    Step(Box<Step<ChunkBatch>>),
+    /// Embeddings of a batch of `tokens` tokens.
+    Encoded { places: Vec<ChunkPlace>, tokens: usize, embeddings: Result<Vec<f32>> },
+    /// An encoding thread has ended.
+    ThreadEnded,
+}
+
+/// Chunks that are not in a batch yet.
+#[derive(Default)]
+struct Window {
+    chunks: Vec<(ChunkPlace, Vec<u32>)>,
+    tokens: usize,
+    /// Number of chunks at the front that were already left over once.
+    left_over: usize,
+}
+
+impl Window {
+    fn push(&mut self, place: ChunkPlace, ids: Vec<u32>) {
+        self.tokens += ids.len();
+        self.chunks.push((place, ids));
+    }
+}
+
+impl<'a> Encoding<'a> {
+    pub(super) fn new(
+        context: Context<'a>,
+        encoder: &'a dyn Encoder,
+        busy: &'a Busy,
+        input: &'a InputProgress,
+    ) -> Self {
+        let in_flight = match encoder.in_flight() {
+            1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_BATCH),
+            in_flight => in_flight,
+        };
+        let batch_tokens = encoder::batch_tokens(&context.config.encoder, encoder);
+        Self { context, encoder, busy, input, in_flight, batch_tokens }
+    }
+
+    /// Returns the maximum tokens of the chunks that are sorted by length together.
+    pub(super) fn window(&self) -> usize {
+        self.batch_tokens.saturating_mul(BATCHES_PLANNED * self.in_flight)
+    }
+
+    /// Encodes the steps of `from_tokenize` and sends them to `to_write` in the same order.
+    pub(super) fn run(
+        &self,
+        from_tokenize: &Receiver<Step<ChunkBatch>>,
+        to_write: &Sender<Step<ChunkBatch>>,
+    ) -> Result<()> {
+        let (to_encode, jobs) = channel::bounded(self.in_flight);
+        let (to_collect, events) = channel::bounded(self.in_flight);
+        let is_collected = AtomicBool::new(false);
+        // The planning thread polls this: it may be that no encoder or reader is left to wake it.
+        let is_over = || self.context.stop.is_asked() || is_collected.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            for _ in 0..self.in_flight {
+                let (jobs, to_collect) = (jobs.clone(), to_collect.clone());
+                scope.spawn(move || self.encode_batches(&jobs, &to_collect));
+            }
+            // When the last encoding thread ends, the queue of jobs closes, which `plan` notices.
+            drop(jobs);
+            scope.spawn(move || self.plan(from_tokenize, &to_encode, &to_collect, &is_over));
+            let outcome = self.collect(&events, to_write);
+            is_collected.store(true, Ordering::Relaxed);
+            drop(events); // senders notice that the receiver is gone
+            outcome
+        })?;
+        self.context.stop.check()
+    }
+
+    /// Makes batches of the chunks until there are no more, a receiver is gone, or `is_over`.
+    fn plan(
+        &self,
+        from_tokenize: &Receiver<Step<ChunkBatch>>,
+        to_encode: &channel::Sender<EncodeJob>,
+        to_collect: &channel::Sender<Event>,
+        is_over: &(dyn Fn() -> bool + Sync),
+    ) {
+        let mut window = Window::default();
+        let mut place = ChunkPlace { step: 0, chunk: 0 };
+        let least = self.batch_tokens.saturating_mul(self.in_flight);
+        let mut limit = least;
+        while !is_over() {
+            let next = from_tokenize.try_recv();
+            if next.is_none() {
+                // Nothing to add yet, and batches still wait to be encoded: more chunks may arrive.
+                if !window.chunks.is_empty() && !to_encode.is_empty() {
+                    std::thread::sleep(LOOK_AGAIN);
+                    continue;
+                }
+                if self.send_batches(&mut window, true, to_encode).is_err() {
+                    return; // a thread reports the error
+                }
+            }
+            let Some(mut step) = next.or_else(|| from_tokenize.recv_until(is_over)) else {
+                let _ = self.send_batches(&mut window, false, to_encode); // the receiver reports its error
+                return;
+            };
+            if let Step::Batch(batch) = &mut step {
+                for (chunk, ids) in std::mem::take(&mut batch.chunks).into_iter().enumerate() {
+                    if !batch.is_encoded[chunk] {
+                        window.push(ChunkPlace { chunk, ..place }, ids);
+                    }
+                }
+            }
+            place.step += 1;
+            if to_collect.send(Event::Step(Box::new(step))).is_err() {
+                return;
+            }
+            if window.tokens >= limit {
+                let began = Instant::now();
+                if self.send_batches(&mut window, true, to_encode).is_err() {
+                    return;
+                }
+                let is_soon = began.elapsed() < PLANNED_TIME;
+                let next = if is_soon { limit.saturating_mul(2) } else { limit / 2 };
+                limit = next.clamp(least, self.window());
+            }
+        }
+    }
+
+    /// Empties `window` into batches. The last batch is seldom full: if more is to come, its chunks
+    /// stay in the window, but none of them for a second time.
+    fn send_batches(
+        &self,
+        window: &mut Window,
+        more_is_to_come: bool,
+        to_encode: &channel::Sender<EncodeJob>,
+    ) -> Result<(), channel::SendError<EncodeJob>> {
+        let Window { mut chunks, left_over, .. } = std::mem::take(window);
+        let lengths: Vec<usize> = chunks.iter().map(|(_, ids)| ids.len()).collect();
+        let most = self.encoder.max_sequences(self.batch_tokens);
+        let mut groups = plan_batches(&lengths, self.batch_tokens, most);
+        let may_wait = |last: &mut Vec<usize>| last.iter().all(|&i| i >= left_over);
+        for i in groups.pop_if(|last| more_is_to_come && may_wait(last)).unwrap_or_default() {
+            window.push(chunks[i].0, std::mem::take(&mut chunks[i].1));
+        }
+        window.left_over = window.chunks.len();
+        for group in groups {
+            let mut job =
+                EncodeJob { batch: PackedBatch::new(), places: Vec::with_capacity(group.len()) };
+            for i in group {
+                let (place, ids) = &chunks[i];
+                job.batch.push(ids);
+                job.places.push(*place);
+            }
+            to_encode.send(job)?;
+        }
+        Ok(())
+    }
+
+    /// Encodes batches until there are no more or a stop is requested.
+    fn encode_batches(
+        &self,
+        jobs: &channel::Receiver<EncodeJob>,
+        to_collect: &channel::Sender<Event>,
+    ) {
+        let stop = self.context.stop;
+        while !stop.is_asked() {
+            let EncodeJob { batch, mut places } = match jobs.recv_timeout(STOP_POLL) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let mut tokens = batch.num_tokens();
+            let width = self.encoder.info().embedding_size;
+            let mut embeddings = vec![f32::NAN; places.len() * width];
+            let encoded = {
+                let _busy = self.busy.work();
+                let _span = tracing::trace_span!("encode", tokens, chunks = places.len()).entered();
+                self.encoder.encode(&batch, &mut embeddings, stop)
+            };
+            let embeddings = match encoded {
+                Err(Error::Stopped) => {
+                    tokens = 0; // throughput counts whole batches
+                    Ok(keep_done(&mut places, &embeddings, width))
+                }
+                encoded => encoded.map(|()| embeddings),
+            };
+            if to_collect.send(Event::Encoded { places, tokens, embeddings }).is_err() {
+                return;
+            }
+        }
+        let _ = to_collect.send(Event::ThreadEnded); // after a failed thread the receiver is gone
+    }
+
+    /// Assigns embeddings to their documents and sends complete steps. After a stop it also sends
+    /// incomplete steps with their embeddings, without waiting for reading and tokenizing.
+    fn collect(
+        &self,
+        events: &channel::Receiver<Event>,
+        to_write: &Sender<Step<ChunkBatch>>,
+    ) -> Result<()> {
+        let width = self.encoder.info().embedding_size;
+        let stop = self.context.stop;
+        let mut open: VecDeque<Open> = VecDeque::new();
+        let (mut passed, mut in_flight) = (0, self.in_flight);
+        loop {
+            match events.recv_timeout(STOP_POLL) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Event::ThreadEnded) => in_flight -= 1,
+                Ok(Event::Step(step)) => open.push_back(Open::new(*step, width)),
+                Ok(Event::Encoded { places, tokens, embeddings }) => {
+                    let mut new = Reported::default();
+                    for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
+                        let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
+                        let lost = || Error::shape("encode", "an embedding of no open documents");
+                        new.add(step.ok_or_else(lost)?.put(place.chunk, values)?);
+                    }
+                    let progress = self.context.progress;
+                    self.input.advance(progress, new.documents, tokens as u64, new.bytes);
+                }
+            }
+            if stop.is_asked() {
+                if in_flight == 0 {
+                    break;
+                }
+                continue;
+            }
+            while open.front().is_some_and(|step| step.missing == 0) {
+                let Some(Open { step, reported, .. }) = open.pop_front() else { break };
+                passed += 1;
+                if !pass(self.context, self.input, step, reported, to_write) {
+                    return Ok(()); // the writer reports its error
+                }
+            }
+        }
+        // Steps that a stop left incomplete, with the embeddings they have.
+        for Open { step, .. } in open {
+            let memory = step.memory();
+            if to_write.send(step, memory).is_err() {
+                break; // the writer reports its error
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the finished embeddings of a batch that a stop ended (not NaN), and keeps their places.
+fn keep_done(places: &mut Vec<ChunkPlace>, embeddings: &[f32], width: usize) -> Vec<f32> {
+    let mut done = Vec::new();
+    let mut rows = embeddings.chunks_exact(width);
+    places.retain(|_| {
+        let row = rows.next().filter(|row| row.iter().all(|value| value.is_finite()));
+        done.extend_from_slice(row.unwrap_or_default());
+        row.is_some()
+    });
+    done
+}
+
+/// A step that has not been sent yet.
+struct Open {
+    step: Step<ChunkBatch>,
+    /// Number of chunks without embeddings.
+    missing: usize,
+    reported: Reported,
+}
+
+/// Progress that was reported for a batch.
+#[derive(Clone, Copy, Default)]
+struct Reported {
+    documents: u64,
+    /// Bytes of the input.
+    bytes: u64,
+}
+
+impl Reported {
+    fn add(&mut self, new: Self) {
+        self.documents += new.documents;
+        self.bytes += new.bytes;
+    }
+}
+
+impl Open {
+    fn new(mut step: Step<ChunkBatch>, width: usize) -> Self {
+        let mut missing = 0;
+        if let Step::Batch(batch) = &mut step {
+            missing = batch.is_encoded.iter().filter(|is_encoded| !**is_encoded).count();
+            batch.hidden_size = width;
+            batch.values.resize(batch.num_chunks() * width, 0.0);
+        }
+        Self { step, missing, reported: Reported::default() }
+    }
+
+    /// Stores the embedding of a chunk; returns the new progress, in proportion to chunks.
+    fn put(&mut self, chunk: usize, values: &[f32]) -> Result<Reported> {
+        let Step::Batch(batch) = &mut self.step else {
+            return Err(Error::shape("encode", "an embedding of no documents"));
+        };
+        let width = values.len();
+        batch.values[chunk * width..][..width].copy_from_slice(values);
+        batch.is_encoded[chunk] = true;
+        self.missing -= 1;
+        let num_chunks = batch.num_chunks() as u64;
+        let done = |of: u64| of * (num_chunks - self.missing as u64) / num_chunks;
+        let before = self.reported;
+        self.reported.documents = done(batch.documents.len() as u64);
+        self.reported.bytes = done(batch.input_bytes);
+        let Reported { documents, bytes } = self.reported;
+        Ok(Reported { documents: documents - before.documents, bytes: bytes - before.bytes })
+    }
+}
+
+/// Sends a complete step and reports its remaining progress; returns false if the receiver is gone.
+fn pass(
+    context: Context<'_>,
+    input: &InputProgress,
+    step: Step<ChunkBatch>,
+    reported: Reported,
+    to_write: &Sender<Step<ChunkBatch>>,
+) -> bool {
+    if let Step::Batch(batch) = &step {
+        let documents = batch.documents.len() as u64 - reported.documents;
+        input.advance(context.progress, documents, 0, batch.input_bytes - reported.bytes);
+    }
+    let memory = step.memory();
+    to_write.send(step, memory).is_ok()
+}
+
+/// Forwards batches that need no encoding.
+pub(super) fn pass_on(
+    context: Context<'_>,
+    input: &InputProgress,
+    from_tokenize: &Receiver<Step<ChunkBatch>>,
+    to_write: &Sender<Step<ChunkBatch>>,
+) -> Result<()> {
+    while let Some(step) = from_tokenize.recv() {
+        context.stop.check()?;
+        if !pass(context, input, step, Reported::default(), to_write) {
+            break; // the writer reports its error
+        }
+    }
+    context.stop.check()
+}

@@ -1,0 +1,169 @@
+//! The embed stage: turns texts into embeddings, in four threads joined by bounded queues.
+//!
+//! ```text
+//! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (several) ──embeddings──▶ round, write, mark
+//! ```
+//!
+//! Batches of documents pass through the queues; the ends of parts and shards pass between the
+//! batches and delay nothing. Packed batches mix chunks of all batches at hand, so small files keep
+//! the encoder as busy as large ones.
+//!
+//! The unit of work is the part: `parts.rows` rows of one file. A part's bytes depend only on its
+//! rows and the frozen settings. A stop leaves incomplete parts: the next process reads and
+//! tokenizes such a part from its beginning and encodes only what is missing.
+
+mod encode;
+mod pipeline;
+mod queue;
+mod read;
+mod tokenize;
+mod write;
+
+use serde_json::{Value, json};
+
+use crate::input_progress::InputProgress;
+use encode::Encoding;
+use pipeline::Pipeline;
+use polysift_base::error::Result;
+use polysift_base::progress::Busy;
+use polysift_config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, RunConfig, Weight};
+use polysift_corpus::cascaded::Cascade;
+use polysift_corpus::context::Context;
+use polysift_corpus::model::{encoder_settings, freeze_encoded, load_model};
+use polysift_corpus::work::Failures;
+use polysift_corpus::work::StageWork;
+use polysift_encoder::Model;
+use polysift_runs::run::{Plan, Stage};
+use queue::queue;
+
+/// Maximum bytes of text that wait to be tokenized.
+const TEXT_BYTES: usize = 8 << 20;
+/// Maximum bytes of embeddings that wait to be written.
+const EMBEDDING_BYTES: usize = 16 << 20;
+
+/// Returns the settings that embeddings depend on; `model` is `None` if no text is embedded.
+pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
+    let (input, parts) = (&config.input, &config.parts);
+    let mut settings = json!({
+        "plan": plan.digest(),
+        "input": {
+            "text": input.text, "id": input.id, "language": input.language,
+            "embeddings": input.embeddings, "max_rejects": input.max_rejects,
+        },
+        "encoder": encoder_settings(config, model),
+        "chunks": config.encoder.chunks,
+        "counts_tokens": counts_tokens(config),
+        "parts": parts,
+    });
+    if input.max_document_bytes != DEFAULT_MAX_DOCUMENT_BYTES {
+        settings["input"]["max_document_bytes"] = input.max_document_bytes.into();
+    }
+    settings
+}
+
+/// Returns true if the content tokens of whole documents are counted. With only the first chunk,
+/// most of a long text is not even tokenized.
+fn counts_tokens(config: &RunConfig) -> bool {
+    config.embeds_texts()
+        && (config.selection.weight == Weight::Tokens || config.encoder.chunks == Chunks::All)
+}
+
+/// Embeds the shards of `plan` that are not done yet.
+pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let model = config.embeds_texts().then(|| load_model(context, Stage::Embed)).transpose()?;
+    let mut settings = settings(config, plan, model.as_ref());
+    // A run that began with token counts continues with them.
+    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    if frozen["counts_tokens"] == true && context.redo != Some(Stage::Embed) {
+        settings["counts_tokens"] = true.into();
+    }
+    let counts_tokens = settings["counts_tokens"] == true;
+    let cascade = Cascade::of(context, plan)?;
+    if let Some(config) = &config.cascade {
+        settings["cascade"] = cascade.settings(config);
+    }
+    freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
+    run.freeze_plan(plan)?;
+
+    let work = StageWork::of_shards(context, Stage::Embed, plan)?;
+    if work.is_over() {
+        return work.finish(run);
+    }
+    let rows = read::expected_rows(context, &plan.shards, &work.items.own);
+    context.progress.begin("embed", rows, "documents");
+    let claims = work.claims(context);
+    let mut failures = Failures::new(run, Stage::Embed);
+    let pipeline = Pipeline {
+        context,
+        shards: &plan.shards,
+        claims: &claims,
+        model: model.as_ref(),
+        counts_tokens,
+        cascade: &cascade,
+        input: InputProgress::default(),
+        reading: Busy::new("reading"),
+        tokenizing: Busy::new("tokenizing"),
+        encoding: Busy::new("encoding"),
+        writing: Busy::new("writing"),
+    };
+    work.items.own.iter().for_each(|&place| pipeline.input.add(plan.shards[place].bytes));
+    // Other processes are waited for outside the pipeline, where half a batch would wait along.
+    let outcome = loop {
+        let outcome = pipeline.embed(&mut failures).and_then(|()| claims.settle());
+        if !matches!(outcome, Ok(true)) {
+            break outcome;
+        }
+    };
+    let Pipeline { reading, tokenizing, encoding, writing, .. } = &pipeline;
+    for busy in [reading, tokenizing, encoding, writing] {
+        context.progress.busy(busy.activity(), busy.time());
+    }
+    context.progress.end();
+    outcome?;
+    drop(claims);
+    failures.finish()?;
+    work.finish(run)
+}
+
+impl Pipeline<'_> {
+    /// Embeds the shards that can be claimed now.
+    fn embed(&self, failures: &mut Failures<'_>) -> Result<()> {
+        let context = self.context;
+        let encoder = self.model.map(|m| m.encoder.as_ref());
+        let encoding =
+            encoder.map(|encoder| Encoding::new(context, encoder, &self.encoding, &self.input));
+        // The queue holds only enough to keep the encoder busy: a shard read long before its turn
+        // is held long. A token takes as many bytes as its text does on average.
+        let window_bytes =
+            |encoding: &Encoding| (encoding.window() / 2).saturating_mul(size_of::<u32>());
+        let token_bytes = encoding.as_ref().map_or(EMBEDDING_BYTES, window_bytes);
+        let (to_tokenize, from_read) = queue(token_bytes.min(TEXT_BYTES));
+        let (to_encode, from_tokenize) = queue(token_bytes);
+        let (to_write, from_encode) = queue(EMBEDDING_BYTES);
+        std::thread::scope(|scope| {
+            // Each thread drops its queue ends when it is done.
+            let reader = scope.spawn(move || self.read(&to_tokenize));
+            let tokenizer = scope.spawn(move || self.tokenize(&from_read, &to_encode));
+            let writer = scope.spawn(move || self.write(&from_encode, failures));
+            let encoded = match encoding {
+                Some(encoding) => encoding.run(&from_tokenize, &to_write),
+                None => encode::pass_on(context, &self.input, &from_tokenize, &to_write),
+            };
+            // Dropping these ends both neighbours: one cannot send, the other drains its queue.
+            drop((from_tokenize, to_write));
+            let written = joined(writer.join())?;
+            joined(tokenizer.join())?;
+            joined(reader.join())?;
+            encoded.and(written)
+        })
+    }
+}
+
+/// Continues the panic of a worker thread in this thread.
+fn joined<T>(outcome: std::thread::Result<T>) -> Result<T> {
+    outcome.map_err(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests;

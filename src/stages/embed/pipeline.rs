@@ -1,0 +1,25 @@
+//! State shared by the threads of the embed stage.
+
+use crate::input_progress::InputProgress;
+use polysift_base::progress::Busy;
+use polysift_corpus::cascaded::Cascade;
+use polysift_corpus::context::Context;
+use polysift_encoder::Model;
+use polysift_runs::run::{Claims, Shard};
+
+/// The shards that this process claims, and its progress.
+pub(super) struct Pipeline<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) shards: &'a [Shard],
+    pub(super) claims: &'a Claims<'a>,
+    /// `None` if no text is embedded.
+    pub(super) model: Option<&'a Model>,
+    pub(super) counts_tokens: bool,
+    /// Decides which documents are not encoded.
+    pub(super) cascade: &'a Cascade,
+    pub(super) input: InputProgress,
+    pub(super) reading: Busy,
+    pub(super) tokenizing: Busy,
+    pub(super) encoding: Busy,
+    pub(super) writing: Busy,
+}

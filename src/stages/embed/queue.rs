@@ -1,0 +1,307 @@
+//! The queues between the threads, and the steps that pass through them.
+//!
+//! The size of a queue is bounded in bytes, not in items: many small files fill it as well as a few
+//! large ones, and neither long nor numerous documents make it grow.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use polysift_base::error::Error;
+use polysift_base::panics::{lock, unpoisoned};
+use polysift_base::progress::STOP_POLL;
+use polysift_corpus::cascaded::CascadeRows;
+use polysift_data::input::{DocumentBatch, Reject};
+use polysift_data::parts::EmbeddingRows;
+
+/// A message between threads, in the order of the input.
+pub(super) enum Step<B> {
+    /// Documents of the current part.
+    Batch(B),
+    /// The part is complete.
+    PartEnd(PartEnd),
+    /// The shard is complete.
+    ShardEnd { shard: usize },
+    /// The shard and its current part failed; without a shard, no more shards can be claimed.
+    Failed { shard: Option<usize>, error: Error },
+}
+
+impl<B> Step<B> {
+    /// Replaces a batch by the step that `batch` makes of it.
+    pub(super) fn map<C>(self, batch: impl FnOnce(B) -> Step<C>) -> Step<C> {
+        match self {
+            Self::Batch(documents) => batch(documents),
+            Self::PartEnd(end) => Step::PartEnd(end),
+            Self::ShardEnd { shard } => Step::ShardEnd { shard },
+            Self::Failed { shard, error } => Step::Failed { shard, error },
+        }
+    }
+}
+
+impl Step<ChunkBatch> {
+    /// Returns the bytes that a batch takes in memory; 1 for other steps.
+    pub(super) fn memory(&self) -> usize {
+        let Self::Batch(ChunkBatch { documents, chunks, values, .. }) = self else { return 1 };
+        let tokens = chunks.iter().map(Vec::as_slice).map(size_of_val);
+        documents.memory() + tokens.sum::<usize>() + size_of_val(values.as_slice())
+    }
+}
+
+/// The end of a part, known once all of it was read.
+pub(super) struct PartEnd {
+    /// Index in the plan.
+    pub(super) shard: usize,
+    pub(super) index: usize,
+    pub(super) next_row: u64,
+    pub(super) rejects: Vec<Reject>,
+}
+
+/// Consecutive documents of a part.
+pub(super) struct TextBatch {
+    /// Index in the plan.
+    pub(super) shard: usize,
+    /// Index of the part.
+    pub(super) index: usize,
+    pub(super) documents: DocumentBatch,
+    /// Rows that the cascade leaves out of the shard.
+    pub(super) cascade: Arc<CascadeRows>,
+    /// Embeddings of the part from before a stop.
+    pub(super) saved: Option<Arc<EmbeddingRows>>,
+    /// Bytes of the input that were read for these documents.
+    pub(super) input_bytes: u64,
+}
+
+/// Documents of a part with their chunks.
+#[derive(Default)]
+pub(super) struct ChunkBatch {
+    /// Index in the plan.
+    pub(super) shard: usize,
+    /// Index of the part.
+    pub(super) index: usize,
+    /// The documents without their texts.
+    pub(super) documents: DocumentBatch,
+    /// `[documents + 1]`, as in [`polysift_data::parts::EmbeddingRows`].
+    pub(super) chunk_offsets: Vec<usize>,
+    /// `input_ids` of all chunks; empty if the input contains embeddings.
+    pub(super) chunks: Vec<Vec<u32>>,
+    /// Total number of tokens in `chunks`.
+    pub(super) tokens: usize,
+    /// Documents with text that the cascade dropped, so without chunks.
+    pub(super) dropped: u64,
+    /// Documents with text whose embedding is null in the input.
+    pub(super) without_embedding: u64,
+    /// For each chunk, whether `values` has its embedding.
+    pub(super) is_encoded: Vec<bool>,
+    /// Embeddings `[chunks, hidden_size]`; empty before the encoding.
+    pub(super) values: Vec<f32>,
+    pub(super) hidden_size: usize,
+    /// Bytes of the input that were read for these documents.
+    pub(super) input_bytes: u64,
+}
+
+impl ChunkBatch {
+    /// Creates an empty batch for the part of `texts`.
+    pub(super) fn new(texts: &TextBatch) -> Self {
+        let &TextBatch { shard, index, input_bytes, .. } = texts;
+        Self { shard, index, input_bytes, chunk_offsets: vec![0], ..Self::default() }
+    }
+
+    /// Returns true if all chunks of document `i` are encoded.
+    pub(super) fn is_encoded(&self, i: usize) -> bool {
+        self.is_encoded[self.chunk_offsets[i]..self.chunk_offsets[i + 1]].iter().all(|is| *is)
+    }
+
+    /// Copies the embeddings of these documents that `saved` contains.
+    pub(super) fn take_saved(&mut self, saved: &EmbeddingRows) {
+        let width = saved.hidden_size;
+        for (i, row) in self.documents.rows().iter().enumerate() {
+            let chunks = self.chunk_offsets[i]..self.chunk_offsets[i + 1];
+            let Ok(place) = saved.documents.rows().binary_search(row) else { continue };
+            let values = saved.chunks(place);
+            if chunks.is_empty() || values.len() != chunks.len() * width {
+                continue;
+            }
+            self.values.resize(self.is_encoded.len() * width, 0.0);
+            self.values[chunks.start * width..chunks.end * width].copy_from_slice(values);
+            self.is_encoded[chunks].fill(true);
+        }
+    }
+
+    pub(super) fn num_chunks(&self) -> usize {
+        self.chunk_offsets.last().copied().unwrap_or(0)
+    }
+
+    /// Appends the number of chunks of the next document.
+    pub(super) fn push(&mut self, num_chunks: usize) {
+        self.chunk_offsets.push(self.num_chunks() + num_chunks);
+    }
+
+    /// Sets the documents, all of which have been pushed, and drops their texts.
+    pub(super) fn take_documents(&mut self, mut documents: DocumentBatch) {
+        documents.drop_texts();
+        self.documents = documents;
+    }
+}
+
+struct Shared<T> {
+    limit: usize,
+    state: Mutex<QueueState<T>>,
+    changed: Condvar,
+}
+
+struct QueueState<T> {
+    items: VecDeque<(T, usize)>,
+    weight: usize,
+    is_disconnected: bool,
+}
+
+impl<T> Shared<T> {
+    /// Locks the state; a panic cannot leave it inconsistent.
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
+        lock(&self.state)
+    }
+
+    fn disconnect(&self) {
+        self.lock().is_disconnected = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Sending end of a queue.
+pub(super) struct Sender<T>(Arc<Shared<T>>);
+
+/// Receiving end of a queue.
+pub(super) struct Receiver<T>(Arc<Shared<T>>);
+
+/// Error: the other end is gone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Disconnected;
+
+/// Creates a queue with at most `limit` total weight; a heavier item is accepted alone.
+pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
+    let state = QueueState { items: VecDeque::new(), weight: 0, is_disconnected: false };
+    let shared = Arc::new(Shared { limit, state: Mutex::new(state), changed: Condvar::new() });
+    (Sender(Arc::clone(&shared)), Receiver(shared))
+}
+
+impl<T> Sender<T> {
+    /// Adds `item` once there is room for its `weight`.
+    pub(super) fn send(&self, item: T, weight: usize) -> Result<(), Disconnected> {
+        let mut state = self.0.lock();
+        while !state.is_disconnected && state.weight > 0 && state.weight + weight > self.0.limit {
+            state = unpoisoned(self.0.changed.wait(state));
+        }
+        if state.is_disconnected {
+            return Err(Disconnected);
+        }
+        state.weight += weight;
+        state.items.push_back((item, weight));
+        self.0.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Takes the oldest item, if there is one.
+    pub(super) fn try_recv(&self) -> Option<T> {
+        self.take(&mut self.0.lock())
+    }
+
+    fn take(&self, state: &mut QueueState<T>) -> Option<T> {
+        let (item, weight) = state.items.pop_front()?;
+        state.weight -= weight;
+        self.0.changed.notify_all();
+        Some(item)
+    }
+
+    /// Waits for the oldest item and takes it; `None` if the queue is empty and the sender is gone.
+    pub(super) fn recv(&self) -> Option<T> {
+        self.recv_until(|| false)
+    }
+
+    /// Like [`Receiver::recv`], but returns `None` without waiting once `is_over`.
+    pub(super) fn recv_until(&self, is_over: impl Fn() -> bool) -> Option<T> {
+        let mut state = self.0.lock();
+        loop {
+            let item = self.take(&mut state);
+            if item.is_some() || state.is_disconnected || is_over() {
+                return item;
+            }
+            state = unpoisoned(self.0.changed.wait_timeout(state, STOP_POLL)).0;
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.disconnect();
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.0.disconnect();
+        self.0.lock().items.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn items_come_out_in_order_and_those_left_outlive_the_sender() {
+        let (sender, receiver) = queue(100);
+        assert!((0..3).all(|i| sender.send(i, 1) == Ok(())));
+        drop(sender);
+        assert_eq!(std::iter::from_fn(|| receiver.recv()).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn documents_without_embeddings_weigh_what_they_hold() {
+        let id = "<urn:uuid:0123456789>".repeat(3);
+        let document = |row| polysift_data::input::DocumentInfo {
+            row,
+            id: &id,
+            language: "fra_Latn",
+            num_bytes: 1,
+            num_tokens: None,
+        };
+        let mut batch =
+            ChunkBatch { documents: (0..1000).map(document).collect(), ..ChunkBatch::default() };
+        // Per document: 4 bytes each for the ends of id and language, 8 each for row and size.
+        let least = 1000 * (id.len() + 4 + "fra_Latn".len() + 4 + 8 + 8);
+        let alone = Step::Batch(std::mem::take(&mut batch)).memory();
+        assert!((least..3 * least).contains(&alone), "{alone}, at least {least}");
+        batch.chunks = vec![vec![7; 30]; 2];
+        batch.values = vec![0.5; 16];
+        let none = Step::Batch(ChunkBatch::default()).memory();
+        assert_eq!(Step::Batch(batch).memory(), none + 4 * (2 * 30 + 16));
+    }
+
+    #[test]
+    fn a_sender_learns_that_nobody_listens_even_while_it_waits() {
+        let (sender, receiver) = queue(1);
+        assert_eq!(sender.send((), 1), Ok(()));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| sender.send((), 1));
+            drop(receiver);
+            assert!(waiting.join().is_ok_and(|sent| sent == Err(Disconnected)));
+        });
+    }
+
+    #[test]
+    fn no_more_is_held_than_allowed_but_for_one_heavy_item() {
+        let (sender, receiver) = queue(10);
+        assert_eq!((sender.send("heavy", 25), receiver.recv()), (Ok(()), Some("heavy")));
+        assert_eq!((sender.send("a", 4), sender.send("b", 4)), (Ok(()), Ok(())));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| sender.send("c", 4));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waiting.is_finished(), "12 are in");
+            assert_eq!(receiver.recv(), Some("a"));
+            assert!(waiting.join().is_ok_and(|sent| sent == Ok(())));
+        });
+    }
+}

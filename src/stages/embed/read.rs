@@ -1,0 +1,191 @@
+//! The reading thread: reads the documents of the shards in batches that end with their part.
+
+use std::sync::Arc;
+
+use super::pipeline::Pipeline;
+use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
+use polysift_base::error::{Error, Result};
+use polysift_config::{LANGUAGE_CODE, is_language_code};
+use polysift_corpus::cascaded::CascadeRows;
+use polysift_corpus::context::Context;
+use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
+use polysift_data::parts::EmbeddingRows;
+use polysift_runs::run::Shard;
+
+/// Maximum documents per batch.
+const BATCH_ROWS: usize = 1024;
+
+/// Position in a shard, in bytes.
+struct ShardBytes<'a> {
+    pipeline: &'a Pipeline<'a>,
+    shard: &'a Shard,
+    position: u64,
+    /// Whether the rows before the first batch were done earlier.
+    is_resumed: bool,
+}
+
+impl ShardBytes<'_> {
+    /// Returns the newly read bytes that are to be encoded; `reader` has read up to `next_row`.
+    fn advance(&mut self, reader: &DocumentReader, next_row: u64) -> u64 {
+        let of_rows = || {
+            let rows = next_row.saturating_sub(self.shard.first_row()) as f64;
+            (self.shard.bytes as f64 * rows / self.shard.num_rows.unwrap_or(0).max(1) as f64) as u64
+        };
+        let position = reader.bytes_read().unwrap_or_else(of_rows);
+        let position = position.clamp(self.position, self.shard.bytes);
+        let read = position - self.position;
+        self.position = position;
+        if std::mem::take(&mut self.is_resumed) {
+            self.pipeline.input.take_away(read);
+            return 0;
+        }
+        read
+    }
+
+    /// Subtracts the bytes that were not read from the total.
+    fn finish(self) {
+        self.pipeline.input.take_away(self.shard.bytes - self.position);
+    }
+}
+
+struct ReadPart {
+    shard: usize,
+    index: usize,
+    num_rows: usize,
+    last_row: Option<u64>,
+    saved: Option<Arc<EmbeddingRows>>,
+    cascade: Arc<CascadeRows>,
+}
+
+impl Pipeline<'_> {
+    /// Runs the reading thread.
+    pub(super) fn read(&self, to_tokenize: &Sender<Step<TextBatch>>) {
+        loop {
+            let shard = match self.claims.next() {
+                Ok(Some(shard)) => shard,
+                Ok(None) => return,
+                Err(error) => {
+                    // If the receiver is gone, the error cannot be reported.
+                    let _ = to_tokenize.send(Step::Failed { shard: None, error }, 1);
+                    return;
+                }
+            };
+            if !self.claims.is_own(shard) {
+                let rows = expected_rows(self.context, self.shards, &[shard]);
+                self.context.progress.extend(rows.unwrap_or(0));
+                self.input.add(self.shards[shard].bytes);
+            }
+            let last = match self.read_shard(shard, to_tokenize) {
+                Ok(Ok(())) => Step::ShardEnd { shard },
+                Ok(Err(Disconnected)) => return,
+                Err(error) => Step::Failed { shard: Some(shard), error },
+            };
+            if to_tokenize.send(last, 1).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn read_shard(
+        &self,
+        shard: usize,
+        to_tokenize: &Sender<Step<TextBatch>>,
+    ) -> Result<Result<(), Disconnected>> {
+        let planned = &self.shards[shard];
+        let done = self.context.run.part_markers(planned)?;
+        let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
+        let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
+        reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
+        let is_resumed = !done.is_empty();
+        let mut bytes = ShardBytes { pipeline: self, shard: planned, position: 0, is_resumed };
+        let cascade = Arc::new(self.cascade.rows_of(self.context, shard as u64, planned)?);
+        let mut rejects_seen = 0;
+        for index in done.len().. {
+            let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
+            let cascade = Arc::clone(&cascade);
+            let mut part = ReadPart { shard, index, num_rows: 0, last_row: None, saved, cascade };
+            let ended = loop {
+                let Some(mut batch) = self.read_batch(&mut reader, &mut part)? else { break true };
+                let next_row = part.last_row.map_or(first_row, |row| row + 1);
+                batch.input_bytes = bytes.advance(&reader, next_row);
+                let memory = batch.documents.memory();
+                if to_tokenize.send(Step::Batch(batch), memory).is_err() {
+                    return Ok(Err(Disconnected));
+                }
+                if part.num_rows == self.context.config.parts.rows {
+                    break false;
+                }
+            };
+            // Rejects of rows before this part were written with the finished parts.
+            let new = reader.rejects()[rejects_seen..].iter().filter(|r| r.row >= first_row);
+            let rejects: Vec<Reject> = new.cloned().collect();
+            rejects_seen = reader.rejects().len();
+            let last_row = part.last_row.max(rejects.last().map(|r| r.row));
+            let next_row = last_row.map_or(first_row, |row| row + 1);
+            // Every shard has a first part, so that an empty file has a marker too.
+            if part.num_rows > 0 || !rejects.is_empty() || index == 0 {
+                let end = Step::PartEnd(PartEnd { shard, index, next_row, rejects });
+                if to_tokenize.send(end, 1).is_err() {
+                    return Ok(Err(Disconnected));
+                }
+            }
+            first_row = next_row;
+            if ended {
+                break;
+            }
+        }
+        bytes.finish();
+        Ok(Ok(()))
+    }
+
+    /// Reads the next documents of `part`; `None` at the end of the file.
+    fn read_batch(
+        &self,
+        reader: &mut DocumentReader,
+        part: &mut ReadPart,
+    ) -> Result<Option<TextBatch>> {
+        self.context.stop.check()?;
+        let _busy = self.reading.work();
+        let span = tracing::trace_span!("read", documents = tracing::field::Empty);
+        let _entered = span.enter();
+        let left = self.context.config.parts.rows - part.num_rows;
+        let Some(documents) = reader.next_batch(BATCH_ROWS.min(left))? else { return Ok(None) };
+        span.record("documents", documents.len());
+        check_languages(&self.shards[part.shard], &documents)?;
+        part.num_rows += documents.len();
+        part.last_row = documents.rows().last().copied();
+        let (saved, cascade) = (part.saved.clone(), Arc::clone(&part.cascade));
+        let (shard, index) = (part.shard, part.index);
+        Ok(Some(TextBatch { shard, index, documents, cascade, saved, input_bytes: 0 }))
+    }
+}
+
+/// Checks the languages, because they become part of file names.
+fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
+    for DocumentInfo { row, language, .. } in documents.iter() {
+        if !is_language_code(language) {
+            return Err(Error::Row {
+                path: shard.file.clone(),
+                row: row + 1,
+                reason: format!("language `{language}` is not {LANGUAGE_CODE}"),
+                count: 1,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Counts the documents left to embed in the shards at `places`, if their formats tell the number.
+pub(super) fn expected_rows(
+    context: Context<'_>,
+    shards: &[Shard],
+    places: &[usize],
+) -> Option<u64> {
+    let rows = |&place: &usize| {
+        let shard = &shards[place];
+        let parts = context.run.part_markers(shard).ok()?;
+        let done = parts.last().map_or(0, |part| part.next_row.saturating_sub(shard.first_row()));
+        Some(shard.num_rows?.saturating_sub(done))
+    };
+    places.iter().map(rows).sum()
+}

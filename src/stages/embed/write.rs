@@ -1,0 +1,197 @@
+//! The writing thread: writes parts and their markers, in order.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::pipeline::Pipeline;
+use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FileStamp, write_atomic};
+use polysift_corpus::context::Context;
+use polysift_corpus::work::Failures;
+use polysift_data::input::Reject;
+use polysift_data::parts::EmbeddingWriter;
+use polysift_runs::run::{Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
+
+/// A part that is being written, with the contents of its marker.
+struct OpenPart {
+    shard: usize,
+    index: usize,
+    writer: EmbeddingWriter,
+    rows: u64,
+    languages: BTreeMap<String, u64>,
+    encoded: Encoded,
+    /// Number of rows whose embeddings are not finite.
+    num_nan: u64,
+}
+
+impl Pipeline<'_> {
+    /// Runs the writing thread; adds shards with bad data to `failures`. Parts left incomplete by a
+    /// stop or an encoding failure are saved with the documents they have.
+    pub(super) fn write(
+        &self,
+        from_encode: &Receiver<Step<ChunkBatch>>,
+        failures: &mut Failures<'_>,
+    ) -> Result<()> {
+        let mut part = None;
+        let mut incomplete = None; // the shard that lacks documents
+        while let Some(step) = from_encode.recv() {
+            let _busy = self.writing.work();
+            match step {
+                Step::Batch(batch) => {
+                    let part = match &mut part {
+                        Some(part) => part,
+                        none => none.insert(self.begin(batch.shard, batch.index)?),
+                    };
+                    if !part.append(&batch)? {
+                        incomplete = Some(batch.shard);
+                    }
+                }
+                Step::PartEnd(end) if incomplete == Some(end.shard) => {
+                    part.take().map_or(Ok(()), |part| self.save(part))?;
+                }
+                Step::ShardEnd { shard } if incomplete == Some(shard) => {}
+                Step::Failed { error: Error::Stopped, .. } => {}
+                Step::PartEnd(end) => {
+                    let part = match part.take() {
+                        Some(part) => part,
+                        None => self.begin(end.shard, end.index)?,
+                    };
+                    self.finish(part, &end)?;
+                }
+                Step::ShardEnd { shard } => {
+                    failures.attempted += 1;
+                    self.claims.check(shard)?;
+                    self.mark_done(&self.shards[shard])?;
+                    self.claims.release(shard)?;
+                }
+                Step::Failed { shard: None, error } => return Err(error),
+                Step::Failed { shard: Some(shard), error } => {
+                    part = None;
+                    failures.attempted += 1;
+                    failures.record(&self.shards[shard].name, error)?;
+                    self.claims.release(shard)?;
+                }
+            }
+        }
+        part.map_or(Ok(()), |part| self.save(part))
+    }
+
+    fn begin(&self, shard: usize, index: usize) -> Result<OpenPart> {
+        let Context { run, config, .. } = self.context;
+        let path = run.embeddings_part(&self.shards[shard], index);
+        Ok(OpenPart {
+            shard,
+            index,
+            writer: EmbeddingWriter::create(&path, config.parts.embeddings, config.parts.zstd)?,
+            rows: 0,
+            languages: BTreeMap::new(),
+            encoded: Encoded::default(),
+            num_nan: 0,
+        })
+    }
+
+    /// Saves the encoded documents of `part` for the process that continues. The file has the
+    /// part's name, but no marker of a finished part.
+    fn save(&self, part: OpenPart) -> Result<()> {
+        // Embeddings from the input are read from there again.
+        if part.rows == 0 || self.model.is_none() {
+            return Ok(());
+        }
+        let (run, shard) = (self.context.run, &self.shards[part.shard]);
+        self.claims.check(part.shard)?;
+        let path = run.relative(&run.embeddings_part(shard, part.index));
+        let file = PartFile { path, rows: part.rows, stamp: part.writer.finish()? };
+        run.mark_saved(shard, part.index, &file)?;
+        let (shard, index) = (&shard.name, part.index);
+        tracing::info!(shard, part = index, documents = file.rows, "saved what is encoded");
+        Ok(())
+    }
+
+    fn finish(&self, part: OpenPart, end: &PartEnd) -> Result<()> {
+        let run = self.context.run;
+        let shard = &self.shards[end.shard];
+        self.claims.check(end.shard)?;
+        let span = tracing::trace_span!("finish part", shard = %shard.name, index = end.index);
+        let _entered = span.enter();
+        if !end.rejects.is_empty() {
+            write_atomic(&run.rejects_part(shard, end.index), &lines(&end.rejects))?;
+        }
+        if part.num_nan > 0 {
+            tracing::warn!(shard = %shard.name, rows = part.num_nan, "embeddings that are not finite; such rows are never selected");
+        }
+        if part.encoded.without_embedding > 0 {
+            tracing::warn!(shard = %shard.name, rows = part.encoded.without_embedding, "texts without an embedding in the input; heads of embeddings give them no score");
+        }
+        let stamp: FileStamp = part.writer.finish()?;
+        let path = run.embeddings_part(shard, end.index);
+        let marker = PartMarker {
+            file: PartFile { path: run.relative(&path), rows: part.rows, stamp },
+            next_row: end.next_row,
+            languages: part.languages,
+            encoded: Encoded { rejects: end.rejects.len() as u64, ..part.encoded },
+        };
+        run.mark_part(shard, end.index, &marker)
+    }
+
+    fn mark_done(&self, shard: &Shard) -> Result<()> {
+        let run = self.context.run;
+        let parts = run.part_markers(shard)?;
+        if parts.is_empty() {
+            return Err(Error::corrupt(&run.path("state"), format!("no part of {}", shard.name)));
+        }
+        let (mut marker, mut encoded) = (ShardMarker::default(), Encoded::default());
+        for part in parts {
+            encoded.add(&part.encoded);
+            marker.add(part.file, part.languages);
+        }
+        marker.encoded = Some(encoded);
+        run.mark_shard(Stage::Embed, &shard.name, &marker)?;
+        tracing::info!(shard = %shard.name, rows = marker.rows, "embedded");
+        Ok(())
+    }
+}
+
+impl OpenPart {
+    /// Appends the encoded documents of `batch`; returns true if that was all of them.
+    fn append(&mut self, batch: &ChunkBatch) -> Result<bool> {
+        let rows_before = self.rows;
+        let _span = tracing::trace_span!("write", documents = batch.documents.len()).entered();
+        let documents = &batch.documents;
+        for i in 0..documents.len() {
+            if !batch.is_encoded(i) {
+                continue;
+            }
+            self.rows += 1;
+            let chunks = batch.chunk_offsets[i]..batch.chunk_offsets[i + 1];
+            let values = chunks.start * batch.hidden_size..chunks.end * batch.hidden_size;
+            let values = &batch.values[values];
+            self.num_nan += u64::from(!values.iter().all(|value| value.is_finite()));
+            let document = documents.get(i);
+            self.encoded.documents += u64::from(document.num_bytes > 0);
+            match self.languages.get_mut(document.language) {
+                Some(rows) => *rows += 1,
+                None => drop(self.languages.insert(document.language.to_owned(), 1)),
+            }
+            self.writer.push(&document, values, batch.hidden_size)?;
+        }
+        self.encoded.chunks += batch.num_chunks() as u64;
+        self.encoded.tokens += batch.tokens as u64;
+        self.encoded.dropped += batch.dropped;
+        self.encoded.without_embedding += batch.without_embedding;
+        Ok(self.rows - rows_before == batch.documents.len() as u64)
+    }
+}
+
+/// Formats rejected rows as JSON lines.
+fn lines(rejects: &[Reject]) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for reject in rejects {
+        let raw = String::from_utf8_lossy(&reject.raw);
+        let line = json!({"row": reject.row, "reason": reject.reason, "raw": raw});
+        lines.extend_from_slice(line.to_string().as_bytes());
+        lines.push(b'\n');
+    }
+    lines
+}

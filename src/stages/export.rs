@@ -1,0 +1,479 @@
+//! Exports the selected documents with all their columns and new ones; files mirror the inputs.
+//!
+//! Each shard is read again beside its parts, which decide the output file of each row: the file of
+//! exported rows, or with `export.keep_removed` the file of its reason of removal.
+
+mod card;
+mod json_columns;
+mod pii;
+mod provenance;
+mod spec;
+mod template;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, BooleanArray, RecordBatch, StringViewArray};
+use arrow_select::filter::filter_record_batch;
+use serde_json::{Value, json};
+
+pub use card::card_facts;
+use card::write_card;
+use json_columns::LanguageColumns;
+use pii::{PiiCounts, RedactedRow, ShardRedactor};
+use polysift_base::error::{Error, Result};
+use polysift_config::{KEPT, PiiAudit, Rate, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::rows::{Fate, PartRows, RowScores, RunRows, ShardRows};
+use polysift_corpus::scan::ScoreFiles;
+use polysift_corpus::select::stored_selections;
+use polysift_corpus::verdicts::{REPORTS, check_filtered, filter_settings, has_reports};
+use polysift_corpus::work::StageWork;
+use polysift_data::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
+use polysift_data::input::{Format, InputColumn, RowReader, column_at, strings};
+use polysift_data::parts::{EmbeddingRows, VerdictAction, VerdictRows, read_embeddings, write_pii};
+use polysift_remote as remote;
+use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
+use polysift_selection::Selection;
+use provenance::ExportProvenance;
+use spec::{place_of, retention_heads, spec};
+pub use template::render_card;
+
+/// Name of the object at an export's place that records which run owns the files there.
+const OWNER: &str = "polysift.json";
+/// Maximum number of files checked by [`check_columns`]; the files of a corpus are alike.
+const MAX_CHECKED_FILES: usize = 100;
+
+/// What all shards have in common.
+struct ExportJob<'a> {
+    context: Context<'a>,
+    rows: RunRows<'a>,
+    spec: ExportSpec,
+    /// Heads with a retention column, in the order of the columns.
+    retention_heads: Vec<String>,
+    selections: BTreeMap<String, Selection>,
+    provenance: ExportProvenance,
+    columns: LanguageColumns,
+}
+
+/// Checks that the input columns leave the names of the new columns free, as far as footers show.
+pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
+    let spec = spec(config, &retention_heads(config));
+    // The embed stage reports damaged files, with their shards.
+    let files = shards.iter().filter_map(|shard| shard.input().ok());
+    let parquet = files.filter(|file| file.format == Format::Parquet);
+    for file in parquet.take(MAX_CHECKED_FILES) {
+        if let Ok(reader) = RowReader::open(&file, &config.input) {
+            ExportColumns::new(&reader.schema(), &spec, &file.path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Settings that the exported files depend on.
+fn settings(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> Result<Value> {
+    let config = context.config;
+    let columns: BTreeMap<&String, String> =
+        config.heads.iter().map(|(name, head)| (name, head.column(name))).collect();
+    let mut settings =
+        json!({"export": config.export, "columns": columns, "selections": selections});
+    if !config.filters.is_empty() {
+        settings["filters"] = filter_settings(context.run)?;
+    }
+    if let Some(pii) = &config.pii {
+        settings["pii"] = json!(pii);
+    }
+    Ok(settings)
+}
+
+/// Exports every shard that is not exported yet.
+pub fn export(context: Context<'_>) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(run, &names)?;
+    check_filtered(context, &embedded.plan)?;
+    let selections = stored_selections(run, embedded.languages())?;
+    context.freeze(Stage::Export, &settings(context, &selections)?)?;
+    let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;
+    if work.is_over() {
+        return finish(context, &work, &embedded.plan);
+    }
+    if let Some(to) = &config.export.to {
+        claim(context, to)?;
+    }
+    let retention_heads = retention_heads(config);
+    let job = ExportJob {
+        context,
+        rows: RunRows::open(context, Some(ScoreFiles::selected(context)?), embedded.languages())?,
+        spec: spec(config, &retention_heads),
+        retention_heads,
+        selections,
+        provenance: ExportProvenance::of(context)?,
+        columns: LanguageColumns::of(context, &embedded.plan)?,
+    };
+    let rows = |place: usize| Some(embedded.summaries[place].rows);
+    work.for_all(context, "documents", rows, |place| {
+        ShardExport::run(&job, place as u64, &embedded.plan.shards[place])
+    })?;
+    finish(context, &work, &embedded.plan)
+}
+
+/// Finishes the stage if all shards of `plan` are exported: sums up PII counts, writes the card.
+fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
+    let Context { config, run, .. } = context;
+    if !run.try_finish(Stage::Export, &work.items.keys)?
+        || !has_reports(config)
+        || run.is_done(Stage::Export, REPORTS)?
+    {
+        return Ok(());
+    }
+    let mut marker = ShardMarker::default();
+    if config.pii.is_some() {
+        marker.files.push(write_pii_report(context, plan)?);
+    }
+    if config.export.card {
+        marker.files.push(write_card(context)?);
+    }
+    run.mark_shard(Stage::Export, REPORTS, &marker)
+}
+
+fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
+    let run = context.run;
+    let mut counts = PiiCounts::new();
+    for shard in &plan.shards {
+        let path = run.pii_counts_file(shard);
+        let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
+        let found = run.read_output(Stage::Export, &shard.name, &path)?;
+        pii::add(&mut counts, found.ok_or_else(lost)?);
+    }
+    let path = run.pii_report_file();
+    let stamp =
+        run.write_json(&path, &json!({"settings": context.config.pii, "languages": counts}))?;
+    Ok(PartFile { path: run.relative(&path), rows: 1, stamp })
+}
+
+/// Warns if the store of `to` does not answer, long before there is anything to export. This is no
+/// error, because an account that may only write learns nothing from the check.
+pub(crate) fn warn_of_place(to: &str) {
+    match remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/'))) {
+        Ok(_) | Err(Error::Missing { .. }) => {}
+        Err(error) => {
+            let error = error.report();
+            tracing::warn!(to, %error, "the place of the export cannot be looked at");
+        }
+    }
+}
+
+/// Claims the place `to` for the results of this run. A run with the same settings, which writes
+/// the same files, may write there too; `--redo` takes the place over.
+///
+/// # Errors
+/// [`Error::Mismatch`] if another run was first; [`Error::Service`].
+fn claim(context: Context<'_>, to: &str) -> Result<()> {
+    let url = format!("{}/{OWNER}", to.trim_end_matches('/'));
+    let mut hasher = blake3::Hasher::new();
+    for stage in Stage::ALL {
+        let settings = context.run.frozen_settings(stage)?.unwrap_or_default();
+        hasher.update(settings.to_string().as_bytes());
+    }
+    let own = json!({"settings": hasher.finalize().to_hex().to_string()});
+    let content = format!("{own}\n");
+    if context.redo.is_some() {
+        return remote::replace(&url, &content);
+    }
+    let Some(found) = remote::create(&url, &content)? else { return Ok(()) };
+    let found: Value = serde_json::from_slice(&found).unwrap_or_default();
+    if found == own {
+        return Ok(());
+    }
+    Err(Error::Mismatch {
+        path: to.into(),
+        difference: format!("  {OWNER}: is {found}, of this run {own}"),
+        hint: "choose another place, or give `--redo export` to replace what is there".into(),
+    })
+}
+
+/// The rows of a batch that go into one file.
+struct Group {
+    mask: Vec<bool>,
+    /// One per row if texts are replaced, else empty.
+    rows: Vec<RedactedRow>,
+    extras: RowExtras,
+}
+
+struct ShardExport<'a> {
+    job: &'a ExportJob<'a>,
+    shard: &'a Shard,
+    /// Rows of the shard by language.
+    languages: BTreeMap<String, u64>,
+    rows: ShardRows<'a>,
+    /// Replaces PII, if the settings say so for this shard.
+    redactor: Option<ShardRedactor>,
+    columns: ExportColumns,
+    /// Writers by [`KEPT`] or the reason of removal.
+    writers: BTreeMap<String, ExportWriter>,
+    marker: ShardMarker,
+    part: PartRows,
+    /// Embeddings of `part`, if they are exported.
+    embeddings: Option<EmbeddingRows>,
+    /// Next row in `part`.
+    next: usize,
+}
+
+/// Joins the `pieces` of `text` with an empty line between them.
+fn joined(text: &str, pieces: &[Range<usize>]) -> String {
+    let pieces = pieces.iter().filter_map(|piece| text.get(piece.clone()));
+    pieces.collect::<Vec<_>>().join("\n\n")
+}
+
+impl<'a> ShardExport<'a> {
+    fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
+        let context = job.context;
+        let mut reader = job.columns.open(shard, &shard.input()?, context)?;
+        let embedded = context.run.done(Stage::Embed, &shard.name)?;
+        let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
+        let redactor = pii.transpose()?.flatten();
+        let mut export = Self {
+            job,
+            shard,
+            languages: embedded.counts,
+            rows: job.rows.shard(place, shard)?,
+            redactor,
+            columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
+            writers: BTreeMap::new(),
+            marker: ShardMarker::default(),
+            part: PartRows::default(),
+            embeddings: None,
+            next: 0,
+        };
+        // A shard without kept documents still has its file.
+        export.writer(KEPT)?;
+        while let Some(block) = reader.next_batch()? {
+            context.stop.check()?;
+            for (name, mut group) in export.groups(&block.rows)? {
+                let rows = group.mask.iter().filter(|selected| **selected).count() as u64;
+                *export.marker.counts.entry(name.clone()).or_default() += rows;
+                export.marker.rows += rows;
+                if name == KEPT || context.config.export.keep_removed {
+                    let selected =
+                        filter_record_batch(&block.batch, &BooleanArray::from(group.mask))
+                            .map_err(|e| Error::decode(&shard.file, "rows", e))?;
+                    export.redact(&selected, &group.rows, &mut group.extras)?;
+                    let rows = export.columns.assemble(&selected, &group.extras)?;
+                    export.writer(&name)?.write(&rows)?;
+                }
+            }
+            context.progress.advance(block.rows.len() as u64, 0);
+        }
+        export.finish()
+    }
+
+    /// Groups `rows` of the shard by output file.
+    fn groups(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        for (at, &row) in rows.iter().enumerate() {
+            self.seek(row)?;
+            let (name, rates) = self.decide()?;
+            if name == KEPT {
+                let document = self.part.documents.get(self.next);
+                let amount = self.marker.exported.entry(document.language.to_owned()).or_default();
+                amount.add(document.into());
+            }
+            let is_kept = name == KEPT;
+            let group = groups.entry(name).or_insert_with(|| Group {
+                mask: vec![false; rows.len()],
+                rows: Vec::new(),
+                extras: RowExtras {
+                    chunk_offsets: vec![0],
+                    new_columns: vec![Vec::new(); self.job.spec.new_columns.len()],
+                    flags: vec![Vec::new(); self.job.spec.flags.len()],
+                    ..RowExtras::default()
+                },
+            });
+            group.mask[at] = true;
+            if self.job.spec.replaces_texts {
+                let document = self.part.documents.get(self.next);
+                group.rows.push(RedactedRow {
+                    row,
+                    id: document.id.to_owned(),
+                    language: document.language.to_owned(),
+                    is_kept,
+                });
+            }
+            let (extras, part) = (&mut group.extras, &self.part);
+            if let Some(embeddings) = &self.embeddings {
+                extras.values.extend_from_slice(embeddings.chunks(self.next));
+                extras.hidden_size = extras.hidden_size.max(embeddings.hidden_size);
+            }
+            extras.chunk_offsets.push(extras.values.len() / extras.hidden_size.max(1));
+            let scores = part.scores.iter().map(|part| part.scores[self.next].map(f64::from));
+            for (column, value) in extras.new_columns.iter_mut().zip(scores.chain(rates)) {
+                column.push(value);
+            }
+            for (name, column) in self.job.spec.flags.iter().zip(&mut extras.flags) {
+                let found = |at: &usize| self.rows.verdicts.filters[*at] == *name;
+                let at = self.rows.verdicts.of_row(row).find(found);
+                column.push(at.map(|at| self.rows.verdicts.why(at).to_owned()));
+            }
+            self.next += 1;
+        }
+        Ok(groups)
+    }
+
+    /// Returns the `texts` of `rows` after cutting: the pieces left by the last filter that cuts a
+    /// text, with an empty line between them. `None` if no text is cut.
+    fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
+        let VerdictRows { actions, pieces, .. } = &self.rows.verdicts;
+        let places = rows.iter().map(|row| self.rows.verdicts.of_row(row.row));
+        let cuts: Vec<Option<usize>> = places
+            .map(|places| places.rev().find(|at| actions[*at] == VerdictAction::Cut))
+            .collect();
+        cuts.iter().any(Option::is_some).then(|| {
+            let text = |(at, cut): (usize, &Option<usize>)| {
+                let text = texts.is_valid(at).then(|| texts.value(at))?;
+                Some(cut.map_or_else(|| text.to_owned(), |cut| joined(text, &pieces[cut])))
+            };
+            cuts.iter().enumerate().map(text).collect()
+        })
+    }
+
+    /// Puts the texts of `selected` into `extras` if they are cut or have PII replaced, with the
+    /// number of PII spans in each.
+    fn redact(
+        &mut self,
+        selected: &RecordBatch,
+        rows: &[RedactedRow],
+        extras: &mut RowExtras,
+    ) -> Result<()> {
+        extras.pii_counts = vec![0; rows.len()];
+        let text = &self.job.spec.text;
+        let column = InputColumn::find(selected.schema_ref().fields(), text);
+        let Some(column) = column.filter(|_| self.job.spec.replaces_texts) else { return Ok(()) };
+        let texts = column_at(selected, &column.path).and_then(|column| strings(&column));
+        let read = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
+        let mut texts = read.clone();
+        if let Some(cut) = self.cut(&texts, rows) {
+            texts = cut;
+            extras.texts = Some(Arc::new(texts.clone()));
+        }
+        if let Some(redactor) = &mut self.redactor {
+            let (redacted, counts) = redactor.redact(&texts, rows);
+            extras.texts = redacted.or(extras.texts.take());
+            extras.pii_counts = counts;
+        }
+        let Some(texts) = &extras.texts else { return Ok(()) };
+        let lengths = read.lengths().zip(texts.as_string_view().lengths());
+        for (row, (read, exported)) in rows.iter().zip(lengths).filter(|(row, _)| row.is_kept) {
+            if let Some(amount) = self.marker.exported.get_mut(&row.language) {
+                amount.bytes = (amount.bytes + u64::from(exported)).saturating_sub(read.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves to `row`; rows come in ascending order.
+    fn seek(&mut self, row: u64) -> Result<()> {
+        loop {
+            match self.part.documents.rows().get(self.next).copied() {
+                Some(next) if next == row => return Ok(()),
+                Some(next) if next < row => {
+                    let path = self.job.context.run.path("embeddings").join(&self.shard.name);
+                    let reason = format!("row {next} is not in the input file any more");
+                    return Err(Error::corrupt(&path, reason));
+                }
+                None if self.read_next_part()? => {}
+                _ => {
+                    let reason = format!("row {row} was never embedded");
+                    return Err(Error::corrupt(&self.shard.file, reason));
+                }
+            }
+        }
+    }
+
+    /// Reads the next part and returns whether there was one.
+    fn read_next_part(&mut self) -> Result<bool> {
+        let Some(part) = self.rows.next_part()? else { return Ok(false) };
+        if self.job.spec.embeddings.is_some() {
+            let path = self.job.context.run.embeddings_part(self.shard, part.index);
+            let embeddings = read_embeddings(&path)?;
+            if embeddings.documents.rows() != part.documents.rows() {
+                let reason = "embeddings and scores do not hold the same rows";
+                return Err(Error::corrupt(&path, reason));
+            }
+            self.embeddings = Some(embeddings);
+        }
+        (self.part, self.next) = (part, 0);
+        Ok(true)
+    }
+
+    /// Returns [`KEPT`] or a reason of removal for the next row, and the smallest rate that keeps
+    /// it for each retention column.
+    fn decide(&self) -> Result<(String, Vec<Option<f64>>)> {
+        let heads = &self.job.retention_heads;
+        let mut memory = RowScores::default();
+        let row = self.rows.row(&self.part, self.next, &mut memory);
+        let selection = self.job.selections.get(row.info.language).ok_or_else(|| {
+            let reason = format!("no thresholds for the language {}", row.info.language);
+            Error::corrupt(&self.job.context.run.path("selection"), reason)
+        })?;
+        let fate = self.rows.fate(&row, selection);
+        let name = fate.to_string();
+        let Fate::Kept(retentions) = fate else { return Ok((name, vec![None; heads.len()])) };
+        let named: BTreeMap<&str, Rate> = selection.retention_heads().zip(retentions).collect();
+        let rate_of = |head: &String| named.get(head.as_str()).map(|rate| rate.as_f64());
+        Ok((name, heads.iter().map(rate_of).collect()))
+    }
+
+    /// Returns the writer of the rows `name`, and opens it for the first of them.
+    fn writer(&mut self, name: &str) -> Result<&mut ExportWriter> {
+        let entry = match self.writers.entry(name.to_owned()) {
+            Entry::Occupied(entry) => return Ok(entry.into_mut()),
+            Entry::Vacant(entry) => entry,
+        };
+        let (folder, reason) = if name == KEPT {
+            (PathBuf::from("export"), None)
+        } else {
+            (PathBuf::from("removed").join(name), Some(name))
+        };
+        let base = place_of(self.job.context).join(folder).join(&self.shard.name);
+        let provenance = self.job.provenance.of_file(&self.languages, reason);
+        let export = &self.job.context.config.export;
+        let options = WriterOptions {
+            zstd: export.zstd,
+            row_group_bytes: (export.row_group_mb as u64).saturating_mul(1_000_000),
+            max_file_bytes: export.max_file_mb.map(|mb| (mb as u64).saturating_mul(1_000_000)),
+            metadata: vec![("polysift".to_owned(), provenance.to_string())],
+        };
+        Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
+    }
+
+    fn finish(mut self) -> Result<ShardMarker> {
+        let run = self.job.context.run;
+        for writer in self.writers.into_values() {
+            for file in writer.finish()? {
+                let path = run.relative(&file.path);
+                self.marker.files.push(PartFile { path, rows: file.rows, stamp: file.stamp });
+            }
+        }
+        let Some(config) = &self.job.context.config.pii else { return Ok(self.marker) };
+        let (mut found, counts) = self.redactor.map(ShardRedactor::into_found).unwrap_or_default();
+        if config.audit != PiiAudit::None {
+            let path = run.pii_file(self.shard);
+            found.sort();
+            let has_values = config.audit == PiiAudit::Values;
+            let zstd = self.job.context.config.export.zstd;
+            let stamp = write_pii(&path, &found, has_values, zstd)?;
+            let rows = found.len() as u64;
+            self.marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+        }
+        let path = run.pii_counts_file(self.shard);
+        let stamp = run.write_json(&path, &counts)?;
+        self.marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        Ok(self.marker)
+    }
+}

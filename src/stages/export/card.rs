@@ -1,0 +1,333 @@
+//! The card of an export, for a hub. Facts come from the run; what a run cannot know comes from
+//! `[card]`, or stays a to-do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::spec::{place_of, retention_heads, spec};
+use super::template::render_card;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::language::{language_name, language_tag};
+use polysift_config::{CardConfig, FilterAction, HeadConfig, KEPT, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::{Embedded, all_done};
+use polysift_corpus::select::stored_selections;
+use polysift_corpus::verdicts::{REPORTS, filter_settings};
+use polysift_data::export::{EMBEDDINGS, PII_COUNT};
+use polysift_data::input::{RowsRequest, row_values};
+use polysift_remote as remote;
+use polysift_runs::run::{DocumentAmount, PartFile, Stage};
+use polysift_selection::{Selection, ThresholdKind};
+
+const FILE: &str = "README.md";
+/// Maximum characters shown of a text.
+const TEXT_CHARS: usize = 500;
+
+/// Exported files that are loaded together.
+#[derive(Default)]
+struct Subset {
+    files: u64,
+    disk_bytes: u64,
+    languages: BTreeMap<String, DocumentAmount>,
+    /// Whether some files lie in subfolders.
+    is_deep: bool,
+}
+
+/// An export with all its files.
+struct StoredExport {
+    /// Subsets by top-level folder; the name is empty for files outside of folders.
+    subsets: BTreeMap<String, Subset>,
+    /// The first file with rows, if it is on this machine.
+    first: Option<PathBuf>,
+}
+
+impl StoredExport {
+    /// Reads the files from the markers of the shards `names`.
+    fn open(context: Context<'_>, names: &[String]) -> Result<Self> {
+        let run = context.run;
+        all_done(run, Stage::Export, names, "exported")?;
+        let folder = format!("{}/", run.relative(&place_of(context).join("export")));
+        let mut export = Self { subsets: BTreeMap::new(), first: None };
+        for name in names {
+            let marker = run.done(Stage::Export, name)?;
+            let rows: u64 = marker.exported.values().map(|amount| amount.documents).sum();
+            if rows != marker.counts.get(KEPT).copied().unwrap_or_default() {
+                let reason = "was exported by a version that did not count languages; export again (`--redo export`)";
+                return Err(Error::missing(run.root(), reason));
+            }
+            let mut subset = None;
+            for file in &marker.files {
+                let Some(path) = file.path.strip_prefix(&folder) else { continue };
+                if export.first.is_none() && file.rows > 0 && context.config.export.to.is_none() {
+                    run.check_file(file)?;
+                    export.first = Some(run.path(&file.path));
+                }
+                let (top, rest) = path.split_once('/').unwrap_or(("", path));
+                let found = export.subsets.entry(top.to_owned()).or_default();
+                found.files += 1;
+                found.disk_bytes += file.stamp.bytes;
+                found.is_deep |= rest.contains('/');
+                subset = Some(top);
+            }
+            let Some(subset) = subset.and_then(|top| export.subsets.get_mut(top)) else { continue };
+            for (language, amount) in marker.exported {
+                subset.languages.entry(language).or_default().add(amount);
+            }
+        }
+        Ok(export)
+    }
+
+    /// Lists the subsets that a hub offers: one per folder if each folder is named like its only
+    /// language, else all files together, named like their language if there is only one.
+    fn configs(&self) -> Vec<Value> {
+        let is_of = |(folder, subset): (&String, &Subset)| {
+            !folder.is_empty() && subset.languages.keys().all(|language| language == folder)
+        };
+        let files = |is_deep| if is_deep { "**/*.parquet" } else { "*.parquet" };
+        let config = |name: &str, path: String, subsets: &[&Subset]| {
+            let documents = subsets.iter().flat_map(|subset| subset.languages.values());
+            json!({
+                "name": name,
+                "path": path,
+                "files": subsets.iter().map(|subset| subset.files).sum::<u64>(),
+                "disk_bytes": subsets.iter().map(|subset| subset.disk_bytes).sum::<u64>(),
+                "documents": documents.map(|amount| amount.documents).sum::<u64>(),
+            })
+        };
+        if !self.subsets.iter().all(is_of) {
+            let all: Vec<&Subset> = self.subsets.values().collect();
+            let is_deep = !self.subsets.keys().all(String::is_empty);
+            let mut languages = self.languages().into_keys();
+            let name = languages.next().filter(|_| languages.next().is_none());
+            return vec![config(name.unwrap_or("default"), files(is_deep).to_owned(), &all)];
+        }
+        let of_folder = |(folder, subset): (&String, &Subset)| {
+            config(folder, format!("{folder}/{}", files(subset.is_deep)), &[subset])
+        };
+        self.subsets.iter().map(of_folder).collect()
+    }
+
+    fn languages(&self) -> BTreeMap<&str, DocumentAmount> {
+        let mut languages: BTreeMap<&str, DocumentAmount> = BTreeMap::new();
+        for (language, amount) in self.subsets.values().flat_map(|subset| &subset.languages) {
+            languages.entry(language).or_default().add(*amount);
+        }
+        languages
+    }
+}
+
+/// Collects the facts that a card's template gets, from the run, its export and `settings`.
+///
+/// # Errors
+/// [`Error::Missing`] if the run is not exported, or a version exported it that did not count
+/// languages.
+pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> {
+    let Context { config, run, .. } = context;
+    let embedded = Embedded::of(run)?;
+    let export = StoredExport::open(context, &embedded.plan.names())?;
+    let selections = stored_selections(run, embedded.languages())?;
+    let mut read: BTreeMap<&str, u64> = BTreeMap::new();
+    for (language, documents) in embedded.summaries.iter().flat_map(|summary| &summary.counts) {
+        *read.entry(language).or_default() += documents;
+    }
+    let (mut languages, mut tags) = (Vec::new(), BTreeSet::new());
+    let (mut total, amounts) = (DocumentAmount::default(), export.languages());
+    for (&code, &documents_read) in &read {
+        let amount = amounts.get(code).copied().unwrap_or_default();
+        total.add(amount);
+        let mut language = json!(amount);
+        language["code"] = json!(code);
+        language["name"] = json!(language_name(code));
+        language["documents_read"] = json!(documents_read);
+        languages.push(language);
+        tags.extend(language_tag(code).filter(|_| amount.documents > 0));
+    }
+    let mut facts = json!({
+        "card": settings,
+        "version": env!("CARGO_PKG_VERSION"),
+        "documents": total.documents,
+        "bytes": total.bytes,
+        "tokens": total.tokens,
+        "disk_bytes": export.subsets.values().map(|subset| subset.disk_bytes).sum::<u64>(),
+        "documents_read": read.values().sum::<u64>(),
+        "size_category": size_category(total.documents),
+        "configs": export.configs(),
+        "languages": languages,
+        "language_tags": tags,
+        "encoder": encoder(context)?,
+        "heads": heads(context)?,
+        "selection": config.selection,
+        "thresholds": selections.iter().flat_map(|(language, s)| thresholds(language, s)).collect::<Vec<_>>(),
+        "filters": filters(context)?,
+        "pii": config.pii.as_ref().map(|pii| json!(pii)),
+        "columns": columns(config),
+        "example": export.first.map(|path| example(path, context)).transpose()?.flatten(),
+    });
+    if config.pii.is_some() {
+        let report: Option<Value> =
+            run.read_output(Stage::Export, REPORTS, &run.pii_report_file())?;
+        facts["pii"]["found"] = report.map_or(Value::Null, |mut report| report["languages"].take());
+    }
+    Ok(facts)
+}
+
+pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
+    let settings = &context.config.card;
+    let card = render_card(settings, &card_facts(context, settings)?)?;
+    let path = place_of(context).join("export").join(FILE);
+    let stamp = if context.config.export.to.is_some() {
+        remote::replace(&path.to_string_lossy(), &card)?;
+        FileStamp::of(card.as_bytes())
+    } else {
+        write_atomic(&path, card.as_bytes())?
+    };
+    Ok(PartFile { path: context.run.relative(&path), rows: 1, stamp })
+}
+
+/// Describes how the embeddings were made; null without embeddings.
+fn encoder(context: Context<'_>) -> Result<Value> {
+    let Context { config, run, .. } = context;
+    if !config.has_embeddings() {
+        return Ok(Value::Null);
+    }
+    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    let brought = config.input.embeddings.as_ref();
+    let model = brought.map_or_else(|| json!(config.encoder.model), |_| Value::Null);
+    Ok(json!({"model": model, "recipe": frozen["encoder"], "chunks": config.encoder.chunks}))
+}
+
+/// Lists the heads, with the digests of their files by language.
+fn heads(context: Context<'_>) -> Result<Vec<Value>> {
+    let frozen = context.run.frozen_settings(Stage::Score)?.unwrap_or_default();
+    let retention = retention_heads(context.config);
+    let head = |(name, head): (&String, &HeadConfig)| {
+        let column = retention.contains(name).then(|| head.retention_column(name));
+        json!({
+            "name": name,
+            "kind": head.kind,
+            "keeps": head.keep(name),
+            "column": head.column(name),
+            "retention_column": column,
+            "files": frozen[name],
+        })
+    };
+    Ok(context.config.heads.iter().map(head).collect())
+}
+
+/// Lists the thresholds of a language with what they keep in each of their selections.
+fn thresholds(language: &str, selection: &Selection) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for report in &selection.thresholds {
+        let threshold = &report.threshold;
+        for (i, outcome) in report.outcomes.iter().enumerate() {
+            let (kind, value) = match &threshold.kind {
+                ThresholdKind::Retain(_) => ("retention", json!(threshold.rate(i))),
+                ThresholdKind::Remove(_) => ("removal", json!(threshold.rate(i))),
+                ThresholdKind::Fixed(fixed) => ("threshold", json!(fixed.score())),
+                ThresholdKind::Budget(budget) => ("budget", json!(budget.0)),
+            };
+            rows.push(json!({
+                "language": language,
+                "head": threshold.head_name,
+                "kind": kind,
+                "value": value,
+                "candidates": outcome.candidates.num_documents,
+                "kept": outcome.kept.num_documents,
+                "score": outcome.threshold_score,
+            }));
+        }
+    }
+    rows
+}
+
+/// Lists the filters with their counts, and the digests of their lists.
+fn filters(context: Context<'_>) -> Result<Vec<Value>> {
+    let (run, lists) = (context.run, filter_settings(context.run)?);
+    let mut filters = Vec::new();
+    for (name, filter) in &context.config.filters {
+        let report: Option<Value> =
+            run.read_output(Stage::Filter, REPORTS, &run.filter_report_file(name))?;
+        let mut row = json!(filter);
+        row["name"] = json!(name);
+        row["action"] = json!(filter.action);
+        row["when"] = json!(filter.when());
+        row["digests"] = lists["lists"][name].clone();
+        row["looked_at"] = json!(0);
+        if let Some(report) = report {
+            row["looked_at"] = report["total"]["seen"]["documents"].clone();
+            row["found"] = report["total"]["found"]["documents"].clone();
+        }
+        filters.push(row);
+    }
+    Ok(filters)
+}
+
+/// Lists the columns that the export adds to those of the input.
+fn columns(config: &RunConfig) -> Vec<Value> {
+    let retention = retention_heads(config);
+    let spec = spec(config, &retention);
+    let mut columns = Vec::new();
+    let mut add = |name: &str, kind: &str, meaning: String| {
+        columns.push(json!({"name": name, "type": kind, "meaning": meaning}));
+    };
+    if spec.embeddings.is_some() {
+        add(
+            EMBEDDINGS,
+            "list of lists of floats",
+            "a vector for each chunk of the text".to_owned(),
+        );
+    }
+    for (name, head) in &config.heads {
+        add(&head.column(name), "double", format!("score of the head `{name}`"));
+    }
+    for name in &retention {
+        let Some(head) = config.heads.get(name) else { continue };
+        let meaning = format!("smallest rate of `{name}` at which the document is kept");
+        add(&head.retention_column(name), "double", meaning);
+    }
+    for (name, _) in config.filters.iter().filter(|(_, f)| f.action == FilterAction::Flag) {
+        add(
+            name,
+            "string",
+            format!("why the filter `{name}` found the document; null if it did not"),
+        );
+    }
+    if spec.counts_pii {
+        add(PII_COUNT, "int", "how often personal data was replaced in the text".to_owned());
+    }
+    columns
+}
+
+/// Reads the first row of the file `path`, with texts and nested values shortened.
+fn example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
+    let first = RowsRequest { count: 1, sort_by: None, ascending: false };
+    let row = row_values(&[path], first, context.stop)?.into_iter().next();
+    let shown = |value: Value| match value {
+        Value::String(text) => match text.char_indices().nth(TEXT_CHARS) {
+            Some((end, _)) => json!(format!("{}…", &text[..end])),
+            None => json!(text),
+        },
+        other => other,
+    };
+    Ok(row.map(|mut row| {
+        let columns = match row["columns"].take() {
+            Value::Object(columns) => columns,
+            _ => Map::new(),
+        };
+        columns.into_iter().map(|(name, value)| (name, shown(value))).collect()
+    }))
+}
+
+/// Returns the hub's size category for a data set with this number of documents.
+fn size_category(documents: u64) -> String {
+    let names = ["1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T"];
+    let powers = (0..names.len() as u32).map(|power| 1000 * 10u64.pow(power));
+    match powers.filter(|least| documents >= *least).count() {
+        0 => "n<1K".to_owned(),
+        10 => "n>1T".to_owned(),
+        passed => format!("{}<n<{}", names[passed - 1], names[passed]),
+    }
+}

@@ -1,0 +1,84 @@
+//! One schema for the exported JSON lines of a language, so that they load as one data set.
+//!
+//! A JSON-lines file does not declare column types: whichever process comes first reads each file
+//! to its end, and the result stays in `state/export/columns` until the next export.
+
+use std::collections::BTreeMap;
+
+use polysift_base::error::{Error, Result};
+use polysift_base::io::read_json;
+use polysift_corpus::context::Context;
+use polysift_data::input::{InputFile, JsonColumns, RowReader};
+use polysift_runs::run::{Plan, Shard};
+
+/// Columns of the JSON-lines files by the language of their paths, for languages with several.
+#[derive(Default)]
+pub(super) struct LanguageColumns(BTreeMap<Option<String>, JsonColumns>);
+
+impl LanguageColumns {
+    /// Infers the columns of `plan`, together with the other processes of the stage.
+    ///
+    /// # Errors
+    /// Errors of reading, except bad data, which the export of the file reports; errors of writing.
+    pub(super) fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
+        let Context { config, run, stop, .. } = context;
+        let mut by_language: BTreeMap<Option<String>, Vec<&Shard>> = BTreeMap::new();
+        for shard in &plan.shards {
+            // The plan knows the number of rows of Parquet files only.
+            if shard.num_rows.is_none() {
+                by_language.entry(shard.language.clone()).or_default().push(shard);
+            }
+        }
+        by_language.retain(|_, shards| shards.len() > 1);
+        let shards: Vec<&Shard> = by_language.values().flatten().copied().collect();
+        if shards.is_empty() {
+            return Ok(Self::default());
+        }
+        let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
+        let path = |shard: &Shard| run.json_columns_file(shard);
+        let is_done = |place: usize| Ok(path(shards[place]).is_file());
+        let infer = |place: usize| {
+            let shard = shards[place];
+            let columns =
+                match shard.input().and_then(|file| JsonColumns::infer(&file, &config.input)) {
+                    Err(error) if error.exit_code() == 65 => JsonColumns::default(),
+                    columns => columns?,
+                };
+            run.write_json(&path(shard), &columns).map(drop)
+        };
+        context.progress.begin("schema", Some(names.len() as u64), "files");
+        let infer = |place| infer(place).inspect(|()| context.progress.advance(1, 0));
+        let shared =
+            context.worker.share(stop, &names, rayon::current_num_threads(), is_done, infer);
+        context.progress.end();
+        shared?;
+        let merged = by_language.into_iter().map(|(language, shards)| {
+            let mut all = JsonColumns::default();
+            for shard in shards {
+                let path = path(shard);
+                let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
+                all.merge(read_json(&path, "columns")?.ok_or_else(lost)?);
+            }
+            Ok((language, all))
+        });
+        Ok(Self(merged.collect::<Result<_>>()?))
+    }
+
+    /// Opens the rows of `file`, the input of `shard`.
+    ///
+    /// # Errors
+    /// As [`RowReader::open`].
+    pub(super) fn open(
+        &self,
+        shard: &Shard,
+        file: &InputFile,
+        context: Context<'_>,
+    ) -> Result<RowReader> {
+        let input = &context.config.input;
+        let is_json = shard.num_rows.is_none();
+        match self.0.get(&shard.language).filter(|_| is_json) {
+            Some(columns) => RowReader::open_json(file, input, columns.clone()),
+            None => RowReader::open(file, input),
+        }
+    }
+}

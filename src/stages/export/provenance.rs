@@ -1,0 +1,88 @@
+//! Provenance in an exported file: the settings and thresholds of its own languages.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use polysift_base::error::Result;
+use polysift_config::FilterConfig;
+use polysift_corpus::context::Context;
+use polysift_corpus::languages::ALL_LANGUAGES;
+use polysift_corpus::model::encoder_digest;
+use polysift_corpus::verdicts::filter_settings;
+use polysift_data::input::list_files;
+use polysift_runs::run::Stage;
+
+/// Provenance of all files of an export.
+pub(super) struct ExportProvenance {
+    all: Value,
+    /// Languages of the filters' lists, by path.
+    listed: BTreeMap<String, String>,
+}
+
+impl ExportProvenance {
+    /// Reads the settings of the run of `context`, which has thresholds.
+    pub(super) fn of(context: Context<'_>) -> Result<Self> {
+        let (config, run) = (context.config, context.run);
+        let thresholds = run.frozen_settings(Stage::Threshold)?.unwrap_or_default();
+        let mut all = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "encoder_digest": encoder_digest(run)?,
+            "head_digests": run.frozen_settings(Stage::Score)?,
+            "thresholds": {
+                "thresholds": thresholds["thresholds"],
+                "selection": thresholds["selection"],
+            },
+        });
+        if !config.filters.is_empty() {
+            all["filters"] = filter_settings(run)?;
+        }
+        if let Some(pii) = &config.pii {
+            // Embeddings and scores were made from the texts before PII was replaced.
+            all["pii"] = json!(pii);
+        }
+        let lists = |filter: &FilterConfig| list_files(&filter.lists).unwrap_or_default();
+        let listed = config.filters.values().flat_map(lists);
+        let of_language = listed
+            .filter_map(|list| Some((list.path.to_string_lossy().into_owned(), list.language?)));
+        Ok(Self { all, listed: of_language.collect() })
+    }
+
+    /// Returns the settings for a file with documents of `languages`, removed for `reason` if any.
+    pub(super) fn of_file(&self, languages: &BTreeMap<String, u64>, reason: Option<&str>) -> Value {
+        let is_own = |language: &str| languages.contains_key(language);
+        let serves = |language: &str| language == ALL_LANGUAGES || is_own(language);
+        let is_listed = |path: &str| self.listed.get(path).is_none_or(|language| is_own(language));
+        // Filter before copying: otherwise every file would copy the settings of all languages.
+        let own = |key: &str, value: &Value| match key {
+            "head_digests" => each(value, |_, head| retained(head, &serves)),
+            "thresholds" => each(value, |key, of| match key {
+                "thresholds" => retained(of, &is_own),
+                _ => of.clone(),
+            }),
+            "filters" => each(value, |key, of| match key {
+                "lists" => each(of, |_, lists| retained(lists, &is_listed)),
+                _ => of.clone(),
+            }),
+            _ => value.clone(),
+        };
+        let mut file = each(&self.all, own);
+        if let Some(reason) = reason {
+            file["removed_by"] = json!(reason);
+        }
+        file
+    }
+}
+
+/// Applies `make` to each key and value of an object; returns other values unchanged.
+fn each(value: &Value, make: impl Fn(&str, &Value) -> Value) -> Value {
+    let Some(object) = value.as_object() else { return value.clone() };
+    object.iter().map(|(key, value)| (key.clone(), make(key, value))).collect()
+}
+
+/// Keeps the keys of an object that `is_kept`; returns other values unchanged.
+fn retained(value: &Value, is_kept: &dyn Fn(&str) -> bool) -> Value {
+    let Some(object) = value.as_object() else { return value.clone() };
+    let kept = object.iter().filter(|(key, _)| is_kept(key));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+}

@@ -1,0 +1,414 @@
+//! The filter stage writes which documents are found, by which filter and why.
+//!
+//! A shard is one unit of work for all filters. The stage reads what the embed stage noted of the
+//! documents and, from the input, only the columns that filters need. Reports are sums over shards,
+//! so they do not depend on which process filtered which shard.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use polysift_base::error::{Error, Result};
+use polysift_base::io::write_atomic;
+use polysift_base::progress::Stop;
+use polysift_config::{FilterAction, FilterConfig, ListMode, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::filter::{Filter, FilteredDocument, Finding, RobotsVerdict, Verdict};
+use polysift_corpus::texts::Texts;
+use polysift_corpus::verdicts::{FILTERS, REPORTS, actions};
+use polysift_corpus::work::StageWork;
+use polysift_data::input::{
+    ColumnKind, ColumnValues, DocumentBatch, DocumentBuilder, DocumentInfo, InputFile,
+};
+use polysift_data::parts::{VerdictAction, VerdictRows, read_documents, write_verdicts};
+use polysift_runs::run::{DocumentAmount, PartFile, Plan, Shard, ShardMarker, Stage};
+
+/// Number of documents judged together.
+const BLOCK_DOCUMENTS: usize = 1024;
+/// Maximum number of hosts, and of details, that a report names.
+const MAX_NAMED: usize = 1000;
+
+/// What a filter found among the documents of a language.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Found {
+    /// Documents that the filter judged.
+    pub seen: DocumentAmount,
+    /// Documents that it found.
+    pub found: DocumentAmount,
+    /// Found documents by reason.
+    pub reasons: BTreeMap<String, DocumentAmount>,
+    /// Found documents by detail, several per document; reports keep the most frequent details.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub details: BTreeMap<String, DocumentAmount>,
+    /// Found documents by host, if the host is the reason; reports keep the most frequent hosts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<String, DocumentAmount>,
+    /// Judged documents by note, found or not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notes: BTreeMap<String, DocumentAmount>,
+    /// Number of documents by n-gram of an index; left out of reports, which name the leaks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ngrams: BTreeMap<u32, u64>,
+}
+
+impl Found {
+    fn add(&mut self, other: Self) {
+        self.seen.add(other.seen);
+        self.found.add(other.found);
+        for (own, others) in [
+            (&mut self.reasons, other.reasons),
+            (&mut self.details, other.details),
+            (&mut self.hosts, other.hosts),
+            (&mut self.notes, other.notes),
+        ] {
+            for (key, amount) in others {
+                own.entry(key).or_default().add(amount);
+            }
+        }
+        for (ngram, documents) in other.ngrams {
+            *self.ngrams.entry(ngram).or_default() += documents;
+        }
+    }
+
+    /// Keeps the most frequent hosts and details, ties by name, and drops the n-grams.
+    fn keep_for_report(&mut self) {
+        self.ngrams.clear();
+        for counts in [&mut self.hosts, &mut self.details] {
+            let mut largest: Vec<(String, DocumentAmount)> =
+                std::mem::take(counts).into_iter().collect();
+            largest.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.documents));
+            *counts = largest.into_iter().take(MAX_NAMED).collect();
+        }
+    }
+
+    fn count(&mut self, document: DocumentInfo<'_>, verdict: &Verdict) {
+        let amount = DocumentAmount::from(document);
+        self.seen.add(amount);
+        let add = |counts: &mut BTreeMap<String, DocumentAmount>, key: &str| {
+            counts.entry(key.to_owned()).or_default().add(amount);
+        };
+        if let Some(note) = verdict.note {
+            add(&mut self.notes, note);
+        }
+        for &ngram in &verdict.ngrams {
+            *self.ngrams.entry(ngram).or_default() += 1;
+        }
+        let Some(finding) = &verdict.finding else { return };
+        self.found.add(amount);
+        add(&mut self.reasons, finding.reason);
+        finding.details.iter().for_each(|detail| add(&mut self.details, detail));
+        finding.host.iter().for_each(|host| add(&mut self.hosts, host));
+    }
+}
+
+type FoundByLanguage = BTreeMap<String, Found>;
+
+/// Filters every shard that is not filtered yet, and writes the reports when all shards are.
+///
+/// # Errors
+/// [`Error::Missing`] before the embed stage is done or if a list is gone; [`Error::Mismatch`] if
+/// other rules filtered the run; errors of reading lists and inputs.
+pub fn filter(context: Context<'_>) -> Result<()> {
+    let Context { config, run, .. } = context;
+    if config.filters.is_empty() && run.frozen_settings(Stage::Filter)?.is_none() {
+        return Ok(());
+    }
+    let embedded = Embedded::of(run)?;
+    let mut filters = OpenFilters::open(&config.filters)?;
+    context.freeze(Stage::Filter, &filters.settings()?)?;
+    let work = StageWork::of_shards(context, Stage::Filter, &embedded.plan)?;
+    if !work.is_over() {
+        for (_, filter) in filters.0.values_mut() {
+            filter.prepare(context.stop)?;
+        }
+    }
+    let rows = |place: usize| Some(embedded.summaries[place].rows);
+    work.for_all(context, "documents", rows, |place| {
+        filters.filter_shard(context, &embedded.plan.shards[place])
+    })?;
+    if run.try_finish(Stage::Filter, &work.items.keys)? && !run.is_done(Stage::Filter, REPORTS)? {
+        filters.write_reports(context, &embedded.plan)?;
+    }
+    Ok(())
+}
+
+/// Opens every filter, so that a missing list is reported before the first document is read.
+pub(crate) fn check_filters(filters: &BTreeMap<String, FilterConfig>) -> Result<()> {
+    OpenFilters::open(filters).map(drop)
+}
+
+/// Explains what robots.txt files say of each of `urls`, by all such filters or by `filter` alone.
+///
+/// # Errors
+/// [`Error::Config`] for an invalid URL or if there is no such filter; errors of reading the files.
+pub fn check_robots(
+    config: &RunConfig,
+    filter: Option<&str>,
+    urls: &[String],
+    stop: &Stop,
+) -> Result<Vec<RobotsVerdict>> {
+    let mut verdicts = Vec::new();
+    let wanted = config.filters.iter().filter(|(name, _)| filter.is_none_or(|only| only == *name));
+    for (name, settings) in wanted {
+        let filter = Filter::open(name, settings)?;
+        for url in urls {
+            verdicts.extend(filter.explain(url, stop)?);
+        }
+    }
+    if verdicts.is_empty() {
+        let reason =
+            "the settings have no such filter of `kind = \"robots\"` with a source `robots`";
+        return Err(Error::config("filters", reason));
+    }
+    Ok(verdicts)
+}
+
+struct OpenFilters<'a>(BTreeMap<&'a str, (&'a FilterConfig, Filter)>);
+
+impl<'a> OpenFilters<'a> {
+    fn open(filters: &'a BTreeMap<String, FilterConfig>) -> Result<Self> {
+        let open = |(name, config): (&'a String, &'a FilterConfig)| {
+            Ok((name.as_str(), (config, Filter::open(name, config)?)))
+        };
+        filters.iter().map(open).collect::<Result<_>>().map(Self)
+    }
+
+    /// Returns the settings that the verdicts depend on, including digests of the lists.
+    fn settings(&self) -> Result<serde_json::Value> {
+        let digests = self.0.iter().map(|(name, (_, filter))| Ok((*name, filter.digests()?)));
+        let lists: BTreeMap<&str, BTreeMap<String, String>> = digests.collect::<Result<_>>()?;
+        let filters: BTreeMap<&str, &FilterConfig> =
+            self.0.iter().map(|(name, (config, _))| (*name, *config)).collect();
+        Ok(json!({FILTERS: filters, "lists": lists}))
+    }
+
+    fn filter_shard(&self, context: Context<'_>, shard: &Shard) -> Result<ShardMarker> {
+        let run = context.run;
+        let embedded = run.done(Stage::Embed, &shard.name)?;
+        let (mut verdicts, mut found_documents) =
+            (VerdictRows::default(), DocumentBuilder::default());
+        let mut counts: BTreeMap<&str, FoundByLanguage> = BTreeMap::new();
+        let file = shard.input()?;
+        let mut columns = ShardColumns::open(self, context, shard, &file)?;
+        for part in &embedded.files {
+            let documents = read_documents(&run.path(&part.path))?;
+            for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
+                context.stop.check()?;
+                let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
+                let found =
+                    self.judge(&columns.block(&documents, block)?, context.stop, &mut counts)?;
+                for FoundDocument { document, filter, action, finding } in found {
+                    found_documents.push(&document);
+                    verdicts.filters.push(filter.to_owned());
+                    verdicts.actions.push(action);
+                    verdicts.reasons.push(finding.reason.to_owned());
+                    verdicts.details.push(finding.details.join(","));
+                    verdicts.pieces.push(finding.pieces.unwrap_or_default());
+                }
+            }
+            context.progress.advance(documents.len() as u64, 0);
+        }
+        verdicts.documents = found_documents.finish();
+        let mut marker = ShardMarker { rows: embedded.rows, ..ShardMarker::default() };
+        for (name, by_language) in &counts {
+            let found = by_language.values().map(|found| found.found.documents).sum();
+            marker.counts.insert((*name).to_owned(), found);
+        }
+        let path = run.verdicts_file(shard);
+        let stamp = write_verdicts(&path, &verdicts, context.config.parts.zstd)?;
+        let rows = verdicts.documents.len() as u64;
+        marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+        let path = run.verdict_counts_file(shard);
+        let stamp = run.write_json(&path, &counts)?;
+        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        Ok(marker)
+    }
+
+    /// Returns the findings in a `block`, sorted by document and name of the filter; counts all judged
+    /// documents.
+    fn judge<'d>(
+        &self,
+        block: &Block<'d>,
+        stop: &Stop,
+        counts: &mut BTreeMap<&'a str, FoundByLanguage>,
+    ) -> Result<Vec<FoundDocument<'d, 'a>>> {
+        let mut found: Vec<(usize, &'a str, FilterAction, Finding)> = Vec::new();
+        for (&name, (config, filter)) in &self.0 {
+            let counts = counts.entry(name).or_default();
+            let places: Vec<usize> = (0..block.documents.len())
+                .filter(|&at| config.is_for(block.documents[at].language))
+                .collect();
+            let seen: Vec<FilteredDocument<'_>> =
+                places.iter().map(|&at| block.seen(at, config.url_column())).collect();
+            for (at, verdict) in places.into_iter().zip(filter.judge(&seen, stop)?) {
+                let document = block.documents[at];
+                if !counts.contains_key(document.language) {
+                    counts.insert(document.language.to_owned(), Found::default());
+                }
+                if let Some(of_language) = counts.get_mut(document.language) {
+                    of_language.count(document, &verdict);
+                }
+                found.extend(verdict.finding.map(|finding| (at, name, config.action, finding)));
+            }
+        }
+        found.sort_by_key(|(at, name, ..)| (*at, *name));
+        let mut all = Vec::with_capacity(found.len());
+        for of_document in found.chunk_by_mut(|a, b| a.0 == b.0) {
+            let at = of_document[0].0;
+            let text = block.texts.get(at).and_then(Option::as_deref).unwrap_or_default();
+            let mut findings: Vec<(FilterAction, &mut Finding)> =
+                of_document.iter_mut().map(|(_, _, action, finding)| (*action, finding)).collect();
+            all.extend(actions(text, &mut findings));
+        }
+        let found = found.into_iter().zip(all).map(|((at, filter, _, finding), action)| {
+            FoundDocument { document: block.documents[at], filter, action, finding }
+        });
+        Ok(found.collect())
+    }
+}
+
+/// A document that a filter found, and what is done to it.
+struct FoundDocument<'d, 'a> {
+    document: DocumentInfo<'d>,
+    /// Name of the filter.
+    filter: &'a str,
+    action: VerdictAction,
+    finding: Finding,
+}
+
+/// Readers of the input columns that filters need, in row order.
+struct ShardColumns<'a> {
+    urls: BTreeMap<&'a str, ColumnValues<'a>>,
+    texts: Option<Texts<'a>>,
+}
+
+/// Consecutive documents with the columns that filters need.
+struct Block<'d> {
+    documents: Vec<DocumentInfo<'d>>,
+    /// By column name.
+    urls: BTreeMap<String, Vec<Option<String>>>,
+    /// Empty if no filter needs texts.
+    texts: Vec<Option<String>>,
+}
+
+impl<'a> ShardColumns<'a> {
+    fn open(
+        filters: &OpenFilters<'a>,
+        context: Context<'a>,
+        shard: &'a Shard,
+        file: &'a InputFile,
+    ) -> Result<Self> {
+        let mut urls = BTreeMap::new();
+        for name in filters.0.values().filter_map(|(config, _)| config.url_column()) {
+            let column = ColumnValues::open(file, &context.config.input, name, ColumnKind::Text)?;
+            urls.insert(name, column);
+        }
+        let needs_text = filters.0.values().any(|(config, _)| config.needs_text());
+        let texts = needs_text.then(|| Texts::open(context, shard)).transpose()?;
+        Ok(Self { urls, texts })
+    }
+
+    /// Reads the columns for `documents[block]`; blocks follow one another.
+    fn block<'d>(
+        &mut self,
+        documents: &'d DocumentBatch,
+        block: Range<usize>,
+    ) -> Result<Block<'d>> {
+        let documents: Vec<DocumentInfo<'d>> = block.map(|at| documents.get(at)).collect();
+        let mut urls = BTreeMap::new();
+        for (name, column) in &mut self.urls {
+            let value =
+                |document: &DocumentInfo<'_>| Ok(column.value(document.row)?.map(str::to_owned));
+            let values = documents.iter().map(value).collect::<Result<Vec<_>>>()?;
+            urls.insert((*name).to_owned(), values);
+        }
+        let mut texts = Vec::new();
+        if let Some(reader) = &mut self.texts {
+            let text = |document: &DocumentInfo<'_>| reader.text(document.row, document.num_bytes);
+            texts = documents.iter().map(text).collect::<Result<_>>()?;
+        }
+        Ok(Block { documents, urls, texts })
+    }
+}
+
+impl Block<'_> {
+    /// Returns document `at` with the URL of the column `url`.
+    fn seen(&self, at: usize, url: Option<&str>) -> FilteredDocument<'_> {
+        let DocumentInfo { id, language, .. } = self.documents[at];
+        let urls = url.and_then(|name| self.urls.get(name));
+        FilteredDocument {
+            id,
+            language,
+            url: urls.and_then(|urls| urls[at].as_deref()),
+            text: self.texts.get(at).and_then(Option::as_deref),
+        }
+    }
+}
+
+impl OpenFilters<'_> {
+    /// Adds up the counts of every shard of `plan` and writes a report for each filter.
+    fn write_reports(&self, context: Context<'_>, plan: &Plan) -> Result<()> {
+        let run = context.run;
+        let mut reports: BTreeMap<&str, FoundByLanguage> =
+            self.0.keys().map(|name| (*name, FoundByLanguage::new())).collect();
+        for shard in &plan.shards {
+            let path = run.verdict_counts_file(shard);
+            let lost = || Error::missing(&path, "is gone; filter again (`--redo filter`)");
+            let counts: BTreeMap<String, FoundByLanguage> =
+                run.read_output(Stage::Filter, &shard.name, &path)?.ok_or_else(lost)?;
+            for (name, by_language) in counts {
+                let Some(report) = reports.get_mut(name.as_str()) else { continue };
+                for (language, found) in by_language {
+                    report.entry(language).or_default().add(found);
+                }
+            }
+        }
+        let mut marker = ShardMarker::default();
+        for (name, mut languages) in reports {
+            let Some((config, filter)) = self.0.get(name) else { continue };
+            let mut total = Found::default();
+            for found in languages.values_mut() {
+                total.add(found.clone());
+                found.keep_for_report();
+            }
+            if total.seen.documents == 0 && !plan.shards.is_empty() {
+                tracing::warn!(filter = name, "it looked at no document: none is in its languages");
+            }
+            let leaks = filter.leaks(&total.ngrams);
+            total.keep_for_report();
+            let mut report = json!({"settings": config, "total": total, "languages": languages});
+            if let Some(listed) = filter.num_listed_ids(context.stop)? {
+                let found = match config.mode {
+                    ListMode::Exclude => total.found.documents,
+                    ListMode::Include => total.seen.documents - total.found.documents,
+                };
+                let unmatched = listed.saturating_sub(found);
+                report["ids"] = json!({"listed": listed, "unmatched_at_least": unmatched});
+                if unmatched > 0 {
+                    tracing::warn!(
+                        filter = name,
+                        "at least {unmatched} of {listed} listed ids match no document"
+                    );
+                }
+            }
+            if let Some(leaks) = leaks {
+                report["leaks"] = json!(leaks);
+                let item = |(task, id, share): &(String, String, f64)| {
+                    format!("{}\n", json!({"task": task, "id": id, "share": share}))
+                };
+                let lines: String = leaks.items.iter().map(item).collect();
+                let path = run.filter_items_file(name);
+                let stamp = write_atomic(&path, lines.as_bytes())?;
+                let rows = leaks.items.len() as u64;
+                marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+            }
+            let path = run.filter_report_file(name);
+            let stamp = run.write_json(&path, &report)?;
+            marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        }
+        run.mark_shard(Stage::Filter, REPORTS, &marker)
+    }
+}

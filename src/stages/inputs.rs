@@ -1,0 +1,215 @@
+//! Checks of the inputs of all stages before the first document is read. Otherwise a missing head
+//! or samples without a label would show only after the whole corpus is embedded.
+
+use std::collections::BTreeSet;
+
+use crate::filter::check_filters;
+use crate::train::check_samples;
+use polysift_base::error::{Error, Result};
+use polysift_base::language::iso_639_3;
+use polysift_base::progress::Stop;
+use polysift_config::{
+    DEFAULT_LANGUAGE, FilterConfig, HeadConfig, InputConfig, LanguageSource, LanguageThresholds,
+    RunConfig,
+};
+use polysift_corpus::heads::{for_each_head, scores_embeddings, warn_of_unserved};
+use polysift_corpus::languages::ALL_LANGUAGES;
+use polysift_corpus::languages::planned_languages;
+use polysift_corpus::training::PlannedHead;
+use polysift_data::input::{
+    ColumnKind, ColumnValues, DocumentReader, Format, LANG, UNDETERMINED_LANGUAGE, languages_of,
+};
+use polysift_encoder::{HubSettings, Recipe, resolve};
+use polysift_runs::run::{Plan, RunDir, Shard};
+use polysift_selection::plan_thresholds;
+
+/// Number of input files searched for a column.
+const FIRST_FILES: usize = 16;
+/// Number of input rows searched for an embedding.
+const FIRST_ROWS: usize = 16;
+
+/// Checks what later stages will read: heads load and fit the encoder, and heads without a file can
+/// be trained on their samples, unless `run` has them already. Returns the heads to train. Warns if
+/// the export store does not answer.
+///
+/// # Errors
+/// Errors of the stage that would fail.
+pub fn check_inputs(
+    config: &RunConfig,
+    plan: &Plan,
+    run: Option<&RunDir>,
+    hub: &HubSettings,
+    stop: &Stop,
+) -> Result<Vec<PlannedHead>> {
+    for language in config.languages.keys() {
+        plan_thresholds(&config.thresholds(language), &[], &config.selection.order)?;
+    }
+    let languages = planned_languages(config, plan);
+    check_loaded(config, plan, languages.as_ref(), hub, stop)?;
+    check_filters(&config.filters)?;
+    check_columns(config, plan)?;
+    let planned = check_samples(config, languages.as_ref(), run, stop)?;
+    if let Some(to) = &config.export.to {
+        crate::export::warn_of_place(to);
+    }
+    Ok(planned)
+}
+
+fn check_loaded(
+    config: &RunConfig,
+    plan: &Plan,
+    languages: Option<&BTreeSet<String>>,
+    hub: &HubSettings,
+    stop: &Stop,
+) -> Result<()> {
+    let mut embeddings = None;
+    for (name, head) in &config.heads {
+        let Some(path) = &head.path else { continue };
+        let serves = match languages {
+            Some(languages) => languages.clone(),
+            None if path.contains(LANG) => languages_of(path)?,
+            None => BTreeSet::new(), // one file serves all
+        };
+        let mut served = BTreeSet::new();
+        for_each_head(None, name, head, &serves, &mut |language, loaded| {
+            stop.check()?;
+            served.insert(language.to_owned());
+            if loaded.head.as_embedding().is_none() {
+                return Ok(());
+            }
+            if !config.has_embeddings() {
+                return Err(scores_embeddings(name));
+            }
+            let (recipe, width) = match &mut embeddings {
+                Some(embeddings) => embeddings,
+                none => none.insert(embeddings_of(config, plan, hub)?),
+            };
+            width.map_or(Ok(()), |width| loaded.check_width(width))?;
+            recipe.as_ref().map_or(Ok(()), |recipe| loaded.check_recipe(recipe))
+        })?;
+        warn_of_others(name, head, &served, languages);
+    }
+    Ok(())
+}
+
+/// Checks that the first files that can be opened have the columns that heads and filters read. If
+/// only some of them lack a column, the stage reports it for each shard.
+fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
+    let scores = config.heads.values().filter_map(|head| head.score.as_deref());
+    let scores = scores.map(|column| (column, ColumnKind::Scalar));
+    let urls = config.filters.values().filter_map(FilterConfig::url_column);
+    for (column, kind) in scores.chain(urls.map(|column| (column, ColumnKind::Text))) {
+        check_column(config, plan, column, kind)?;
+    }
+    Ok(())
+}
+
+/// Checks that the first files have the id column, if the settings name another than the default.
+///
+/// # Errors
+/// [`Error::Schema`] of the first file if all of them lack it.
+pub fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
+    if config.input.id == InputConfig::default().id {
+        return Ok(());
+    }
+    check_column(config, plan, &config.input.id, ColumnKind::Id)
+}
+
+fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind) -> Result<()> {
+    let look = |shard: &Shard| -> Result<()> {
+        let file = shard.input()?;
+        let mut values = ColumnValues::open(&file, &config.input, column, kind)?;
+        // JSON lines have no schema, so a row is read.
+        if matches!(file.format, Format::JsonLines(_)) {
+            values.value(shard.first_row())?;
+        }
+        Ok(())
+    };
+    let is_missing = |outcome: &Result<()>| matches!(outcome, Err(Error::Schema { .. }));
+    let mut looked = plan.shards.iter().take(FIRST_FILES).map(look);
+    match looked.next() {
+        Some(first) if is_missing(&first) && looked.all(|other| is_missing(&other)) => first,
+        _ => Ok(()),
+    }
+}
+
+/// Warns of settings that are probably wrong: nothing is selected, or languages lack a usual code.
+pub fn warn_of_settings(config: &RunConfig, plan: &Plan) {
+    let mut languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
+    let selects =
+        languages.any(|language| config.thresholds(language) != LanguageThresholds::default());
+    if !selects && (config.filters.is_empty() || config.embeds_texts()) {
+        let what = if config.heads.is_empty() { "neither a head nor a rate" } else { "no rate" };
+        tracing::warn!(
+            "{what} is named: nothing is removed by its score, and every document with text is exported (give \
+             `--retention HEAD=RATE`, or [languages] in the settings)"
+        );
+    }
+    let Some(languages) = planned_languages(config, plan) else { return };
+    if languages.iter().all(|language| language == UNDETERMINED_LANGUAGE)
+        && config.input.language == LanguageSource::Path
+    {
+        tracing::warn!(
+            "no language is named: all documents count as `{UNDETERMINED_LANGUAGE}` (give `{{lang}}` in the paths, \
+             --language or --language-column)"
+        );
+    }
+    for language in &languages {
+        if let Some(code) = usual_code(language) {
+            tracing::warn!(
+                "the language `{language}` is no code as `fra_Latn` (ISO 639-3 and script), by which heads and rates \
+                 are found{code}"
+            );
+        }
+    }
+}
+
+/// Returns the hint on the right code in a warning about a language that is not an ISO 639-3 code,
+/// alone or with a script; `None` for a valid code.
+fn usual_code(language: &str) -> Option<String> {
+    let (code, script) = language.split_once('_').unwrap_or((language, "Zyyy"));
+    let is_script = script.len() == 4 && script.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if language == UNDETERMINED_LANGUAGE
+        || is_script && iso_639_3(code).is_some_and(|(known, _)| known == code)
+    {
+        return None;
+    }
+    let usual = iso_639_3(code).map(|(code, name)| format!("; the code of {name} is `{code}`"));
+    Some(usual.unwrap_or_default())
+}
+
+/// Returns the recipe and width of the embeddings that heads will score. If the input brings them,
+/// the width is taken from its first rows; the embed stage reports errors in them for each shard.
+fn embeddings_of(
+    config: &RunConfig,
+    plan: &Plan,
+    hub: &HubSettings,
+) -> Result<(Option<Recipe>, Option<usize>)> {
+    if config.input.embeddings.is_none() {
+        let files = resolve(&config.encoder, hub)?;
+        let width = files.embedding_size();
+        return Ok((Some(files.recipe), Some(width)));
+    }
+    let width = || {
+        let file = plan.shards.first()?.input().ok()?;
+        let mut reader = DocumentReader::open(&file, &config.input).ok()?;
+        let documents = reader.next_batch(FIRST_ROWS).ok()??;
+        let width = |(num_chunks, values): (usize, &[f32])| values.len().checked_div(num_chunks);
+        (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
+    };
+    Ok((None, width()))
+}
+
+/// Warns of `languages` that the files of a head do not serve.
+fn warn_of_others(
+    name: &str,
+    head: &HeadConfig,
+    served: &BTreeSet<String>,
+    languages: Option<&BTreeSet<String>>,
+) {
+    let serves_all = head.path.as_ref().is_none_or(|path| !path.contains(LANG))
+        || served.contains(ALL_LANGUAGES);
+    if let (Some(languages), false) = (languages, serves_all) {
+        warn_of_unserved(name, &(languages - served));
+    }
+}

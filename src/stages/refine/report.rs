@@ -1,0 +1,96 @@
+//! The outputs of the refine stage: scores with the refined ones in place, and the report.
+
+use rayon::prelude::*;
+
+use super::documents::{RunScores, differences, scored_again};
+use polysift_base::error::Result;
+use polysift_corpus::languages::ALL_LANGUAGES;
+use polysift_corpus::model::precise_settings;
+use polysift_corpus::refinement::{HeadRefinement, Refinement};
+use polysift_corpus::work::score_keys;
+use polysift_data::parts::{read_scores, write_refined_scores};
+use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
+
+/// Key of the encoded tokens in [`ShardMarker::counts`] of a round.
+pub(super) const TOKENS: &str = "tokens";
+
+/// Writes the score parts of every head and shard that are not written yet.
+pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
+    let (run, shards) = (scores.context.run, scores.shards());
+    let keys = score_keys(&scores.embedded.plan, &scores.rows.heads);
+    (0..keys.len()).into_par_iter().try_for_each(|item| {
+        if run.is_done(Stage::Refine, &keys[item])? {
+            return Ok(());
+        }
+        let (name, shard) = (scores.rows.heads[item / shards.len()], &shards[item % shards.len()]);
+        write_shard(scores, rounds, name, shard)
+    })
+}
+
+fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard) -> Result<()> {
+    let run = scores.context.run;
+    let head = scores.rows.heads.iter().position(|other| *other == name).unwrap_or_default();
+    let done = scored_again(scores, rounds, shard)?;
+    let mut marker = ShardMarker::default();
+    for index in 0..run.num_parts(shard)? {
+        scores.context.stop.check()?;
+        let mut rows = read_scores(&run.scores_part(name, shard, index))?;
+        let mut refined = vec![false; rows.documents.len()];
+        for (at, row) in rows.documents.rows().iter().enumerate() {
+            if let Some(precise) = done.get(row) {
+                let score = precise.get(head).copied().flatten();
+                rows.logits[at] = score.map(|score| score.logit);
+                rows.scores[at] = score.map(|score| score.score);
+                refined[at] = true;
+            }
+        }
+        let path = run.refined_part(name, shard, index);
+        let stamp = write_refined_scores(&path, &rows, &refined, scores.context.config.parts.zstd)?;
+        let num_rows = rows.documents.len() as u64;
+        let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
+        let file = PartFile { path: run.relative(&path), rows: num_rows, stamp };
+        marker.add(file, [("refined", num_refined), ("unchanged", num_rows - num_refined)]);
+    }
+    run.mark_shard(Stage::Refine, &format!("{name}/{}", shard.name), &marker)
+}
+
+/// Writes the report after `rounds` rounds and marks the stage done.
+pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
+    let run = scores.context.run;
+    let precision = precise_settings(scores.context)?.precision;
+    let mut report = Refinement { precision, rounds, ..Refinement::default() };
+    for encoded in scores.embedded.summaries.iter().filter_map(|summary| summary.encoded) {
+        report.documents += encoded.documents;
+        report.tokens += encoded.tokens;
+    }
+    for shard in scores.shards() {
+        for round in 0..rounds {
+            let key = RunDir::round_shard_key(round, shard);
+            let marker = run.shard_marker(Stage::Refine, &key)?.unwrap_or_default();
+            report.refined += marker.rows;
+            report.refined_tokens += marker.counts.get(TOKENS).copied().unwrap_or_default();
+        }
+    }
+    for (language, seen) in differences(scores, rounds)? {
+        for (name, seen) in
+            scores.rows.heads.iter().zip(seen).filter(|(_, seen)| seen.documents > 0)
+        {
+            report.heads.push(HeadRefinement {
+                language: language.clone(),
+                head: (*name).to_owned(),
+                refined: seen.documents,
+                largest_difference: seen.largest.filter(|largest| largest.is_finite()),
+                margin: Some(seen.margin()).filter(|margin| margin.is_finite()),
+            });
+        }
+    }
+    let path = run.path(Refinement::FILE);
+    let stamp = run.write_json(&path, &report)?;
+    let marker = ShardMarker {
+        rows: report.refined,
+        files: vec![PartFile { path: run.relative(&path), rows: 1, stamp }],
+        counts: [(TOKENS.to_owned(), report.refined_tokens)].into(),
+        ..ShardMarker::default()
+    };
+    run.mark_shard(Stage::Refine, ALL_LANGUAGES, &marker)
+}

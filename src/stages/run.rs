@@ -1,0 +1,273 @@
+//! Runs stages in order, after checks of everything that they will read.
+
+use std::path::Path;
+
+use crate::cascade::{cascade, repair};
+use crate::embed::embed;
+use crate::export::{check_columns, export};
+use crate::filter::filter;
+use crate::inputs::{check_ids, check_inputs, warn_of_settings};
+use crate::refine::refine;
+use crate::score::score;
+use crate::threshold::threshold;
+use crate::train::train;
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::{Progress, Stop};
+use polysift_config::RunConfig;
+use polysift_corpus::context::Context;
+use polysift_corpus::heads::check_files;
+use polysift_corpus::languages::planned_languages;
+use polysift_corpus::plan::{frozen, plan};
+use polysift_corpus::stage_order::stages_of;
+use polysift_corpus::training::PlannedHead;
+use polysift_encoder::HubSettings;
+use polysift_runs::cluster::Task;
+use polysift_runs::run::{Plan, RunDir, Stage, Worker};
+
+/// Which stages of which run a process does.
+#[derive(Clone, Copy)]
+pub struct RunRequest<'a> {
+    /// Settings of the run.
+    pub config: &'a RunConfig,
+    /// The run directory, which may not exist yet.
+    pub root: &'a Path,
+    /// The stages, in the order of [`Stage::ALL`].
+    pub stages: &'a [Stage],
+    /// First stage to redo; one of `stages`.
+    pub redo: Option<Stage>,
+    /// The share of every stage that this process does; `None`: all that no other process does.
+    pub task: Option<Task>,
+    /// How models are downloaded.
+    pub hub: &'a HubSettings,
+    /// Tells whether the process is asked to stop.
+    pub stop: &'a Stop,
+}
+
+/// A process that has joined a run whose inputs are checked.
+pub struct JoinedRun<'a> {
+    request: RunRequest<'a>,
+    run: RunDir,
+    worker: Worker,
+    /// The plan; `None` if it is not needed before the stages read it themselves.
+    plan: Option<Plan>,
+}
+
+impl<'a> JoinedRun<'a> {
+    /// Checks what the stages will read and joins the run. The checks come before a directory is
+    /// created and before hours of work. Only embedding, a cascade and training can begin a run.
+    ///
+    /// # Errors
+    /// Errors of the stage that would fail; [`Error::Config`] for a `redo` that is impossible;
+    /// [`Error::Missing`] for a run that does not exist.
+    pub fn join(request: RunRequest<'a>) -> Result<Self> {
+        let RunRequest { config, root, stages, redo, task, hub, stop } = request;
+        check_redo(redo, stages)?;
+        let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
+        if embeds {
+            check_input(config, root)?;
+        }
+        let opened = RunDir::open(root).ok();
+        let planned = opened.filter(|run| run.has_plan() && redo != Some(Stage::Embed));
+        let plan = match &planned {
+            // A single task does not list the input files; with hundreds of tasks, hundreds would.
+            Some(run) => Some(frozen(run, config, embeds && task.is_none())?),
+            None => embeds.then(|| plan(config)).transpose()?,
+        };
+        let checked = plan.as_ref().filter(|_| embeds && (task.is_none() || planned.is_none()));
+        if let Some(plan) = checked {
+            check_ids(config, plan)?;
+            if stages.contains(&Stage::Export) {
+                warn_of_settings(config, plan);
+            }
+        }
+        if stages.contains(&Stage::Export) {
+            check_columns(config, checked.map_or(&[][..], |plan| &plan.shards))?;
+        }
+        if stages == [Stage::Embed, Stage::Score] {
+            check_files(config)?;
+        }
+        if let (Some(plan), true) = (checked, stages.contains(&Stage::Score)) {
+            let run = RunDir::open(root).ok().filter(|_| redo.is_none());
+            check_inputs(config, plan, run.as_ref(), hub, stop)?;
+        }
+        let begins = embeds || stages.contains(&Stage::Train);
+        let run = if begins { RunDir::create(root)? } else { RunDir::open(root)? };
+        let worker = Worker::join(&run, stop)?;
+        if task.is_none() {
+            worker.clean_up(stop, run.root())?;
+        }
+        Ok(Self { request, run, worker, plan })
+    }
+
+    /// Returns this process as a worker on the run.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// Returns the arguments of the stages; `progress` receives their progress.
+    pub fn context<'b>(&'b self, progress: &'b dyn Progress) -> Context<'b> {
+        let RunRequest { config, stages, redo, task, hub, stop, .. } = self.request;
+        Context {
+            config,
+            run: &self.run,
+            hub,
+            stop,
+            progress,
+            redo,
+            worker: &self.worker,
+            task,
+            waits: task.is_none() || stages.len() > 1,
+        }
+    }
+
+    /// Runs the stages with `context` and returns them in the order in which they ran. Every stage
+    /// runs inside `around`. With `cascade.repair`, embedding and the later stages run again until
+    /// the audit proves the recall.
+    ///
+    /// # Errors
+    /// Errors of the stages; [`Error::Config`] for a `redo` that is impossible with a cascade.
+    pub fn run(
+        &self,
+        context: Context<'_>,
+        around: impl Fn(Stage, &dyn Fn() -> Result<()>) -> Result<()>,
+    ) -> Result<Vec<Stage>> {
+        let stages = self.ordered(context)?;
+        let repairs = context.config.cascade.as_ref().is_some_and(|cascade| cascade.repair);
+        let embed = stages.iter().position(|stage| *stage == Stage::Embed).filter(|_| repairs);
+        let mut next = 0;
+        while let Some(&stage) = stages.get(next) {
+            around(stage, &|| self.run_stage(context, stage))?;
+            next = match embed {
+                Some(embed) if stage == Stage::Threshold && repair(context)? => embed,
+                _ => next + 1,
+            };
+        }
+        Ok(stages)
+    }
+
+    /// Orders the stages: heads are trained first with a cascade, or if they need nothing of the
+    /// corpus.
+    fn ordered(&self, context: Context<'_>) -> Result<Vec<Stage>> {
+        let (stages, plan) = (self.request.stages, self.plan.as_ref());
+        if context.config.cascade.is_some() && stages.len() > 1 {
+            if context.redo == Some(Stage::Embed) {
+                let reason =
+                    "`embed` follows from the cascade; give `--redo cascade`, which discards both";
+                return Err(Error::config("--redo", reason));
+            }
+            plan.map_or(Ok(()), |plan| context.run.freeze_plan(plan))?;
+            let mut ordered = stages_of(context.config);
+            ordered.retain(|stage| stages.contains(stage));
+            return Ok(ordered);
+        }
+        let is_run = |stage: &Stage| *stage != Stage::Cascade || stages.len() == 1;
+        let mut stages: Vec<Stage> = stages.iter().copied().filter(is_run).collect();
+        if let (Some(plan), [Stage::Embed, Stage::Train, ..]) = (plan, &stages[..])
+            && trains_first(context, plan)?
+        {
+            stages.swap(0, 1);
+        }
+        Ok(stages)
+    }
+
+    fn run_stage(&self, context: Context<'_>, stage: Stage) -> Result<()> {
+        context.stop.check()?;
+        let planned = |stage: fn(Context<'_>, &Plan) -> Result<()>| match &self.plan {
+            Some(plan) => stage(context, plan),
+            None => stage(context, &context.run.plan()?),
+        };
+        match stage {
+            Stage::Cascade => planned(cascade),
+            Stage::Embed => planned(embed),
+            Stage::Train => train(context),
+            Stage::Score => score(context),
+            Stage::Filter => filter(context),
+            Stage::Refine => refine(context),
+            Stage::Threshold => threshold(context),
+            Stage::Export => export(context),
+        }
+    }
+}
+
+/// Plans a run and checks what all stages will read; returns the plan and the heads to train. Heads
+/// that `run` has already need no samples.
+///
+/// # Errors
+/// Errors of the stage that would fail.
+pub fn checked_plan(
+    config: &RunConfig,
+    run: Option<&RunDir>,
+    hub: &HubSettings,
+    stop: &Stop,
+) -> Result<(Plan, Vec<PlannedHead>)> {
+    let plan = plan(config)?;
+    check_ids(config, &plan)?;
+    warn_of_settings(config, &plan);
+    check_columns(config, &plan.shards)?;
+    let heads = check_inputs(config, &plan, run, hub, stop)?;
+    Ok((plan, heads))
+}
+
+/// Checks that the input is known, from the settings or from an existing run.
+///
+/// # Errors
+/// [`Error::Missing`] if neither names an input.
+pub fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
+    if root.exists() || !config.input.files.is_empty() {
+        return Ok(());
+    }
+    let path = root.display().to_string();
+    let reason = format!(
+        "no such run directory, and no input is given; to begin a run there, name its input (as in \
+         `'data/{{lang}}/*.parquet' --run {path}`) or its settings (`-c run.toml`)"
+    );
+    Err(Error::Missing { path, reason })
+}
+
+/// Checks that the stage to redo, if any, is one of `stages`.
+///
+/// # Errors
+/// [`Error::Config`] if it is not.
+pub fn check_redo(redo: Option<Stage>, stages: &[Stage]) -> Result<()> {
+    match redo.filter(|stage| !stages.contains(stage)) {
+        Some(stage) => {
+            let name = stage.name();
+            let reason = format!("`{name}` is not a stage of this command; use `run` or `{name}`");
+            Err(Error::config("--redo", reason))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Freezes `plan` and keeps the settings in the run directory.
+///
+/// # Errors
+/// [`Error::Mismatch`] if another plan is frozen, unless everything is to be redone.
+pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
+    if context.redo == Some(Stage::Embed) {
+        context.worker.exclusive(context.stop, || context.run.discard_from(Stage::Embed))?;
+    }
+    context.run.freeze_plan(plan)?;
+    context.run.share()?;
+    context.keep_settings()
+}
+
+/// Returns true if heads are trained before the corpus is embedded, so that their errors show
+/// early: if the plan tells the languages and nothing is embedded yet. One of many tasks keeps the
+/// order of the stages, since it would have to wait for other tasks first. If true, freezes the
+/// plan, because the heads depend on its languages.
+///
+/// # Errors
+/// Errors of [`freeze`].
+fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
+    let run = context.run;
+    // A redo discards the heads too; with changed settings, a mismatch of the embeddings should be
+    // reported first.
+    let is_begun =
+        context.redo == Some(Stage::Embed) || run.frozen_settings(Stage::Embed)?.is_some();
+    if context.task.is_some() || is_begun || planned_languages(context.config, plan).is_none() {
+        return Ok(false);
+    }
+    run.freeze_plan(plan)?;
+    Ok(true)
+}

@@ -1,0 +1,207 @@
+//! The score stage scores stored embeddings, or texts of the input, per head; it never encodes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde_json::json;
+
+use polysift_base::error::{Error, Result};
+use polysift_config::NO_MODEL;
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::heads::Heads;
+use polysift_corpus::model::{FOREIGN_ENCODER, recipe, refined_precision};
+use polysift_corpus::texts::Texts;
+use polysift_corpus::work::StageWork;
+use polysift_data::input::{DocumentBatch, DocumentInfo, NumberColumn};
+use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
+use polysift_heads::head::{BLOCK_ROWS, DocumentScore, RowHead, ScoreScratch};
+use polysift_runs::run::{PartFile, Shard, ShardMarker, Stage};
+
+/// Number of documents whose texts are in memory and scored in parallel.
+const BLOCK_DOCUMENTS: usize = 1024;
+
+/// Scores every shard with every head where that is not done yet.
+pub fn score(context: Context<'_>) -> Result<()> {
+    let Context { run, .. } = context;
+    let embedded = Embedded::of(run)?;
+    let heads = Heads::load(context, &embedded)?;
+    same_encoder(context, &heads)?;
+    context.freeze(Stage::Score, &heads.settings())?;
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let shards = &embedded.plan.shards;
+    let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
+    if work.is_over() {
+        return work.finish(run);
+    }
+    heads.warn_of_unserved();
+    let rows = |item: usize| Some(embedded.summaries[item % shards.len()].rows);
+    work.for_all(context, "documents", rows, |item| {
+        let (head, place) = (item / shards.len(), item % shards.len());
+        score_shard(context, &heads, names[head], &shards[place])
+    })
+}
+
+/// Checks that the heads fit the encoder and the recipe of the corpus.
+fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
+    let run = context.run;
+    let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    let digest = embed["encoder"]["digest"].as_str().unwrap_or_default();
+    if digest == FOREIGN_ENCODER {
+        return Ok(()); // the input says nothing about what made its embeddings
+    }
+    if digest == NO_MODEL {
+        return heads.check_without_encoder();
+    }
+    let checked = heads.check_recipe(&recipe(run)?);
+    let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["parts"]["embeddings"]});
+    let train = run.frozen_settings(Stage::Train)?.unwrap_or_default();
+    let samples = json!({"encoder": train["encoder"], "embeddings": train["embeddings"]});
+    // Heads of texts are trained without an encoder.
+    if train["encoder"].is_null() || samples == corpus || train["encoder"]["digest"] != digest {
+        return checked;
+    }
+    let mut precise = corpus.clone();
+    let begun = serde_json::from_value(corpus["encoder"]["precision"].clone()).unwrap_or_default();
+    precise["encoder"]["precision"] = refined_precision(begun).name().into();
+    if context.config.selection.refine && samples == precise {
+        return checked;
+    }
+    Err(Error::Mismatch {
+        path: run.root().to_owned(),
+        difference: format!(
+            "  the heads were trained with {samples}\n  the corpus is embedded with {corpus}"
+        ),
+        hint: "train again with `--redo train`, or embed again with `--redo embed`".into(),
+    })
+}
+
+fn score_shard(
+    context: Context<'_>,
+    heads: &Heads,
+    name: &str,
+    shard: &Shard,
+) -> Result<ShardMarker> {
+    let run = context.run;
+    let embedded = run.done(Stage::Embed, &shard.name)?;
+    let write = |index: usize, scored: &ScoreRows| {
+        let path = run.scores_part(name, shard, index);
+        let stamp = write_scores(&path, scored, context.config.parts.zstd)?;
+        let rows = scored.documents.len() as u64;
+        context.progress.advance(rows, 0);
+        Ok((PartFile { path: run.relative(&path), rows, stamp }, counts(scored)))
+    };
+    let path = |part: &PartFile| run.path(&part.path);
+    let parts: Vec<Result<(PartFile, Counts)>> = if let Some(head) = heads.of_rows(name) {
+        let file = shard.input()?;
+        let open = |column| NumberColumn::open(&file, &context.config.input, column);
+        let mut column = head.column().map(open).transpose()?;
+        let parts = embedded.files.iter().enumerate().map(|(index, part)| {
+            context.stop.check()?;
+            write(index, &score_documents(head, column.as_mut(), &path(part))?)
+        });
+        let parts = parts.collect();
+        column.map_or(Ok(()), NumberColumn::finish)?;
+        parts
+    } else if heads.is_text(name) {
+        let mut texts = Texts::open(context, shard)?;
+        let parts = embedded.files.iter().enumerate().map(|(index, part)| {
+            write(index, &score_texts(context, heads, name, &mut texts, &path(part))?)
+        });
+        parts.collect()
+    } else {
+        let parts = embedded.files.par_iter().enumerate().map(|(index, part)| {
+            context.stop.check()?;
+            write(index, &score_embeddings(heads, name, &path(part))?)
+        });
+        parts.collect()
+    };
+    let mut marker = ShardMarker::default();
+    for part in parts {
+        let (file, counts) = part?;
+        marker.add(file, counts);
+    }
+    Ok(marker)
+}
+
+/// Number of rows by outcome.
+type Counts = BTreeMap<&'static str, u64>;
+
+fn counts(scored: &ScoreRows) -> Counts {
+    let mut counts = Counts::new();
+    for logit in &scored.logits {
+        let outcome = match logit {
+            None => "null",
+            Some(logit) if logit.is_nan() => "nan",
+            Some(_) => "scored",
+        };
+        *counts.entry(outcome).or_default() += 1;
+    }
+    counts
+}
+
+fn score_rows(documents: DocumentBatch, scored: &[Option<DocumentScore>]) -> ScoreRows {
+    let logits = scored.iter().map(|score| score.map(|score| score.logit)).collect();
+    let scores = scored.iter().map(|score| score.map(|score| score.score)).collect();
+    ScoreRows { documents, logits, scores }
+}
+
+/// Scores the documents of the embeddings part `path` in blocks, with the head `name` by language.
+fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows> {
+    let mut scan = EmbeddingScan::open(path)?;
+    let documents = scan.documents().clone();
+    let mut scored = Vec::new();
+    let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
+    let mut scratch = ScoreScratch::default();
+    while scored.len() < documents.len() {
+        scan.next(BLOCK_ROWS, &mut chunk_offsets, &mut values)?;
+        let block = scored.len()..scored.len() + chunk_offsets.len() - 1;
+        let languages: Vec<&str> = block.map(|at| documents.language(at)).collect();
+        let (width, chunks) = (scan.hidden_size(), (&values[..], &chunk_offsets[..]));
+        scored.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
+    }
+    Ok(score_rows(documents, &scored))
+}
+
+/// Scores the documents with text of the part `path`; `column` is positioned before the first.
+fn score_documents(
+    head: &RowHead,
+    mut column: Option<&mut NumberColumn<'_>>,
+    path: &Path,
+) -> Result<ScoreRows> {
+    let documents = read_documents(path)?;
+    let mut score = |document: DocumentInfo<'_>| -> Result<Option<DocumentScore>> {
+        if document.num_bytes == 0 {
+            return Ok(None);
+        }
+        let value = column.as_mut().map_or(Ok(None), |column| column.value(document.row))?;
+        Ok(head.score(document.id, value))
+    };
+    let scored: Vec<_> = documents.iter().map(&mut score).collect::<Result<_>>()?;
+    Ok(score_rows(documents, &scored))
+}
+
+/// Scores the texts of the documents of the part `path`; `texts` is positioned before the first.
+fn score_texts(
+    context: Context<'_>,
+    heads: &Heads,
+    name: &str,
+    texts: &mut Texts<'_>,
+    path: &Path,
+) -> Result<ScoreRows> {
+    let documents = read_documents(path)?;
+    let mut scored = Vec::new();
+    for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
+        context.stop.check()?;
+        let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
+        let languages: Vec<&str> = block.clone().map(|at| documents.language(at)).collect();
+        let text = |at: usize| {
+            let DocumentInfo { row, num_bytes, .. } = documents.get(at);
+            texts.text(row, num_bytes)
+        };
+        let texts: Vec<Option<String>> = block.map(text).collect::<Result<_>>()?;
+        scored.extend(heads.score_texts(name, &languages, &texts)?);
+    }
+    Ok(score_rows(documents, &scored))
+}

@@ -1,0 +1,72 @@
+//! The threshold stage computes the exact thresholds of each language over the whole corpus.
+
+use serde_json::json;
+
+use polysift_base::error::Result;
+use polysift_config::CascadeConfig;
+use polysift_corpus::context::Context;
+use polysift_corpus::scan::ScoreFiles;
+use polysift_corpus::select::select_language;
+use polysift_corpus::select::{refine_settings, scored_run, threshold_settings};
+use polysift_corpus::work::StageWork;
+use polysift_runs::run::{PartFile, ShardMarker, Stage};
+use polysift_selection::{Selection, ThresholdKind, ThresholdReport};
+
+/// Finds and writes the thresholds to `selection/<lang>.json`; each language is a unit of work.
+pub fn threshold(context: Context<'_>) -> Result<()> {
+    let run = context.run;
+    let (embedded, heads) = scored_run(context)?;
+    let scores = ScoreFiles::selected(context)?;
+    if scores == ScoreFiles::Refined {
+        run.check_frozen(Stage::Refine, &refine_settings(context, &heads)?)?;
+    }
+    context.freeze(Stage::Threshold, &threshold_settings(context, &heads)?)?;
+    let languages = heads.languages().iter().cloned().collect();
+    let work = StageWork::dealt(context, Stage::Threshold, languages)?;
+    work.for_all(
+        context,
+        "languages",
+        |_| Some(1),
+        |item| {
+            context.stop.check()?;
+            let language = &work.items.keys[item];
+            let selection = select_language(context, &embedded, &heads, language, scores)?;
+            warn_of_unreached(language, &selection);
+            if let Some(cascade) = &context.config.cascade {
+                warn_of_recall(language, &selection, cascade);
+            }
+            let path = run.selection_file(language);
+            let stamp = run.write_json(&path, &selection)?;
+            let file = PartFile { path: run.relative(&path), rows: 1, stamp };
+            context.progress.advance(1, 0);
+            Ok(ShardMarker { rows: 1, files: vec![file], ..ShardMarker::default() })
+        },
+    )
+}
+
+/// Warns of budgets above the total.
+fn warn_of_unreached(language: &str, selection: &Selection) {
+    for ThresholdReport { threshold, outcomes, .. } in &selection.thresholds {
+        let ThresholdKind::Budget(budget) = threshold.kind else { continue };
+        let (head, kept) = (&threshold.head_name, outcomes.iter().map(|o| o.kept.weight).min());
+        if let Some(kept) = kept.filter(|kept| *kept < budget.0) {
+            tracing::warn!(language, head, %budget, kept, "the budget is above what there is; all is kept");
+        }
+    }
+}
+
+/// Warns of the rates without a proved recall.
+fn warn_of_recall(language: &str, selection: &Selection, config: &CascadeConfig) {
+    let Some(proof) = &selection.cascade else { return };
+    for recall in proof.recalls.iter().filter(|recall| !recall.is_proved) {
+        let rate = json!(recall.rate);
+        tracing::warn!(
+            language,
+            head = recall.head,
+            %rate,
+            "the audit proves a recall of {:.4} and not of {}; with `--cascade-repair` more is encoded, until it does",
+            recall.lower_bound,
+            config.recall
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! The train stage fits heads to labelled samples, with the tokenizer and encoder of the corpus.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use crate::input_progress::InputProgress;
+use crate::samples::embed_samples;
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::progress::Stop;
+use polysift_config::{EncoderConfig, HeadKind, NO_MODEL, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::heads::in_words;
+use polysift_corpus::model::{encoder_settings, freeze_encoded, load_model};
+use polysift_corpus::training::{PlannedHead, TrainingJob, corpus_languages, jobs, to_train};
+use polysift_corpus::work::StageWork;
+use polysift_data::input::{SampleColumns, SkippedRows, for_each_sample, read_samples};
+use polysift_encoder::{Model, ModelFiles, Recipe, resolve};
+use polysift_heads::head::{AnyHead, FastTextHead, ModelCard, Provenance};
+use polysift_heads::train::{
+    Samples, TrainingRequest, train_head, train_lexical_head, train_text_head,
+};
+use polysift_runs::run::{PartFile, RunDir, ShardMarker, Stage};
+
+/// Trains every head that has samples and is not trained yet, for the languages of the run.
+pub fn train(context: Context<'_>) -> Result<()> {
+    if to_train(context.config).next().is_none() {
+        tracing::info!("no head is to be trained: all of them come from files");
+        return Ok(());
+    }
+    let jobs = jobs(context.config, corpus_languages(context)?.as_ref())?;
+    if jobs.is_empty() {
+        tracing::warn!(
+            "no head has labelled samples for a language of the corpus; nothing to train"
+        );
+        return Ok(());
+    }
+    let model = if jobs.iter().all(TrainingJob::is_text) {
+        None // no embeddings are needed
+    } else {
+        Some(load_model(context, Stage::Train)?)
+    };
+    let files = tokenizer_files(context, &jobs)?;
+    let settings = settings(context, &jobs, model.as_ref(), files.as_ref());
+    freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
+    let keys = jobs.iter().map(TrainingJob::key).collect();
+    let work = StageWork::dealt(context, Stage::Train, keys)?;
+    if work.is_over() {
+        return Ok(());
+    }
+    context.progress.begin("train", Some(work.items.own.len() as u64), "heads");
+    let input = InputProgress::default();
+    work.items.own.iter().for_each(|&item| input.add(jobs[item].bytes()));
+    // One after another, since each uses all threads.
+    let outcome = work.for_all_in_turn(context, |item| {
+        let (job, is_own) = (&jobs[item], work.items.is_own[item]);
+        if !is_own {
+            context.progress.extend(1);
+            input.add(job.bytes());
+        }
+        let model = model.as_ref().filter(|_| !job.is_text());
+        let mut encoded = 0;
+        let mut on_share = |share: f64| {
+            let bytes = (share * job.bytes() as f64) as u64;
+            input.advance(context.progress, 0, 0, bytes.saturating_sub(encoded));
+            encoded = bytes.max(encoded);
+        };
+        let marker = train_one(context, model, files.as_ref(), job, &mut on_share)?;
+        on_share(1.0);
+        context.progress.advance(1, 0);
+        Ok(marker)
+    });
+    context.progress.end();
+    outcome
+}
+
+/// Reads the samples of every head to train for `languages` (`None`: all) that is not in `run`,
+/// checks that the head can be trained on them, and returns these heads.
+///
+/// # Errors
+/// [`Error::Missing`] for a head without samples for any language; errors of reading;
+/// [`Error::Training`] as in [`check_labels`].
+pub(crate) fn check_samples(
+    config: &RunConfig,
+    languages: Option<&BTreeSet<String>>,
+    run: Option<&RunDir>,
+    stop: &Stop,
+) -> Result<Vec<PlannedHead>> {
+    let jobs = jobs(config, languages)?;
+    let mut without = to_train(config).filter(|(name, _)| jobs.iter().all(|job| job.name != *name));
+    let without = without.find(|(_, head)| head.fallback.is_none());
+    if let (Some((name, head)), Some(languages)) = (without, languages) {
+        let reason = format!("the head `{name}` has samples for none of {}", in_words(languages));
+        return Err(Error::Missing { path: head.train.join(", "), reason });
+    }
+    let check = |job: &TrainingJob<'_>| -> Result<Option<PlannedHead>> {
+        if run.map_or(Ok(false), |run| run.is_done(Stage::Train, &job.key()))? {
+            return Ok(None);
+        }
+        let columns = SampleColumns::of_head(job.head);
+        let (mut labels, mut text_bytes) = (Vec::new(), 0);
+        for_each_sample(&job.files, &config.input, &columns, &mut |sample| {
+            labels.push((sample.label, sample.split));
+            text_bytes += sample.text.len() as u64;
+            stop.check()
+        })?;
+        job.check(&labels)?;
+        let (head, language) = (job.name.to_owned(), job.language());
+        let (samples, is_encoded) = (labels.len() as u64, !job.is_text());
+        Ok(Some(PlannedHead { head, language, samples, text_bytes, is_encoded }))
+    };
+    // The first error in the order of the heads is returned.
+    let planned = jobs.par_iter().map(check).collect::<Vec<_>>().into_iter();
+    planned.filter_map(Result::transpose).collect()
+}
+
+/// Finds the tokenizer for lexical heads, if any: the run's, or the bundled one without an encoder.
+fn tokenizer_files(context: Context<'_>, jobs: &[TrainingJob<'_>]) -> Result<Option<ModelFiles>> {
+    if jobs.iter().all(|job| job.head.kind != HeadKind::Lexical) {
+        return Ok(None);
+    }
+    let encoder = &context.config.encoder;
+    let bundled = EncoderConfig::default();
+    resolve(if encoder.model == NO_MODEL { &bundled } else { encoder }, context.hub).map(Some)
+}
+
+fn settings(
+    context: Context<'_>,
+    jobs: &[TrainingJob<'_>],
+    model: Option<&Model>,
+    files: Option<&ModelFiles>,
+) -> Value {
+    let mut heads: BTreeMap<&str, Value> = BTreeMap::new();
+    for job in jobs {
+        let head = heads.entry(job.name).or_insert_with(|| {
+            match job.head.kind {
+                HeadKind::FastText => {
+                    return json!({"fasttext": job.head.fasttext, "kind": job.head.kind,
+                                  "keep": job.head.keep(job.name), "label": job.head.labels(),
+                                  "samples": {}});
+                }
+                HeadKind::Lexical => {
+                    return json!({"kind": job.head.kind, "keep": job.head.keep(job.name),
+                                  "label": job.head.labels(), "weight": job.head.weight,
+                                  "loss": job.head.loss(), "languages": job.head.languages,
+                                  "samples": {}});
+                }
+                _ => {}
+            }
+            json!({"training": job.head.training,
+                   "hidden": job.head.hidden, "kind": job.head.kind,
+                   "output": job.head.output(job.name), "label": job.head.labels(),
+                   "weight": job.head.weight, "languages": job.head.languages,
+                   "references": job.head.references(),
+                   "center": job.head.center.unwrap_or_default(), "samples": {}})
+        });
+        head["samples"][&job.language()] = json!(job.digests);
+    }
+    let mut settings = json!({"seed": context.config.seed});
+    if model.is_some() {
+        settings["encoder"] = encoder_settings(context.config, model);
+        settings["embeddings"] = json!(context.config.parts.embeddings);
+    }
+    if let Some(files) = files {
+        let Recipe { prompt, max_tokens, max_chars, .. } = &files.recipe;
+        let digest = blake3::hash(files.tokenizer_json().0).to_hex().to_string();
+        settings["tokenizer"] = json!({"digest": digest, "prompt": prompt,
+                                       "max_tokens": max_tokens, "max_chars": max_chars});
+    }
+    settings["heads"] = json!(heads);
+    settings
+}
+
+/// Trains a head on the texts, or on their embeddings if there is a `model`; `on_share` receives
+/// the share of the texts that is encoded.
+fn train_one(
+    context: Context<'_>,
+    model: Option<&Model>,
+    files: Option<&ModelFiles>,
+    job: &TrainingJob<'_>,
+    on_share: &mut dyn FnMut(f64),
+) -> Result<ShardMarker> {
+    let Context { config, run, stop, .. } = context;
+    stop.check()?;
+    let samples = samples(context, model, job, on_share)?;
+    let files = files.filter(|_| job.head.kind == HeadKind::Lexical);
+    let encoder = model.map(|model| {
+        let info = model.encoder.info();
+        (&info.model, &info.digest, &model.recipe)
+    });
+    let encoder = encoder.or(files.map(|files| (&files.model, &files.digest, &files.recipe)));
+    let language = job.language();
+    let request = TrainingRequest {
+        name: job.name,
+        language: &language,
+        config: job.head,
+        samples: &samples,
+        seed: config.seed.0,
+        provenance: Provenance {
+            model: encoder.map_or_else(String::new, |(model, ..)| model.clone()),
+            recipe: encoder.map(|(.., recipe)| recipe.clone()),
+            recipe_digest: encoder.map_or_else(String::new, |(.., recipe)| recipe.digest()),
+            encoder_digest: encoder.map_or_else(String::new, |(_, digest, _)| digest.clone()),
+            data_digests: job.digests.clone(),
+        },
+    };
+    let mut marker = ShardMarker { rows: samples.labels.len() as u64, ..ShardMarker::default() };
+    let mut wrote = |path: &Path, stamp: FileStamp| {
+        marker.files.push(PartFile { path: run.relative(path), rows: marker.rows, stamp });
+    };
+    if job.head.kind == HeadKind::FastText {
+        let path = run.text_head_file(job.name, &language);
+        let (_, [model, card]) = train_text_head(&request, &path, stop)?;
+        wrote(&path, model);
+        wrote(&FastTextHead::card_path(&path), card);
+        return Ok(marker);
+    }
+    let bytes = match files {
+        Some(files) => train_lexical_head(&request, files.tokenizer_json(), stop)?.to_bytes()?,
+        None => train_head(&request, stop)?.to_bytes()?,
+    };
+    for language in &job.serves {
+        let path = run.head_file(job.name, language);
+        wrote(&path, write_atomic(&path, &bytes)?);
+    }
+    Ok(marker)
+}
+
+/// Reads the model cards of the trained heads of the run, with their names, in training order.
+pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
+    let (languages, run) = (corpus_languages(context)?, context.run);
+    let mut cards = Vec::new();
+    for job in jobs(context.config, languages.as_ref())? {
+        if !run.is_done(Stage::Train, &job.key())? {
+            continue;
+        }
+        run.check_files(Stage::Train, &job.key())?;
+        if job.head.kind == HeadKind::FastText {
+            let card = FastTextHead::read_card(&run.text_head_file(job.name, &job.language()))?;
+            cards.extend(card.map(|card| (job.name.to_owned(), card)));
+            continue;
+        }
+        let path = run.head_file(job.name, &job.serves[0]);
+        let head = AnyHead::load(&path, job.name, job.head, &job.language())?;
+        cards.push((job.name.to_owned(), head.card().clone()));
+    }
+    Ok(cards)
+}
+
+/// Reads the samples of a head, of both classes. With a `model` the first chunk of each is embedded
+/// and rounded like the corpus.
+fn samples(
+    context: Context<'_>,
+    model: Option<&Model>,
+    job: &TrainingJob<'_>,
+    on_share: &mut dyn FnMut(f64),
+) -> Result<Samples> {
+    let config = context.config;
+    let columns = SampleColumns::of_head(job.head);
+    let labelled = read_samples(&job.files, &config.input, &columns)?;
+    let SkippedRows { without_text, without_label } = labelled.skipped;
+    if without_text + without_label > 0 {
+        tracing::warn!(head = job.name, without_text, without_label, "rows are left out");
+    }
+    let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
+    job.check(&labels)?;
+    let mut samples = Samples::default();
+    let mut in_language: BTreeMap<String, usize> = BTreeMap::new();
+    for sample in &labelled.samples {
+        *in_language.entry(sample.language.clone()).or_default() += 1;
+    }
+    let (mean, is_balanced) =
+        (labels.len() as f64 / in_language.len().max(1) as f64, in_language.len() > 1);
+    for sample in labelled.samples {
+        samples.ids.push(sample.id);
+        samples.labels.push(sample.label);
+        if is_balanced || columns.weight.is_some() {
+            // All languages have the same total weight.
+            let balance = mean / in_language[&sample.language] as f64;
+            samples.weights.push((f64::from(sample.weight) * balance) as f32);
+        }
+        samples.texts.push(sample.text);
+        samples.splits.push(sample.split);
+    }
+    if let Some(model) = model {
+        let texts: Vec<&str> = samples.texts.iter().map(String::as_str).collect();
+        samples.embeddings = embed_samples(context, model, &texts, on_share)?;
+        samples.hidden_size = model.encoder.info().embedding_size;
+    }
+    Ok(samples)
+}

@@ -1,0 +1,275 @@
+//! Estimates the work and cost of a run from a sample of its input; writes nothing.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use polysift_base::error::Result;
+use polysift_base::progress::{Progress, Stop};
+use polysift_config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
+use polysift_corpus::model::GPU_FLOPS_PER_SEC;
+use polysift_corpus::training::PlannedHead;
+use polysift_data::input::DocumentReader;
+use polysift_encoder::{self as encoder, EncoderInfo, HubSettings, Model, ResolvedSetting};
+use polysift_runs::run::Plan;
+
+/// Maximum files of the plan from which documents are sampled.
+const SAMPLE_FILES: usize = 8;
+/// Maximum documents sampled from each file.
+const SAMPLE_ROWS: usize = 128;
+/// Seconds after which encoding the sample stops.
+const SAMPLE_SECS: f64 = 3.0;
+/// Bytes on disk of a score: logit and score uncompressed, ids compressed to about half.
+const SCORE_BYTES: f64 = 40.0;
+
+/// A plan with its estimated cost.
+#[derive(Debug, Clone, Serialize)]
+pub struct Estimate {
+    /// Number of shards: files, or parts of large ones.
+    pub shards: usize,
+    /// Bytes of input.
+    pub input_bytes: u64,
+    /// Shards by language (`by a column` if a column decides).
+    pub languages: BTreeMap<String, usize>,
+    /// Number of rows, counted if the files know it, else scaled from the sample.
+    pub rows: u64,
+    /// Whether `rows` was counted.
+    pub rows_counted: bool,
+    /// Mean number of encoded tokens of a document.
+    pub tokens_per_document: f64,
+    /// Number of tokens to encode.
+    pub tokens: f64,
+    /// Throughput measured on the sample on a CPU; on GPUs the throughput of an H200.
+    pub tokens_per_sec: f64,
+    /// Whether `tokens_per_sec` was measured.
+    pub speed_measured: bool,
+    /// Seconds that the encoder would take at that throughput.
+    pub encode_secs: f64,
+    /// Device of the run: `cpu` or `cuda:0,2`.
+    pub device: String,
+    /// Numeric type of the computation: `f32` or `bf16`.
+    pub precision: &'static str,
+    /// The heads that would be trained.
+    pub training: Vec<PlannedHead>,
+    /// Tokens of the training samples, at most one longest chunk each; samples count for each head.
+    pub training_tokens: f64,
+    /// Seconds that the encoder would take for the training samples.
+    pub training_secs: f64,
+    /// Hours on one H200, at the throughput that one had with an encoder of the base shape.
+    pub gpu_hours: f64,
+    /// Approximate bytes of the stored embeddings.
+    pub embeddings_bytes: f64,
+    /// Approximate bytes of the stored scores.
+    pub scores_bytes: f64,
+    /// Approximate bytes of the exported files at the largest retention rate.
+    pub export_bytes: f64,
+    /// Name of the encoder.
+    pub model: String,
+    /// Tokenizer: the built-in engine, or the `tokenizers` crate and why.
+    pub tokenizer: String,
+    /// Effective settings of the encoder.
+    pub encoder_settings: Vec<ResolvedSetting>,
+    /// Digest of the encoder.
+    pub encoder_digest: String,
+    /// Fingerprint of every input file.
+    pub fingerprints: BTreeMap<String, String>,
+}
+
+#[derive(Default)]
+struct Sample {
+    rows: u64,
+    chunks: Vec<Vec<u32>>,
+    tokens: u64,
+    /// Rows and bytes of the sampled files that know their number of rows.
+    counted: (u64, u64),
+    /// Rows read and bytes of their texts, for scaling if no file knows its number of rows.
+    text: (u64, u64),
+    /// Tokens and bytes of texts that fit into one chunk without being truncated.
+    whole: (u64, u64),
+}
+
+/// Estimates the cost of `plan` and of the `training` of heads.
+pub fn estimate(
+    config: &RunConfig,
+    plan: &Plan,
+    training: Vec<PlannedHead>,
+    hub: &HubSettings,
+    stop: &Stop,
+    progress: &dyn Progress,
+) -> Result<Estimate> {
+    progress.begin("estimate", None, "texts");
+    let measured = || {
+        let model = encoder::load(&config.encoder, hub)?;
+        let sample = sample(config, plan, &model, stop)?;
+        let tokens_per_sec = match model.placement.gpus.len() {
+            0 => measure(config, &model, &sample, stop, progress)?,
+            gpus => speed_of_gpus(model.encoder.info(), sample.mean_length(), gpus),
+        };
+        Ok((model, sample, tokens_per_sec))
+    };
+    let measured: Result<(Model, Sample, f64)> = measured();
+    progress.end();
+    let (model, sample, tokens_per_sec) = measured?;
+    let (rows, rows_counted) = match plan.num_rows() {
+        Some(rows) => (rows, true),
+        None => (sample.scaled_rows(plan), false),
+    };
+    let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
+    let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
+    let tokens = per_document * rows as f64;
+    let of_head = |head: &PlannedHead| {
+        let tokens = head.text_bytes as f64 * sample.tokens_per_byte();
+        tokens.min((head.samples * config.encoder.max_tokens as u64) as f64)
+    };
+    let encoded = training.iter().filter(|head| head.is_encoded);
+    let training_tokens: f64 = encoded.map(of_head).sum();
+    let info = model.encoder.info();
+    let values = rows as f64 * chunks_per_document * info.embedding_size as f64;
+    let embeddings_bytes = values * stored_bytes(config.parts.embeddings);
+    let kept = largest_retention(config);
+    let with_embeddings = if config.export.with_embeddings { embeddings_bytes } else { 0.0 };
+    let mut languages = BTreeMap::new();
+    for shard in &plan.shards {
+        let language = shard.language.clone().unwrap_or_else(|| match &config.input.language {
+            polysift_config::LanguageSource::Fixed(code) => code.clone(),
+            _ => "by a column".to_owned(),
+        });
+        *languages.entry(language).or_default() += 1;
+    }
+    Ok(Estimate {
+        shards: plan.shards.len(),
+        input_bytes: plan.bytes(),
+        languages,
+        rows,
+        rows_counted,
+        tokens_per_document: per_document,
+        tokens,
+        tokens_per_sec,
+        speed_measured: model.placement.gpus.is_empty(),
+        device: model.placement.to_string(),
+        precision: model.placement.precision.name(),
+        encode_secs: tokens / tokens_per_sec.max(1e-9),
+        training,
+        training_tokens,
+        training_secs: training_tokens / tokens_per_sec.max(1e-9),
+        gpu_hours: tokens / speed_of_gpus(info, sample.mean_length(), 1) / 3600.0,
+        embeddings_bytes,
+        scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
+        export_bytes: kept * (plan.bytes() as f64 + with_embeddings),
+        model: info.model.clone(),
+        tokenizer: model.tokenizer.engine(),
+        encoder_settings: model.settings.clone(),
+        encoder_digest: info.digest.clone(),
+        fingerprints: plan.shards.iter().map(|s| (s.name.clone(), s.fingerprint.clone())).collect(),
+    })
+}
+
+impl Sample {
+    /// Returns the length in tokens of the chunk that a token is in, averaged over all tokens.
+    fn mean_length(&self) -> f64 {
+        let squares: usize = self.chunks.iter().map(|chunk| chunk.len().pow(2)).sum();
+        squares.max(1) as f64 / self.tokens.max(1) as f64
+    }
+
+    fn tokens_per_byte(&self) -> f64 {
+        self.whole.0 as f64 / self.whole.1.max(1) as f64
+    }
+
+    fn scaled_rows(&self, plan: &Plan) -> u64 {
+        let (rows, bytes) = if self.counted.1 > 0 { self.counted } else { self.text };
+        (plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64
+    }
+}
+
+/// Returns the bytes on disk of one stored embedding value. In Parquet with BYTE_STREAM_SPLIT and
+/// zstd, 768 values took 2,599, 1,301 and 1,052 bytes (pyarrow, normal values).
+fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
+    match dtype {
+        EmbeddingDtype::F32 => 3.38,
+        EmbeddingDtype::F16 => 1.69,
+        EmbeddingDtype::Bf16InF32 => 1.37,
+    }
+}
+
+/// Returns the largest retention rate of any language; 1 if there is no retention.
+fn largest_retention(config: &RunConfig) -> f64 {
+    let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
+    let rates = languages.flat_map(|language| config.thresholds(language).retention.into_values());
+    rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0)
+}
+
+/// Reads the first documents of files spread over the plan.
+fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result<Sample> {
+    let mut sample = Sample::default();
+    let step = plan.shards.len().div_ceil(SAMPLE_FILES).max(1);
+    for shard in plan.shards.iter().step_by(step) {
+        stop.check()?;
+        let read = || -> Result<_> {
+            let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
+            Ok((reader.num_rows_hint(), reader.next_batch(SAMPLE_ROWS)?))
+        };
+        let (rows, batch) = match read() {
+            Ok(read) => read,
+            Err(error) => {
+                // The embed stage will report this as well, for this shard only.
+                tracing::warn!(shard = %shard.name, error = %error.report(), "not sampled");
+                continue;
+            }
+        };
+        if let Some(rows) = rows {
+            sample.counted.0 += rows;
+            sample.counted.1 += shard.bytes;
+        }
+        let Some(batch) = batch else { continue };
+        sample.rows += batch.len() as u64;
+        sample.text.0 += batch.len() as u64;
+        sample.text.1 += batch.num_bytes().iter().sum::<u64>();
+        let texts: Vec<&str> = batch.texts().map(|(_, text)| text).collect();
+        let tokenized = model.tokenizer.chunks_all(&texts)?;
+        for (text, chunks) in texts.iter().zip(&tokenized) {
+            if let [chunk] = &chunks[..]
+                && chunk.len() < config.encoder.max_tokens
+            {
+                sample.whole.0 += chunk.len() as u64;
+                sample.whole.1 += text.len() as u64;
+            }
+        }
+        for chunk in tokenized.into_iter().flatten() {
+            sample.tokens += chunk.len() as u64;
+            sample.chunks.push(chunk);
+        }
+    }
+    Ok(sample)
+}
+
+/// Encodes as much of the sample as fits the time and returns tokens per second.
+fn measure(
+    config: &RunConfig,
+    model: &Model,
+    sample: &Sample,
+    stop: &Stop,
+    progress: &dyn Progress,
+) -> Result<f64> {
+    let encoder = model.encoder.as_ref();
+    let batch_tokens = encoder::batch_tokens(&config.encoder, encoder);
+    let began = Instant::now();
+    let mut tokens = 0;
+    for group in sample.chunks.chunks(64) {
+        let chunks: Vec<&[u32]> = group.iter().map(Vec::as_slice).collect();
+        encoder::embed_chunks(encoder, &chunks, batch_tokens, stop, &mut |_, batch_tokens| {
+            tokens += batch_tokens;
+            progress.advance(0, batch_tokens as u64);
+        })?;
+        progress.advance(group.len() as u64, 0);
+        if began.elapsed().as_secs_f64() > SAMPLE_SECS {
+            break;
+        }
+    }
+    Ok(tokens as f64 / began.elapsed().as_secs_f64().max(1e-9))
+}
+
+/// Returns the tokens per second of `gpus` H200 in sequences of `length` tokens.
+fn speed_of_gpus(info: &EncoderInfo, length: f64, gpus: usize) -> f64 {
+    GPU_FLOPS_PER_SEC * gpus as f64 / info.flops_per_token(length)
+}

@@ -1,0 +1,359 @@
+//! Scores, verdicts and filter findings of single documents, with or without a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::texts::TextScorer;
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
+use polysift_config::{
+    Budget, FilterAction, FilterConfig, FilterWhen, FixedThreshold, HeadConfig, HeadKind, Rate,
+    RunConfig,
+};
+use polysift_corpus::filter::{Filter, FilteredDocument, Finding};
+use polysift_corpus::heads::Heads;
+use polysift_corpus::languages::ALL_LANGUAGES;
+use polysift_corpus::rows::Fate;
+use polysift_corpus::select::selections;
+use polysift_corpus::verdicts::actions;
+use polysift_data::input::{
+    LANG, StreamDocument, UNDETERMINED_LANGUAGE, languages_of, score_value,
+};
+use polysift_data::parts::VerdictAction;
+use polysift_encoder::HubSettings;
+use polysift_heads::head::{DocumentScore, RowHead};
+use polysift_runs::run::RunDir;
+use polysift_selection::{ScoredDocument, Selection, ThresholdKind};
+
+/// The annotation of one document.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Annotation<'a> {
+    /// Language of the document.
+    pub language: &'a str,
+    /// Score by head name; `None` for NaN and without a score (no text, no head for the language).
+    pub scores: BTreeMap<&'a str, Option<f32>>,
+    /// Whether the document is kept; `None` if the language has no thresholds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<DocumentVerdict>,
+    /// Why the document is removed: its folder in an export with `export.keep_removed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// For a kept document, the smallest retention rate that keeps it, by head name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub retention: BTreeMap<&'a str, Rate>,
+    /// Names of the filters that flag the document, each with its reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub flags: BTreeMap<&'a str, String>,
+    /// The thresholds of the document's language.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub cuts: &'a [ScoreCut],
+}
+
+/// Outcome for a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DocumentVerdict {
+    /// The document is exported.
+    Kept,
+    /// The document is not exported.
+    Removed,
+}
+
+/// A threshold with the score at its boundary.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ScoreCut {
+    /// Name of the head.
+    pub head: String,
+    /// What the threshold keeps or removes: a rate, a score, or a budget.
+    #[serde(flatten)]
+    pub kind: CutKind,
+    /// The score at the boundary; `None` if all or no documents are kept.
+    pub score: Option<f64>,
+}
+
+/// What a [`ScoreCut`] keeps or removes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CutKind {
+    /// Keeps this share of all documents, the best ones.
+    Retention(Rate),
+    /// Removes this share of the documents that are left, the worst ones.
+    Removal(Rate),
+    /// Keeps scores on the good side of this one.
+    Threshold(FixedThreshold),
+    /// Keeps the best documents until their total weight is this budget.
+    Budget(Budget),
+}
+
+/// What a filter does to a document that it found.
+struct FoundBy<'a> {
+    /// Name of the filter.
+    name: &'a str,
+    when: FilterWhen,
+    action: VerdictAction,
+    reason: &'static str,
+}
+
+/// Annotates documents with scores, verdicts and filter findings.
+pub struct Annotator<'a> {
+    config: &'a RunConfig,
+    stop: &'a Stop,
+    scorer: TextScorer<'a>,
+    filters: Vec<(&'a str, Filter)>,
+    selections: BTreeMap<String, Selection>,
+    cuts: BTreeMap<String, Vec<ScoreCut>>,
+}
+
+/// Finds the heads for the languages of `run`, and for the languages that the head files are for.
+///
+/// # Errors
+/// [`Error::Missing`](polysift_base::Error::Missing) if a head's file is absent; read errors.
+pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
+    let mut languages = BTreeSet::new();
+    for (name, head) in &config.heads {
+        languages.extend(languages_of_head(name, head, run)?);
+    }
+    if let Some(run) = run {
+        languages.extend(selections(run)?.into_keys());
+    }
+    Heads::find(&config.heads, run, languages, config.seed.0)
+}
+
+fn languages_of_head(
+    name: &str,
+    config: &HeadConfig,
+    run: Option<&RunDir>,
+) -> Result<BTreeSet<String>> {
+    let trained = |run: &RunDir| match config.kind {
+        HeadKind::FastText => run.text_head_file(name, LANG),
+        _ => run.head_file(name, LANG),
+    };
+    let path = match &config.path {
+        Some(path) => Some(path.clone()),
+        None => run.map(|run| trained(run).display().to_string()),
+    };
+    let Some(path) = path.filter(|path| path.contains(LANG) && !config.kind.is_of_rows()) else {
+        return Ok(BTreeSet::new());
+    };
+    let mut languages = languages_of(&path)?;
+    languages.remove(ALL_LANGUAGES);
+    Ok(languages)
+}
+
+impl<'a> Annotator<'a> {
+    /// Opens an annotator with `heads` from [`heads_of`] and the thresholds of `run`.
+    ///
+    /// # Errors
+    /// Errors of loading the encoder and the filters' lists;
+    /// [`Error::Model`](polysift_base::Error::Model) if encoder and heads do not fit.
+    pub fn open(
+        config: &'a RunConfig,
+        heads: &'a Heads,
+        run: Option<&RunDir>,
+        chunks_of_heads: bool,
+        (hub, stop): (&'a HubSettings, &'a Stop),
+    ) -> Result<Self> {
+        let scorer = TextScorer::open(heads, config, run, chunks_of_heads, (hub, stop))?;
+        let selections = run.map(selections).transpose()?.unwrap_or_default();
+        let mut filters = Vec::new();
+        for (name, settings) in &config.filters {
+            let mut filter = Filter::open(name, settings)?;
+            filter.prepare(stop)?;
+            filters.push((name.as_str(), filter));
+        }
+        let cuts =
+            selections.iter().map(|(language, selection)| (language.clone(), cuts(selection)));
+        let cuts = cuts.collect();
+        Ok(Self { config, stop, scorer, filters, selections, cuts })
+    }
+
+    /// Returns the columns that heads and filters read, besides text and id.
+    pub fn columns(&self) -> Vec<String> {
+        let of_heads = self.row_heads().filter_map(|(_, head)| head.column());
+        let of_filters = self.config.filters.values().filter_map(|filter| filter.url_column());
+        of_heads.chain(of_filters).map(str::to_owned).collect()
+    }
+
+    /// Returns the language of documents that name none: the only one, or [`UNDETERMINED_LANGUAGE`]
+    /// if every head serves all languages.
+    pub fn default_language(&self) -> Option<&'a str> {
+        let mut languages = self.scorer.heads.languages().iter();
+        match (languages.next(), languages.next()) {
+            (None, _) => Some(UNDETERMINED_LANGUAGE),
+            (Some(only), None) => Some(only),
+            (Some(_), Some(_)) => None,
+        }
+    }
+
+    fn row_heads(&self) -> impl Iterator<Item = (&'a str, &'a RowHead)> {
+        let (config, heads) = (self.config, self.scorer.heads);
+        config.heads.keys().filter_map(|name| Some((name.as_str(), heads.of_rows(name)?)))
+    }
+
+    /// Annotates each of `documents`, which carry the columns [`Annotator::columns`]. A document
+    /// with an invalid value in a head's column gets the reason as its `Err`.
+    ///
+    /// # Errors
+    /// Errors of the encoder and of reading the filters' lists.
+    pub fn annotate<'d>(
+        &'d self,
+        documents: &'d [StreamDocument],
+    ) -> Result<Vec<Result<Annotation<'d>, String>>> {
+        let texts: Vec<Option<&str>> = documents.iter().map(text).collect();
+        let languages: Vec<&str> = documents.iter().map(|d| d.language.as_str()).collect();
+        let embedded = self.scorer.embed(&texts, &mut |_, _| ())?;
+        let mut wrong: BTreeMap<usize, String> = BTreeMap::new();
+        let mut scores: Vec<Vec<Option<DocumentScore>>> = Vec::new();
+        let mut column = 0;
+        for name in self.config.heads.keys() {
+            let Some(head) = self.scorer.heads.of_rows(name) else {
+                scores.push(self.scorer.score(name, &languages, &texts, &embedded)?);
+                continue;
+            };
+            let place = head.column().map(|name| (name, column));
+            column += usize::from(place.is_some());
+            let score = |(at, document): (usize, &StreamDocument)| {
+                let value = place
+                    .and_then(|(name, place)| Some((name, document.columns.get(place)?.as_ref()?)));
+                let value = value.map(|(name, value)| score_value(name, value)).transpose();
+                head.score(
+                    &document.id,
+                    value.unwrap_or_else(|reason| {
+                        wrong.insert(at, reason);
+                        None
+                    }),
+                )
+            };
+            scores.push(documents.iter().enumerate().map(score).collect());
+        }
+        let found = self.filtered(documents, column)?;
+        let annotation = |(at, document): (usize, &'d StreamDocument)| {
+            let scores: Vec<_> = scores.iter().map(|of_head| of_head[at]).collect();
+            let found = &found[at];
+            wrong.remove(&at).map_or_else(|| Ok(self.annotation(document, &scores, found)), Err)
+        };
+        Ok(documents.iter().enumerate().map(annotation).collect())
+    }
+
+    /// Returns what the filters found, by document. URL columns begin at `column`.
+    fn filtered(
+        &self,
+        documents: &[StreamDocument],
+        mut column: usize,
+    ) -> Result<Vec<Vec<FoundBy<'a>>>> {
+        let mut found: Vec<Vec<(&'a str, &'a FilterConfig, Finding)>> =
+            documents.iter().map(|_| Vec::new()).collect();
+        for ((name, filter), settings) in self.filters.iter().zip(self.config.filters.values()) {
+            let place = settings.url_column().map(|_| column);
+            column += usize::from(place.is_some());
+            let seen: Vec<usize> = (0..documents.len())
+                .filter(|&at| settings.is_for(&documents[at].language))
+                .collect();
+            let document = |&at: &usize| {
+                let document = &documents[at];
+                let url = place.and_then(|place| document.columns.get(place)?.as_deref());
+                FilteredDocument {
+                    id: &document.id,
+                    language: &document.language,
+                    url,
+                    text: text(document),
+                }
+            };
+            let verdicts =
+                filter.judge(&seen.iter().map(document).collect::<Vec<_>>(), self.stop)?;
+            for (at, verdict) in seen.into_iter().zip(verdicts) {
+                found[at].extend(verdict.finding.map(|finding| (*name, settings, finding)));
+            }
+        }
+        let decided =
+            |(document, mut found): (&StreamDocument, Vec<(_, &'a FilterConfig, Finding)>)| {
+                let findings = found.iter_mut();
+                let mut findings: Vec<(FilterAction, &mut Finding)> =
+                    findings.map(|(_, settings, finding)| (settings.action, finding)).collect();
+                let actions = actions(text(document).unwrap_or_default(), &mut findings);
+                let found = found.into_iter().zip(actions);
+                let by = |((name, settings, finding), action): ((_, &FilterConfig, Finding), _)| {
+                    FoundBy { name, when: settings.when(), action, reason: finding.reason }
+                };
+                found.map(by).collect()
+            };
+        Ok(documents.iter().zip(found).map(decided).collect())
+    }
+
+    fn annotation<'d>(
+        &'d self,
+        document: &'d StreamDocument,
+        scores: &[Option<DocumentScore>],
+        found: &[FoundBy<'d>],
+    ) -> Annotation<'d> {
+        let language = document.language.as_str();
+        let names = self.config.heads.keys().map(String::as_str);
+        let shown = |score: &Option<DocumentScore>| score.map(|s| s.score).filter(|s| !s.is_nan());
+        let flags = found.iter().filter(|found| found.action == VerdictAction::Flag);
+        let mut annotation = Annotation {
+            language,
+            scores: names.zip(scores.iter().map(shown)).collect(),
+            verdict: None,
+            reason: None,
+            retention: BTreeMap::new(),
+            flags: flags.map(|found| (found.name, found.reason.to_owned())).collect(),
+            cuts: self.cuts.get(language).map_or(&[], Vec::as_slice),
+        };
+        let Some(selection) = self.selections.get(language) else { return annotation };
+        let removed_by = |when| {
+            let removes = |by: &&FoundBy<'d>| by.action == VerdictAction::Remove && by.when == when;
+            found.iter().find(removes).map(|found| found.name)
+        };
+        let values = |value: fn(&DocumentScore) -> f32| -> Vec<Option<f32>> {
+            scores.iter().map(|score| score.as_ref().map(value)).collect()
+        };
+        // The ordinal only breaks ties between equal ids. A cascade of the run is not asked.
+        let (logits, scores) = (values(|score| score.logit), values(|score| score.score));
+        let scored =
+            ScoredDocument { id: &document.id, ordinal: 0, logits: &logits, scores: &scores };
+        match Fate::of(text(document).is_some(), removed_by, false, selection, &scored) {
+            Fate::Kept(retentions) => {
+                annotation.retention = selection.retention_heads().zip(retentions).collect();
+            }
+            fate => annotation.reason = Some(fate.to_string()),
+        }
+        let is_kept = annotation.reason.is_none();
+        annotation.verdict =
+            Some(if is_kept { DocumentVerdict::Kept } else { DocumentVerdict::Removed });
+        annotation
+    }
+}
+
+/// Returns the text of `document` unless it is blank.
+fn text(document: &StreamDocument) -> Option<&str> {
+    document.text.as_deref().filter(|text| !text.trim().is_empty())
+}
+
+/// Returns the distinct thresholds of `selection`, one for each rate.
+fn cuts(selection: &Selection) -> Vec<ScoreCut> {
+    let mut cuts: Vec<ScoreCut> = Vec::new();
+    for report in &selection.thresholds {
+        let threshold = &report.threshold;
+        for (at, outcome) in report.outcomes.iter().enumerate() {
+            let kind = match &threshold.kind {
+                ThresholdKind::Retain(_) => match threshold.rate(at) {
+                    Some(rate) => CutKind::Retention(rate),
+                    None => continue,
+                },
+                ThresholdKind::Remove(rate) => CutKind::Removal(*rate),
+                ThresholdKind::Fixed(score) => CutKind::Threshold(*score),
+                ThresholdKind::Budget(budget) => CutKind::Budget(*budget),
+            };
+            let cut = ScoreCut {
+                head: threshold.head_name.clone(),
+                kind,
+                score: outcome.threshold_score,
+            };
+            if !cuts.contains(&cut) {
+                cuts.push(cut);
+            }
+        }
+    }
+    cuts
+}

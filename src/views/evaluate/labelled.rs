@@ -1,0 +1,324 @@
+//! Evaluates heads on labelled texts, which are embedded and scored as a corpus is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::agreement::{HeadLogits, pairs};
+use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
+use super::rules::{DecisionRule, Ranked, ScoreMeaning};
+use super::selections::{DrawnText, EstimatedRun, ScoredTexts};
+use super::texts::{BLOCK_TEXTS, TextScorer};
+use polysift_base::error::{Error, Result};
+use polysift_base::progress::{Progress, Stop};
+use polysift_config::{HeadConfig, Keep, Rate, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::heads::Heads;
+use polysift_data::input::{InputFile, LabelledText, SampleColumns, read_samples};
+use polysift_encoder::{HubSettings, Model};
+use polysift_heads::head::{AnyHead, DocumentScore};
+use polysift_runs::run::{RunDir, Stage, Worker};
+use polysift_selection::{RankKey, Selection};
+
+/// Maximum number of grade thresholds that are chosen by default.
+const MAX_CUTS: usize = 20;
+
+/// What to evaluate, and on which texts.
+#[derive(Clone)]
+pub struct Setup<'a> {
+    /// Settings of the encoder and of the input.
+    pub config: &'a RunConfig,
+    /// The heads by name; heads without a path were trained in `run`.
+    pub heads: &'a BTreeMap<String, HeadConfig>,
+    /// The run that provides trained heads and thresholds.
+    pub run: Option<&'a RunDir>,
+    /// Files with labelled texts.
+    pub files: &'a [InputFile],
+    /// Columns of the files.
+    pub columns: SampleColumns<'a>,
+    /// Grade thresholds: a text is positive above each of them in turn. If empty and the labels are
+    /// grades, they lie halfway between whole grades.
+    pub cuts: &'a [f64],
+    /// Whether to embed as many chunks as the heads' chunk rules need, overriding `config`.
+    pub chunks_of_heads: bool,
+    /// Rules to judge decisions by, besides 0.5 and the rules of the run.
+    pub rules: &'a [DecisionRule],
+    /// Rates at which to estimate a selection, for texts that were drawn from the run.
+    pub rates: &'a [Rate],
+    /// Top-k% rate for the agreement of heads.
+    pub top: Rate,
+    /// How models are downloaded.
+    pub hub: &'a HubSettings,
+    /// Stop request.
+    pub stop: &'a Stop,
+    /// Shows how many texts are scored.
+    pub progress: &'a dyn Progress,
+}
+
+/// Scores labelled texts with all heads and measures how well the heads do.
+///
+/// If a head needs embeddings, texts are embedded and rounded as a corpus is; fastText heads score
+/// the text itself. A run provides the precision and the thresholds. If a language has no head of
+/// some name, that head is skipped there and the report says so.
+///
+/// # Errors
+/// Errors of [`read_samples`]; [`Error::Missing`] without a text or if a head's file is absent;
+/// [`Error::Model`] for a head of another encoder or width; [`Error::Stopped`].
+pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
+    let read = read_samples(setup.files, &setup.config.input, &setup.columns)?;
+    let samples = read.samples;
+    if samples.is_empty() {
+        let paths: Vec<String> = setup.files.iter().map(|f| f.path.display().to_string()).collect();
+        let reason = "holds no labelled text".to_owned();
+        return Err(Error::Missing { path: paths.join(", "), reason });
+    }
+    let drawn = DrawnText::of(&samples, setup.columns.weight.is_some())?;
+    let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
+    let cuts = cuts(setup, &samples)?;
+    let heads = Heads::find(setup.heads, setup.run, languages, setup.config.seed.0)?;
+    let &Setup { config, run, chunks_of_heads, hub, stop, .. } = setup;
+    let scorer = TextScorer::open(&heads, config, run, chunks_of_heads, (hub, stop))?;
+    let data = setup.files.iter().map(|file| {
+        let (path, language) = (file.path.display().to_string(), file.language.clone());
+        Ok(DataFile { path, language, fingerprint: file.fingerprint()? })
+    });
+    let mut report = Report {
+        data: data.collect::<Result<_>>()?,
+        texts: samples.len(),
+        skipped: read.skipped,
+        encoder: scorer.model().map(encoder_used),
+        ..Report::default()
+    };
+    let worker = setup.run.map(Worker::observer);
+    let mut estimated = None;
+    if let (Some(run), Some(worker), Some(drawn)) = (setup.run, &worker, &drawn) {
+        let &Setup { config, hub, stop, progress, .. } = setup;
+        let context = Context::observing(config, run, hub, stop, progress, worker);
+        match EstimatedRun::open(context, setup.heads, &samples, setup.rates)? {
+            Ok(run) => estimated = Some((run, drawn.as_slice())),
+            Err(reason) => report.notes.push(format!("the selection is not estimated: {reason}")),
+        }
+    }
+    setup.progress.begin("evaluate", Some(samples.len() as u64), "texts");
+    let outcome = heads.languages().iter().try_for_each(|language| {
+        let is_own = |at: &usize| samples[*at].language == *language;
+        let places: Vec<usize> = (0..samples.len()).filter(is_own).collect();
+        let samples = places.iter().map(|at| &samples[*at]).collect();
+        let drawn = estimated.as_ref().map(|(run, drawn)| {
+            (run, places.iter().map(|at| drawn[*at]).collect::<Vec<DrawnText>>())
+        });
+        LanguageTexts { setup, scorer: &scorer, cuts: &cuts, language, samples, drawn }
+            .evaluate(&mut report)
+    });
+    setup.progress.end();
+    outcome?;
+    for name in setup.heads.keys() {
+        summarise(name, heads.languages(), &mut report);
+    }
+    report.heads.sort_by(|a, b| a.head.cmp(&b.head));
+    report.grades.sort_by(|a, b| a.group.head.cmp(&b.group.head));
+    report.measures.sort_by(|a, b| a.group.head.cmp(&b.group.head));
+    report.selections.sort_by(|a, b| a.group.head.cmp(&b.group.head));
+    report.decisions.sort_by(|a, b| a.group.head.cmp(&b.group.head));
+    Ok(report)
+}
+
+/// Returns the grade thresholds; by default none if all labels are classes.
+fn cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
+    let is_class = |sample: &LabelledText| [0.0, 1.0].contains(&sample.label);
+    if !setup.cuts.is_empty() || samples.iter().all(is_class) {
+        return Ok(setup.cuts.to_vec());
+    }
+    let grades = || samples.iter().map(|sample| f64::from(sample.label));
+    let lowest = grades().fold(f64::INFINITY, f64::min).round();
+    let highest = grades().fold(f64::NEG_INFINITY, f64::max).round();
+    let count = (highest - lowest).max(1.0);
+    if count > MAX_CUTS as f64 {
+        let reason = format!(
+            "is missing: the labels are grades from {lowest} to {highest}, say above which a text is positive"
+        );
+        return Err(Error::config("--cut", reason));
+    }
+    Ok((0..count as u32).map(|k| lowest + f64::from(k) + 0.5).collect())
+}
+
+/// Adds the notes on the head `name` and its means over the languages.
+fn summarise(name: &str, languages: &BTreeSet<String>, report: &mut Report) {
+    let used: Vec<&HeadUsed> = report.heads.iter().filter(|used| used.head == name).collect();
+    let nan: usize = used.iter().map(|used| used.nan).sum();
+    let gives_probabilities = used.iter().all(|used| used.spec.output.is_probability());
+    let is_served = |language: &&str| used.iter().any(|used| used.language == *language);
+    let languages = languages.iter().map(String::as_str);
+    let without: Vec<&str> = languages.filter(|language| !is_served(language)).collect();
+    let trained = used.iter().filter(|used| used.trained_on_this_data);
+    let trained: Vec<&str> = trained.map(|used| used.language.as_str()).collect();
+    let notes = [
+        (
+            !gives_probabilities,
+            format!("the scores of `{name}` are not probabilities: they have no log loss"),
+        ),
+        (!without.is_empty(), format!("there is no `{name}` for {}", without.join(", "))),
+        (nan > 0, format!("{nan} text(s) are left out: their score of `{name}` is NaN")),
+        (
+            !trained.is_empty(),
+            format!(
+                "`{name}` was trained on texts of these files ({}): the figures are not those of \
+                 unseen text",
+                trained.join(", ")
+            ),
+        ),
+    ];
+    let has_several = used.len() > 1;
+    report.notes.extend(notes.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note));
+    if has_several {
+        report.add_means(name);
+    }
+}
+
+fn encoder_used(model: &Model) -> EncoderUsed {
+    let info = model.encoder.info();
+    EncoderUsed {
+        model: info.model.clone(),
+        digest: info.digest.clone(),
+        device: info.device.clone(),
+        precision: model.placement.precision.to_string(),
+    }
+}
+
+struct LanguageTexts<'a> {
+    setup: &'a Setup<'a>,
+    scorer: &'a TextScorer<'a>,
+    cuts: &'a [f64],
+    language: &'a str,
+    samples: Vec<&'a LabelledText>,
+    /// The run that the texts were drawn from, and how each text was drawn.
+    drawn: Option<(&'a EstimatedRun<'a>, Vec<DrawnText>)>,
+}
+
+impl<'a> LanguageTexts<'a> {
+    /// Adds the results of every head and the agreement of the heads.
+    fn evaluate(&self, report: &mut Report) -> Result<()> {
+        let &Self { setup, scorer: &TextScorer { heads, .. }, language, .. } = self;
+        let read = |run: &RunDir| {
+            run.read_output(Stage::Threshold, language, &run.selection_file(language))
+        };
+        let selection: Option<Selection> = setup.run.map_or(Ok(None), read)?;
+        let all_scores = self.score()?;
+        let dropped = match &self.drawn {
+            Some((run, _)) => {
+                let ids = self.samples.iter().map(|sample| sample.id.as_str()).collect();
+                run.dropped(language, &ids)?
+            }
+            None => BTreeSet::new(),
+        };
+        for (&name, scores) in &all_scores {
+            let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language))
+            else {
+                continue;
+            };
+            let mut judged = self.judged(name, head, scores, selection.as_ref());
+            self.estimate((name, head), &all_scores, selection.as_ref(), &dropped, &mut judged)?;
+            let output = ScoreMeaning::of(head.spec());
+            judged.tabulate((name, language), output, self.cuts, report);
+            let provenance = head.card().provenance.as_ref();
+            let digests = provenance.map_or(&[][..], |provenance| &provenance.data_digests);
+            let mut files = report.data.iter();
+            report.heads.push(HeadUsed {
+                head: name.to_owned(),
+                language: language.to_owned(),
+                file: path.display().to_string(),
+                digest: head.digest().to_owned(),
+                spec: head.spec().clone(),
+                trained_on_this_data: files.any(|file| digests.contains(&file.fingerprint)),
+                nan: judged.nan,
+                unscored: judged.unscored,
+            });
+        }
+        let logits = |(&name, scores): (&&'a str, &Vec<Option<DocumentScore>>)| -> HeadLogits<'a> {
+            (name, scores.iter().map(|score| score.map_or(f32::NAN, |s| s.logit)).collect())
+        };
+        let columns: Vec<HeadLogits<'a>> = all_scores.iter().map(logits).collect();
+        let rows = 0..self.samples.len();
+        let ties: Vec<RankKey> = rows.map(|row| self.key(row, 0.0, Keep::Above)).collect();
+        report.agreement.extend(pairs(language, &columns, &ties, setup.top));
+        Ok(())
+    }
+
+    /// Adds which scored texts are selected, if the run that they were drawn from is known.
+    fn estimate(
+        &self,
+        (name, head): (&str, &AnyHead),
+        scores: &BTreeMap<&'a str, Vec<Option<DocumentScore>>>,
+        selection: Option<&Selection>,
+        dropped: &BTreeSet<String>,
+        judged: &mut Judged<'a>,
+    ) -> Result<()> {
+        let Some((run, drawn)) = &self.drawn else { return Ok(()) };
+        let own = &scores[name];
+        let is_judged = |row: &usize| own[*row].is_some_and(|score| !score.is_nan());
+        let rows: Vec<usize> = (0..self.samples.len()).filter(is_judged).collect();
+        let texts = ScoredTexts {
+            ids: rows.iter().map(|&row| self.samples[row].id.as_str()).collect(),
+            scores: rows.iter().map(|&row| scores.values().map(|s| s[row]).collect()).collect(),
+        };
+        judged.drawn = rows.iter().map(|&row| drawn[row]).collect();
+        let head = (name, head.spec());
+        judged.selected = run.calls(self.language, head, selection, &texts, dropped)?;
+        Ok(())
+    }
+
+    fn score(&self) -> Result<BTreeMap<&'a str, Vec<Option<DocumentScore>>>> {
+        let &Self { setup, scorer, language, .. } = self;
+        let mut scores: BTreeMap<&str, Vec<Option<DocumentScore>>> = BTreeMap::new();
+        for samples in self.samples.chunks(BLOCK_TEXTS) {
+            let texts: Vec<Option<&str>> = samples.iter().map(|s| Some(s.text.as_str())).collect();
+            let mut tokens = 0;
+            let on_batch = &mut |_, batch_tokens: usize| tokens += batch_tokens as u64;
+            let embedded = scorer.embed(&texts, on_batch)?;
+            for name in setup.heads.keys() {
+                let scored = if let Some(head) = scorer.heads.of_rows(name) {
+                    let mut columns = setup.columns.scores.iter();
+                    let column = columns.position(|name| head.column() == Some(name));
+                    let value = |sample: &LabelledText| sample.scores[column?];
+                    samples.iter().map(|s| head.score(&s.id, value(s))).collect()
+                } else {
+                    let languages = vec![language; texts.len()];
+                    scorer.score(name, &languages, &texts, &embedded)?
+                };
+                scores.entry(name).or_default().extend(scored);
+            }
+            setup.progress.advance(texts.len() as u64, tokens);
+        }
+        Ok(scores)
+    }
+
+    /// Returns the sort key of the text `row` in an order by `logit`.
+    fn key(&self, row: usize, logit: f32, keep: Keep) -> RankKey {
+        RankKey::of_logit(logit, keep).with_id(&self.samples[row].id, row as u64)
+    }
+
+    /// Collects the texts with a score and the calls of the rules on them.
+    fn judged(
+        &self,
+        name: &str,
+        head: &AnyHead,
+        scores: &[Option<DocumentScore>],
+        selection: Option<&Selection>,
+    ) -> Judged<'a> {
+        let mut judged = Judged::default();
+        let mut keys = Vec::new();
+        for (row, (sample, score)) in self.samples.iter().zip(scores).enumerate() {
+            match *score {
+                None => judged.unscored += 1,
+                Some(score) if score.is_nan() => judged.nan += 1,
+                Some(score) => {
+                    keys.push(self.key(row, score.logit, head.spec().keep));
+                    judged.scores.push(score);
+                    judged.labels.push(sample.label);
+                    judged.sources.push(sample.source.as_deref());
+                }
+            }
+        }
+        let ranked = Ranked { head: name, spec: head.spec(), scores: &judged.scores, keys: &keys };
+        judged.calls = ranked.calls(self.setup.rules, self.cuts, selection);
+        judged
+    }
+}

@@ -1,0 +1,347 @@
+//! Estimates shares of a run's selection, and of selections at other rates, from labelled texts
+//! that were drawn from the run's documents with known probabilities.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::group::TextGroup;
+use super::rules::Calls;
+use polysift_base::error::{Error, Result};
+use polysift_base::metrics::{WeightedText, weighted_precision, weighted_recall};
+use polysift_config::{HeadConfig, Keep, Mode, Rate};
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::rows::RunRows;
+use polysift_corpus::scan::{ScoreFiles, ScoredCorpus};
+use polysift_corpus::select::{scored_run, stored_selections};
+use polysift_data::input::LabelledText;
+use polysift_heads::head::{DocumentScore, HeadSpec};
+use polysift_selection::{
+    Decision, Outcome, ScoredDocument, Selection, Threshold, ThresholdKind, ThresholdReport, select,
+};
+
+/// Probabilities above this count as 1: they were rounded when they were written.
+const CERTAIN: f64 = 1.0 - 1e-12;
+
+/// Estimated shares of what a rule selects among the documents of a language.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SelectionShares {
+    /// The texts, which are documents of the run.
+    #[serde(flatten)]
+    pub group: TextGroup,
+    /// `run: selection`, with the head's rate if it has one; or `rate R` for the documents of the
+    /// language with the highest scores of the head.
+    pub rule: String,
+    /// Score at the boundary; `None` if there is none.
+    pub threshold: Option<f64>,
+    /// Number of texts that the rule selects.
+    pub selected: usize,
+    /// [`polysift_base::metrics::WeightedShare::effective_size`] of these texts.
+    pub effective_size: Option<f64>,
+    /// Share of positives among the selected documents.
+    pub precision: Option<f64>,
+    /// Lower end of its 95% confidence interval.
+    pub precision_low: Option<f64>,
+    /// Upper end of that interval.
+    pub precision_high: Option<f64>,
+    /// Share of selected documents among the positive ones.
+    pub recall: Option<f64>,
+    /// Lower end of its 95% confidence interval.
+    pub recall_low: Option<f64>,
+    /// Upper end of that interval.
+    pub recall_high: Option<f64>,
+}
+
+/// How the documents with one text were drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DrawnText {
+    /// See [`WeightedText::weight`].
+    pub(super) weight: f64,
+    /// See [`WeightedText::probability`].
+    pub(super) probability: f64,
+    /// See [`WeightedText::copies`].
+    pub(super) copies: f64,
+}
+
+impl DrawnText {
+    /// Reads how `samples` were drawn: from a column of weights if `is_weighted`, else from their
+    /// inclusion probabilities; `None` if no sample has one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if some samples have a probability and others have none.
+    pub fn of(samples: &[LabelledText], is_weighted: bool) -> Result<Option<Vec<Self>>> {
+        if is_weighted {
+            let of = |weight: f32| Self { weight: weight.into(), probability: 0.0, copies: 1.0 };
+            let drawn = |sample: &LabelledText| of(sample.weight);
+            return Ok(Some(samples.iter().map(drawn).collect()));
+        }
+        let of_sample = |sample: &LabelledText| {
+            // The reciprocal of this probability is the weight of all copies together.
+            let (probability, copies) = (sample.inclusion_probability?, f64::from(sample.copies));
+            let weight = 1.0 / probability;
+            let of_each = copies * probability;
+            let probability = if of_each > CERTAIN { 1.0 } else { of_each };
+            Some(Self { weight, probability, copies })
+        };
+        let drawn: Vec<Self> = samples.iter().filter_map(of_sample).collect();
+        match samples.len() - drawn.len() {
+            0 => Ok(Some(drawn)),
+            others if others == samples.len() => Ok(None),
+            others => {
+                let reason = format!(
+                    "{others} of {} texts have no inclusion probability; evaluate them alone, or name \
+                     a column of weights (--weight-column)",
+                    samples.len()
+                );
+                Err(Error::config("--data", reason))
+            }
+        }
+    }
+}
+
+/// A run that allows estimates of its selections.
+pub(super) struct EstimatedRun<'a> {
+    context: Context<'a>,
+    embedded: Embedded,
+    scores: ScoreFiles,
+    /// Documents without scores.
+    documents: RunRows<'a>,
+    rates: &'a [Rate],
+}
+
+impl<'a> EstimatedRun<'a> {
+    /// Opens the run of `context` to evaluate `heads` on `texts`; the inner error says why that is
+    /// impossible.
+    pub(super) fn open(
+        context: Context<'a>,
+        heads: &BTreeMap<String, HeadConfig>,
+        texts: &[LabelledText],
+        rates: &'a [Rate],
+    ) -> Result<std::result::Result<Self, String>> {
+        if !heads.keys().eq(context.config.heads.keys()) {
+            return Ok(Err("that takes all heads of the run".to_owned()));
+        }
+        let columns: Vec<&str> = heads.values().filter_map(|head| head.score.as_deref()).collect();
+        let is_missing = |column: &usize| texts.iter().all(|text| text.scores[*column].is_none());
+        if let Some(column) = (0..columns.len()).find(is_missing) {
+            return Ok(Err(format!("the texts have no column `{}`", columns[column])));
+        }
+        let opened = || {
+            let (embedded, _) = scored_run(context)?;
+            stored_selections(context.run, embedded.languages())?;
+            let scores = ScoreFiles::selected(context)?;
+            let documents = RunRows::open(context, None, embedded.languages())?;
+            Ok(Self { context, embedded, scores, documents, rates })
+        };
+        match opened() {
+            Ok(run) => Ok(Ok(run)),
+            Err(Error::Mismatch { .. }) => Ok(Err("its heads are others".to_owned())),
+            Err(error @ Error::Missing { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns which of the `texts` of `language` are selected by the run's `selection`, and by the
+    /// head `name` alone at each rate. Texts in `dropped` (by a cascade) never are.
+    pub(super) fn calls(
+        &self,
+        language: &str,
+        (name, spec): (&str, &HeadSpec),
+        selection: Option<&Selection>,
+        texts: &ScoredTexts<'_>,
+        dropped: &BTreeSet<String>,
+    ) -> Result<Vec<Calls>> {
+        let mut calls = Vec::new();
+        if let Some(selection) = selection {
+            calls.extend(match spec.keep {
+                Keep::Above => kept_by_run(selection, name, texts),
+                Keep::Below => removed_by_head(selection, name, texts),
+            });
+        }
+        calls.extend(self.calls_at_rates(language, (name, spec), texts)?);
+        // The run has no score for these documents, whatever their score is here.
+        for calls in calls.iter_mut().filter(|_| !dropped.is_empty()) {
+            for (positive, id) in calls.positive.iter_mut().zip(&texts.ids) {
+                *positive &= !dropped.contains(*id);
+            }
+        }
+        Ok(calls)
+    }
+
+    /// Returns the ids in `ids` that belong to documents of `language` dropped by a cascade.
+    pub(super) fn dropped(&self, language: &str, ids: &BTreeSet<&str>) -> Result<BTreeSet<String>> {
+        let mut dropped = BTreeSet::new();
+        for (place, shard, _) in self.embedded.shards_of(language) {
+            let mut shard = self.documents.shard(place, shard)?;
+            if shard.cascade.dropped.is_empty() {
+                continue;
+            }
+            shard.for_each(|row| {
+                if row.is_dropped && ids.contains(row.info.id) {
+                    dropped.insert(row.info.id.to_owned());
+                }
+                Ok(())
+            })?;
+        }
+        Ok(dropped)
+    }
+
+    /// Returns which `texts` of `language` the head `name` alone would select at each rate.
+    fn calls_at_rates(
+        &self,
+        language: &str,
+        (name, spec): (&str, &HeadSpec),
+        texts: &ScoredTexts<'_>,
+    ) -> Result<Vec<Calls>> {
+        let mut calls = Vec::new();
+        if self.rates.is_empty() {
+            return Ok(calls);
+        }
+        let mut rates = self.rates.to_vec();
+        rates.sort_unstable_by(|a, b| b.cmp(a));
+        rates.dedup();
+        let threshold = Threshold {
+            head: self.context.config.heads.keys().position(|head| head == name),
+            head_name: name.to_owned(),
+            // The class with high scores is positive, whatever the head keeps.
+            keep: Keep::Above,
+            kind: ThresholdKind::Retain(rates.iter().rev().copied().collect()),
+            output: spec.output,
+        };
+        let (context, embedded) = (self.context, &self.embedded);
+        let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None)?;
+        let ladder = select(&corpus, &[threshold], Mode::Default)?;
+        let smallest = texts.smallest_rates(&ladder, 0);
+        for rate in rates {
+            let outcome = |outcome: &&Outcome| outcome.retentions.last() == Some(&rate);
+            let outcome = ladder.outcomes().iter().find(outcome);
+            calls.push(Calls {
+                rule: format!("rate {rate}"),
+                threshold: outcome.and_then(|outcome| outcome.threshold_score),
+                cut: None,
+                positive: smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect(),
+            });
+        }
+        Ok(calls)
+    }
+}
+
+/// Texts of a language with their scores by the run's heads.
+pub(super) struct ScoredTexts<'a> {
+    pub(super) ids: Vec<&'a str>,
+    /// By text, then by head.
+    pub(super) scores: Vec<Vec<Option<DocumentScore>>>,
+}
+
+impl ScoredTexts<'_> {
+    /// Applies `take` to the decision of `selection` on each text.
+    fn map<T>(&self, selection: &Selection, take: impl Fn(Decision<'_>) -> T) -> Vec<T> {
+        let texts = self.ids.iter().zip(&self.scores);
+        let decided = texts.map(|(id, scores)| {
+            let of_heads = |value: fn(DocumentScore) -> f32| -> Vec<Option<f32>> {
+                scores.iter().map(|score| score.map(value)).collect()
+            };
+            // The ordinal only breaks ties between equal ids.
+            take(selection.decide(&ScoredDocument {
+                id,
+                ordinal: 0,
+                logits: &of_heads(|score| score.logit),
+                scores: &of_heads(|score| score.score),
+            }))
+        });
+        decided.collect()
+    }
+
+    /// Returns the smallest rate with which the retention at `place` keeps each text, if one does.
+    fn smallest_rates(&self, selection: &Selection, place: usize) -> Vec<Option<Rate>> {
+        self.map(selection, |decision| match decision {
+            Decision::Kept { retentions } => retentions.get(place).copied(),
+            Decision::Removed { .. } => None,
+        })
+    }
+}
+
+/// Applies the run's selection at each rate of the head `name`; empty if that has no threshold.
+fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
+    let own = |report: &&ThresholdReport| report.threshold.head_name == name;
+    if !selection.thresholds.iter().any(|report| own(&report)) {
+        return Vec::new();
+    }
+    let is_retention = |threshold: &&Threshold| matches!(threshold.kind, ThresholdKind::Retain(_));
+    let mut retentions = selection.thresholds.iter().map(|r| &r.threshold).filter(is_retention);
+    let Some(place) = retentions.position(|threshold| threshold.head_name == name) else {
+        let is_kept = |decision: Decision<'_>| matches!(decision, Decision::Kept { .. });
+        return vec![Calls {
+            rule: "run: selection".to_owned(),
+            threshold: None,
+            cut: None,
+            positive: texts.map(selection, is_kept),
+        }];
+    };
+    let smallest = texts.smallest_rates(selection, place);
+    let report = selection.thresholds.iter().filter(own).find(|r| is_retention(&&r.threshold));
+    let outcomes = report.map_or(&[][..], |report| &report.outcomes);
+    let call = |outcome: &Outcome| {
+        let rate = *outcome.retentions.get(place)?;
+        Some(Calls {
+            rule: format!("run: selection at {rate}"),
+            threshold: outcome.threshold_score,
+            cut: None,
+            positive: smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect(),
+        })
+    };
+    let mut calls: Vec<Calls> = outcomes.iter().filter_map(call).collect();
+    calls.dedup_by(|a, b| a.rule == b.rule);
+    calls
+}
+
+/// Returns the texts that each threshold of the head `name`, which keeps low scores, removes.
+fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
+    let own = selection.thresholds.iter().filter(|report| report.threshold.head_name == name);
+    let call = |report: &ThresholdReport| {
+        let rule = match &report.threshold.kind {
+            ThresholdKind::Remove(rate) => format!("run: removal {rate}"),
+            ThresholdKind::Fixed(threshold) => format!("run: threshold {threshold}"),
+            ThresholdKind::Retain(_) => "run: not retained".to_owned(),
+            ThresholdKind::Budget(budget) => format!("run: beyond the budget {budget}"),
+        };
+        let alone = Selection { thresholds: vec![report.clone()], ..selection.clone() };
+        Calls {
+            rule,
+            threshold: report.outcomes.first().and_then(|outcome| outcome.threshold_score),
+            cut: None,
+            positive: texts.map(&alone, |decision| matches!(decision, Decision::Removed { .. })),
+        }
+    };
+    own.map(call).collect()
+}
+
+impl SelectionShares {
+    /// Estimates the shares of `calls` from texts that were `drawn`, some of them `positive`.
+    pub fn new(group: &TextGroup, calls: &Calls, drawn: &[DrawnText], positive: &[bool]) -> Self {
+        let texts = drawn.iter().zip(calls.positive.iter().zip(positive));
+        let texts = texts.map(|(drawn, (&is_selected, &is_positive))| WeightedText {
+            weight: drawn.weight,
+            probability: drawn.probability,
+            copies: drawn.copies,
+            is_selected,
+            is_positive,
+        });
+        let texts: Vec<WeightedText> = texts.collect();
+        let (precision, recall) = (weighted_precision(&texts), weighted_recall(&texts));
+        Self {
+            group: group.clone(),
+            rule: calls.rule.clone(),
+            threshold: calls.threshold,
+            selected: calls.positive.iter().filter(|selected| **selected).count(),
+            effective_size: precision.map(|share| share.effective_size),
+            precision: precision.map(|share| share.share),
+            precision_low: precision.map(|share| share.low),
+            precision_high: precision.map(|share| share.high),
+            recall: recall.map(|share| share.share),
+            recall_low: recall.map(|share| share.low),
+            recall_high: recall.map(|share| share.high),
+        }
+    }
+}

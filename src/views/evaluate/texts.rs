@@ -1,0 +1,107 @@
+//! Embeds and scores texts as a corpus is embedded and scored.
+
+use polysift_base::error::Result;
+use polysift_base::progress::{Silent, Stop};
+use polysift_config::{ChunkRule, Chunks, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::heads::Heads;
+use polysift_corpus::model;
+use polysift_data::parts::round_to;
+use polysift_encoder::{self as encoder, EmbeddedTexts, HubSettings, Model};
+use polysift_heads::head::{AnyHead, DocumentScore};
+use polysift_runs::run::{RunDir, Stage, Worker};
+
+/// Number of texts embedded and scored together.
+pub(super) const BLOCK_TEXTS: usize = 1024;
+
+pub(super) struct TextScorer<'a> {
+    pub(super) heads: &'a Heads,
+    /// Settings of the encoder and of stored embeddings.
+    pub(super) config: &'a RunConfig,
+    pub(super) stop: &'a Stop,
+    model: Option<Model>,
+}
+
+impl<'a> TextScorer<'a> {
+    /// Loads the encoder, if a head needs one, in the numeric type of the `run`, if there is one.
+    /// With `chunks_of_heads` as many chunks are embedded as the heads' rules need, else as
+    /// `config` says.
+    ///
+    /// # Errors
+    /// Errors of loading the encoder; [`Error::Model`](polysift_base::Error::Model) if a head is of
+    /// another.
+    pub(super) fn open(
+        heads: &'a Heads,
+        config: &'a RunConfig,
+        run: Option<&RunDir>,
+        chunks_of_heads: bool,
+        (hub, stop): (&'a HubSettings, &'a Stop),
+    ) -> Result<Self> {
+        let mut scorer = Self { heads, config, stop, model: None };
+        if heads.all().all(|head| head.as_embedding().is_none()) {
+            return Ok(scorer);
+        }
+        let mut config = config.clone();
+        let looks_further = |head: &AnyHead| head.spec().chunk != ChunkRule::First;
+        if chunks_of_heads {
+            config.encoder.chunks =
+                if heads.all().any(looks_further) { Chunks::All } else { Chunks::First };
+        }
+        let model = match run {
+            None => encoder::load(&config.encoder, hub)?,
+            Some(run) => {
+                let worker = Worker::observer(run);
+                let context = Context::observing(&config, run, hub, stop, &Silent, &worker);
+                model::load_model(context, Stage::Score)?
+            }
+        };
+        heads.check_recipe(&model.recipe)?;
+        scorer.model = Some(model);
+        Ok(scorer)
+    }
+
+    pub(super) fn model(&self) -> Option<&Model> {
+        self.model.as_ref()
+    }
+
+    /// Embeds `texts` and rounds the values as stored embeddings are. Absent texts have no values;
+    /// without an encoder no text has. `on_batch` is passed to [`Model::embed_texts`].
+    pub(super) fn embed(
+        &self,
+        texts: &[Option<&str>],
+        on_batch: &mut dyn FnMut(usize, usize),
+    ) -> Result<EmbeddedTexts> {
+        let Some(model) = &self.model else {
+            return Ok(EmbeddedTexts {
+                values: Vec::new(),
+                chunk_offsets: vec![0; texts.len() + 1],
+            });
+        };
+        let present: Vec<&str> = texts.iter().copied().flatten().collect();
+        let encoder = &self.config.encoder;
+        let found = model.embed_texts(&present, Chunks::All, encoder, self.stop, on_batch)?;
+        let EmbeddedTexts { mut values, chunk_offsets } = found;
+        round_to(&mut values, self.config.parts.embeddings);
+        let mut ends = chunk_offsets.into_iter();
+        let mut last = ends.next().unwrap_or_default();
+        let mut offsets = vec![last];
+        for text in texts {
+            last = text.and_then(|_| ends.next()).unwrap_or(last);
+            offsets.push(last);
+        }
+        Ok(EmbeddedTexts { values, chunk_offsets: offsets })
+    }
+
+    /// Scores `texts`, which have the embeddings `embedded`, with the heads `name` for their
+    /// `languages`. These heads must not be row heads.
+    pub(super) fn score(
+        &self,
+        name: &str,
+        languages: &[&str],
+        texts: &[Option<&str>],
+        embedded: &EmbeddedTexts,
+    ) -> Result<Vec<Option<DocumentScore>>> {
+        let width = self.model.as_ref().map_or(0, |model| model.encoder.info().embedding_size);
+        self.heads.score_embedded(name, languages, texts, (width, embedded))
+    }
+}

@@ -1,0 +1,334 @@
+//! Reports what a run selected and dropped, as JSON and as an HTML page.
+//!
+//! ```text
+//!            ┌─ first pass ──▶ counts, sample, ends and thresholds of every order ─┐
+//!  scores ───┤                                                                     ▼
+//!            └─ second pass ─▶ quantiles, histograms, curves, selected ──▶ report.json, index.html
+//!  input ─texts──┘             lengths, examples, domains
+//! ```
+//!
+//! Every number is an exact count unless marked as one of a sample (the documents with the smallest
+//! hashes). Sums are of integers or independent of order, so that a run always gives the same
+//! bytes. Memory grows with the languages of a group and their samples, not with the corpus.
+
+mod compare;
+mod counts;
+mod details;
+mod language;
+mod limits;
+mod page;
+mod stored;
+mod survey;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use self::compare::Comparison;
+use self::details::{LanguageDetails, ShardInput, Wanted, input_file};
+use self::language::SurveyedLanguage;
+use self::limits::ReportLimits;
+use self::stored::{SelectionName, StoredRun};
+use self::survey::{LanguageSurvey, Surveying};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::write_atomic;
+use polysift_base::panics::{lock, unpoisoned};
+use polysift_config::RunConfig;
+use polysift_corpus::context::Context;
+use polysift_corpus::verdicts::REPORTS;
+use polysift_runs::run::Stage;
+
+/// Version of the format of `report.json`.
+const FORMAT: u32 = 1;
+/// Maximum documents in a group of languages, each counted up to [`COUNTED_DOCUMENTS`].
+const GROUP_DOCUMENTS: u64 = 1 << 22;
+/// Maximum documents of a language that weigh on memory: more have the same scores and lengths.
+const COUNTED_DOCUMENTS: u64 = 1 << 20;
+
+/// Settings of a report.
+#[derive(Clone)]
+pub struct ReportRequest<'a> {
+    /// Output folder of `report.json` and `index.html`.
+    pub out: &'a Path,
+    /// Examples at each end of an order and each side of a threshold; fewer for many languages.
+    pub examples: usize,
+    /// Documents in the uniform sample of a language; fewer for many languages.
+    pub sample: usize,
+    /// Whether to read the input texts, for lengths in words, examples and domains.
+    pub texts: bool,
+    /// Lists of ids, or a run directory with its settings, to compare with.
+    pub compare: Option<(&'a str, Option<&'a RunConfig>)>,
+    /// Computes the rows on the agreement of heads.
+    pub agreement: &'a (dyn Fn() -> Result<Vec<Value>> + Sync),
+    /// Version of the program, shown in the report.
+    pub version: &'a str,
+}
+
+/// A written report: paths and main counts.
+#[derive(Debug, Clone, Serialize)]
+pub struct WrittenReport {
+    /// Path of `report.json`.
+    pub report: PathBuf,
+    /// Path of `index.html`.
+    pub page: PathBuf,
+    /// Counts by language.
+    pub languages: Vec<ReportedLanguage>,
+    /// What could not be reported, and why.
+    pub notes: Vec<String>,
+}
+
+/// Counts of a language.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReportedLanguage {
+    /// The language.
+    pub language: String,
+    /// Number of documents, without those that filters remove before the thresholds.
+    pub documents: u64,
+    /// Number of documents that each selection keeps, before filters that run after the thresholds.
+    pub selected: BTreeMap<String, u64>,
+}
+
+/// Reads the run of `context` and writes its report.
+///
+/// # Errors
+/// [`Error::Missing`] if there are no thresholds; [`Error::Corrupt`] if the input changed;
+/// [`Error::Stopped`]; errors of reading and writing.
+pub fn report(context: Context<'_>, request: &ReportRequest<'_>) -> Result<WrittenReport> {
+    let run = StoredRun::open(context)?;
+    let limits = ReportLimits::new(&run, request.sample, request.examples);
+    let groups = groups(&run);
+    let rows: u64 =
+        groups.iter().flat_map(|group| shards_of(&run, group)).map(|at| rows(&run, at)).sum();
+    context.progress.begin("report", Some(2 * rows), "documents");
+    let found = found(&run, request, &limits, &groups);
+    context.progress.end();
+    write(&run, request, found?)
+}
+
+/// Returns the number of documents in the shard at `place`.
+fn rows(run: &StoredRun<'_>, place: usize) -> u64 {
+    run.embedded.summaries[place].rows
+}
+
+/// Groups the languages that are read together; a shard's languages are rarely in several groups.
+fn groups<'r>(run: &'r StoredRun<'_>) -> Vec<Vec<&'r str>> {
+    let mut documents: BTreeMap<&str, u64> = BTreeMap::new();
+    for (language, count) in run.embedded.summaries.iter().flat_map(|summary| &summary.counts) {
+        *documents.entry(language).or_default() += count;
+    }
+    let (mut groups, mut weight): (Vec<Vec<&str>>, u64) = (Vec::new(), 0);
+    for (language, count) in documents {
+        weight += count.min(COUNTED_DOCUMENTS);
+        match groups.last_mut() {
+            Some(group) if weight <= GROUP_DOCUMENTS => group.push(language),
+            _ => {
+                weight = count.min(COUNTED_DOCUMENTS);
+                groups.push(vec![language]);
+            }
+        }
+    }
+    groups
+}
+
+/// Returns the places in the plan of the shards with documents of `languages`.
+fn shards_of(run: &StoredRun<'_>, languages: &[&str]) -> Vec<usize> {
+    let has_one = |counts: &BTreeMap<String, u64>| {
+        counts.keys().any(|language| languages.binary_search(&language.as_str()).is_ok())
+    };
+    let summaries = run.embedded.summaries.iter().enumerate();
+    summaries.filter(|(_, summary)| has_one(&summary.counts)).map(|(place, _)| place).collect()
+}
+
+struct Found {
+    languages: Vec<Value>,
+    /// Agreement with the other set of documents; null without one.
+    compare: Value,
+    notes: Vec<String>,
+}
+
+/// Runs both passes over each of `groups`.
+fn found(
+    run: &StoredRun<'_>,
+    request: &ReportRequest<'_>,
+    limits: &ReportLimits,
+    groups: &[Vec<&str>],
+) -> Result<Found> {
+    let (context, order) = (run.context, head_order(run));
+    let comparison = request.compare.map(|(path, config)| Comparison::read(context, path, config));
+    let comparison = comparison.transpose()?;
+    let (mut languages, mut compared, mut notes) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut without_input = 0;
+    for group in groups {
+        let surveyed = surveyed(run, limits, group)?;
+        for (surveyed, wanted, details) in detailed(run, request, surveyed, comparison.as_ref())? {
+            languages.push(surveyed.report(&wanted, &details, &order));
+            compared.insert(surveyed.language.to_owned(), details.compared);
+            without_input += usize::from(details.without_input);
+        }
+    }
+    if request.texts && without_input > 0 {
+        notes.push(format!(
+            "input files of {without_input} language(s) are gone: lengths in words, texts of examples and domains are \
+             left out there"
+        ));
+    }
+    let compare = comparison.map_or(Value::Null, |comparison| comparison.report(&compared));
+    Ok(Found { languages, compare, notes })
+}
+
+/// Writes the report and the page from `found` and from the run's own reports.
+fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Result<WrittenReport> {
+    let Found { languages, compare, notes } = found;
+    let order = head_order(run);
+    let (config, directory) = (run.context.config, run.context.run);
+    let heads: Vec<&str> = order.iter().map(|&head| run.heads[head]).collect();
+    let names: BTreeSet<&SelectionName> =
+        run.languages.values().flat_map(|language| &language.names).collect();
+    let read =
+        |stage, path: PathBuf| directory.read_output::<Value>(stage, REPORTS, path.as_path());
+    let mut filters = Map::new();
+    for name in config.filters.keys() {
+        let report = read(Stage::Filter, directory.filter_report_file(name))?;
+        filters.extend(report.map(|report| (name.clone(), report)));
+    }
+    let root = directory.root();
+    let title = root.canonicalize().map_err(Error::io(root, "find"))?;
+    let report = json!({
+        "format": FORMAT,
+        "title": title.file_name().unwrap_or_default().to_string_lossy(),
+        "version": request.version,
+        "encoder": config.encoder.model,
+        "weight": config.selection.weight,
+        "heads": heads,
+        "selections": names.iter().map(|name| &name.name).collect::<Vec<_>>(),
+        "languages": languages,
+        "filters": filters,
+        "pii": read(Stage::Export, directory.pii_report_file())?,
+        "agreement": (request.agreement)()?,
+        "compare": compare,
+        "notes": notes,
+    });
+    let written = WrittenReport {
+        report: request.out.join("report.json"),
+        page: request.out.join("index.html"),
+        languages: languages.iter().map(reported).collect(),
+        notes,
+    };
+    let json = report.to_string();
+    write_atomic(&written.report, format!("{json}\n").as_bytes())?;
+    let page = page::page(&json).map_err(Error::io(&written.page, "write"))?;
+    write_atomic(&written.page, page.as_bytes())?;
+    Ok(written)
+}
+
+/// Returns the places of the heads in the order of their thresholds, then of heads without one.
+fn head_order(run: &StoredRun<'_>) -> Vec<usize> {
+    let thresholds = run.languages.values().flat_map(|language| &language.selection.thresholds);
+    let by_threshold = thresholds
+        .filter_map(|report| run.heads.iter().position(|head| *head == report.threshold.head_name));
+    let mut order = Vec::new();
+    for head in by_threshold.chain(0..run.heads.len()) {
+        if !order.contains(&head) {
+            order.push(head);
+        }
+    }
+    order
+}
+
+fn reported(language: &Value) -> ReportedLanguage {
+    let selected = language["selected"].as_object().into_iter().flatten();
+    let count = |totals: &Value| totals["documents"].as_u64().unwrap_or_default();
+    ReportedLanguage {
+        language: language["language"].as_str().unwrap_or_default().to_owned(),
+        documents: count(language),
+        selected: selected.map(|(name, totals)| (name.clone(), count(totals))).collect(),
+    }
+}
+
+/// Runs the first pass over the documents of `languages`.
+fn surveyed<'r>(
+    run: &'r StoredRun<'r>,
+    limits: &'r ReportLimits,
+    languages: &[&'r str],
+) -> Result<Vec<SurveyedLanguage<'r>>> {
+    let surveying =
+        |language: &&'r str| (*language, Surveying::new(&run.languages[*language], limits));
+    let surveys: BTreeMap<&str, Surveying> = languages.iter().map(surveying).collect();
+    shards_of(run, languages).into_par_iter().try_for_each(|place| {
+        run.for_each_part(place, |rows| {
+            let mut new: BTreeMap<&str, LanguageSurvey> = BTreeMap::new();
+            rows.for_each(|document| {
+                let language = document.info.language;
+                let Some((&language, survey)) = surveys.get_key_value(language) else {
+                    return Ok(());
+                };
+                let thresholds = &run.languages[language];
+                let make = || LanguageSurvey::new(thresholds, limits);
+                new.entry(language).or_insert_with(make).add(document, thresholds);
+                survey.offer(document);
+                Ok(())
+            })?;
+            for (language, mut survey) in new {
+                survey.count();
+                lock(&surveys[language].survey).merge(survey);
+            }
+            Ok(())
+        })
+    })?;
+    let finished = |(language, surveying): (&'r str, Surveying)| {
+        let (survey, sample) = surveying.finish();
+        let thresholds = &run.languages[language];
+        SurveyedLanguage { run, limits, language, thresholds, survey, sample }
+    };
+    Ok(surveys.into_iter().map(finished).collect())
+}
+
+/// Runs the second pass over the documents of `languages`.
+fn detailed<'r>(
+    run: &StoredRun<'_>,
+    request: &ReportRequest<'_>,
+    languages: Vec<SurveyedLanguage<'r>>,
+    comparison: Option<&Comparison>,
+) -> Result<Vec<(SurveyedLanguage<'r>, Wanted, LanguageDetails)>> {
+    let names: Vec<&str> = languages.iter().map(|language| language.language).collect();
+    let empty = |language: &SurveyedLanguage<'_>, wanted: &Wanted| {
+        LanguageDetails::new(&language.survey, language.thresholds, wanted, language.limits.points)
+    };
+    let begun: BTreeMap<&str, (SurveyedLanguage<'r>, Wanted, Mutex<LanguageDetails>)> = (languages
+        .into_iter())
+    .map(|language| {
+        let wanted = language.wanted();
+        let details = Mutex::new(empty(&language, &wanted));
+        (language.language, (language, wanted, details))
+    })
+    .collect();
+    shards_of(run, &names).into_par_iter().try_for_each(|place| {
+        let shard = &run.embedded.plan.shards[place];
+        let file = if request.texts { input_file(shard)? } else { None };
+        let mut input = ShardInput::open(run.context, shard, file.as_ref())?;
+        run.for_each_part(place, |rows| {
+            let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
+            rows.for_each(|document| {
+                let language = document.info.language;
+                let Some((&name, (language, wanted, _))) = begun.get_key_value(language) else {
+                    return Ok(());
+                };
+                let details = new.entry(name).or_insert_with(|| empty(language, wanted));
+                details.add(document, (language.thresholds, wanted), &mut input, comparison)
+            })?;
+            for (language, mut details) in new {
+                details.count();
+                lock(&begun[language].2).merge(details);
+            }
+            Ok(())
+        })
+    })?;
+    let finished = |(language, wanted, details): (_, _, Mutex<LanguageDetails>)| {
+        (language, wanted, unpoisoned(details.into_inner()))
+    };
+    Ok(begun.into_values().map(finished).collect())
+}

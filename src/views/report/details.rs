@@ -1,0 +1,322 @@
+//! Second pass: counts over scores and input texts that depend on the first pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::compare::Comparison;
+use super::counts::{ScoreDetails, ValueCounts};
+use super::limits::ReportLimits;
+use super::stored::{KeptDocument, StoredDocument, StoredThresholds};
+use super::survey::{LanguageSurvey, sampling_hash};
+use polysift_base::error::{Error, Result};
+use polysift_config::{FilterConfig, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::texts::Texts;
+use polysift_data::input::{ColumnKind, ColumnValues, InputFile};
+use polysift_runs::run::{DocumentAmount, Shard};
+use polysift_selection::RankKey;
+use polysift_text::robots::{Suffixes, locate, registrable_domain};
+
+/// Approximate maximum of documents per language that count by domain.
+const MOST_LOCATED: u64 = 1_000_000;
+/// Default URL column, if no filter names one.
+const URL: &str = "url";
+
+/// Units of length.
+pub(super) const MEASURES: [&str; 4] = ["words", "characters", "bytes", "tokens"];
+
+/// What the second pass looks for in a language.
+pub(super) struct Wanted {
+    /// Places of each head's curve.
+    pub(super) curves: Vec<BTreeSet<RankKey>>,
+    /// Places where documents are counted, by head in its order: those of curves and examples.
+    pub(super) steps: Vec<Vec<RankKey>>,
+    /// Ordinals of the examples.
+    pub(super) examples: BTreeSet<u64>,
+    /// Ordinals of the sample.
+    pub(super) sample: BTreeSet<u64>,
+    /// Largest [`sampling_hash`] of a document that counts by domain.
+    pub(super) located: u64,
+    /// Maximum characters of an example's text.
+    pub(super) characters: usize,
+}
+
+impl Wanted {
+    pub(super) fn new(
+        survey: &LanguageSurvey,
+        thresholds: &StoredThresholds,
+        curves: Vec<BTreeSet<RankKey>>,
+        (examples, sample): (&[&KeptDocument], &[KeptDocument]),
+        limits: &ReportLimits,
+    ) -> Self {
+        let mut steps = curves.clone();
+        for example in examples {
+            let ranked = thresholds.ranked(&example.stored());
+            for (steps, ranked) in steps.iter_mut().zip(ranked) {
+                steps.extend(ranked.map(|(key, _)| key));
+            }
+        }
+        let documents = survey.totals.documents;
+        let share = (u128::from(MOST_LOCATED) << 64) / u128::from(documents.max(1));
+        Self {
+            curves,
+            steps: steps.into_iter().map(|keys| keys.into_iter().collect()).collect(),
+            examples: examples.iter().map(|example| example.ordinal()).collect(),
+            sample: sample.iter().map(KeptDocument::ordinal).collect(),
+            located: u64::try_from(share).unwrap_or(u64::MAX),
+            characters: limits.characters,
+        }
+    }
+
+    /// Returns whether only a sample of the documents counts by domain.
+    pub(super) fn domains_are_sampled(&self) -> bool {
+        self.located < u64::MAX
+    }
+}
+
+/// The documents between two places of an order.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CurveStep {
+    pub(super) totals: DocumentAmount,
+    /// Key and score of the last of them.
+    pub(super) last: Option<(RankKey, f32)>,
+}
+
+impl CurveStep {
+    fn merge(&mut self, other: Self) {
+        self.totals.add(other.totals);
+        if other.last.map(|(key, _)| key) > self.last.map(|(key, _)| key) {
+            self.last = other.last;
+        }
+    }
+}
+
+/// Text and URL of an example, from the input.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ExampleText {
+    pub(super) text: Option<String>,
+    pub(super) url: Option<String>,
+}
+
+/// Results of the second pass in a language.
+#[derive(Clone)]
+pub(super) struct LanguageDetails {
+    pub(super) scores: Vec<ScoreDetails>,
+    /// By head, documents in the steps before, between and after the places of [`Wanted::steps`].
+    pub(super) steps: Vec<Vec<CurveStep>>,
+    /// Documents of each selection.
+    pub(super) selected: Vec<DocumentAmount>,
+    /// Lengths by measure, of all documents with text, then of each selection.
+    pub(super) lengths: Vec<[ValueCounts; 4]>,
+    /// By registrable domain, the number of documents, then the number in each selection.
+    pub(super) domains: BTreeMap<String, Vec<u64>>,
+    pub(super) examples: BTreeMap<u64, ExampleText>,
+    pub(super) sample_domains: BTreeMap<u64, String>,
+    /// Whether the input of some document was not read.
+    pub(super) without_input: bool,
+    /// Whether some shard had a URL column.
+    pub(super) with_urls: bool,
+    /// Number of documents kept here, in the other set, and in both.
+    pub(super) compared: [u64; 3],
+    new_scores: Vec<Vec<(f32, f32)>>,
+    new_lengths: Vec<[Vec<u64>; 4]>,
+}
+
+impl LanguageDetails {
+    pub(super) fn new(
+        survey: &LanguageSurvey,
+        thresholds: &StoredThresholds,
+        wanted: &Wanted,
+        bins: usize,
+    ) -> Self {
+        let selections = thresholds.names.len();
+        Self {
+            scores: survey.heads.iter().map(|head| head.counts.details(bins)).collect(),
+            steps: wanted
+                .steps
+                .iter()
+                .map(|keys| vec![CurveStep::default(); keys.len() + 1])
+                .collect(),
+            selected: vec![DocumentAmount::default(); selections],
+            lengths: vec![<[ValueCounts; 4]>::default(); selections + 1],
+            domains: BTreeMap::new(),
+            examples: BTreeMap::new(),
+            sample_domains: BTreeMap::new(),
+            without_input: false,
+            with_urls: false,
+            compared: [0; 3],
+            new_scores: vec![Vec::new(); survey.heads.len()],
+            new_lengths: vec![<[Vec<u64>; 4]>::default(); selections + 1],
+        }
+    }
+
+    /// Counts a document with its text and URL from `input`.
+    pub(super) fn add(
+        &mut self,
+        document: &StoredDocument<'_>,
+        (thresholds, wanted): (&StoredThresholds, &Wanted),
+        input: &mut ShardInput<'_>,
+        comparison: Option<&Comparison>,
+    ) -> Result<()> {
+        let (info, ordinal) = (&document.info, document.scored.ordinal);
+        let ranked = thresholds.ranked(document);
+        for (head, ranked) in ranked.iter().enumerate() {
+            let Some((key, number)) = ranked else { continue };
+            self.new_scores[head].push(*number);
+            let place = wanted.steps[head].partition_point(|step| step <= key);
+            let mut step = CurveStep { last: Some((*key, number.1)), ..CurveStep::default() };
+            step.totals.add((*info).into());
+            self.steps[head][place].merge(step);
+        }
+        let has_text = info.num_bytes > 0;
+        let kept = if has_text { thresholds.kept(document, |_, _| {}) } else { 0 };
+        let is_in = |selection: usize| kept >> selection & 1 == 1;
+        for (selection, totals) in self.selected.iter_mut().enumerate() {
+            if is_in(selection) {
+                totals.add((*info).into());
+            }
+        }
+        if let Some(comparison) = comparison {
+            let (here, there) = (kept > 0, comparison.has(info.id));
+            let found = [here, there, here && there];
+            self.compared.iter_mut().zip(found).for_each(|(sum, is)| *sum += u64::from(is));
+        }
+        let text = input.text(document)?;
+        self.without_input |= input.texts.is_none();
+        if has_text {
+            let length = text
+                .as_deref()
+                .map(|text| [text.split_whitespace().count() as u64, text.chars().count() as u64]);
+            let [words, characters] = length.map_or([None; 2], |length| length.map(Some));
+            let lengths = [words, characters, Some(info.num_bytes), info.num_tokens];
+            let groups = self.new_lengths.iter_mut().enumerate();
+            for (_, new) in groups.filter(|(group, _)| *group == 0 || is_in(*group - 1)) {
+                for (new, length) in new.iter_mut().zip(lengths) {
+                    new.extend(length);
+                }
+            }
+        }
+        let is_example = wanted.examples.contains(&ordinal);
+        let is_located = sampling_hash(info.id) <= wanted.located;
+        let is_sampled = wanted.sample.contains(&ordinal);
+        let is_wanted = is_example || is_located || is_sampled;
+        let url = if is_wanted { input.url(info.row)? } else { None };
+        self.with_urls |= input.urls.is_some();
+        let domain = url.as_deref().filter(|_| is_located || is_sampled).and_then(domain_of);
+        if let Some(domain) = domain.as_ref().filter(|_| is_sampled) {
+            self.sample_domains.insert(ordinal, domain.clone());
+        }
+        if let Some(domain) = domain.filter(|_| is_located) {
+            let counts =
+                self.domains.entry(domain).or_insert_with(|| vec![0; self.selected.len() + 1]);
+            counts[0] += 1;
+            for (selection, count) in counts[1..].iter_mut().enumerate() {
+                *count += u64::from(is_in(selection));
+            }
+        }
+        if is_example {
+            let shown = text.map(|text| text.chars().take(wanted.characters).collect());
+            self.examples.insert(ordinal, ExampleText { text: shown, url });
+        }
+        Ok(())
+    }
+
+    /// Counts the values since the last call; counting many together is faster.
+    pub(super) fn count(&mut self) {
+        for (scores, new) in self.scores.iter_mut().zip(&mut self.new_scores) {
+            scores.add(new);
+            new.clear();
+        }
+        let groups = self.lengths.iter_mut().zip(&mut self.new_lengths);
+        for (counts, new) in groups.flat_map(|(counts, new)| counts.iter_mut().zip(new)) {
+            counts.add(new);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        for (mine, theirs) in self.scores.iter_mut().zip(other.scores) {
+            mine.merge(theirs);
+        }
+        let steps = self.steps.iter_mut().flatten().zip(other.steps.into_iter().flatten());
+        steps.for_each(|(mine, theirs)| mine.merge(theirs));
+        for (mine, theirs) in self.selected.iter_mut().zip(other.selected) {
+            mine.add(theirs);
+        }
+        for (mine, theirs) in self.lengths.iter_mut().flatten().zip(other.lengths.iter().flatten())
+        {
+            mine.merge(theirs);
+        }
+        for (domain, counts) in other.domains {
+            let mine = self.domains.entry(domain).or_insert_with(|| vec![0; counts.len()]);
+            mine.iter_mut().zip(counts).for_each(|(mine, theirs)| *mine += theirs);
+        }
+        self.examples.extend(other.examples);
+        self.sample_domains.extend(other.sample_domains);
+        self.without_input |= other.without_input;
+        self.with_urls |= other.with_urls;
+        self.compared.iter_mut().zip(other.compared).for_each(|(mine, theirs)| *mine += theirs);
+    }
+}
+
+/// Returns the registrable domain of a URL, else its host; `None` if the URL is invalid.
+pub(super) fn domain_of(url: &str) -> Option<String> {
+    let host = locate(url).ok()?.authority.host;
+    Some(registrable_domain(&host, Suffixes::Icann).unwrap_or(&host).to_owned())
+}
+
+/// Returns the URL column that the run's filters read, else `url`.
+fn url_column(config: &RunConfig) -> &str {
+    config.filters.values().find_map(FilterConfig::url_column).unwrap_or(URL)
+}
+
+/// Returns the input file of `shard`; `None` if it is gone.
+pub(super) fn input_file(shard: &Shard) -> Result<Option<InputFile>> {
+    match shard.input() {
+        Err(Error::Missing { .. }) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Texts and URLs of a shard, read forwards.
+pub(super) struct ShardInput<'a> {
+    /// `None` if the input is not read.
+    texts: Option<Texts<'a>>,
+    /// `None` if the input has no URL column.
+    urls: Option<ColumnValues<'a>>,
+}
+
+/// Turns an error about an absent column into `None`.
+fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(Error::Schema { .. }) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+impl<'a> ShardInput<'a> {
+    /// Opens the input `file` of `shard`; without a file there are neither texts nor URLs.
+    pub(super) fn open(
+        context: Context<'a>,
+        shard: &'a Shard,
+        file: Option<&'a InputFile>,
+    ) -> Result<Self> {
+        let Some(file) = file else { return Ok(Self { texts: None, urls: None }) };
+        let (config, name) = (&context.config.input, url_column(context.config));
+        let urls = if_there(ColumnValues::open(file, config, name, ColumnKind::Text))?;
+        Ok(Self { texts: Some(Texts::open(context, shard)?), urls })
+    }
+
+    fn text(&mut self, document: &StoredDocument<'_>) -> Result<Option<String>> {
+        let (row, num_bytes) = (document.info.row, document.info.num_bytes);
+        self.texts.as_mut().map_or(Ok(None), |texts| texts.text(row, num_bytes))
+    }
+
+    fn url(&mut self, row: u64) -> Result<Option<String>> {
+        let Some(urls) = &mut self.urls else { return Ok(None) };
+        match urls.value(row).map(|url| url.map(str::to_owned)) {
+            Err(Error::Schema { .. }) => self.urls = None,
+            Err(Error::Row { .. }) => {} // the value is not text
+            found => return found,
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,248 @@
+//! Reads a run for its report: parts of scores, and each document's fate under the thresholds.
+
+use std::collections::BTreeMap;
+
+use polysift_base::error::Result;
+use polysift_config::{Keep, Rate, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::rows::{PartRows, RunRows, ShardRows};
+use polysift_corpus::scan::ScoreFiles;
+use polysift_corpus::select::stored_selections;
+use polysift_corpus::verdicts::check_filtered;
+use polysift_data::input::DocumentInfo;
+use polysift_selection::{
+    Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
+};
+
+/// Name of a selection in a language where no threshold keeps documents.
+const KEPT: &str = "kept";
+
+/// A run with thresholds.
+pub(super) struct StoredRun<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) embedded: Embedded,
+    rows: RunRows<'a>,
+    /// Heads in name order, as scores are read.
+    pub(super) heads: Vec<&'a str>,
+    pub(super) languages: BTreeMap<String, StoredThresholds>,
+}
+
+impl<'a> StoredRun<'a> {
+    /// Opens the run; [`Error::Missing`](polysift_base::Error::Missing) if it has no thresholds.
+    pub(super) fn open(context: Context<'a>) -> Result<Self> {
+        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+        let embedded = Embedded::scored(context.run, &heads)?;
+        check_filtered(context, &embedded.plan)?;
+        let files = ScoreFiles::selected(context)?;
+        let selections = stored_selections(context.run, embedded.languages())?;
+        let thresholds = |(language, selection)| {
+            (language, StoredThresholds::new(context.config, &heads, selection))
+        };
+        let languages = selections.into_iter().map(thresholds).collect();
+        let rows = RunRows::open(context, Some(files), embedded.languages())?;
+        Ok(Self { context, embedded, rows, heads, languages })
+    }
+
+    /// Calls `visit` for every part of the shard at `place` in the plan.
+    pub(super) fn for_each_part(
+        &self,
+        place: usize,
+        mut visit: impl FnMut(&StoredRows<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut shard = self.rows.shard(place as u64, &self.embedded.plan.shards[place])?;
+        while let Some(part) = shard.next_part()? {
+            self.context.progress.advance(part.documents.len() as u64, 0);
+            visit(&StoredRows { shard: &shard, part })?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct StoredRows<'r> {
+    shard: &'r ShardRows<'r>,
+    part: PartRows,
+}
+
+/// A document with its scores from all heads.
+#[derive(Clone, Copy)]
+pub(super) struct StoredDocument<'r> {
+    pub(super) info: DocumentInfo<'r>,
+    pub(super) scored: ScoredDocument<'r>,
+    /// Sort key without the logit.
+    tie: RankKey,
+}
+
+impl StoredRows<'_> {
+    /// Calls `visit` for every row that no filter removes before the thresholds.
+    pub(super) fn for_each(
+        &self,
+        mut visit: impl FnMut(&StoredDocument<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.shard.for_each_of(&self.part, |row| {
+            let (info, scored) = (row.info, row.scored);
+            let tie = RankKey::of_logit(0.0, Keep::Above).with_id(info.id, scored.ordinal);
+            if row.is_removed { Ok(()) } else { visit(&StoredDocument { info, scored, tie }) }
+        })
+    }
+}
+
+/// A document's key in a head's order, with its logit and score.
+pub(super) type HeadRank = (RankKey, (f32, f32));
+
+impl StoredDocument<'_> {
+    /// Returns the logit and score of `head`; `None` without a score or for NaN.
+    pub(super) fn number(&self, head: usize) -> Option<(f32, f32)> {
+        let (logit, score) = (self.scored.logits[head]?, self.scored.scores[head]?);
+        (!logit.is_nan() && !score.is_nan()).then_some((logit, score))
+    }
+
+    /// Returns logit, score and the document's key in the order of `head`, which keeps `keep`.
+    pub(super) fn ranked(&self, head: usize, keep: Keep) -> Option<HeadRank> {
+        let number = self.number(head)?;
+        Some((RankKey { logit: RankKey::of_logit(number.0, keep).logit, ..self.tie }, number))
+    }
+
+    /// Copies the document, to outlive its part.
+    pub(super) fn to_kept(self) -> KeptDocument {
+        KeptDocument {
+            tie: self.tie,
+            id: self.info.id.into(),
+            bytes: self.info.num_bytes,
+            tokens: self.info.num_tokens,
+            logits: self.scored.logits.into(),
+            scores: self.scored.scores.into(),
+        }
+    }
+}
+
+/// A document of a sample or next to a threshold, independent of its part.
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+pub(super) struct KeptDocument {
+    tie: RankKey,
+    pub id: Box<str>,
+    pub(super) bytes: u64,
+    pub(super) tokens: Option<u64>,
+    logits: Box<[Option<f32>]>,
+    scores: Box<[Option<f32>]>,
+}
+
+impl KeptDocument {
+    pub(super) fn ordinal(&self) -> u64 {
+        self.tie.ordinal
+    }
+
+    /// Returns the document in the form in which it was read.
+    pub(super) fn stored(&self) -> StoredDocument<'_> {
+        let (id, ordinal) = (&*self.id, self.ordinal());
+        let (num_bytes, num_tokens) = (self.bytes, self.tokens);
+        StoredDocument {
+            info: DocumentInfo { row: ordinal, id, language: "", num_bytes, num_tokens },
+            scored: ScoredDocument { id, ordinal, logits: &self.logits, scores: &self.scores },
+            tie: self.tie,
+        }
+    }
+}
+
+pub(super) struct StoredThresholds {
+    pub(super) selection: Selection,
+    /// The side that each head of the run keeps.
+    pub(super) keeps: Vec<Keep>,
+    /// The final selections, smallest first.
+    pub(super) names: Vec<SelectionName>,
+    /// All thresholds in each of their selections, in order.
+    pub(super) cuts: Vec<PlacedCut>,
+}
+
+/// Name of a selection; names sort by heads, then by rates.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SelectionName {
+    heads: Vec<String>,
+    sizes: Vec<Rate>,
+    pub(super) name: String,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct PlacedCut {
+    /// Place of the head among the run's heads.
+    pub(super) head: usize,
+    pub(super) bound: Bound,
+    /// Names of the final selections that contain it.
+    pub(super) selections: Vec<String>,
+}
+
+impl StoredThresholds {
+    fn new(config: &RunConfig, heads: &[&str], selection: Selection) -> Self {
+        let keep = |name: &&str| {
+            let mut own = selection.thresholds.iter().map(|report| &report.threshold);
+            let own = own.rfind(|threshold| threshold.head_name == **name);
+            own.map_or_else(|| config.heads[*name].keep(name), |threshold| threshold.keep)
+        };
+        let keeps = heads.iter().map(keep).collect();
+        let names = names(&selection);
+        let mut cuts = Vec::new();
+        for report in &selection.thresholds {
+            for (i, outcome) in report.outcomes.iter().enumerate() {
+                let stands = |at: usize| report.outcomes.len() == 1 || at == i;
+                let standing = names.iter().enumerate().filter(|(at, _)| stands(*at));
+                cuts.push(PlacedCut {
+                    head: report.threshold.head.unwrap_or(usize::MAX),
+                    bound: outcome.bound,
+                    selections: standing.map(|(_, name)| name.name.clone()).collect(),
+                });
+            }
+        }
+        Self { selection, keeps, names, cuts }
+    }
+
+    /// Returns the key and numbers of `document` for each head.
+    pub(super) fn ranked(&self, document: &StoredDocument<'_>) -> Vec<Option<HeadRank>> {
+        self.keeps.iter().enumerate().map(|(head, keep)| document.ranked(head, *keep)).collect()
+    }
+
+    /// Returns the final selections that keep a document as a bit set. `at_cut` is called for every
+    /// threshold that the document reaches, with whether it passes.
+    pub(super) fn kept(
+        &self,
+        document: &StoredDocument<'_>,
+        mut at_cut: impl FnMut(usize, bool),
+    ) -> u64 {
+        let thresholds = &self.selection.thresholds;
+        let cuts_of =
+            |before: &[ThresholdReport]| before.iter().map(|t| t.outcomes.len()).sum::<usize>();
+        self.selection.kept(&document.scored, |at, i, passes| {
+            at_cut(cuts_of(&thresholds[..at]) + i, passes);
+        })
+    }
+}
+
+/// Names the final selections of a language by the heads that keep documents, with their rates or
+/// budgets; without any, by the fixed thresholds.
+fn names(selection: &Selection) -> Vec<SelectionName> {
+    let thresholds = || selection.thresholds.iter().map(|report| &report.threshold);
+    let selects =
+        |kind: &ThresholdKind| matches!(kind, ThresholdKind::Retain(_) | ThresholdKind::Budget(_));
+    let by_rate = thresholds().any(|threshold| selects(&threshold.kind));
+    let number = selection.outcomes().len().max(1);
+    let name = |i: usize| {
+        let (mut heads, mut sizes, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for threshold in thresholds() {
+            let size = match &threshold.kind {
+                ThresholdKind::Retain(_) => threshold.rate(i).map(|rate| {
+                    sizes.push(rate);
+                    rate.to_string()
+                }),
+                ThresholdKind::Budget(budget) => Some(budget.to_string()),
+                ThresholdKind::Fixed(fixed) if !by_rate => Some(fixed.score().to_string()),
+                ThresholdKind::Fixed(_) | ThresholdKind::Remove(_) => None,
+            };
+            if let Some(size) = size {
+                parts.push(format!("{}={size}", threshold.head_name));
+                heads.push(threshold.head_name.clone());
+            }
+        }
+        let name = if parts.is_empty() { KEPT.to_owned() } else { parts.join(",") };
+        SelectionName { heads, sizes, name }
+    };
+    (0..number).map(name).collect()
+}

@@ -1,0 +1,305 @@
+//! Draws documents of a run for annotation, with known probabilities.
+//!
+//! ```text
+//!  stored documents, scores ──uniform by hash──▶ frame ──mixture──▶ sizes ──systematic──▶ drawn
+//!  earlier rounds ──ids──────────────┘              ▲                                       │
+//!  embeddings ──k-means─────────────────────────────┘         input ──texts──▶ rows to annotate
+//! ```
+//!
+//! Each strategy of a mixture spreads its share of the sample over the documents of a frame. The
+//! sum of a document's shares is its size in the sampling design (`design`), so the probability of
+//! drawing it is known exactly, however the strategies overlap. The frame is all documents of the
+//! language, or a uniform sample if there are many; the probability beside a row is then the
+//! product of both phases, and its reciprocal the weight of two-phase sampling (C.-E. Särndal, B.
+//! Swensson, J. Wretman: Model Assisted Survey Sampling, 1992, chapter 9).
+//!
+//! The run is only read. Memory: about 250 bytes per document of a frame plus 40 per head, for one
+//! language at a time, and the drawn texts.
+
+mod clusters;
+mod design;
+mod draws;
+mod frame;
+mod mixture;
+mod rows;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use draws::Draws;
+use frame::{Frame, StoredDocuments};
+use mixture::{Cut, Features};
+pub use mixture::{Mixture, Strategy};
+use polysift_base::error::{Error, Result};
+use polysift_base::io::write_new;
+use polysift_base::metrics::effective_size;
+use polysift_config::{HeadKind, Keep, Rate, RunConfig};
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::heads::{Heads, in_words};
+use polysift_corpus::rows::RunRows;
+use polysift_corpus::scan::ScoreFiles;
+use polysift_corpus::select::scored_run;
+use polysift_data::input::{InputFile, LANG};
+use polysift_heads::head::AnyHead;
+use rows::{AnnotationRow, DrawnDocument, EarlierRounds, LanguageRows};
+
+/// Default maximum number of documents of a language that a sample is drawn from.
+pub const DEFAULT_FRAME: usize = 1_000_000;
+
+/// Which documents to draw.
+#[derive(Debug, Clone)]
+pub struct SampleRequest<'a> {
+    /// Number of documents of each language.
+    pub count: usize,
+    /// Codes of the languages; empty for all languages of the run.
+    pub languages: &'a [String],
+    /// Strategies with their shares.
+    pub mixture: &'a Mixture,
+    /// Heads that `disagreement` compares; `scores` and `near` use the first. Empty for all heads
+    /// that are not random.
+    pub heads: &'a [String],
+    /// Top-k% rates of the thresholds of `near`; empty for the thresholds of the run.
+    pub cuts: &'a [Rate],
+    /// Earlier rounds; their texts are not drawn again.
+    pub exclude: &'a [InputFile],
+    /// Seed of the sample.
+    pub seed: u64,
+    /// Maximum documents of a language to draw from; a uniform sample if there are more.
+    pub frame: usize,
+    /// Path of the output file; `{lang}` in it stands for the language code.
+    pub out: &'a str,
+}
+
+/// The sample of a language.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LanguageSample {
+    /// The language.
+    pub language: String,
+    /// Number of documents that could be drawn: with text and with an id of no earlier round.
+    pub documents: u64,
+    /// Number of documents with an id of an earlier round.
+    pub excluded: u64,
+    /// Number of drawn documents.
+    pub drawn: usize,
+    /// Number of rows to annotate: distinct texts that no earlier round has.
+    pub rows: usize,
+    /// Number of drawn documents with the text of another row.
+    pub copies: u64,
+    /// Number of drawn documents with a text of an earlier round.
+    pub known_texts: u64,
+    /// Number of rows by the strategy that contributed most to drawing them.
+    pub strategies: BTreeMap<Strategy, usize>,
+    /// Rows of equal weight that would be as precise for a mean (L. Kish: Survey Sampling, 1965).
+    pub effective_size: f64,
+}
+
+/// Draws documents to annotate and writes them as JSON lines.
+///
+/// # Errors
+/// [`Error::Missing`] if the run is not embedded, has no scores that a strategy needs, or if input
+/// files are gone; [`Error::Config`] for an unknown language or head, a strategy that needs another
+/// head or a threshold, or an existing file; [`Error::Corrupt`] if the input changed.
+pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let places = head_places(context.config, request, &names)?;
+    let (embedded, heads, scores) = open(context, request, &names)?;
+    let languages = languages(request, &embedded)?;
+    let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+    for language in &languages {
+        let path = PathBuf::from(request.out.replace(LANG, language));
+        if path.exists() {
+            return Err(exists(&path));
+        }
+        files.insert(path, Vec::new());
+    }
+    let earlier = EarlierRounds::read(request.exclude, &context.config.input)?;
+    let rows = RunRows::open(context, scores, embedded.languages())?;
+    let stored = StoredDocuments { embedded: &embedded, rows };
+    let mut samples = Vec::new();
+    for language in &languages {
+        let keep = |&place: &usize| {
+            let head = heads.as_ref().and_then(|heads| heads.get(names[place], language));
+            (place, head.map_or(Keep::Above, |head: &AnyHead| head.spec().keep))
+        };
+        let heads: Vec<(usize, Keep)> = places.iter().map(keep).collect();
+        let cuts = cuts(context, request, language, heads.first().map(|(place, _)| names[*place]))?;
+        let drawing = Drawing { stored: &stored, request, language, heads, cuts };
+        let (sample, rows) = drawing.draw(&earlier)?;
+        let path = PathBuf::from(request.out.replace(LANG, language));
+        write_rows(&path, &rows, files.entry(path.clone()).or_default())?;
+        samples.push(sample);
+    }
+    // All languages are drawn before anything is written.
+    for (path, content) in files {
+        if !write_new(&path, &content)? {
+            return Err(exists(&path));
+        }
+    }
+    Ok(samples)
+}
+
+/// Returns the places among `names` of the heads that strategies use.
+fn head_places(
+    config: &RunConfig,
+    request: &SampleRequest<'_>,
+    names: &[&str],
+) -> Result<Vec<usize>> {
+    let known = names.join(", ");
+    let place = |head: &String| {
+        let unknown = || format!("there is no head `{head}`; the heads are {known}");
+        let place = names.iter().position(|name| name == head);
+        place.ok_or_else(|| Error::config("--head", unknown()))
+    };
+    let mut places: Vec<usize> = request.heads.iter().map(place).collect::<Result<_>>()?;
+    if places.is_empty() {
+        let is_random = |place: &usize| config.heads[names[*place]].kind == HeadKind::Random;
+        places = (0..names.len()).filter(|place| !is_random(place)).collect();
+    }
+    let has = |strategy| request.mixture.has(strategy);
+    if has(Strategy::Disagreement) && places.len() < 2 {
+        let reason = format!("`disagreement` needs two heads; the heads are {known}");
+        return Err(Error::config("--strategy", reason));
+    }
+    if has(Strategy::Diverse) && !config.has_embeddings() {
+        return Err(RunConfig::no_encoder("`diverse` looks at embeddings"));
+    }
+    let looks_at_one = has(Strategy::Scores) || has(Strategy::Near);
+    if looks_at_one && places.len() != 1 && request.heads.is_empty() {
+        let reason = format!("is missing: `scores` and `near` look at one head, of {known}");
+        return Err(Error::config("--head", reason));
+    }
+    Ok(places)
+}
+
+/// Opens the run: its heads if strategies need them, and its scores if there are any.
+fn open(
+    context: Context<'_>,
+    request: &SampleRequest<'_>,
+    names: &[&str],
+) -> Result<(Embedded, Option<Heads>, Option<ScoreFiles>)> {
+    if request.mixture.needs_scores() {
+        let (embedded, heads) = scored_run(context)?;
+        return Ok((embedded, Some(heads), Some(ScoreFiles::selected(context)?)));
+    }
+    let scored = || Ok((Embedded::scored(context.run, names)?, ScoreFiles::selected(context)?));
+    match scored() {
+        Ok((embedded, files)) => Ok((embedded, None, Some(files).filter(|_| !names.is_empty()))),
+        Err(Error::Missing { .. }) => Ok((Embedded::of(context.run)?, None, None)),
+        Err(error) => Err(error),
+    }
+}
+
+fn languages(request: &SampleRequest<'_>, embedded: &Embedded) -> Result<BTreeSet<String>> {
+    let known = embedded.languages();
+    if request.languages.is_empty() {
+        return Ok(known);
+    }
+    if let Some(unknown) = request.languages.iter().find(|language| !known.contains(*language)) {
+        let reason = format!("there are no documents of `{unknown}`, but of {}", in_words(&known));
+        return Err(Error::config("--language", reason));
+    }
+    Ok(request.languages.iter().cloned().collect())
+}
+
+/// Returns the thresholds of `near`: from the request, else the run's thresholds of `head`.
+fn cuts(
+    context: Context<'_>,
+    request: &SampleRequest<'_>,
+    language: &str,
+    head: Option<&str>,
+) -> Result<Vec<Cut>> {
+    let Some(head) = head.filter(|_| request.mixture.has(Strategy::Near)) else {
+        return Ok(Vec::new());
+    };
+    let mut cuts: Vec<Cut> = request.cuts.iter().map(|rate| Cut::Share(rate.as_f64())).collect();
+    if cuts.is_empty() {
+        let thresholds = context.config.thresholds(language);
+        let kept = thresholds.retention.get(head).into_iter().flatten();
+        cuts.extend(kept.map(|rate| Cut::Share(rate.as_f64())));
+        cuts.extend(thresholds.removal.get(head).map(|rate| Cut::Share(1.0 - rate.as_f64())));
+        cuts.extend(thresholds.threshold.get(head).map(|fixed| Cut::Score(fixed.score())));
+    }
+    if cuts.is_empty() {
+        let reason = format!(
+            "is missing: the run has no threshold of the head `{head}` in {language} that \
+             documents could be near to"
+        );
+        return Err(Error::config("--cut", reason));
+    }
+    Ok(cuts)
+}
+
+struct Drawing<'a> {
+    stored: &'a StoredDocuments<'a>,
+    request: &'a SampleRequest<'a>,
+    language: &'a str,
+    heads: Vec<(usize, Keep)>,
+    cuts: Vec<Cut>,
+}
+
+impl<'a> Drawing<'a> {
+    fn draw(&self, earlier: &EarlierRounds) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
+        let &Self { stored, request, language, .. } = self;
+        let history = earlier.history();
+        let draws = |purpose| Draws::new(request.seed, &history, purpose, language);
+        let (ids, limit) = (&earlier.ids, request.frame.max(request.count));
+        let frame = Frame::draw(stored, language, ids, limit, draws("frame"))?;
+        let features = Features {
+            stored,
+            language,
+            frame: &frame,
+            heads: &self.heads,
+            cuts: &self.cuts,
+            draws: draws("clusters"),
+        };
+        let sizes = request.mixture.sizes(&features, request.count)?;
+        let units: Vec<f64> = sizes.iter().map(|(size, _)| *size).collect();
+        let units = design::inclusion_probabilities(&units, request.count);
+        // The frame is in random order, so the design is as well.
+        let start = draws("start").of(0) % design::ONE;
+        let of_frame = frame.documents.len() as f64 / frame.population.max(1) as f64;
+        let drawn = |i: usize| DrawnDocument {
+            ordinal: frame.documents[i].ordinal,
+            probability: units[i] as f64 / design::ONE as f64 * of_frame,
+            strategy: sizes[i].1,
+        };
+        let drawn: Vec<DrawnDocument> =
+            design::systematic(&units, start).into_iter().map(drawn).collect();
+        let num_drawn = drawn.len();
+        let LanguageRows { rows, known_texts } =
+            LanguageRows::read(stored, language, drawn, earlier, draws("order"))?;
+        let mut strategies = BTreeMap::new();
+        for row in &rows {
+            *strategies.entry(row.strategy).or_default() += 1;
+        }
+        let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();
+        let sample = LanguageSample {
+            language: language.to_owned(),
+            documents: frame.population,
+            excluded: frame.excluded,
+            drawn: num_drawn,
+            rows: rows.len(),
+            copies: rows.iter().map(|row| row.copies - 1).sum(),
+            known_texts,
+            strategies,
+            effective_size: effective_size(&weights),
+        };
+        Ok((sample, rows))
+    }
+}
+
+fn write_rows(path: &Path, rows: &[AnnotationRow<'_>], content: &mut Vec<u8>) -> Result<()> {
+    for row in rows {
+        serde_json::to_writer(&mut *content, row).map_err(|e| Error::write(path, e))?;
+        content.push(b'\n');
+    }
+    Ok(())
+}
+
+fn exists(path: &Path) -> Error {
+    let reason = format!("{} exists, maybe with annotations; name another file", path.display());
+    Error::config("--out", reason)
+}

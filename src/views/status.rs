@@ -1,0 +1,274 @@
+//! Progress of a run, read from its markers, and which tasks have work left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use polysift_base::error::Result;
+use polysift_corpus::cascaded::Cascade;
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::heads::trained_keys;
+use polysift_corpus::languages::ALL_LANGUAGES;
+use polysift_corpus::model::is_precise;
+use polysift_corpus::refinement::Refinement;
+use polysift_corpus::stage_order::stages_of;
+use polysift_corpus::work::score_keys;
+use polysift_runs::run::{
+    Encoded, Failure, LiveWorker, Plan, RunDir, Shard, Stage, Summary, Worker,
+};
+
+/// Progress of a stage.
+#[derive(Debug, Clone, Serialize)]
+pub struct StageStatus {
+    /// The stage.
+    pub stage: Stage,
+    /// Number of units of work that are done (shards; heads; shards times heads; languages).
+    pub done: usize,
+    /// Total number of units of work, if known.
+    pub total: Option<usize>,
+    /// Number of units that processes hold, as far as these are known to be alive.
+    pub leased: usize,
+    /// Units that failed when they were last attempted.
+    pub failed: BTreeMap<String, Failure>,
+    /// Number of rows in the finished units.
+    pub rows: u64,
+    /// Rows by outcome.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// Status of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunStatus {
+    /// Number of shards in the plan.
+    pub shards: usize,
+    /// Bytes of input.
+    pub input_bytes: u64,
+    /// What is encoded so far, including unfinished shards.
+    #[serde(flatten)]
+    pub encoded: Encoded,
+    /// Embedded share of the input's bytes, as far as it is known for unfinished shards.
+    pub embedded_share: f64,
+    /// Status of each stage. The train stage is listed only if there is something to train, the
+    /// cascade and filter stages if configured, the refine stage once it was begun.
+    pub stages: Vec<StageStatus>,
+    /// Other processes at work.
+    pub workers: Vec<LiveWorker>,
+    /// Result of the refine stage, once it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refinement: Option<Refinement>,
+}
+
+impl RunStatus {
+    /// Returns whether everything that was begun is complete up to and including the export.
+    pub fn finished(&self) -> bool {
+        self.stages.iter().all(|s| s.total.is_none_or(|total| s.done == total))
+    }
+}
+
+/// Reads the status of the run of `context`, as seen by its worker.
+pub fn status(context: Context<'_>) -> Result<RunStatus> {
+    let Context { config, run, worker, .. } = context;
+    let plan = run.plan()?;
+    let names = plan.names();
+    let heads: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+    let scores = score_keys(&plan, &heads);
+    let embedded = run.marked(Stage::Embed, &names)?;
+    let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
+    let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
+    let EmbeddingProgress { encoded, rows, bytes } = embedding(run, &plan, &embedded)?;
+    let mut stages = Vec::new();
+    if config.cascade.is_some() {
+        let keys = Cascade::keys(config, &plan);
+        let done = run.marked(Stage::Cascade, &keys)?;
+        stages.push(stage_status(run, worker, Stage::Cascade, &keys, done)?);
+    }
+    let embed = stage_status(run, worker, Stage::Embed, &names, embedded)?;
+    stages.push(StageStatus { rows, ..embed });
+    if stages_of(config).contains(&Stage::Train) {
+        stages.push(train_status(run, worker)?);
+    }
+    let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
+    for (stage, keys) in [
+        (Stage::Score, scores.as_slice()),
+        (Stage::Filter, &names),
+        (Stage::Refine, &scores),
+        (Stage::Threshold, &languages),
+        (Stage::Export, &names),
+    ] {
+        let is_part = match stage {
+            Stage::Refine => is_refined,
+            Stage::Filter => !config.filters.is_empty(),
+            _ => true,
+        };
+        if is_part {
+            stages.push(stage_status(run, worker, stage, keys, run.marked(stage, keys)?)?);
+        }
+    }
+    Ok(RunStatus {
+        shards: plan.shards.len(),
+        input_bytes: plan.bytes(),
+        encoded,
+        embedded_share: bytes / plan.bytes().max(1) as f64,
+        stages,
+        workers: worker.live()?,
+        refinement: Refinement::read(run)?,
+    })
+}
+
+#[derive(Default)]
+struct EmbeddingProgress {
+    encoded: Encoded,
+    rows: u64,
+    /// Embedded bytes of the input.
+    bytes: f64,
+}
+
+/// Adds up the progress of the embed stage, including unfinished shards.
+fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<EmbeddingProgress> {
+    let of_shard = |(shard, summary): (&Shard, &Option<Summary>)| -> Result<EmbeddingProgress> {
+        if let Some(summary) = summary {
+            let encoded = summary.encoded.unwrap_or_default();
+            return Ok(EmbeddingProgress {
+                encoded,
+                rows: summary.rows,
+                bytes: shard.bytes as f64,
+            });
+        }
+        let mut sum = EmbeddingProgress::default();
+        let parts = run.part_markers(shard)?;
+        for part in &parts {
+            sum.encoded.add(&part.encoded);
+            sum.rows += part.languages.values().sum::<u64>() + part.encoded.rejects;
+        }
+        let saved = run.num_saved(shard, parts.len())?;
+        sum.encoded.documents += saved;
+        sum.rows += saved;
+        let num_rows = shard.num_rows.filter(|rows| *rows > 0);
+        let share = num_rows.map_or(0.0, |rows| sum.rows as f64 / rows as f64);
+        sum.bytes = shard.bytes as f64 * share.min(1.0);
+        Ok(sum)
+    };
+    let all = plan.shards.par_iter().zip(embedded).map(of_shard);
+    all.try_reduce(EmbeddingProgress::default, |mut sum, part| {
+        sum.encoded.add(&part.encoded);
+        sum.rows += part.rows;
+        sum.bytes += part.bytes;
+        Ok(sum)
+    })
+}
+
+/// Reads the status of the train stage; its total is unknown until the stage begins.
+fn train_status(run: &RunDir, worker: &Worker) -> Result<StageStatus> {
+    let trained = trained_keys(run)?;
+    let is_begun = trained.is_some();
+    let keys = trained.unwrap_or_default();
+    let status = stage_status(run, worker, Stage::Train, &keys, run.marked(Stage::Train, &keys)?)?;
+    Ok(StageStatus { total: status.total.filter(|_| is_begun), ..status })
+}
+
+/// Summarises the units of work `keys` of `stage` from the summaries of the finished ones.
+fn stage_status(
+    run: &RunDir,
+    worker: &Worker,
+    stage: Stage,
+    keys: &[String],
+    summaries: Vec<Option<Summary>>,
+) -> Result<StageStatus> {
+    let mut status = StageStatus {
+        stage,
+        done: 0,
+        total: Some(keys.len()),
+        leased: run.num_held(stage, worker)?,
+        failed: run.failures(stage)?,
+        rows: 0,
+        counts: BTreeMap::new(),
+    };
+    for (key, summary) in keys.iter().zip(summaries) {
+        let Some(summary) = summary else { continue };
+        status.failed.remove(key); // left by an earlier attempt
+        status.done += 1;
+        status.rows += summary.rows;
+        for (name, count) in summary.counts {
+            *status.counts.entry(name).or_default() += count;
+        }
+    }
+    Ok(status)
+}
+
+/// Unfinished work of a stage that is split into `num_tasks` tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unfinished {
+    /// The stage.
+    pub stage: Stage,
+    /// Number of units of work that are not done.
+    pub items: usize,
+    /// Number of tasks.
+    pub num_tasks: u32,
+    /// Tasks with such units.
+    pub tasks: Vec<u32>,
+}
+
+/// Returns the unfinished work of `stage`, or of the first unfinished stage; `None` if nothing is
+/// left. Without `num_tasks` every shard is a task.
+///
+/// # Errors
+/// [`Error::Missing`](polysift_base::Error::Missing) without a plan; errors of reading markers.
+pub fn unfinished(
+    context: Context<'_>,
+    stage: Option<Stage>,
+    num_tasks: Option<u32>,
+) -> Result<Option<Unfinished>> {
+    let Context { run, config, .. } = context;
+    let plan = run.plan()?;
+    let num_tasks = num_tasks.unwrap_or(plan.shards.len().max(1) as u32);
+    let stages = match stage {
+        Some(stage) => vec![stage],
+        None => stages_of(config),
+    };
+    for stage in stages {
+        let (keys, task_of) = task_of_items(context, &plan, stage, num_tasks)?;
+        let is_left: Vec<bool> =
+            keys.par_iter().map(|key| Ok(!run.is_done(stage, key)?)).collect::<Result<_>>()?;
+        let left = is_left.iter().zip(task_of).filter(|(is_left, _)| **is_left);
+        let left: Vec<u32> = left.map(|(_, task)| task).collect();
+        if !left.is_empty() {
+            let items = left.len();
+            let tasks = left.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            return Ok(Some(Unfinished { stage, items, num_tasks, tasks }));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the units of work of `stage`, and the task out of `num_tasks` that each belongs to.
+fn task_of_items(
+    context: Context<'_>,
+    plan: &Plan,
+    stage: Stage,
+    num_tasks: u32,
+) -> Result<(Vec<String>, Vec<u32>)> {
+    let of_shards = plan.task_of_shards(num_tasks);
+    let dealt = |keys: Vec<String>| {
+        let tasks = (0..keys.len()).map(|item| item as u32 % num_tasks).collect();
+        (keys, tasks)
+    };
+    Ok(match stage {
+        Stage::Cascade => {
+            // Every task may take languages; the first task is responsible for unfinished ones.
+            let keys = Cascade::keys(context.config, plan);
+            let languages = vec![0; keys.len() - of_shards.len()];
+            (keys, [languages, of_shards].concat())
+        }
+        Stage::Embed | Stage::Filter | Stage::Export => (plan.names(), of_shards),
+        Stage::Score => {
+            let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+            (score_keys(plan, &heads), heads.iter().flat_map(|_| of_shards.clone()).collect())
+        }
+        Stage::Train => dealt(polysift_corpus::training::keys(context)?),
+        Stage::Refine if is_precise(context.run)? => dealt(Vec::new()),
+        Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
+        Stage::Threshold => dealt(Embedded::of(context.run)?.languages().into_iter().collect()),
+    })
+}

@@ -1,0 +1,322 @@
+//! Verifies a run: no missing, changed or foreign files, consistent counts, recomputed thresholds.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use rayon::prelude::*;
+
+use polysift_base::error::{Error, Result};
+use polysift_base::io::{is_url, stamp};
+use polysift_config::RunConfig;
+use polysift_corpus::cascaded::Cascade;
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::heads::Heads;
+use polysift_corpus::languages::ALL_LANGUAGES;
+use polysift_corpus::scan::ScoreFiles;
+use polysift_corpus::select::select_language;
+use polysift_corpus::select::stored_selections;
+use polysift_corpus::verdicts::REPORTS;
+use polysift_corpus::verdicts::has_reports;
+use polysift_data::parts::parquet_rows;
+use polysift_remote as remote;
+use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
+
+/// Result of a verification.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Verified {
+    /// Number of files with a recomputed digest.
+    pub files: u64,
+    /// Number of rows that add up over the stages.
+    pub rows: u64,
+    /// Number of languages with recomputed thresholds.
+    pub languages: u64,
+    /// Descriptions of what is wrong; empty if all is well.
+    pub problems: Vec<String>,
+}
+
+/// Verifies every stage of the run that was begun.
+pub fn verify(context: Context<'_>) -> Result<Verified> {
+    let run = context.run;
+    let plan = run.plan()?;
+    let mut checks = Checks {
+        context,
+        begun: Vec::new(),
+        incomplete: BTreeSet::new(),
+        verified: Verified::default(),
+        files: Vec::new(),
+    };
+    checks.frozen()?;
+    checks.verified.problems.extend(problems(&plan.shards, |shard| {
+        context.stop.check()?;
+        wrong_input(shard)
+    })?);
+    for shard in &plan.shards {
+        checks.shard(shard);
+    }
+    for stage in [Stage::Train, Stage::Cascade] {
+        for key in run.done_keys(stage)? {
+            checks.marker(stage, &key);
+        }
+    }
+    match Cascade::of(context, &plan) {
+        Ok(cascade) if context.config.cascade.is_some() => checks.dropped(&cascade, &plan)?,
+        Ok(_) => {}
+        Err(Error::Stopped) => return Err(Error::Stopped),
+        Err(error) => checks.problem(error.report()),
+    }
+    if checks.begun.contains(&Stage::Filter) {
+        checks.marker(Stage::Filter, REPORTS);
+    }
+    if checks.begun.contains(&Stage::Export) && has_reports(context.config) {
+        checks.marker(Stage::Export, REPORTS);
+    }
+    if checks.begun.contains(&Stage::Refine) {
+        checks.rounds(&plan)?;
+    }
+    if checks.begun.contains(&Stage::Threshold) {
+        for key in run.done_keys(Stage::Threshold)? {
+            checks.marker(Stage::Threshold, &key);
+        }
+        match checks.thresholds() {
+            Ok(()) => {}
+            Err(Error::Stopped) => return Err(Error::Stopped),
+            Err(error) => {
+                checks.problem(error.report());
+                checks.incomplete.insert(Stage::Threshold);
+            }
+        }
+    }
+    checks.foreign()?;
+    let Checks { mut verified, files, .. } = checks;
+    verified.files = files.len() as u64;
+    verified.problems.extend(problems(&files, |file| {
+        context.stop.check()?;
+        wrong_file(run, file)
+    })?);
+    Ok(verified)
+}
+
+struct Checks<'a> {
+    context: Context<'a>,
+    /// Stages with frozen settings; a stage that was begun has to be complete.
+    begun: Vec<Stage>,
+    /// Stages with a missing marker.
+    incomplete: BTreeSet<Stage>,
+    verified: Verified,
+    /// Files listed in markers.
+    files: Vec<PartFile>,
+}
+
+impl Checks<'_> {
+    /// Finds the stages that were begun; all stages if their settings cannot be read.
+    fn frozen(&mut self) -> Result<()> {
+        for stage in Stage::ALL {
+            match self.context.run.frozen_settings(stage) {
+                Ok(None) => {}
+                Ok(Some(_)) => self.begun.push(stage),
+                Err(error @ Error::Decode { .. }) => {
+                    self.begun = Stage::ALL.to_vec();
+                    self.problem(error.report());
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !self.begun.contains(&Stage::Embed) {
+            self.problem("the settings of the embed stage are not there");
+        }
+        Ok(())
+    }
+
+    /// Reads the marker of `key`; its absence is a problem.
+    fn marker(&mut self, stage: Stage, key: &str) -> Option<ShardMarker> {
+        let problem = match self.context.run.shard_marker(stage, key) {
+            Ok(Some(marker)) => {
+                self.files.extend(marker.files.iter().cloned());
+                return Some(marker);
+            }
+            Ok(None) => format!("{}: {key} is not done", stage.name()),
+            Err(error) => error.report(),
+        };
+        self.problem(problem);
+        self.incomplete.insert(stage);
+        None
+    }
+
+    /// Compares a shard's row counts of all stages with each other and with the exported files.
+    fn shard(&mut self, shard: &Shard) {
+        let context = self.context;
+        let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return };
+        self.verified.rows += embedded.rows;
+        let mut later = Vec::new();
+        for stage in [Stage::Score, Stage::Refine] {
+            if self.begun.contains(&stage) {
+                let keys = context.config.heads.keys().map(|head| format!("{head}/{}", shard.name));
+                later.extend(keys.map(|key| (stage, key)));
+            }
+        }
+        for stage in [Stage::Filter, Stage::Export] {
+            if self.begun.contains(&stage) {
+                later.push((stage, shard.name.clone()));
+            }
+        }
+        for (stage, key) in later {
+            let Some(marker) = self.marker(stage, &key) else { continue };
+            if marker.rows != embedded.rows {
+                let (stage, rows, all) = (stage.name(), marker.rows, embedded.rows);
+                self.problem(format!("{stage}: {key} accounts for {rows} rows, embed for {all}"));
+            }
+            if stage == Stage::Export {
+                exported_rows(context.config, &marker, &mut self.verified.problems);
+            }
+        }
+    }
+
+    /// Compares the encoded documents of each shard with the result of the first pass.
+    fn dropped(&mut self, cascade: &Cascade, plan: &Plan) -> Result<()> {
+        let context = self.context;
+        let shards: Vec<(u64, &Shard)> = (0u64..).zip(&plan.shards).collect();
+        let wrong = problems(&shards, |&(place, shard)| {
+            context.stop.check()?;
+            cascade.rows_of(context, place, shard).map(|_| None)
+        })?;
+        self.verified.problems.extend(wrong);
+        Ok(())
+    }
+
+    /// Checks the rounds of the refine stage, the last of which found nothing, and its report.
+    fn rounds(&mut self, plan: &Plan) -> Result<()> {
+        let run = self.context.run;
+        self.marker(Stage::Refine, ALL_LANGUAGES);
+        for round in 0.. {
+            let Some(whole) = self.marker(Stage::Refine, &RunDir::round_key(round)) else { break };
+            let mut rows = 0;
+            for shard in &plan.shards {
+                let key = RunDir::round_shard_key(round, shard);
+                if let Some(marker) = run.shard_marker(Stage::Refine, &key)? {
+                    rows += marker.rows;
+                    self.files.extend(marker.files);
+                }
+            }
+            if rows != whole.rows {
+                let all = whole.rows;
+                self.problem(format!("refine: round {round} scored {rows} rows of {all}"));
+            }
+            if whole.rows == 0 && round > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports files that no marker lists, but not of incomplete stages, which may yet add markers.
+    fn foreign(&mut self) -> Result<()> {
+        let known: HashSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
+        for stage in Stage::ALL.into_iter().filter(|stage| !self.incomplete.contains(stage)) {
+            let found = self.context.run.stored_files(stage)?;
+            let foreign = found.into_iter().filter(|path| !known.contains(path.as_str()));
+            let problem = |path: String| format!("{path}: nothing of this run wrote it; remove it");
+            self.verified.problems.extend(foreign.map(problem));
+        }
+        Ok(())
+    }
+
+    /// Recomputes the thresholds of every language and compares them with the stored ones.
+    fn thresholds(&mut self) -> Result<()> {
+        let (context, run) = (self.context, self.context.run);
+        let embedded = Embedded::of(run)?;
+        let stored = stored_selections(run, embedded.languages())?;
+        let heads = Heads::load(context, &embedded)?;
+        let made_with = run.frozen_settings(Stage::Score).ok().flatten();
+        if made_with != Some(heads.settings()) {
+            self.problem("the heads are not those that made the scores");
+        }
+        let files = ScoreFiles::selected(context)?;
+        for (language, stored) in stored {
+            self.verified.languages += 1;
+            match select_language(context, &embedded, &heads, &language, files) {
+                Ok(recomputed) if recomputed == stored => {}
+                Ok(_) => {
+                    self.problem(format!("{language}: its thresholds are not those of the scores"));
+                }
+                Err(Error::Stopped) => return Err(Error::Stopped),
+                Err(error) => self.problem(error.report()),
+            }
+        }
+        Ok(())
+    }
+
+    fn problem(&mut self, problem: impl Into<String>) {
+        self.verified.problems.push(problem.into());
+    }
+}
+
+/// Compares the rows of the exported files with the counts of the marker.
+fn exported_rows(config: &RunConfig, marker: &ShardMarker, problems: &mut Vec<String>) {
+    let to = config.export.to.as_deref();
+    let mut by_folder: BTreeMap<&str, u64> = BTreeMap::new();
+    for file in marker.files.iter().filter(|file| !file.path.starts_with("audit/")) {
+        let below = to.map_or(Some(file.path.as_str()), |to| file.path.strip_prefix(to));
+        let below = below.unwrap_or_default().trim_start_matches('/');
+        let reason = match below.strip_prefix("removed/") {
+            Some(rest) => rest.split('/').next().unwrap_or_default(),
+            None => "kept",
+        };
+        *by_folder.entry(reason).or_default() += file.rows;
+    }
+    for (reason, rows) in by_folder {
+        let counted = marker.counts.get(reason).copied().unwrap_or_default();
+        if rows != counted {
+            problems.push(format!("{reason}: {rows} rows exported, {counted} counted"));
+        }
+    }
+}
+
+/// Returns the problems that `check` finds, in order; fails if a store does not answer.
+fn problems<T: Sync>(
+    all: &[T],
+    check: impl Fn(&T) -> Result<Option<String>> + Sync,
+) -> Result<Vec<String>> {
+    let of_one = |one: &T| match check(one) {
+        Err(error @ (Error::Stopped | Error::Service { .. })) => Err(error),
+        Err(error) => Ok(Some(error.report())),
+        found => found,
+    };
+    let found: Vec<Option<String>> = all.par_iter().map(of_one).collect::<Result<_>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Checks a shard's input: it may be gone, but an input that exists has to be the planned one.
+fn wrong_input(shard: &Shard) -> Result<Option<String>> {
+    match shard.input() {
+        Ok(_) | Err(Error::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Compares `file` with its digest, or an object with what its store says of it, and the rows of an
+/// exported file.
+fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
+    let is_same = if is_url(&file.path) {
+        let version = remote::stat(&file.path)?;
+        // For stores without content tags, only the size is compared.
+        let is_named_so = file.stamp.etag.is_none() || version.tag == file.stamp.etag;
+        version.bytes == file.stamp.bytes && is_named_so
+    } else {
+        stamp(&run.path(&file.path))? == file.stamp
+    };
+    if !is_same {
+        let is_local = !is_url(&file.path);
+        let remedy = if is_local { "; remove it, and `polysift run` makes it again" } else { "" };
+        return Ok(Some(format!("{}: changed since it was written{remedy}", file.path)));
+    }
+    let is_exported = is_url(&file.path)
+        || ["export/", "removed/"].iter().any(|folder| file.path.starts_with(folder));
+    if is_exported && file.path.ends_with(".parquet") {
+        let rows = parquet_rows(&run.located(file))?;
+        if rows != file.rows {
+            return Ok(Some(format!("{}: holds {rows} rows, not {}", file.path, file.rows)));
+        }
+    }
+    Ok(None)
+}
