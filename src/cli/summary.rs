@@ -10,6 +10,7 @@ use polysift::Result;
 use polysift::config::{KEPT, NO_TEXT, Rate, RunConfig};
 use polysift::corpus::Context;
 use polysift::corpus::cascaded::languages as cascaded_languages;
+use polysift::corpus::frozen::FrozenEmbeddings;
 use polysift::corpus::refinement::Refinement;
 use polysift::corpus::select::selections;
 use polysift::corpus::training::PlannedHead;
@@ -92,9 +93,8 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
 
 /// Prints the precision of the embeddings, if there are any, and the run directory.
 fn print_place(context: Context<'_>) -> Result<()> {
-    let frozen = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    if let Some(precision) = frozen["encoder"]["precision"].as_str() {
-        line(&format!("embeddings were computed in {precision}"));
+    if let Some(precision) = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision() {
+        line(&format!("embeddings were computed in {}", precision.name()));
     }
     line(&format!("run directory: {}", context.run.root().display()));
     Ok(())

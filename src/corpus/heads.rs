@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::embedded::Embedded;
+use crate::frozen::trained_keys;
 use crate::languages::ALL_LANGUAGES;
 use polysift_base::error::{Error, Result};
 use polysift_config::{HeadConfig, HeadKind, Keep, RunConfig};
@@ -304,17 +305,6 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns the keys of the heads that are trained in `run`; `None` before training starts.
-pub fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
-    let frozen = run.frozen_settings(Stage::Train)?;
-    let heads = frozen.as_ref().and_then(|frozen| frozen["heads"].as_object());
-    let of_head = |(name, head): (&String, &Value)| {
-        let languages = head["samples"].as_object().into_iter().flat_map(Map::keys);
-        languages.map(|language| format!("{name}/{language}")).collect::<Vec<_>>()
-    };
-    Ok(heads.map(|heads| heads.iter().flat_map(of_head).collect()))
 }
 
 /// Checks the digests of the heads `name` that were trained in `run` for `languages`. Without this

@@ -16,6 +16,7 @@ pub mod cascaded;
 pub mod context;
 pub mod embedded;
 pub mod filter;
+pub mod frozen;
 pub mod heads;
 pub mod languages;
 pub mod model;

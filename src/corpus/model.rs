@@ -1,10 +1,11 @@
 //! The encoder of a run: how it is loaded, and the settings that identify it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::context::Context;
+use crate::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_base::error::{Error, Result};
-use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision, NO_MODEL, RunConfig};
+use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision};
 use polysift_encoder::{self as encoder, Model, Placement, Recipe};
 use polysift_runs::run::{RunDir, Stage};
 
@@ -26,8 +27,7 @@ pub fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     for begun in
         [Stage::Embed, Stage::Cascade, Stage::Train].into_iter().filter(|begun| !discarded(*begun))
     {
-        let frozen = context.run.frozen_settings(begun)?.unwrap_or_default();
-        if let Ok(precision) = serde_json::from_value(frozen["encoder"]["precision"].clone()) {
+        if let Some(precision) = FrozenEmbeddings::read(context.run, begun)?.precision() {
             config.resume_in(precision);
         }
     }
@@ -47,8 +47,7 @@ pub fn refined_precision(precision: EncoderPrecision) -> EncoderPrecision {
 /// Returns the settings of the run's encoder in its [`refined_precision`].
 pub fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
     let config = &context.config.encoder;
-    let embed = context.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    let begun = serde_json::from_value(embed["encoder"]["precision"].clone());
+    let begun = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision();
     Ok(match refined_precision(begun.unwrap_or(config.precision)) {
         EncoderPrecision::Bf16 => {
             EncoderConfig { precision: EncoderPrecision::Bf16, ..config.clone() }
@@ -59,20 +58,8 @@ pub fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
 
 /// Returns true if the embeddings of `run` are already in f32.
 pub fn is_precise(run: &RunDir) -> Result<bool> {
-    let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    Ok(embed["encoder"]["precision"] == EncoderPrecision::F32.name())
-}
-
-/// Returns the settings that an embedding depends on besides its text; samples and corpus must
-/// agree on them. They include the precision but not the device.
-pub fn encoder_settings(config: &RunConfig, model: Option<&Model>) -> Value {
-    let Some(model) = model else {
-        let digest = if config.has_embeddings() { FOREIGN_ENCODER } else { NO_MODEL };
-        return json!({"digest": digest});
-    };
-    let mut settings = json!(model.recipe);
-    settings["precision"] = model.placement.precision.name().into();
-    settings
+    let precision = FrozenEmbeddings::read(run, Stage::Embed)?.precision();
+    Ok(precision == Some(EncoderPrecision::F32))
 }
 
 /// Freezes the settings of a stage that ran `model`. If the precision differs, the error names the
@@ -83,19 +70,19 @@ pub fn freeze_encoded(
     settings: &Value,
     model: Option<&Model>,
 ) -> Result<()> {
-    let frozen = context.run.frozen_settings(stage)?.unwrap_or_default();
-    let (Some(begun), Some(model)) = (frozen["encoder"]["precision"].as_str(), model) else {
+    let begun = FrozenEmbeddings::read(context.run, stage)?.precision();
+    let (Some(begun), Some(model)) = (begun, model) else {
         return context.freeze(stage, settings);
     };
     let Placement { gpus, precision } = &model.placement;
-    if precision.name() == begun {
+    if *precision == begun {
         return context.freeze(stage, settings);
     }
     // GPUs compute only in bf16 and fp8; other precisions need the CPU.
-    let flag = if !gpus.is_empty() && !["bf16", "fp8"].contains(&begun) {
-        "--device cpu".to_owned()
-    } else {
-        format!("--precision {begun}")
+    let flag = match begun {
+        EncoderPrecision::Bf16 | EncoderPrecision::Fp8 => format!("--precision {}", begun.name()),
+        _ if gpus.is_empty() => format!("--precision {}", begun.name()),
+        _ => "--device cpu".to_owned(),
     };
     context.freeze(stage, settings).map_err(|error| match error {
         Error::Mismatch { path, difference, hint } => Error::Mismatch {
@@ -107,19 +94,16 @@ pub fn freeze_encoded(
     })
 }
 
-/// Returns the digest of the encoder that made the embeddings of `run`.
+/// Returns the digest of the encoder that made the embeddings of `run`; empty before the embed stage.
 pub fn encoder_digest(run: &RunDir) -> Result<String> {
-    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    Ok(frozen["encoder"]["digest"].as_str().unwrap_or_default().to_owned())
+    let encoder = FrozenEmbeddings::read(run, Stage::Embed)?.encoder;
+    Ok(encoder.map_or_else(String::new, |encoder| encoder.digest().to_owned()))
 }
 
 /// Returns the recipe of the embeddings of `run`, which must not come from the input.
 pub fn recipe(run: &RunDir) -> Result<Recipe> {
-    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    serde_json::from_value(frozen["encoder"].clone()).map_err(|e| {
-        Error::corrupt(run.root(), format!("frozen/embed.json has no recipe of embeddings: {e}"))
-    })
+    match FrozenEmbeddings::read(run, Stage::Embed)?.encoder {
+        Some(FrozenEncoder::Run { recipe, .. }) => Ok(recipe),
+        _ => Err(Error::corrupt(run.root(), "frozen/embed.json has no recipe of embeddings")),
+    }
 }
-
-/// Stands for the digest of the encoder if the input brings embeddings.
-pub const FOREIGN_ENCODER: &str = "embeddings from the input";

@@ -42,9 +42,10 @@ use polysift_corpus::cascaded::{
     repair_key, scores_key,
 };
 use polysift_corpus::context::Context;
+use polysift_corpus::frozen::FrozenEncoder;
 use polysift_corpus::heads::Heads;
 use polysift_corpus::languages::{language_of, planned_languages};
-use polysift_corpus::model::{encoder_settings, freeze_encoded, load_model};
+use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::select::{threshold_settings, thresholds_of};
 use polysift_corpus::work::StageWork;
 use polysift_corpus::work::own_shards;
@@ -125,7 +126,7 @@ fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Re
             "text": config.input.text, "max_rejects": config.input.max_rejects,
             "max_document_bytes": config.input.max_document_bytes,
         },
-        "encoder": encoder_settings(config, Some(model)),
+        "encoder": FrozenEncoder::of(config, Some(model)),
         "chunks": config.encoder.chunks,
         "parts": config.parts,
         "heads": heads.settings(),

@@ -18,7 +18,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::list;
 use polysift_config::Chunks;
 use polysift_corpus::context::Context;
-use polysift_corpus::model::encoder_settings;
+use polysift_corpus::frozen::FrozenEncoder;
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingScan, EmbeddingWriter, round_to};
 use polysift_encoder::Model;
@@ -45,7 +45,7 @@ pub(crate) fn embed_samples(
 ) -> Result<Vec<f32>> {
     let Context { config, run, stop, progress, .. } = context;
     let (parts, width) = (&config.parts, model.encoder.info().embedding_size);
-    let depends_on = json!([encoder_settings(config, Some(model)), parts.embeddings]).to_string();
+    let depends_on = json!([FrozenEncoder::of(config, Some(model)), parts.embeddings]).to_string();
     let folder = run.path(FOLDER).join(name(depends_on.as_bytes()));
     let digests: Vec<String> =
         texts.par_iter().map(|text| blake3::hash(text.as_bytes()).to_hex().to_string()).collect();

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rayon::prelude::*;
+use serde::Serialize;
 use serde_json::json;
 
 use polysift_base::error::{Error, Result};
-use polysift_config::NO_MODEL;
+use polysift_config::EmbeddingDtype;
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
+use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::heads::Heads;
-use polysift_corpus::model::{FOREIGN_ENCODER, recipe, refined_precision};
+use polysift_corpus::model::refined_precision;
 use polysift_corpus::texts::Texts;
 use polysift_corpus::work::StageWork;
 use polysift_data::input::{DocumentBatch, DocumentInfo, NumberColumn};
@@ -43,31 +45,39 @@ pub fn score(context: Context<'_>) -> Result<()> {
     })
 }
 
+/// How embeddings were made and stored.
+#[derive(Clone, PartialEq, Serialize)]
+struct Made {
+    encoder: FrozenEncoder,
+    embeddings: Option<EmbeddingDtype>,
+}
+
 /// Checks that the heads fit the encoder and the recipe of the corpus.
 fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let run = context.run;
-    let embed = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    let digest = embed["encoder"]["digest"].as_str().unwrap_or_default();
-    if digest == FOREIGN_ENCODER {
-        return Ok(()); // the input says nothing about what made its embeddings
+    let made = |stage| -> Result<Option<Made>> {
+        let frozen = FrozenEmbeddings::read(run, stage)?;
+        let embeddings = frozen.dtype();
+        Ok(frozen.encoder.map(|encoder| Made { encoder, embeddings }))
+    };
+    let Some(corpus) = made(Stage::Embed)? else { return Ok(()) };
+    if corpus.encoder.is_foreign() {
+        return Ok(());
     }
-    if digest == NO_MODEL {
+    let FrozenEncoder::Run { recipe, precision } = &corpus.encoder else {
         return heads.check_without_encoder();
-    }
-    let checked = heads.check_recipe(&recipe(run)?);
-    let corpus = json!({"encoder": embed["encoder"], "embeddings": embed["parts"]["embeddings"]});
-    let train = run.frozen_settings(Stage::Train)?.unwrap_or_default();
-    let samples = json!({"encoder": train["encoder"], "embeddings": train["embeddings"]});
+    };
+    let checked = heads.check_recipe(recipe);
     // Heads of texts are trained without an encoder.
-    if train["encoder"].is_null() || samples == corpus || train["encoder"]["digest"] != digest {
+    let Some(samples) = made(Stage::Train)? else { return checked };
+    let precise =
+        FrozenEncoder::Run { recipe: recipe.clone(), precision: refined_precision(*precision) };
+    let is_refined =
+        context.config.selection.refine && samples == Made { encoder: precise, ..corpus.clone() };
+    if samples == corpus || is_refined || samples.encoder.digest() != corpus.encoder.digest() {
         return checked;
     }
-    let mut precise = corpus.clone();
-    let begun = serde_json::from_value(corpus["encoder"]["precision"].clone()).unwrap_or_default();
-    precise["encoder"]["precision"] = refined_precision(begun).name().into();
-    if context.config.selection.refine && samples == precise {
-        return checked;
-    }
+    let (samples, corpus) = (json!(samples), json!(corpus));
     Err(Error::Mismatch {
         path: run.root().to_owned(),
         difference: format!(

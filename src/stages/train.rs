@@ -13,8 +13,9 @@ use polysift_base::io::{FileStamp, write_atomic};
 use polysift_base::progress::Stop;
 use polysift_config::{EncoderConfig, HeadKind, NO_MODEL, RunConfig};
 use polysift_corpus::context::Context;
+use polysift_corpus::frozen::FrozenEncoder;
 use polysift_corpus::heads::in_words;
-use polysift_corpus::model::{encoder_settings, freeze_encoded, load_model};
+use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::training::{PlannedHead, TrainingJob, corpus_languages, jobs, to_train};
 use polysift_corpus::work::StageWork;
 use polysift_data::input::{SampleColumns, SkippedRows, for_each_sample, read_samples};
@@ -161,7 +162,7 @@ fn settings(
     }
     let mut settings = json!({"seed": context.config.seed});
     if model.is_some() {
-        settings["encoder"] = encoder_settings(context.config, model);
+        settings["encoder"] = json!(FrozenEncoder::of(context.config, model));
         settings["embeddings"] = json!(context.config.parts.embeddings);
     }
     if let Some(files) = files {

@@ -9,7 +9,7 @@ use polysift_base::error::Result;
 use polysift_corpus::cascaded::Cascade;
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
-use polysift_corpus::heads::trained_keys;
+use polysift_corpus::frozen::trained_keys;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::is_precise;
 use polysift_corpus::refinement::Refinement;

@@ -29,7 +29,8 @@ use polysift_base::progress::Busy;
 use polysift_config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, RunConfig, Weight};
 use polysift_corpus::cascaded::Cascade;
 use polysift_corpus::context::Context;
-use polysift_corpus::model::{encoder_settings, freeze_encoded, load_model};
+use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
+use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::work::Failures;
 use polysift_corpus::work::StageWork;
 use polysift_encoder::Model;
@@ -42,7 +43,7 @@ const TEXT_BYTES: usize = 8 << 20;
 const EMBEDDING_BYTES: usize = 16 << 20;
 
 /// Returns the settings that embeddings depend on; `model` is `None` if no text is embedded.
-pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value {
+fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>, counts_tokens: bool) -> Value {
     let (input, parts) = (&config.input, &config.parts);
     let mut settings = json!({
         "plan": plan.digest(),
@@ -50,9 +51,9 @@ pub fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>) -> Value
             "text": input.text, "id": input.id, "language": input.language,
             "embeddings": input.embeddings, "max_rejects": input.max_rejects,
         },
-        "encoder": encoder_settings(config, model),
+        "encoder": FrozenEncoder::of(config, model),
         "chunks": config.encoder.chunks,
-        "counts_tokens": counts_tokens(config),
+        "counts_tokens": counts_tokens,
         "parts": parts,
     });
     if input.max_document_bytes != DEFAULT_MAX_DOCUMENT_BYTES {
@@ -72,13 +73,11 @@ fn counts_tokens(config: &RunConfig) -> bool {
 pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     let model = config.embeds_texts().then(|| load_model(context, Stage::Embed)).transpose()?;
-    let mut settings = settings(config, plan, model.as_ref());
     // A run that began with token counts continues with them.
-    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
-    if frozen["counts_tokens"] == true && context.redo != Some(Stage::Embed) {
-        settings["counts_tokens"] = true.into();
-    }
-    let counts_tokens = settings["counts_tokens"] == true;
+    let counted = context.redo != Some(Stage::Embed)
+        && FrozenEmbeddings::read(run, Stage::Embed)?.counts_tokens;
+    let counts_tokens = counted || counts_tokens(config);
+    let mut settings = settings(config, plan, model.as_ref(), counts_tokens);
     let cascade = Cascade::of(context, plan)?;
     if let Some(config) = &config.cascade {
         settings["cascade"] = cascade.settings(config);

@@ -14,6 +14,7 @@ use polysift_base::language::{language_name, language_tag};
 use polysift_config::{CardConfig, FilterAction, HeadConfig, KEPT, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::{Embedded, all_done};
+use polysift_corpus::frozen::FrozenEmbeddings;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, filter_settings};
 use polysift_data::export::{EMBEDDINGS, PII_COUNT};
@@ -193,10 +194,10 @@ fn encoder(context: Context<'_>) -> Result<Value> {
     if !config.has_embeddings() {
         return Ok(Value::Null);
     }
-    let frozen = run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    let recipe = FrozenEmbeddings::read(run, Stage::Embed)?.encoder;
     let brought = config.input.embeddings.as_ref();
     let model = brought.map_or_else(|| json!(config.encoder.model), |_| Value::Null);
-    Ok(json!({"model": model, "recipe": frozen["encoder"], "chunks": config.encoder.chunks}))
+    Ok(json!({"model": model, "recipe": recipe, "chunks": config.encoder.chunks}))
 }
 
 /// Lists the heads, with the digests of their files by language.

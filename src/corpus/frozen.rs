@@ -1,0 +1,141 @@
+//! What frozen settings say of embeddings and trained heads, as later stages and views read it.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use polysift_base::error::{Error, Result};
+use polysift_config::{EmbeddingDtype, EncoderPrecision, NO_MODEL, PartsConfig, RunConfig};
+use polysift_encoder::{Model, Recipe};
+use polysift_runs::run::{RunDir, Stage};
+
+/// Stands for the digest of the encoder if the input brings embeddings.
+const FOREIGN_ENCODER: &str = "embeddings from the input";
+
+/// What made embeddings. It includes the precision but not the device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FrozenEncoder {
+    /// The encoder of the run.
+    Run {
+        /// How texts become embeddings.
+        #[serde(flatten)]
+        recipe: Recipe,
+        /// Type of the computation.
+        precision: EncoderPrecision,
+    },
+    /// No encoder of the run.
+    Other {
+        /// Says what is in its place: nothing, or embeddings from the input.
+        digest: String,
+    },
+}
+
+impl FrozenEncoder {
+    /// Describes the encoder of a run with these settings; `model` is `None` if no text is embedded.
+    pub fn of(config: &RunConfig, model: Option<&Model>) -> Self {
+        match model {
+            Some(model) => {
+                Self::Run { recipe: model.recipe.clone(), precision: model.placement.precision }
+            }
+            None if config.has_embeddings() => Self::Other { digest: FOREIGN_ENCODER.to_owned() },
+            None => Self::Other { digest: NO_MODEL.to_owned() },
+        }
+    }
+
+    /// Returns the digest of the encoder, or what stands for it.
+    pub fn digest(&self) -> &str {
+        match self {
+            Self::Run { recipe, .. } => &recipe.model_digest,
+            Self::Other { digest } => digest,
+        }
+    }
+
+    /// Returns true if the embeddings come from the input, which does not say what made them.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Self::Other { digest } if digest == FOREIGN_ENCODER)
+    }
+
+    /// Returns the precision of the run's encoder.
+    pub fn precision(&self) -> Option<EncoderPrecision> {
+        match self {
+            Self::Run { precision, .. } => Some(*precision),
+            Self::Other { .. } => None,
+        }
+    }
+}
+
+/// How embeddings were made: of the corpus in the embed and cascade stages, of samples in training.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct FrozenEmbeddings {
+    /// What made the embeddings; `None` before the stage, and if only heads of texts are trained.
+    #[serde(default)]
+    pub encoder: Option<FrozenEncoder>,
+    /// Type of the stored values of samples.
+    #[serde(default)]
+    embeddings: Option<EmbeddingDtype>,
+    /// How parts of the corpus are stored.
+    #[serde(default)]
+    parts: Option<PartsConfig>,
+    /// Whether the tokens of whole documents were counted.
+    #[serde(default)]
+    pub counts_tokens: bool,
+}
+
+impl FrozenEmbeddings {
+    /// Reads what `stage` of `run` froze; the default before the stage.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the settings are none of this stage; errors of reading.
+    pub fn read(run: &RunDir, stage: Stage) -> Result<Self> {
+        Ok(read(run, stage)?.unwrap_or_default())
+    }
+
+    /// Returns the type of the stored values.
+    pub fn dtype(&self) -> Option<EmbeddingDtype> {
+        self.embeddings.or(self.parts.as_ref().map(|parts| parts.embeddings))
+    }
+
+    /// Returns the precision of the run's encoder, if it made the embeddings.
+    pub fn precision(&self) -> Option<EncoderPrecision> {
+        self.encoder.as_ref().and_then(FrozenEncoder::precision)
+    }
+}
+
+/// The heads that a run trains.
+#[derive(Debug, Clone, Deserialize)]
+struct FrozenTraining {
+    #[serde(default)]
+    heads: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct FrozenHead {
+    /// Digests of the samples by language.
+    samples: Map<String, Value>,
+}
+
+/// Returns the keys of the heads that are trained in `run`; `None` before training starts.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the frozen settings are none of training; errors of reading.
+pub fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
+    let Some(FrozenTraining { heads }) = read(run, Stage::Train)? else { return Ok(None) };
+    let mut keys = Vec::new();
+    for (name, head) in heads {
+        let FrozenHead { samples } = parse(run, Stage::Train, head)?;
+        keys.extend(samples.keys().map(|language| format!("{name}/{language}")));
+    }
+    Ok(Some(keys))
+}
+
+fn read<T: DeserializeOwned>(run: &RunDir, stage: Stage) -> Result<Option<T>> {
+    run.frozen_settings(stage)?.map(|settings| parse(run, stage, settings)).transpose()
+}
+
+fn parse<T: DeserializeOwned>(run: &RunDir, stage: Stage, settings: Value) -> Result<T> {
+    serde_json::from_value(settings).map_err(|e| {
+        let reason = format!("frozen/{}.json is not what the stage writes: {e}", stage.name());
+        Error::corrupt(run.root(), reason)
+    })
+}
