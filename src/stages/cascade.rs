@@ -21,8 +21,10 @@
 //! are stored like those of samples if only first chunks are encoded. Results do not depend on
 //! which process does a unit.
 
+mod encoded_pass;
 mod first_pass;
 mod full_run;
+mod lexical_pass;
 mod pilot;
 mod repair;
 
@@ -31,7 +33,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::input_progress::InputProgress;
-use first_pass::{FirstPasses, TrainedPass};
+use first_pass::Pass;
 use full_run::FullRun;
 use pilot::{Pilot, SelectedPilot};
 use polysift_base::error::{Error, Result};
@@ -142,7 +144,8 @@ struct EvaluatedPass {
     heads: BTreeMap<String, f32>,
     /// Tokens and FLOPs: [`LanguageCascade::tokens_per_dropped_document`] and the next field.
     dropped_document: (f64, f64),
-    trained: TrainedPass,
+    /// Files of the trained pass.
+    files: Vec<PartFile>,
 }
 
 struct CascadeFit<'a> {
@@ -162,8 +165,7 @@ impl<'a> CascadeFit<'a> {
     /// Trains the first pass of `language` and writes the result.
     fn write_language(&self, language: &str) -> Result<ShardMarker> {
         let run = self.full.context.run;
-        let (result, trained) = self.choose(language)?;
-        let files = trained.map_or(Vec::new(), |trained| trained.files);
+        let (result, files) = self.choose(language)?;
         let mut marker = ShardMarker { files, ..ShardMarker::default() };
         if let Some(reason) = &result.reason {
             tracing::warn!(language, "all documents are encoded: {reason}");
@@ -174,7 +176,8 @@ impl<'a> CascadeFit<'a> {
         Ok(marker)
     }
 
-    fn choose(&self, language: &str) -> Result<(LanguageCascade, Option<TrainedPass>)> {
+    /// Chooses the first pass of `language`; returns the result and the files of the pass.
+    fn choose(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
         let shards = self.shards_of(language);
         let rows = pilot::count_rows(self.full.context, &shards)?;
         let mut result = LanguageCascade {
@@ -193,7 +196,9 @@ impl<'a> CascadeFit<'a> {
         let thresholds = thresholds_of(self.full.context, language, self.full.heads)?;
         let half = match self.half_pilot(&thresholds, result.rows) {
             Ok(half) => half,
-            Err(reason) => return Ok((LanguageCascade { reason: Some(reason), ..result }, None)),
+            Err(reason) => {
+                return Ok((LanguageCascade { reason: Some(reason), ..result }, Vec::new()));
+            }
         };
         let pilot = Pilot::draw(self.full.context, &shards, rows, 2 * half as usize)?;
         let pilot = pilot.score(self.full, language)?;
@@ -212,7 +217,8 @@ impl<'a> CascadeFit<'a> {
                     let cost = |evaluated: &EvaluatedPass| evaluated.candidate.cost;
                     let is_better = best.as_ref().is_none_or(|best| cost(&evaluated) < cost(best));
                     let worse = if is_better { best.replace(evaluated) } else { Some(evaluated) };
-                    worse.map_or(Ok(()), |worse| worse.trained.discard(self.full.context.run))?;
+                    let run = self.full.context.run;
+                    worse.map_or(Ok(()), |worse| first_pass::discard(run, &worse.files))?;
                 }
                 // For example, all scores are equal.
                 Err(error @ (Error::Training { .. } | Error::Shape { .. })) => {
@@ -221,23 +227,23 @@ impl<'a> CascadeFit<'a> {
                 Err(error) => return Err(error),
             }
         }
-        let Some(EvaluatedPass { candidate, heads, dropped_document, trained }) = best else {
+        let Some(EvaluatedPass { candidate, heads, dropped_document, files }) = best else {
             result.reason = reason;
-            return Ok((result, None));
+            return Ok((result, Vec::new()));
         };
         if candidate.cost > MAX_COST {
-            trained.discard(self.full.context.run)?;
+            first_pass::discard(self.full.context.run, &files)?;
             result.reason = Some(format!(
                 "{} is the best first pass, and with it the run would cost {:.0}% of one without",
                 candidate.first_pass,
                 100.0 * candidate.cost
             ));
-            return Ok((result, None));
+            return Ok((result, Vec::new()));
         }
         result.first_pass = Some(candidate.first_pass);
         result.heads = heads;
         (result.tokens_per_dropped_document, result.flops_per_dropped_document) = dropped_document;
-        Ok((result, Some(trained)))
+        Ok((result, files))
     }
 
     fn passes(&self) -> &[FirstPass] {
@@ -296,11 +302,11 @@ impl<'a> CascadeFit<'a> {
         selected: &SelectedPilot,
     ) -> Result<EvaluatedPass> {
         let names: Vec<&str> = selected.heads().collect();
-        let trained = first_pass::train(self.full, pass, language, pilot, &names)?;
-        let known = names.iter().map(|name| (*name).to_owned()).collect();
-        let passes = FirstPasses::load(self.full, [(language.to_owned(), pass, known)])?;
+        let files = first_pass::fit(self.full, pass, language, pilot, &names)?;
+        let names = names.into_iter().map(ToOwned::to_owned).collect();
+        let trained = first_pass::load(self.full, pass, language, names)?;
         let texts = pilot.evaluation_texts();
-        let predicted = passes.predict(language, &texts)?;
+        let predicted = trained.predict(&texts)?;
         let risk = self.risk_of_misses();
         let miss = 1.0 - self.settings.recall;
         let mut thresholds = BTreeMap::new();
@@ -313,7 +319,7 @@ impl<'a> CascadeFit<'a> {
             };
             let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
             let Some(threshold) = highest_threshold(scores, allowed) else {
-                trained.discard(self.full.context.run)?;
+                first_pass::discard(self.full.context.run, &files)?;
                 let (kept, all) = (kept.documents.len(), texts.len());
                 let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
                 return Err(Error::shape("first pass", reason));
@@ -323,12 +329,12 @@ impl<'a> CascadeFit<'a> {
         }
         let margins = first_pass::above(&predicted, &thresholds);
         let is_encoded: Vec<bool> = margins.iter().map(|margin| *margin >= 0.0).collect();
-        let cost = self.cost(passes.flops(pass, &texts)?, pilot, &is_encoded);
+        let cost = self.cost(trained.flops(&texts)?, pilot, &is_encoded);
         let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
         let encoded_share = encoded / is_encoded.len().max(1) as f64;
         let dropped_document = pilot.dropped_document(self.full.model, &is_encoded);
         let candidate = Candidate { first_pass: pass, encoded_share, cost };
-        Ok(EvaluatedPass { candidate, heads: thresholds, dropped_document, trained })
+        Ok(EvaluatedPass { candidate, heads: thresholds, dropped_document, files })
     }
 
     /// Returns the FLOPs with a first pass that takes `of_pass`, relative to the full run.
@@ -342,46 +348,51 @@ impl<'a> CascadeFit<'a> {
         (of_pass + encoded) / all.max(f64::MIN_POSITIVE) + of_pilot
     }
 
+    /// Scores the documents of all shards with the first passes of their languages.
     fn score(&self) -> Result<()> {
-        let Context { config, run, .. } = self.full.context;
-        let cascade =
-            Cascade::of_languages(self.full.context, self.full.heads.languages().iter().cloned())?;
-        let result = cascade.languages();
+        let context = self.full.context;
+        let Context { config, run, .. } = context;
+        let cascade = Cascade::of_languages(context, self.full.heads.languages().iter().cloned())?;
+        let results = cascade.languages();
         let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
-        let own = own_shards(self.full.context, self.plan);
-        let work = StageWork::new(self.full.context, Stage::Cascade, keys, &own)?;
-        let chosen = result.iter().filter_map(|(language, result)| {
-            let names = result.heads.keys().cloned().collect();
-            Some((language.clone(), result.first_pass?, names))
-        });
+        let own = own_shards(context, self.plan);
+        let work = StageWork::new(context, Stage::Cascade, keys, &own)?;
         if !work.is_over() {
-            for language in result.keys() {
+            let mut passes: BTreeMap<&String, Box<dyn Pass + '_>> = BTreeMap::new();
+            for (language, result) in results {
                 run.check_files(Stage::Cascade, &language_key(language))?;
+                if let Some(pass) = result.first_pass {
+                    let names = result.heads.keys().cloned().collect();
+                    passes.insert(language, first_pass::load(self.full, pass, language, names)?);
+                }
             }
-            let passes = FirstPasses::load(self.full, chosen)?;
-            let language = |item: usize| language_of(config, &self.plan.shards[item]);
-            let rows = |item: usize| {
-                let result = &result[&language(item)];
-                let shard = &self.plan.shards[item];
-                result.first_pass.map_or(Some(0), |_| shard.num_rows)
+            let pass_of = |item: usize| {
+                let language = language_of(config, &self.plan.shards[item]);
+                passes.get(&language).map(|pass| (pass.as_ref(), &results[&language]))
             };
+            let rows =
+                |item: usize| pass_of(item).map_or(Some(0), |_| self.plan.shards[item].num_rows);
             let input = InputProgress::default();
             work.items.own.iter().for_each(|&item| input.add(self.plan.shards[item].bytes));
             let one = |item: usize| {
-                let (result, shard) = (&result[&language(item)], &self.plan.shards[item]);
-                let marker = passes.score_shard(&language(item), result, shard)?;
+                let shard = &self.plan.shards[item];
+                let marker = match pass_of(item) {
+                    Some((pass, result)) => first_pass::score_shard(context, pass, result, shard)?,
+                    None => ShardMarker::default(), // all documents are encoded
+                };
                 if work.items.is_own[item] {
-                    input.advance(self.full.context.progress, 0, 0, shard.bytes);
+                    input.advance(context.progress, 0, 0, shard.bytes);
                 }
                 Ok(marker)
             };
             // On a CPU an encoder uses all threads; a GPU needs batches while texts are tokenized.
-            let at_once = match (passes.encodes(), &self.full.model.placement.gpus[..]) {
+            let encodes = passes.values().any(|pass| pass.is_encoded());
+            let at_once = match (encodes, &self.full.model.placement.gpus[..]) {
                 (false, _) => rayon::current_num_threads(),
                 (true, []) => 1,
                 (true, gpus) => SHARDS_OF_A_GPU * gpus.len(),
             };
-            work.for_all_on(at_once, self.full.context, "documents", rows, one)?;
+            work.for_all_on(at_once, context, "documents", rows, one)?;
         }
         run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)
     }

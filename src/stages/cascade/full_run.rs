@@ -1,9 +1,10 @@
 //! The model and heads of the run without a cascade, and the encoders of first passes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use polysift_base::error::Result;
+use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 use polysift_config::{Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass};
 use polysift_corpus::context::Context;
@@ -28,15 +29,15 @@ impl<'a> FullRun<'a> {
         Self { context, heads, model, encoders: Mutex::default() }
     }
 
-    /// Returns the encoder of `pass`, if it has one, on the device of the run's encoder.
-    pub(super) fn encoder(&self, pass: FirstPass) -> Result<Option<Arc<PassEncoder>>> {
+    /// Returns the encoder of `pass`, on the device of the run's encoder.
+    pub(super) fn encoder(&self, pass: FirstPass) -> Result<Arc<PassEncoder>> {
         let Context { config, hub, .. } = self.context;
-        let mut encoders = self.encoders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut encoders = lock(&self.encoders);
         if let Some(encoder) = encoders.get(&pass) {
-            return Ok(Some(Arc::clone(encoder)));
+            return Ok(Arc::clone(encoder));
         }
         let (settings, model) = match pass {
-            FirstPass::Bundled => {
+            FirstPass::Auto | FirstPass::Lexical | FirstPass::Bundled => {
                 let (device, precision) = match &self.model.placement.gpus[..] {
                     [] => (DeviceChoice::Cpu, EncoderPrecision::F32),
                     gpus => (DeviceChoice::Cuda(gpus.to_vec()), EncoderPrecision::Bf16),
@@ -52,11 +53,10 @@ impl<'a> FullRun<'a> {
                 let model = self.model.cut(&settings, hub)?;
                 (settings, model)
             }
-            FirstPass::Auto | FirstPass::Lexical => return Ok(None),
         };
         let encoder = Arc::new(PassEncoder { settings, model });
         encoders.insert(pass, Arc::clone(&encoder));
-        Ok(Some(encoder))
+        Ok(encoder)
     }
 
     /// Returns the logits of the head `name` on `texts`, `embedded` with `embedded.0` values per
