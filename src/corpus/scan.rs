@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
+use rayon::prelude::*;
+
 use crate::cascaded::{Cascade, CascadeRows};
 use crate::context::Context;
 use crate::embedded::{Embedded, ordinal};
@@ -62,9 +64,10 @@ pub struct ScoredCorpus<'a> {
     shards: Vec<(u64, &'a Shard, usize)>,
     /// See [`Corpus::file`].
     files_of_shards: Vec<usize>,
+    /// By shard; read once, although a selection scans the scores several times.
+    left_out: Vec<LeftOut>,
     /// Replaces stored scores of some documents of a shard.
     rescored: Option<&'a RescoredOf<'a>>,
-    cascade: Cascade,
 }
 
 /// New scores by row of a shard, with one entry per head of the run.
@@ -106,7 +109,9 @@ impl<'a> ScoredCorpus<'a> {
         };
         let files_of_shards = shards.iter().map(number).collect();
         let cascade = Cascade::of_languages(context, [language.to_owned()])?;
-        Ok(Self { context, files, language, heads, shards, files_of_shards, rescored, cascade })
+        let left_out = |&(place, shard, _): &_| LeftOut::of(context, &cascade, place, shard);
+        let left_out = shards.par_iter().map(left_out).collect::<Result<_>>()?;
+        Ok(Self { context, files, language, heads, shards, files_of_shards, left_out, rescored })
     }
 }
 
@@ -145,17 +150,13 @@ impl Corpus for ScoredCorpus<'_> {
         request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
+        let left_out = &self.left_out[shard];
         let (place, shard, num_parts) = self.shards[shard];
         let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
-        let removed = removed_rows(self.context, shard)?;
-        let cascade = self.cascade.rows_of(self.context, place, shard)?;
-        let mut rows = [&removed[..], &cascade.dropped].concat();
-        rows.sort_unstable();
-        let left_out = LeftOut { removed, cascade, rows, audit_every: self.cascade.audit_every() };
         for index in 0..num_parts {
             self.context.stop.check()?;
-            if let Some(mut part) = self.open_part(shard, index, &left_out, request)? {
-                part.scan(place, &rescored, &left_out, request, visit)?;
+            if let Some(mut part) = self.open_part(shard, index, left_out, request)? {
+                part.scan(place, &rescored, left_out, request, visit)?;
             }
         }
         Ok(())
@@ -205,33 +206,84 @@ impl ScoredCorpus<'_> {
     }
 }
 
+/// Rows of a shard, with a bit for each.
+#[derive(Default)]
+struct RowSet {
+    /// Row of the first bit.
+    first: u64,
+    bits: Vec<u64>,
+}
+
+impl RowSet {
+    /// Makes the set of `rows`, which ascend.
+    fn of(rows: &[u64]) -> Self {
+        let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else {
+            return Self::default();
+        };
+        let mut bits = vec![0; (last - first) as usize / 64 + 1];
+        rows.iter().for_each(|row| bits[(row - first) as usize / 64] |= 1 << ((row - first) % 64));
+        Self { first, bits }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bits.is_empty()
+    }
+
+    fn contains(&self, row: u64) -> bool {
+        let at = row.wrapping_sub(self.first);
+        usize::try_from(at / 64)
+            .ok()
+            .and_then(|word| self.bits.get(word))
+            .is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+}
+
 /// Documents of a shard that a selection leaves out or weighs differently.
 struct LeftOut {
-    /// Rows that filters removed.
-    removed: Vec<u64>,
-    cascade: CascadeRows,
-    /// All rows left out, ascending.
-    rows: Vec<u64>,
+    /// Rows that filters remove.
+    removed: RowSet,
+    /// Rows that the cascade dropped.
+    dropped: RowSet,
+    /// Rows that are encoded for the audit.
+    audited: RowSet,
     /// Number of dropped documents that an audited document stands for.
     audit_every: u64,
 }
 
 impl LeftOut {
+    fn of(context: Context<'_>, cascade: &Cascade, place: u64, shard: &Shard) -> Result<Self> {
+        context.stop.check()?;
+        let CascadeRows { dropped, audited } = cascade.rows_of(context, place, shard)?;
+        let audited: Vec<u64> = audited.into_iter().map(|(row, _)| row).collect();
+        Ok(Self {
+            removed: RowSet::of(&removed_rows(context, shard)?),
+            dropped: RowSet::of(&dropped),
+            audited: RowSet::of(&audited),
+            audit_every: cascade.audit_every(),
+        })
+    }
+
+    /// Returns true if all documents of the shard count alike.
     fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.cascade.audited.is_empty()
+        self.removed.is_empty() && self.dropped.is_empty() && self.audited.is_empty()
+    }
+
+    /// Returns true if the thresholds are computed over `row`.
+    fn counts(&self, row: u64) -> bool {
+        !self.removed.contains(row) && !self.dropped.contains(row)
     }
 
     /// Sums the documents of `batch` that the cascade dropped and that no filter removed.
     fn dropped(&self, batch: &PartBatch, part: &ScannedPart<'_>) -> Result<Amount> {
         let mut amount = Amount::default();
-        if self.cascade.dropped.is_empty() {
+        if self.dropped.is_empty() {
             return Ok(amount);
         }
-        let mask = batch.mask(part.language, &self.removed)?;
+        let mask = batch.mask(part.language, None)?;
         let weights = part.weights(batch)?;
-        for (at, row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
+        for (at, &row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
             let is_there = mask.as_ref().is_none_or(|mask| mask.value(at));
-            if is_there && self.cascade.is_dropped(*row) {
+            if is_there && self.dropped.contains(row) && !self.removed.contains(row) {
                 amount.num_documents += 1;
                 amount.weight += weights.map_or(1, |weights| weights[at]);
             }
@@ -245,13 +297,12 @@ impl LeftOut {
         batch: &PartBatch,
         part: &ScannedPart<'_>,
     ) -> Result<Option<Vec<u64>>> {
-        if self.cascade.audited.is_empty() {
+        if self.audited.is_empty() {
             return Ok(None);
         }
         let weights = part.weights(batch)?;
-        let weight = |(at, row): (usize, &u64)| {
-            let is_audited = self.cascade.audited_margin(*row).is_some();
-            let stands_for = if is_audited { self.audit_every } else { 1 };
+        let weight = |(at, &row): (usize, &u64)| {
+            let stands_for = if self.audited.contains(row) { self.audit_every } else { 1 };
             weights.map_or(1, |weights| weights[at]) * stands_for
         };
         let rows = batch.numbers(ROW)?.unwrap_or_default();
@@ -296,7 +347,9 @@ impl ScannedPart<'_> {
             let Some(first) = batches.first() else { return Ok(()) };
             let rows = next_row..next_row + first.len();
             next_row = rows.end;
-            let mask = first.mask(self.language, &left_out.rows)?;
+            let counts = |row| left_out.counts(row);
+            let is_whole = left_out.removed.is_empty() && left_out.dropped.is_empty();
+            let mask = first.mask(self.language, (!is_whole).then_some(&counts))?;
             let dropped = left_out.dropped(first, self)?;
             let mut identities = None;
             if !rescored.is_empty() {
@@ -351,5 +404,26 @@ impl ScannedPart<'_> {
             batch.replace(rows.iter().enumerate().filter_map(of_row))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_set_of_rows_contains_exactly_its_rows(
+            rows in proptest::collection::btree_set(0u64..500, 0..60),
+            first in 0u64..1 << 40,
+        ) {
+            let rows: Vec<u64> = rows.into_iter().map(|row| first + row).collect();
+            let set = RowSet::of(&rows);
+            prop_assert_eq!(set.is_empty(), rows.is_empty());
+            for row in first.saturating_sub(100)..first + 700 {
+                prop_assert_eq!(set.contains(row), rows.contains(&row), "{}", row);
+            }
+        }
     }
 }

@@ -179,10 +179,14 @@ impl PartBatch {
         Ok(ids.iter().flatten().collect())
     }
 
-    /// Returns which rows have the `language`, if given, and are not `removed` (ascending row
-    /// numbers). `None` means all rows.
-    pub fn mask(&self, language: Option<&str>, removed: &[u64]) -> Result<Option<BooleanArray>> {
-        if language.is_none() && removed.is_empty() {
+    /// Returns which rows have the `language` and satisfy `counts`, if these are given; `None` means
+    /// all rows.
+    pub fn mask(
+        &self,
+        language: Option<&str>,
+        counts: Option<&dyn Fn(u64) -> bool>,
+    ) -> Result<Option<BooleanArray>> {
+        if language.is_none() && counts.is_none() {
             return Ok(None);
         }
         let mut mask = vec![true; self.len()];
@@ -190,10 +194,9 @@ impl PartBatch {
             let languages: &StringArray = full_column(&self.batch, "language", &self.path)?;
             mask.iter_mut().zip(languages).for_each(|(is, found)| *is &= found == Some(language));
         }
-        if !removed.is_empty() {
+        if let Some(counts) = counts {
             let rows: &UInt64Array = full_column(&self.batch, "row", &self.path)?;
-            let stays = |row: &u64| removed.binary_search(row).is_err();
-            mask.iter_mut().zip(rows.values()).for_each(|(is, row)| *is &= stays(row));
+            mask.iter_mut().zip(rows.values()).for_each(|(is, row)| *is &= counts(*row));
         }
         Ok(Some(mask.into()))
     }
@@ -360,8 +363,8 @@ mod tests {
         let rows = part(&path, 7, &["deu_Latn", "und"])?;
         let batch = PartReader::open(&path)?.scores(&["language", "num_bytes"])?.next();
         let mut batch = batch.ok_or("no batch")??;
-        assert_eq!(batch.mask(None, &[])?, None);
-        let mask = batch.mask(Some("und"), &[])?.ok_or("no mask")?;
+        assert_eq!(batch.mask(None, None)?, None);
+        let mask = batch.mask(Some("und"), None)?.ok_or("no mask")?;
         batch.keep(&mask)?;
         assert_eq!(batch.numbers("num_bytes")?, Some(&[1, 3, 5][..]));
         assert_eq!(batch.present()?, Some(vec![true, false, true]));
@@ -377,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_rows_are_left_out() -> Result<(), Box<dyn std::error::Error>> {
+    fn rows_that_do_not_count_are_left_out() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
         part(&path, 7, &["deu_Latn", "und"])?;
@@ -385,7 +388,8 @@ mod tests {
         let batch = batch.ok_or("no batch")??;
         for (language, expected) in [(None, [0, 2, 4, 6].as_slice()), (Some("und"), &[])] {
             let mut batch = batch.clone();
-            let mask = batch.mask(language, &[1, 3, 5, 9])?.ok_or("no mask")?;
+            let counts = |row: u64| ![1, 3, 5, 9].contains(&row);
+            let mask = batch.mask(language, Some(&counts))?.ok_or("no mask")?;
             batch.keep(&mask)?;
             assert_eq!(batch.numbers("row")?, Some(expected));
         }
