@@ -50,15 +50,11 @@ impl<'a> ColumnValues<'a> {
     }
 
     fn lost(&self, row: u64) -> Error {
-        let rejects = self.reader.rejects();
-        match rejects.kept().first() {
-            Some(first) => Error::Row {
-                path: self.file.path.clone(),
-                row: first.row + 1,
-                reason: first.reason.clone(),
-                count: rejects.count(),
-            },
-            None => Error::corrupt(&self.file.path, format!("row {row} is gone")),
+        match self.reader.rejects() {
+            none if none.count() == 0 => {
+                Error::corrupt(&self.file.path, format!("row {row} is gone"))
+            }
+            rejects => rejects.error(&self.file.path),
         }
     }
 }
@@ -66,15 +62,14 @@ impl<'a> ColumnValues<'a> {
 /// Reads the numbers of a column of a file in ascending order of rows.
 pub struct NumberColumn<'a> {
     column: ColumnValues<'a>,
-    first_bad: Option<(u64, String)>,
-    num_bad: u64,
+    rejects: Rejects,
 }
 
 impl<'a> NumberColumn<'a> {
     /// Opens `file` and finds the column `name`, like [`ColumnValues::open`].
     pub fn open(file: &'a InputFile, config: &InputConfig, name: &'a str) -> Result<Self> {
         let column = ColumnValues::open(file, config, name, ColumnKind::Scalar)?;
-        Ok(Self { column, first_bad: None, num_bad: 0 })
+        Ok(Self { column, rejects: Rejects::refused() })
     }
 
     /// Returns the value in `row` (ascending from call to call); a boolean counts as 1 or 0. `None`
@@ -83,18 +78,12 @@ impl<'a> NumberColumn<'a> {
     pub fn value(&mut self, row: u64) -> Result<Option<f32>> {
         let name = self.column.name;
         let Some(text) = self.column.value(row)? else { return Ok(None) };
-        let number = score_value(name, text).map_err(|reason| {
-            self.num_bad += 1;
-            self.first_bad.get_or_insert((row, reason));
-        });
-        Ok(number.ok())
+        let number = score_value(name, text);
+        Ok(number.map_err(|reason| self.rejects.add(row, reason, &[])).ok())
     }
 
     /// Returns [`Error::Row`] if a value was not a number.
     pub fn finish(self) -> Result<()> {
-        let path = self.column.file.path.clone();
-        self.first_bad.map_or(Ok(()), |(row, reason)| {
-            Err(Error::Row { path, row: row + 1, reason, count: self.num_bad })
-        })
+        self.rejects.finish(&self.column.file.path)
     }
 }

@@ -146,6 +146,11 @@ impl Rejects {
         self.count > self.limit
     }
 
+    /// Returns the error of the file if it must fail, after all of its rows were read.
+    pub(super) fn finish(&self, path: &Path) -> Result<()> {
+        if self.exceeded() { Err(self.error(path)) } else { Ok(()) }
+    }
+
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -154,7 +159,7 @@ impl Rejects {
         &self.kept
     }
 
-    /// Returns the error of the file, after all of its rows were read.
+    /// Returns the error that names the first row and the count.
     pub(super) fn error(&self, path: &Path) -> Error {
         let (row, reason) =
             self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));

@@ -54,22 +54,17 @@ impl LineChecker {
         Self { columns, width: Width::default(), objects: 0, unseen, first_keys: String::new() }
     }
 
-    /// Returns the object on the line, or why it cannot be used. Passes its values to `each`.
-    pub(super) fn check<'l>(
-        &mut self,
-        line: &'l TextLine,
-        each: impl FnOnce(Vec<JsonField<'_>>),
-    ) -> Result<Json<'l>, String> {
-        let json = object(line)?;
+    /// Returns the values of the object on the next line, or why it cannot be used.
+    pub(super) fn fields<'j>(&mut self, json: &'j Json<'_>) -> Result<Vec<JsonField<'j>>, String> {
         if self.objects == 0 {
             self.first_keys = json.keys().collect::<Vec<_>>().join(", ");
         }
-        self.unseen.retain(|name| find(&json, name).is_none());
+        self.unseen.retain(|name| find(json, name).is_none());
         let width = &mut self.width;
-        let fields = self.columns.iter().map(|column| field(&json, column, width));
-        each(fields.collect::<Result<_, _>>()?);
+        let fields = self.columns.iter().map(|column| field(json, column, width));
+        let fields = fields.collect::<Result<_, _>>()?;
         self.objects += 1;
-        Ok(json)
+        Ok(fields)
     }
 
     /// Returns a required column that no object has, after 1000 objects or at the end of the file.
@@ -102,49 +97,36 @@ impl JsonReader {
 
     /// Calls `each` with the object of every usable line.
     pub(super) fn for_each(&mut self, mut each: impl FnMut(&Json<'_>) -> Result<()>) -> Result<()> {
-        while self.visit(|_, _| (), &mut each)? {}
+        while self.visit(|_, _, json| each(json))? {}
         Ok(())
     }
 
-    /// Reads one line. If it is usable, passes its row and values to `each_fields`, then its object
-    /// to `each`. Returns false at the end of the file.
+    /// Reads one line. If it is usable, passes its row, values and object to `each`. Returns false
+    /// at the end of the file. A file that has failed is read to its end for the count.
     fn visit(
         &mut self,
-        each_fields: impl FnOnce(u64, Vec<JsonField<'_>>),
-        each: impl FnOnce(&Json<'_>) -> Result<()>,
+        each: impl FnOnce(u64, Vec<JsonField<'_>>, &Json<'_>) -> Result<()>,
     ) -> Result<bool> {
         let read = self.lines.read(&mut self.line)?;
+        let (row, has_failed) = (self.line.row, self.rejects.exceeded());
         if read {
-            let row = self.line.row;
-            match self.checker.check(&self.line, |fields| each_fields(row, fields)) {
-                Ok(json) => each(&json)?,
-                Err(reason) => {
-                    self.rejects.add(row, reason, &self.line.bytes);
-                    if self.rejects.exceeded() {
-                        return Err(self.count_the_rest());
-                    }
-                }
+            let visited = object(&self.line).and_then(|json| {
+                let fields = self.checker.fields(&json)?;
+                Ok(if has_failed { Ok(()) } else { each(row, fields, &json) })
+            });
+            match visited {
+                Ok(result) => result?,
+                Err(reason) => self.rejects.add(row, reason, &self.line.bytes),
             }
+        } else {
+            self.rejects.finish(self.lines.path())?;
         }
-        if let Some(name) = self.checker.missed(!read) {
-            let reason = format!("is in no line; the first has: {}", self.checker.first_keys);
-            return Err(Error::schema(self.lines.path(), name, reason));
-        }
-        Ok(read)
-    }
-
-    /// Counts the bad lines up to the end of a file that has failed.
-    fn count_the_rest(&mut self) -> Error {
-        loop {
-            match self.lines.read(&mut self.line) {
-                Err(error) => return error,
-                Ok(false) => return self.rejects.error(self.lines.path()),
-                Ok(true) => {
-                    if let Err(reason) = self.checker.check(&self.line, |_| ()) {
-                        self.rejects.add(self.line.row, reason, &self.line.bytes);
-                    }
-                }
+        match self.checker.missed(!read) {
+            Some(name) if !self.rejects.exceeded() => {
+                let reason = format!("is in no line; the first has: {}", self.checker.first_keys);
+                Err(Error::schema(self.lines.path(), name, reason))
             }
+            _ => Ok(read),
         }
     }
 }
@@ -156,13 +138,14 @@ impl ColumnReader for JsonReader {
         let (mut rows, mut bytes, first_row) = (Vec::new(), 0, self.first_row);
         while rows.len() < max_rows && bytes < BATCH_BYTES {
             let num_rows = rows.len();
-            let push = |row: u64, fields: Vec<JsonField<'_>>| {
+            let push = |row: u64, fields: Vec<JsonField<'_>>, _: &Json<'_>| {
                 if row >= first_row {
                     rows.push(row);
                     columns.iter_mut().zip(fields).for_each(|(column, field)| column.push(field));
                 }
+                Ok(())
             };
-            if !self.visit(push, |_| Ok(()))? {
+            if !self.visit(push)? {
                 break;
             }
             bytes += if rows.len() > num_rows { self.line.bytes.len() } else { 0 };
@@ -238,7 +221,8 @@ pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>
     }
 }
 
-fn object(line: &TextLine) -> Result<Json<'_>, String> {
+/// Returns the object on the line, or why there is none.
+pub(super) fn object(line: &TextLine) -> Result<Json<'_>, String> {
     let parsed = line.whole().and_then(Json::parse).and_then(|json| match json.value {
         JsonValue::Object(_) => Ok(json),
         _ => Err(format!("is {}, not a JSON object", json.kind())),

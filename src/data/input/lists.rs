@@ -125,5 +125,5 @@ pub fn for_each_listed(
             rejects.add(row, reason, &[]);
         }
     }
-    if rejects.exceeded() { Err(rejects.error(path)) } else { Ok(()) }
+    rejects.finish(path)
 }

@@ -358,7 +358,7 @@ impl ParquetRows {
                 return Ok(Some((row, rows)));
             }
         }
-        if self.rejects.exceeded() { Err(self.rejects.error(&self.file.path)) } else { Ok(None) }
+        self.rejects.finish(&self.file.path).map(|()| None)
     }
 
     /// Returns the batch that has rows left, decoding it if necessary; `None` at the end.
@@ -439,29 +439,30 @@ impl ParquetReader {
         })
     }
 
-    /// Returns the indices of rows whose vectors differ in width from earlier ones, with reasons.
-    fn bad_vectors(&mut self, columns: &[ArrayRef]) -> Vec<(usize, String)> {
+    /// Adds to `bad` the rows of a batch whose vectors differ in width from earlier ones.
+    fn check_vectors(&mut self, first_row: u64, columns: &[ArrayRef], bad: &mut Rejects) {
         let place = self.columns.iter().position(|(kind, _)| *kind == ColumnKind::Vectors);
         let vectors = place.and_then(|place| columns.get(place)?.as_list_opt::<i64>());
-        let Some(vectors) = vectors else { return Vec::new() };
-        let check = |row| Some((row, self.width.check_row(vectors, row).err()?));
-        (0..vectors.len()).filter_map(check).collect()
+        let Some(vectors) = vectors else { return };
+        for row in 0..vectors.len() {
+            if let Err(reason) = self.width.check_row(vectors, row) {
+                bad.add(first_row + row as u64, reason, &[]);
+            }
+        }
     }
 }
 
 impl ColumnReader for ParquetReader {
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
         let Some((first_row, batch)) = self.rows.next(max_rows)? else { return Ok(None) };
-        let columns = self.decode(&batch)?;
-        let bad = self.bad_vectors(&columns);
-        if let Some((place, reason)) = bad.first() {
-            let mut count = bad.len() as u64;
-            while let Some((_, batch)) = self.rows.next(BATCH_ROWS)? {
+        let (columns, mut bad) = (self.decode(&batch)?, Rejects::refused());
+        self.check_vectors(first_row, &columns, &mut bad);
+        if bad.exceeded() {
+            while let Some((first_row, batch)) = self.rows.next(BATCH_ROWS)? {
                 let columns = self.decode(&batch)?;
-                count += self.bad_vectors(&columns).len() as u64;
+                self.check_vectors(first_row, &columns, &mut bad);
             }
-            let (path, row) = (self.rows.file.path.clone(), first_row + *place as u64 + 1);
-            return Err(Error::Row { path, row, reason: reason.clone(), count });
+            return Err(bad.error(&self.rows.file.path));
         }
         let rows = (first_row..).take(batch.num_rows()).collect();
         Ok(Some(ColumnBatch { rows, columns }))

@@ -15,7 +15,7 @@ use super::columns::{InputColumn, Rejects};
 use super::documents::DocumentRequest;
 use super::infer::{JsonShape, arrow_fields, columns, merge_fields, observe_object};
 use super::json::Json;
-use super::json_lines::{JsonReader, LineChecker};
+use super::json_lines::{JsonReader, LineChecker, object};
 use super::lines::{LineReader, TextLine};
 use super::parquet::{ParquetFile, ParquetRows};
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
@@ -162,7 +162,8 @@ impl JsonRows {
             let mut objects = Vec::with_capacity(lines.len());
             for line in &lines {
                 // The first pass has counted the bad lines and found them within the limit.
-                if let Ok(json) = self.checker.check(line, |_| ()) {
+                let Ok(json) = object(line) else { continue };
+                if self.checker.fields(&json).is_ok() {
                     rows.push(line.row);
                     objects.push(json);
                 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Reject;
 use super::columns::{ColumnKind, ColumnRequest};
-use super::json_lines::{JsonField, LineChecker, find};
+use super::json_lines::{JsonField, LineChecker, find, object};
 use super::lines::{LineReader, TextLine};
 use polysift_base::error::Result;
 use polysift_config::{InputConfig, LanguageSource};
@@ -101,15 +101,12 @@ impl DocumentStream {
     }
 
     fn document(&mut self) -> Result<StreamDocument, String> {
-        let mut values = Vec::new();
-        let json = self.checker.check(&self.line, |fields| {
-            values.extend(fields.into_iter().map(JsonField::into_text));
-        })?;
+        let json = object(&self.line)?;
+        let mut values = self.checker.fields(&json)?.into_iter().map(JsonField::into_text);
         if find(&json, &self.text).is_none() {
             let keys: Vec<&str> = json.keys().collect();
             return Err(format!("has no `{}`; its keys are {}", self.text, keys.join(", ")));
         }
-        let mut values = values.into_iter();
         let (text, id) = (values.next().flatten(), values.next().flatten());
         let language = if let Some(language) = &self.fixed_language {
             language.clone()

@@ -103,7 +103,7 @@ pub fn read_table(
     let unread = reader.rejects();
     rejects.add_all(unread);
     let counts = TableCounts { rows: rows + unread.count(), rejected: rejects.count() };
-    if rejects.exceeded() { Err(rejects.error(&file.path)) } else { Ok(counts) }
+    rejects.finish(&file.path).map(|()| counts)
 }
 
 /// Describes the table at `path` as a file called `name`.
