@@ -60,6 +60,33 @@ pub(super) struct ColumnBatch {
     pub columns: Vec<ArrayRef>,
 }
 
+/// The requested columns of one row of a file.
+#[derive(Clone, Copy)]
+pub struct TableRow<'b> {
+    /// Row in the file, counted from 0; in JSON lines the line number less one.
+    pub row: u64,
+    /// Index of the row in `batch`.
+    pub(super) at: usize,
+    pub(super) batch: &'b ColumnBatch,
+    pub(super) requests: &'b [ColumnRequest],
+}
+
+impl TableRow<'_> {
+    /// Returns the value of `column`; `None` for null and for a column that was not requested.
+    pub fn text(&self, column: &str) -> Option<&str> {
+        let place = self.requests.iter().position(|request| request.name == column)?;
+        string(self.batch.columns[place].as_string_view_opt()?, self.at)
+    }
+
+    /// Returns [`Self::text`] of a column without which the row is useless.
+    ///
+    /// # Errors
+    /// The reason, if the value is null.
+    pub fn required_text(&self, column: &str) -> Result<&str, String> {
+        self.text(column).ok_or_else(|| format!("`{column}` is null or missing"))
+    }
+}
+
 /// Reads the rows of a file of any format in batches.
 pub(super) trait ColumnReader: Send {
     /// Returns the next rows, from one to `max_rows` of them, or `None` at the end of the file.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{ArrayRef, StringArray, StringViewArray};
+use arrow_array::{StringArray, StringViewArray};
 
 use super::columns::{
     ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, string,
@@ -66,7 +66,7 @@ impl DocumentReader {
     /// [`polysift_base::Error::Decode`] if the file is damaged.
     pub fn next_batch(&mut self, max_rows: usize) -> Result<Option<DocumentBatch>> {
         let batch = self.reader.next_batch(max_rows)?;
-        Ok(batch.map(|batch| self.columns.batch(batch).0))
+        Ok(batch.map(|batch| self.columns.documents(&batch)))
     }
 
     /// Returns the number of rows to read, if the file stores it (Parquet).
@@ -158,21 +158,20 @@ impl DocumentRequest {
         self.requests.push(ColumnRequest::new(name, kind, required));
     }
 
-    /// Splits a batch into documents and the further columns.
-    pub(super) fn batch(&self, batch: ColumnBatch) -> (DocumentBatch, Vec<ArrayRef>) {
+    /// Returns the documents of a batch.
+    pub(super) fn documents(&self, batch: &ColumnBatch) -> DocumentBatch {
         let ColumnBatch { rows, columns } = batch;
-        let mut columns = columns.into_iter();
-        let mut strings = |is_there: bool| -> Option<StringViewArray> {
+        let mut columns = columns.iter();
+        let mut strings = |is_there: bool| -> Option<&StringViewArray> {
             let column = if is_there { columns.next() } else { None };
-            column?.as_string_view_opt().cloned()
+            column?.as_string_view_opt()
         };
         let (texts, ids) = (strings(true), strings(true));
         let (codes, scripts) = (strings(self.language.is_none()), strings(self.has_script));
         let embeddings = if self.has_embeddings { columns.next() } else { None };
         let embeddings = embeddings.and_then(|column| column.as_list_opt().cloned());
-        let ids = self.ids(ids.as_ref(), &rows);
-        let languages = self.languages(codes.as_ref(), scripts.as_ref(), rows.len());
-        (DocumentBatch::with_texts(rows, ids, languages, texts, embeddings), columns.collect())
+        let (ids, languages) = (self.ids(ids, rows), self.languages(codes, scripts, rows.len()));
+        DocumentBatch::with_texts(rows.clone(), ids, languages, texts.cloned(), embeddings)
     }
 
     fn ids(&self, column: Option<&StringViewArray>, rows: &[u64]) -> StringArray {

@@ -2,12 +2,11 @@
 //!
 //! This module owns the spelling of labels. Training sets are small, so they are read into memory.
 
-use arrow_array::cast::AsArray;
-
-use super::columns::{ColumnKind, string};
+use super::columns::{ColumnKind, Rejects, TableRow};
+use super::document_batch::DocumentInfo;
 use super::documents::DocumentRequest;
 use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
-use polysift_base::error::{Error, Result};
+use polysift_base::error::Result;
 use polysift_config::{HeadConfig, InputConfig, LabelKind, LanguageSource};
 
 /// Labels of the positive class, which a quality head keeps and a toxicity head removes.
@@ -186,64 +185,56 @@ fn samples_of(
     let optional = columns.source.into_iter().chain(drawn).chain(columns.scores.iter().copied());
     optional.for_each(|name| layout.request(name, ColumnKind::Scalar, false));
     let mut reader = layout.open(file, config)?;
-    let (mut first_bad, mut count) = (None, 0);
+    let mut rejects = Rejects::refused();
     while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
-        let (documents, others) = layout.batch(batch);
-        let value = |column: usize, i| string(others.get(column)?.as_string_view_opt()?, i);
-        for i in 0..documents.len() {
-            let Some(text) = documents.text(i) else {
+        let documents = layout.documents(&batch);
+        for (at, &row) in batch.rows.iter().enumerate() {
+            let values = TableRow { row, at, batch: &batch, requests: &layout.requests };
+            let Some(text) = documents.text(at) else {
                 skipped.without_text += 1;
                 continue;
             };
-            let row = |column| value(column, i);
-            let others = columns.labels.len() + usize::from(columns.weight.is_some());
-            let of_source = others + 1;
-            let of_probability = of_source + usize::from(columns.source.is_some());
-            let of_scores =
-                of_probability + if columns.inclusion_probability.is_some() { 2 } else { 0 };
-            let sample = label(columns, row).and_then(|label| {
-                let drawn = [row(of_probability), row(of_probability + 1)];
-                let (probability, copies) = drawn_as(columns, drawn)?;
-                let scores = scores(columns, |column| row(of_scores + column))?;
-                Ok((label, weight(columns, row)?, probability, copies, split(row(others))?, scores))
-            });
-            match sample {
-                Ok((Some(label), weight, inclusion_probability, copies, split, scores)) => {
-                    each(LabelledText {
-                        id: documents.id(i).to_owned(),
-                        language: documents.language(i).to_owned(),
-                        source: columns.source.and_then(|_| row(of_source)).map(ToOwned::to_owned),
-                        text: text.to_owned(),
-                        label,
-                        weight,
-                        inclusion_probability,
-                        copies,
-                        split,
-                        scores,
-                    })?;
-                }
-                Ok((None, ..)) => skipped.without_label += 1,
-                Err(reason) => {
-                    count += 1;
-                    first_bad.get_or_insert((documents.rows()[i] + 1, reason));
-                }
+            match sample(columns, values, documents.get(at), text) {
+                Ok(Some(sample)) => each(sample)?,
+                Ok(None) => skipped.without_label += 1,
+                Err(reason) => rejects.add(row, reason, &[]),
             }
         }
     }
-    match first_bad {
-        Some((row, reason)) => Err(Error::Row { path: file.path.clone(), row, reason, count }),
-        None => Ok(()),
-    }
+    rejects.finish(&file.path)
 }
 
-/// Returns the label of the row with the columns `value`; `None` if all its labels are null.
-fn label<'a>(
+/// Returns the sample in `row`, or `None` if all its labels are null.
+fn sample(
     columns: &SampleColumns<'_>,
-    value: impl Fn(usize) -> Option<&'a str>,
-) -> Result<Option<f32>, String> {
+    row: TableRow<'_>,
+    document: DocumentInfo<'_>,
+    text: &str,
+) -> Result<Option<LabelledText>, String> {
+    let label = label(columns, row)?;
+    let (inclusion_probability, copies) = drawn_as(columns, row)?;
+    let score = |name: &&str| row.text(name).map(|text| score_value(name, text)).transpose();
+    let scores = columns.scores.iter().map(score).collect::<Result<_, _>>()?;
+    let (weight, split) = (weight(columns, row)?, split(row)?);
+    Ok(label.map(|label| LabelledText {
+        id: document.id.to_owned(),
+        language: document.language.to_owned(),
+        source: columns.source.and_then(|name| row.text(name)).map(ToOwned::to_owned),
+        text: text.to_owned(),
+        label,
+        weight,
+        inclusion_probability,
+        copies,
+        split,
+        scores,
+    }))
+}
+
+/// Returns the label of `row`; `None` if all its labels are null.
+fn label(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<Option<f32>, String> {
     let (mut sum, mut count) = (0.0, 0);
-    for (column, name) in columns.labels.iter().enumerate() {
-        let Some(text) = value(column) else { continue };
+    for name in &columns.labels {
+        let Some(text) = row.text(name) else { continue };
         let class = || class(text).map(f64::from);
         let read = match columns.kind {
             LabelKind::Classes => class(),
@@ -262,12 +253,8 @@ fn label<'a>(
     Ok((count > 0).then(|| (sum / f64::from(count)) as f32))
 }
 
-/// Returns the weight of the row with the columns `value`, in which it follows the labels.
-fn weight<'a>(
-    columns: &SampleColumns<'_>,
-    value: impl Fn(usize) -> Option<&'a str>,
-) -> Result<f32, String> {
-    let Some((name, text)) = columns.weight.zip(value(columns.labels.len())) else {
+fn weight(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<f32, String> {
+    let Some((name, text)) = columns.weight.and_then(|name| Some((name, row.text(name)?))) else {
         return Ok(1.0);
     };
     let weight = number(text).filter(|weight| *weight >= 0.0);
@@ -277,17 +264,16 @@ fn weight<'a>(
     Ok(weight as f32)
 }
 
-fn drawn_as(
-    columns: &SampleColumns<'_>,
-    [probability, copies]: [Option<&str>; 2],
-) -> Result<(Option<f64>, u32), String> {
-    let Some((name, text)) = columns.inclusion_probability.zip(probability) else {
+/// Returns the inclusion probability and the copies of `row`.
+fn drawn_as(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<(Option<f64>, u32), String> {
+    let name = columns.inclusion_probability;
+    let Some((name, text)) = name.and_then(|name| Some((name, row.text(name)?))) else {
         return Ok((None, 1));
     };
     let probability = number(text).filter(|probability| *probability > 0.0 && *probability <= 1.0);
     let wrong = || format!("`{name}` is {}; needed is a number above 0, at most 1", shown(text));
     let probability = probability.ok_or_else(wrong)?;
-    let copies = copies.map_or(Ok(1), |text| {
+    let copies = row.text(COPIES_COLUMN).map_or(Ok(1), |text| {
         let copies = text.parse().ok().filter(|copies| *copies > 0);
         copies.ok_or_else(|| {
             format!("`{COPIES_COLUMN}` is {}; needed is a whole number above 0", shown(text))
@@ -296,18 +282,8 @@ fn drawn_as(
     Ok((Some(probability), copies?))
 }
 
-fn scores<'a>(
-    columns: &SampleColumns<'_>,
-    value: impl Fn(usize) -> Option<&'a str>,
-) -> Result<Vec<Option<f32>>, String> {
-    let score = |(column, name): (usize, &&str)| {
-        value(column).map(|text| score_value(name, text)).transpose()
-    };
-    columns.scores.iter().enumerate().map(score).collect()
-}
-
-fn split(name: Option<&str>) -> Result<Option<Split>, String> {
-    let named = name.map(|name| Split::named(name).ok_or(name)).transpose();
+fn split(row: TableRow<'_>) -> Result<Option<Split>, String> {
+    let named = row.text(SPLIT_COLUMN).map(|name| Split::named(name).ok_or(name)).transpose();
     named.map_err(|name| {
         format!("`{SPLIT_COLUMN}` is {}; known are train, validation and test", shown(name))
     })

@@ -49,7 +49,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 pub use column_values::{ColumnValues, NumberColumn};
-pub use columns::{ColumnKind, ColumnRequest, Reject};
+pub use columns::{ColumnKind, ColumnRequest, Reject, TableRow};
 pub use columns::{InputColumn, METADATA, column_at, strings};
 pub(crate) use content::Content;
 pub use discover::discover;
@@ -66,8 +66,8 @@ pub use row_values::{RowsRequest, open_rows, row_values};
 pub use rows::{JsonColumns, RowBatch, RowReader};
 pub use stream::{DocumentStream, StreamDocument};
 pub use table::{
-    TableCounts, TableRow, is_table, named_tables, read_table, table_at, table_columns,
-    table_files, table_stem,
+    TableCounts, is_table, named_tables, read_table, table_at, table_columns, table_files,
+    table_stem,
 };
 
 /// Language code of a document whose language is unknown (ISO 639-2 "undetermined").

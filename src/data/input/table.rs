@@ -6,9 +6,7 @@
 
 use std::path::Path;
 
-use arrow_array::cast::AsArray;
-
-use super::columns::{ColumnBatch, ColumnRequest, Rejects, string};
+use super::columns::{ColumnRequest, Rejects, TableRow};
 use super::csv::CsvReader;
 use super::discover::{csv_of, find, format_of};
 use super::documents::open;
@@ -21,16 +19,6 @@ use polysift_base::io::is_url;
 use polysift_base::progress::Stop;
 use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
 
-/// The requested columns of one row of a table.
-#[derive(Clone, Copy)]
-pub struct TableRow<'b> {
-    /// Row in the file, counted from 0; in JSON lines the line number less one.
-    pub row: u64,
-    at: usize,
-    batch: &'b ColumnBatch,
-    requests: &'b [ColumnRequest],
-}
-
 /// Numbers of rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableCounts {
@@ -38,22 +26,6 @@ pub struct TableCounts {
     pub rows: u64,
     /// Rows that were set aside.
     pub rejected: u64,
-}
-
-impl TableRow<'_> {
-    /// Returns the value of `column`; `None` for null and for a column that was not requested.
-    pub fn text(&self, column: &str) -> Option<&str> {
-        let place = self.requests.iter().position(|request| request.name == column)?;
-        string(self.batch.columns[place].as_string_view_opt()?, self.at)
-    }
-
-    /// Returns [`Self::text`] of a column without which the row is useless.
-    ///
-    /// # Errors
-    /// The reason, if the value is null.
-    pub fn required_text(&self, column: &str) -> Result<&str, String> {
-        self.text(column).ok_or_else(|| format!("`{column}` is null or missing"))
-    }
 }
 
 /// Returns the top-level column names of the table `file`. For JSON lines these are the keys of the
