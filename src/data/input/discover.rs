@@ -50,7 +50,7 @@ const KNOWN_EXTENSIONS: &str =
 /// unknown extension, a pattern is malformed, or two patterns give one file two languages;
 /// [`Error::Io`] if a directory cannot be read; [`Error::Service`] if a store does not answer.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
-    let found = find(patterns, base, &|name| format_of(name).is_some())?;
+    let found = find(patterns, base, &|name| document_format(name).is_some())?;
     let files = found.into_iter().map(|(file, name)| {
         let name = with_language(name, file.language.as_deref());
         file.described(name)
@@ -62,7 +62,7 @@ pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
 
 /// Returns the files that `patterns` name, each once, with a unique name. Files in directories are
 /// taken only if `takes` accepts their names.
-pub(super) fn find(
+fn find(
     patterns: &[String],
     base: &Path,
     takes: &(dyn Fn(&str) -> bool + Sync),
@@ -102,6 +102,19 @@ pub(super) fn find(
     let paths: Vec<_> = found.iter().map(|file| normalized(&naming_path(&file.path))).collect();
     let names = shard_names(&paths);
     Ok(found.into_iter().zip(names).collect())
+}
+
+/// Like [`find`] in the working directory, for files that messages call `what`, not for URLs.
+pub(super) fn find_local(
+    patterns: &[String],
+    what: &str,
+    takes: &(dyn Fn(&str) -> bool + Sync),
+) -> Result<Vec<(MatchedFile, String)>> {
+    if let Some(url) = patterns.iter().find(|pattern| is_url(pattern)) {
+        let reason = format!("is a URL; {what} are read from files, so download it first");
+        return Err(Error::config(url, reason));
+    }
+    find(patterns, Path::new("."), takes)
 }
 
 /// Adds the language to a shard's name that lacks it, even if all files have the same language.
@@ -167,7 +180,7 @@ fn file_format(path: &Path) -> Option<Format> {
         Some(url) => file_name(url),
         None => path.file_name()?.to_str()?,
     };
-    format_of(name).map(|(format, _)| format)
+    document_format(name).map(|(format, _)| format)
 }
 
 fn url_of(path: &Path) -> Option<&str> {
@@ -201,7 +214,7 @@ impl ObjectFilter for KeyFilter {
     fn takes(&self, key: &str) -> bool {
         let is_match = self.keys.matched(key).is_some();
         let name = key.rsplit('/').next().unwrap_or_default();
-        let has_format = format_of(name).is_some();
+        let has_format = document_format(name).is_some();
         self.num_others.set(self.num_others.get() + usize::from(is_match && !has_format));
         is_match && has_format
     }
@@ -289,17 +302,16 @@ impl InputFile {
     /// [`Error::Config`] if the extension is unknown, [`Error::Missing`] if it is no regular file
     /// or no object, [`Error::Io`] if there is no file; [`Error::Service`].
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
-        Self::of_format(path, name, language, None)
+        Self::of_format(path, name, language, file_format(path))
     }
 
-    /// Like [`Self::at`], but uses `format`, if set, instead of the extension.
+    /// Like [`Self::at`], for a `format` found by the extension; `None` is an unknown one.
     pub(super) fn of_format(
         path: &Path,
         name: String,
         language: Option<String>,
         format: Option<Format>,
     ) -> Result<Self> {
-        let format = format.or_else(|| file_format(path));
         let format = format.ok_or_else(|| unknown_extension(&path.display()))?;
         if let Some(url) = url_of(path) {
             let path = match pinned(&Location::parse(url)?)? {
@@ -338,21 +350,21 @@ pub(super) fn format_of(file_name: &str) -> Option<(Format, usize)> {
     let json = [".jsonl", ".ndjson", ".json"].iter().find_map(|e| inner.strip_suffix(e));
     let (stem, format) = if let Some(stem) = json {
         (stem, Format::JsonLines(compression))
+    } else if let Some(stem) = inner.strip_suffix(".csv") {
+        (stem, Format::Csv(compression))
     } else {
         (lower.strip_suffix(".parquet")?, Format::Parquet)
     };
     (!stem.is_empty()).then(|| (format, file_name.len() - stem.len()))
 }
 
-/// Returns the compression of a CSV file (`.csv`, also compressed), or `None` for other names.
-pub(super) fn csv_of(file_name: &str) -> Option<Compression> {
-    let lower = file_name.to_ascii_lowercase();
-    let (inner, compression) = split_compression(&lower);
-    inner.strip_suffix(".csv").filter(|stem| !stem.is_empty()).map(|_| compression)
+/// Returns the [`format_of`] a file of documents, which CSV cannot hold.
+fn document_format(file_name: &str) -> Option<(Format, usize)> {
+    format_of(file_name).filter(|(format, _)| !matches!(format, Format::Csv(_)))
 }
 
 /// Splits the extension of the compression off a lower-case name.
-fn split_compression(lower: &str) -> (&str, Compression) {
+pub(super) fn split_compression(lower: &str) -> (&str, Compression) {
     [
         (".gz", Compression::Gzip),
         (".gzip", Compression::Gzip),
@@ -399,7 +411,7 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
 
     let mut names: Vec<String> = (full.iter())
         .map(|name| {
-            let extension = format_of(name).map_or(0, |(_, length)| length);
+            let extension = document_format(name).map_or(0, |(_, length)| length);
             name[..name.len() - extension].to_owned()
         })
         .collect();
@@ -441,13 +453,15 @@ mod tests {
 
     #[test]
     fn formats_are_told_by_extension() {
-        let format = |name| format_of(name).map(|(format, _)| format);
+        let format = |name| document_format(name).map(|(format, _)| format);
         assert_eq!(format("a.parquet"), Some(Format::Parquet));
         assert_eq!(format("a.PARQUET"), Some(Format::Parquet));
         assert_eq!(format("a.jsonl"), Some(Format::JsonLines(Compression::None)));
         assert_eq!(format("a.ndjson.gz"), Some(Format::JsonLines(Compression::Gzip)));
         assert_eq!(format("a.json.zstd"), Some(Format::JsonLines(Compression::Zstd)));
-        for unknown in ["a.txt", "a.parquet.gz", "a.gz", ".parquet", "parquet", "a.jsonl.bz2"] {
+        for unknown in
+            ["a.txt", "a.parquet.gz", "a.gz", ".parquet", "parquet", "a.jsonl.bz2", "a.csv"]
+        {
             assert_eq!(format(unknown), None, "{unknown}");
         }
     }

@@ -143,14 +143,20 @@ impl LineReader {
                 (decompress(&path, counted, compression)?, content.failure())
             }
         };
-        Ok(Self { format, failure, bytes_read, ..Self::new(reader, &path, max_bytes) })
+        Ok(Self { failure, bytes_read, ..Self::new(reader, &path, format, max_bytes) })
     }
 
-    /// Reads the lines of `reader`, called `path` in messages; they are held up to `max_bytes`.
-    pub(super) fn new(reader: Box<dyn BufRead + Send>, path: &Path, max_bytes: u64) -> Self {
+    /// Reads the lines of `reader`, called `path` and of `format` in messages; they are held up to
+    /// `max_bytes`.
+    pub(super) fn new(
+        reader: Box<dyn BufRead + Send>,
+        path: &Path,
+        format: &'static str,
+        max_bytes: u64,
+    ) -> Self {
         Self {
             path: path.to_owned(),
-            format: "JSON lines",
+            format,
             reader,
             failure: FirstError::default(),
             next_row: 0,

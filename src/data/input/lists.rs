@@ -2,17 +2,15 @@
 //!
 //! This module owns which files are lists, and reads their entries without knowing what they mean.
 
-use std::io::{BufRead, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use super::InputFile;
 use super::columns::{ColumnKind, ColumnRequest, Rejects};
-use super::discover::{MatchedFile, find};
+use super::discover::{MatchedFile, find_local, split_compression};
 use super::documents::open;
-use super::lines::decompressed;
+use super::lines::{LineReader, TextLine, decompressed};
 use super::table::{is_table, read_table, table_at};
-use super::{Compression, InputFile};
-use polysift_base::error::{Error, Result};
-use polysift_base::io::is_url;
+use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
 
@@ -36,14 +34,9 @@ pub struct ListFile {
 /// [`Error::Missing`] if a pattern matches nothing; [`Error::Config`] for a URL or a malformed
 /// pattern; [`Error::Io`].
 pub fn list_files(patterns: &[String]) -> Result<Vec<ListFile>> {
-    if let Some(url) = patterns.iter().find(|pattern| is_url(pattern)) {
-        let reason = "is a URL; lists are read from files, so download it first";
-        return Err(Error::config(url, reason));
-    }
-    let found = find(patterns, Path::new("."), &|_| true)?;
-    let list =
-        |(file, _): (MatchedFile, String)| ListFile { path: file.path, language: file.language };
-    let mut files: Vec<ListFile> = found.into_iter().map(list).collect();
+    let found = find_local(patterns, "lists", &|_| true)?.into_iter();
+    let list = |(file, _): (MatchedFile, _)| ListFile { path: file.path, language: file.language };
+    let mut files: Vec<ListFile> = found.map(list).collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
 }
@@ -97,32 +90,22 @@ pub fn for_each_listed(
         })?;
         return Ok(());
     }
-    let compression = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("gz" | "gzip") => Compression::Gzip,
-        Some("zst" | "zstd") => Compression::Zstd,
-        _ => Compression::None,
-    };
-    let mut reader = decompressed(path, compression)?;
-    let mut rejects = Rejects::refused();
-    let mut line = String::new();
-    for row in 0.. {
-        line.clear();
-        match reader.read_line(&mut line) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::InvalidData && line.is_empty() => {
-                rejects.add(row, "is not UTF-8".to_owned(), &[]);
-                return Err(rejects.error(path));
-            }
-            Err(error) => return Err(Error::decode(path, "text", error)),
-        }
+    let (_, compression) = split_compression(&path.to_string_lossy().to_ascii_lowercase());
+    let reader = decompressed(path, compression)?;
+    let mut lines = LineReader::new(reader, path, "text", DEFAULT_MAX_DOCUMENT_BYTES);
+    let (mut line, mut rejects) = (TextLine::default(), Rejects::refused());
+    while lines.read(&mut line)? {
         stop.check()?;
-        let text = if row == 0 { line.trim_start_matches('\u{FEFF}') } else { &line };
-        let entry = without_comment(text).trim();
-        if !entry.is_empty()
-            && let Err(reason) = each(entry)
-        {
-            rejects.add(row, reason, &[]);
+        let Ok(text) = std::str::from_utf8(&line.bytes) else {
+            rejects.add(line.row, "is not UTF-8".to_owned(), &[]);
+            return Err(rejects.error(path));
+        };
+        let used = line.whole().and_then(|_| match without_comment(text).trim() {
+            "" => Ok(()),
+            entry => each(entry),
+        });
+        if let Err(reason) = used {
+            rejects.add(line.row, reason, &[]);
         }
     }
     rejects.finish(path)

@@ -73,7 +73,7 @@ impl DocumentStream {
             LanguageSource::Path | LanguageSource::Column { .. } => None,
         };
         Self {
-            lines: LineReader::new(reader, name, config.max_document_bytes),
+            lines: LineReader::new(reader, name, "JSON lines", config.max_document_bytes),
             line: TextLine::default(),
             checker: LineChecker::new(
                 requests.into_iter().chain(languages).chain(others).collect(),

@@ -8,14 +8,13 @@ use std::path::Path;
 
 use super::columns::{ColumnRequest, Rejects, TableRow};
 use super::csv::CsvReader;
-use super::discover::{csv_of, find, format_of};
+use super::discover::{find_local, format_of};
 use super::documents::open;
 use super::json_lines::first_keys;
 use super::parquet::ParquetFile;
 use super::pattern::{KeyPattern, is_hidden, search};
 use super::{BATCH_ROWS, Format, InputFile};
-use polysift_base::error::{Error, Result};
-use polysift_base::io::is_url;
+use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
 
@@ -84,19 +83,13 @@ pub fn read_table(
 /// [`Error::Config`] if the extension is none of `.parquet`, `.csv`, `.jsonl`, `.ndjson` and
 /// `.json` (the last four also compressed, as `.gz` or `.zst`); [`Error::Missing`], [`Error::Io`].
 pub fn table_at(path: &Path, name: String) -> Result<InputFile> {
-    let csv = csv_of(&path.file_name().unwrap_or_default().to_string_lossy());
-    let format = csv.map(Format::Csv);
-    InputFile::of_format(path, name, None, format)
+    let format = format_of(&path.file_name().unwrap_or_default().to_string_lossy());
+    InputFile::of_format(path, name, None, format.map(|(format, _)| format))
 }
 
 /// Returns the table name `name` without its extensions.
 pub fn table_stem(name: &str) -> &str {
-    let csv = || {
-        let lower = name.to_ascii_lowercase();
-        csv_of(&lower).and_then(|_| lower.rfind(".csv")).unwrap_or(name.len())
-    };
-    let end = format_of(name).map_or_else(csv, |(_, end)| name.len() - end);
-    &name[..end]
+    &name[..name.len() - format_of(name).map_or(0, |(_, end)| end)]
 }
 
 /// Returns true if [`table_files`] would find a file of that name, which may contain `/`.
@@ -106,7 +99,7 @@ pub fn is_table(name: &str) -> bool {
 }
 
 fn has_format(file_name: &str) -> bool {
-    csv_of(file_name).is_some() || format_of(file_name).is_some()
+    format_of(file_name).is_some()
 }
 
 /// Returns all tables below `directory`, sorted by name. A name is the path below it, with `/`;
@@ -129,11 +122,7 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
 /// # Errors
 /// As [`super::discover`] and [`table_at`]; [`Error::Config`] for a URL.
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
-    if let Some(url) = patterns.iter().find(|pattern| is_url(pattern)) {
-        let reason = "is a URL; tables are read from files, so download it first";
-        return Err(Error::config(url, reason));
-    }
-    let found = find(patterns, Path::new("."), &has_format)?.into_iter();
+    let found = find_local(patterns, "tables", &has_format)?.into_iter();
     let mut files =
         found.map(|(file, name)| table_at(&file.path, name)).collect::<Result<Vec<_>>>()?;
     files.sort_by(|a, b| a.name.cmp(&b.name));
