@@ -13,11 +13,9 @@ use polysift_corpus::embedded::Embedded;
 use polysift_corpus::heads::Heads;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::scan::ScoreFiles;
-use polysift_corpus::select::select_language;
-use polysift_corpus::select::stored_selections;
-use polysift_corpus::verdicts::REPORTS;
-use polysift_corpus::verdicts::has_reports;
-use polysift_data::parts::parquet_rows;
+use polysift_corpus::select::{select_language, stored_selections};
+use polysift_corpus::verdicts::{REPORTS, has_reports};
+use polysift_data::input::InputFile;
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
 
@@ -313,7 +311,7 @@ fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
     let is_exported = is_url(&file.path)
         || ["export/", "removed/"].iter().any(|folder| file.path.starts_with(folder));
     if is_exported && file.path.ends_with(".parquet") {
-        let rows = parquet_rows(&run.located(file))?;
+        let rows = InputFile::at(&run.located(file), String::new(), None)?.num_rows()?;
         if rows != file.rows {
             return Ok(Some(format!("{}: holds {rows} rows, not {}", file.path, file.rows)));
         }

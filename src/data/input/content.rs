@@ -19,7 +19,7 @@ const FINGERPRINT_BYTES: u64 = 64 << 10;
 
 /// An open file that can be read in any order.
 #[derive(Debug)]
-pub(crate) enum Content {
+pub(super) enum Content {
     Local(File),
     Remote(RemoteFile),
 }
@@ -30,21 +30,10 @@ impl Content {
     /// # Errors
     /// [`Error::Io`]; for an object [`Error::Service`], [`Error::Missing`], and [`Error::Corrupt`]
     /// if it is no longer the one that was found.
-    pub(crate) fn open(file: &InputFile) -> Result<Self> {
+    pub(super) fn open(file: &InputFile) -> Result<Self> {
         match file.object()? {
             Some(object) => RemoteFile::open(object).map(Self::Remote),
             None => Self::open_local(&file.path),
-        }
-    }
-
-    /// Opens the current version of the file or object `path`.
-    pub(crate) fn open_now(path: &Path) -> Result<Self> {
-        match path.to_str().filter(|text| is_url(text)) {
-            Some(url) => {
-                let object = Object::new(path, polysift_remote::stat(url)?)?;
-                RemoteFile::open(object).map(Self::Remote)
-            }
-            None => Self::open_local(path),
         }
     }
 
@@ -58,7 +47,7 @@ impl Content {
     }
 
     /// Opens the file once more, for a reader that reads each of `streams` in order.
-    pub(crate) fn again(&self, path: &Path, streams: &[Vec<Range<u64>>]) -> Result<Self> {
+    pub(super) fn again(&self, path: &Path, streams: &[Vec<Range<u64>>]) -> Result<Self> {
         match self {
             // Duplicated handles would share their position in the file.
             Self::Local(_) => open(path).map(Self::Local),
@@ -67,7 +56,7 @@ impl Content {
     }
 
     /// Returns the slot that keeps the store's error when a decoder of this file fails.
-    pub(crate) fn failure(&self) -> FirstError {
+    pub(super) fn failure(&self) -> FirstError {
         match self {
             Self::Local(_) => FirstError::default(),
             Self::Remote(file) => file.failure(),

@@ -51,7 +51,6 @@ use std::path::PathBuf;
 pub use column_values::{ColumnValues, NumberColumn};
 pub use columns::{ColumnKind, ColumnRequest, Reject, TableRow};
 pub use columns::{InputColumn, METADATA, column_at, strings};
-pub(crate) use content::Content;
 pub use discover::discover;
 pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS, document_fields};
 pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};

@@ -77,6 +77,14 @@ impl InputFile {
         Ok(facts)
     }
 
+    /// Returns the number of rows of a Parquet file, from its footer.
+    ///
+    /// # Errors
+    /// As [`InputFile::facts`], and [`Error::Decode`] if the file is damaged or of another format.
+    pub fn num_rows(&self) -> Result<u64> {
+        Ok(ParquetFile::open(self)?.num_rows())
+    }
+
     /// Returns the bytes of all columns of the rows to read, before compression, if the format
     /// stores them.
     ///

@@ -33,13 +33,6 @@ mod embeddings;
 mod scores;
 mod verdicts;
 
-use std::path::Path;
-
-use parquet::file::reader::{FileReader, SerializedFileReader};
-
-use crate::input::Content;
-use polysift_base::error::{Error, Result};
-
 pub use audit::{PiiRow, write_pii};
 pub use checked::MAKE_AGAIN;
 pub use documents::{PartReader, read_documents};
@@ -48,13 +41,3 @@ pub use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
 pub use scores::{PartBatch, PartBatches};
 pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};
 pub use verdicts::{VerdictAction, VerdictRows, read_verdicts, write_verdicts};
-
-/// Returns the number of rows of a Parquet file or object, from its footer.
-pub fn parquet_rows(path: &Path) -> Result<u64> {
-    let content = Content::open_now(path)?;
-    let failure = content.failure();
-    let reader = SerializedFileReader::new(content)
-        .map_err(|e| failure.or(Error::decode(path, "parquet", Box::new(e))))?;
-    // The reader rejects a footer with a negative count.
-    Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
-}
