@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use arrow_array::builder::{StringBuilder, UInt64Builder};
 use arrow_array::{Array, ArrayRef, LargeListArray, StringArray, StringViewArray, UInt64Array};
-use arrow_schema::{DataType, Field};
 
 use super::columns::string;
 use super::vectors::row_vectors;
@@ -15,14 +14,6 @@ use super::vectors::row_vectors;
 pub const NUM_TOKENS: &str = "num_tokens";
 /// Names of the columns that identify a document in part files, in their order.
 pub const DOCUMENT_COLUMNS: [&str; 5] = ["row", "id", "language", "num_bytes", NUM_TOKENS];
-
-/// Returns the fields of the [`DOCUMENT_COLUMNS`].
-pub fn document_fields() -> impl Iterator<Item = Field> {
-    DOCUMENT_COLUMNS.into_iter().map(|name| match name {
-        "id" | "language" => Field::new(name, DataType::Utf8, false),
-        _ => Field::new(name, DataType::UInt64, name == NUM_TOKENS),
-    })
-}
 
 /// Identity and size of one document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,14 +79,16 @@ impl DocumentBatch {
         Self { rows: rows.into(), ids, languages, num_bytes, num_tokens, texts, embeddings }
     }
 
-    pub(crate) fn columns(&self) -> Vec<ArrayRef> {
-        vec![
+    /// Returns the names and values of the [`DOCUMENT_COLUMNS`].
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, ArrayRef)> {
+        let columns: [ArrayRef; 5] = [
             Arc::new(self.rows.clone()),
             Arc::new(self.ids.clone()),
             Arc::new(self.languages.clone()),
             Arc::new(self.num_bytes.clone()),
             Arc::new(self.num_tokens.clone()),
-        ]
+        ];
+        DOCUMENT_COLUMNS.into_iter().zip(columns)
     }
 
     /// Returns the number of documents.
@@ -170,7 +163,7 @@ impl DocumentBatch {
 
     /// Returns the bytes that the documents use in memory, including the texts and embeddings.
     pub fn memory(&self) -> usize {
-        let columns = self.columns().into_iter().map(|column| column.get_array_memory_size());
+        let columns = self.columns().map(|(_, column)| column.get_array_memory_size());
         let texts = self.texts.iter().flat_map(StringViewArray::lengths).map(|len| len as usize);
         let vectors = (0..self.len()).filter_map(|i| Some(size_of_val(self.embeddings(i)?.1)));
         columns.chain(texts).chain(vectors).sum()

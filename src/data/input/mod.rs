@@ -52,7 +52,7 @@ pub use column_values::{ColumnValues, NumberColumn};
 pub use columns::{ColumnKind, ColumnRequest, Reject, TableRow};
 pub use columns::{InputColumn, METADATA, column_at, strings};
 pub use discover::discover;
-pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS, document_fields};
+pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS};
 pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
 pub use documents::DocumentReader;
 pub use labelled::class as label_class;

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
 use arrow_select::concat::concat_batches;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -16,13 +15,35 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
-use super::checked::{CheckedFile, PARQUET};
-use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, NUM_TOKENS, document_fields};
+use super::checked::{self, CheckedFile, PARQUET};
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, NUM_TOKENS};
 use polysift_base::error::{Error, Result, Source};
+use polysift_base::io::FileStamp;
 
-/// Returns the schema of a part: the document columns, then `fields`.
-pub(super) fn part_schema(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
-    Arc::new(Schema::new(document_fields().chain(fields).collect::<Vec<_>>()))
+/// Columns of parts that may have nulls.
+const NULLABLE: [&str; 4] = [NUM_TOKENS, "logit", "score", "embeddings"];
+
+/// Returns the `columns` as a batch, with nulls in those of [`NULLABLE`]. Returns [`Error::Shape`]
+/// of `op` if they have different lengths.
+pub(super) fn batch_of(
+    op: &'static str,
+    columns: impl IntoIterator<Item = (&'static str, ArrayRef)>,
+) -> Result<RecordBatch> {
+    let columns = columns.into_iter();
+    let columns = columns.map(|(name, column)| (name, column, NULLABLE.contains(&name)));
+    let batch = RecordBatch::try_from_iter_with_nullable(columns);
+    batch.map_err(|e| Error::shape(op, e.to_string()))
+}
+
+/// Writes a part of a single `batch`.
+pub(super) fn write_batch(
+    path: &Path,
+    batch: &RecordBatch,
+    properties: WriterProperties,
+) -> Result<FileStamp> {
+    let mut writer = checked::create(path, batch.schema(), properties)?;
+    writer.write(batch).map_err(|e| Error::write(path, e))?;
+    checked::finish(writer)
 }
 
 /// Returns the settings of a part's writer: zstd, and encodings for document columns and `numbers`.

@@ -18,7 +18,7 @@ use arrow_array::{
     Array, ArrayRef, Float16Array, Float32Array, ListArray, RecordBatch, UInt64Array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef};
 use bytes::{Buf, Bytes};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -175,7 +175,6 @@ fn leaf() -> ColumnPath {
 /// size of a part.
 pub struct EmbeddingWriter {
     writer: ArrowWriter<CheckedWriter>,
-    schema: SchemaRef,
     dtype: EmbeddingDtype,
     /// Rows that were not yet passed to the Parquet writer.
     documents: DocumentBuilder,
@@ -193,17 +192,14 @@ impl EmbeddingWriter {
     /// # Errors
     /// [`Error::Io`].
     pub fn create(path: &Path, dtype: EmbeddingDtype, zstd: i32) -> Result<Self> {
-        let num_chunks = Field::new(NUM_CHUNKS, DataType::UInt64, false);
-        let embeddings = Field::new(EMBEDDINGS, embeddings_type(dtype), true);
-        let schema = documents::part_schema([num_chunks, embeddings]);
+        let schema = batch_of(&DocumentBatch::default(), &[0], &[], 0, dtype)?.schema();
         let properties = documents::properties(path, zstd, &[NUM_CHUNKS])?
             .set_column_dictionary_enabled(leaf(), false)
             .set_column_encoding(leaf(), Encoding::BYTE_STREAM_SPLIT)
             .set_column_statistics_enabled(leaf(), EnabledStatistics::None);
-        let writer = checked::create(path, Arc::clone(&schema), properties.build())?;
+        let writer = checked::create(path, schema, properties.build())?;
         Ok(Self {
             writer,
-            schema,
             dtype,
             documents: DocumentBuilder::default(),
             chunk_offsets: vec![0],
@@ -253,14 +249,10 @@ impl EmbeddingWriter {
 
     fn write_slice(&mut self) -> Result<()> {
         let offsets = std::mem::replace(&mut self.chunk_offsets, vec![0]);
-        let num_chunks = offsets.windows(2).map(|pair| (pair[1] - pair[0]) as u64);
-        let mut columns = self.documents.finish().columns();
-        columns.push(Arc::new(num_chunks.collect::<UInt64Array>()));
-        columns.push(embeddings_array(&offsets, &self.values, self.hidden_size, self.dtype)?);
+        let documents = self.documents.finish();
+        let batch = batch_of(&documents, &offsets, &self.values, self.hidden_size, self.dtype)?;
         self.values.clear();
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
-        let written = batch.map_err(Into::into).and_then(|batch| self.writer.write(&batch));
-        written.map_err(|e| Error::write(self.writer.inner().path(), e))
+        self.writer.write(&batch).map_err(|e| Error::write(self.writer.inner().path(), e))
     }
 
     /// Writes the remaining rows and gives the file its name.
@@ -275,6 +267,21 @@ impl EmbeddingWriter {
         self.writer.append_key_value_metadata(hidden_size);
         checked::finish(self.writer)
     }
+}
+
+/// Returns `documents` and the columns of their embeddings, as in a part.
+fn batch_of(
+    documents: &DocumentBatch,
+    chunk_offsets: &[usize],
+    values: &[f32],
+    hidden_size: usize,
+    dtype: EmbeddingDtype,
+) -> Result<RecordBatch> {
+    let num_chunks = chunk_offsets.windows(2).map(|pair| (pair[1] - pair[0]) as u64);
+    let num_chunks: ArrayRef = Arc::new(num_chunks.collect::<UInt64Array>());
+    let embeddings = embeddings_array(chunk_offsets, values, hidden_size, dtype)?;
+    let columns = [(NUM_CHUNKS, num_chunks), (EMBEDDINGS, embeddings)];
+    documents::batch_of("EmbeddingWriter", documents.columns().chain(columns))
 }
 
 /// Reads the part `path`. Returns [`Error::Decode`], [`Error::Schema`] or [`Error::Corrupt`] for

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Float32Array, RecordBatch, StringArray, UInt64Array,
 };
-use arrow_schema::{DataType, Field};
 use arrow_select::filter::filter_record_batch;
 use parquet::basic::Compression;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 
-use super::checked::{self, PARQUET};
+use super::checked::PARQUET;
 use super::documents::{self, PartReader, column, documents_of, full_column};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use polysift_base::error::{Error, Result};
@@ -40,29 +39,17 @@ pub struct ScoreRows {
 /// Writes the part `path` at compression level `zstd`. Returns [`Error::Shape`] if columns have
 /// different lengths.
 pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStamp> {
-    write_part(path, rows, None, zstd)
+    write_refined_scores(path, rows, None, zstd)
 }
 
-/// Writes the part `path` like [`write_scores`], with a column `refined` that marks the scores that
-/// were computed again in f32.
+/// Writes the part `path` like [`write_scores`]. A column `refined`, if there is one, marks the
+/// scores that were computed again in f32.
 pub fn write_refined_scores(
-    path: &Path,
-    rows: &ScoreRows,
-    refined: &[bool],
-    zstd: i32,
-) -> Result<FileStamp> {
-    write_part(path, rows, Some(refined), zstd)
-}
-
-fn write_part(
     path: &Path,
     rows: &ScoreRows,
     refined: Option<&[bool]>,
     zstd: i32,
 ) -> Result<FileStamp> {
-    let floats = SCORE_COLUMNS.map(|name| Field::new(name, DataType::Float32, true));
-    let flag = refined.map(|_| Field::new("refined", DataType::Boolean, false));
-    let schema = documents::part_schema(floats.into_iter().chain(flag));
     let mut properties = documents::properties(path, zstd, &[])?;
     for column in SCORE_COLUMNS.map(ColumnPath::from) {
         // Compression would save a tenth, but finding thresholds would take twice as long.
@@ -70,17 +57,13 @@ fn write_part(
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_compression(column, Compression::UNCOMPRESSED);
     }
-    let mut arrays = rows.documents.columns();
-    for values in [&rows.logits, &rows.scores] {
-        arrays.push(Arc::new(Float32Array::from(values.clone())));
-    }
-    arrays
-        .extend(refined.map(|flags| -> ArrayRef { Arc::new(BooleanArray::from(flags.to_vec())) }));
-    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
-        .map_err(|e| Error::shape("write_scores", e.to_string()))?;
-    let mut writer = checked::create(path, schema, properties.build())?;
-    writer.write(&batch).map_err(|e| Error::write(path, e))?;
-    checked::finish(writer)
+    let floats = [&rows.logits, &rows.scores]
+        .map(|values| Arc::new(Float32Array::from(values.clone())) as ArrayRef);
+    let refined = refined.map(|flags| Arc::new(BooleanArray::from(flags.to_vec())) as ArrayRef);
+    let columns = rows.documents.columns().chain(SCORE_COLUMNS.into_iter().zip(floats));
+    let columns = columns.chain(refined.map(|flags| ("refined", flags)));
+    let batch = documents::batch_of("write_scores", columns)?;
+    documents::write_batch(path, &batch, properties.build())
 }
 
 /// Reads the part `path`. Returns [`Error::Decode`] or [`Error::Schema`] for any other file.
@@ -318,7 +301,10 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
         let mut rows = rows_of(&[(1, None, None)], &["und"]);
-        assert!(matches!(write_refined_scores(&path, &rows, &[], 1), Err(Error::Shape { .. })));
+        assert!(matches!(
+            write_refined_scores(&path, &rows, Some(&[]), 1),
+            Err(Error::Shape { .. })
+        ));
         rows.scores.clear();
         assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
         rows.documents = DocumentBatch::default();

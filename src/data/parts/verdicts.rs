@@ -5,10 +5,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field};
+use arrow_array::{ArrayRef, StringArray};
 
-use super::checked;
 use super::documents::{self, PartReader, documents_of, full_column};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use polysift_base::error::{Error, Result};
@@ -89,21 +87,15 @@ impl VerdictRows {
 /// Writes the file `path` at compression level `zstd`. Returns [`Error::Shape`] if columns have
 /// different lengths.
 pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<FileStamp> {
-    let texts = VERDICT_COLUMNS.map(|name| Field::new(name, DataType::Utf8, false));
-    let schema = documents::part_schema(texts);
-    let properties = documents::properties(path, zstd, &[])?.build();
-    let mut arrays = rows.documents.columns();
     let VerdictRows { filters, actions, reasons, details, pieces, .. } = rows;
     let actions = actions.iter().map(|action| action.name().to_owned()).collect();
     let pieces = pieces.iter().map(|pieces| written(pieces)).collect();
-    for values in [filters, &actions, reasons, details, &pieces] {
-        arrays.push(Arc::new(StringArray::from_iter_values(values)) as ArrayRef);
-    }
-    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)
-        .map_err(|e| Error::shape("write_verdicts", e.to_string()))?;
-    let mut writer = checked::create(path, schema, properties)?;
-    writer.write(&batch).map_err(|e| Error::write(path, e))?;
-    checked::finish(writer)
+    let columns = [filters, &actions, reasons, details, &pieces]
+        .map(|values| Arc::new(StringArray::from_iter_values(values)) as ArrayRef);
+    let columns = rows.documents.columns().chain(VERDICT_COLUMNS.into_iter().zip(columns));
+    let batch = documents::batch_of("write_verdicts", columns)?;
+    let properties = documents::properties(path, zstd, &[])?.build();
+    documents::write_batch(path, &batch, properties)
 }
 
 /// Reads the file `path`. Returns [`Error::Decode`] or [`Error::Schema`] if it holds no verdicts.

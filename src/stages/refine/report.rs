@@ -45,7 +45,8 @@ fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard)
             }
         }
         let path = run.refined_part(name, shard, index);
-        let stamp = write_refined_scores(&path, &rows, &refined, scores.context.config.parts.zstd)?;
+        let stamp =
+            write_refined_scores(&path, &rows, Some(&refined), scores.context.config.parts.zstd)?;
         let num_rows = rows.documents.len() as u64;
         let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
         let file = PartFile { path: run.relative(&path), rows: num_rows, stamp };
