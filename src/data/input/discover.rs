@@ -133,7 +133,6 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
         return objects_of(pattern, takes);
     }
     let literal = base.join(pattern);
-    let missing = |reason: String| Error::Missing { path: pattern.to_owned(), reason };
     // A path that exists is taken literally, even if it holds `[` or `*`.
     let (root, keys) = if literal.is_dir() {
         (literal.clone(), KeyPattern::all())
@@ -145,15 +144,17 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
     } else if is_pattern(pattern) {
         split(pattern, base)?
     } else {
-        return Err(missing(format!("no such file or directory under {}", base.display())));
+        let reason = format!("no such file or directory under {}", base.display());
+        return Err(Error::missing(pattern, reason));
     };
     let found = if root.is_dir() { search(&root, &keys, takes)? } else { Vec::new() };
     if found.is_empty() {
-        return Err(missing(if holds_run(&literal) {
+        let reason = if holds_run(&literal) {
             "is a run directory, which is not searched; name a folder in it".to_owned()
         } else {
             format!("no file there ends in {KNOWN_EXTENSIONS}")
-        }));
+        };
+        return Err(Error::missing(pattern, reason));
     }
     let file = |found: FoundFile| MatchedFile {
         path: root.join(found.key),
@@ -262,10 +263,10 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
         0 if !is_search && !has_format && remote::stat(&url).is_ok() => {
             Err(unknown_extension(&url))
         }
-        0 => Err(Error::Missing { path: url, reason: "no such object".to_owned() }),
+        0 => Err(Error::missing(url, "no such object")),
         others => {
             let reason = format!("none of {others} objects ends in {KNOWN_EXTENSIONS}");
-            Err(Error::Missing { path: url, reason })
+            Err(Error::missing(url, reason))
         }
     }
 }
@@ -314,25 +315,23 @@ impl InputFile {
     ) -> Result<Self> {
         let format = format.ok_or_else(|| unknown_extension(&path.display()))?;
         if let Some(url) = url_of(path) {
-            let path = match pinned(&Location::parse(url)?)? {
-                Dataset::Online(location) => PathBuf::from(location.url()),
+            let location = Location::parse(url)?;
+            let url = match pinned(&location)? {
+                Dataset::Online(location) => location.url(),
                 Dataset::Cached(folder) => {
-                    let key = Location::parse(url)?.key;
-                    return Self::at(&folder.join(key), name, language);
+                    return Self::at(&folder.join(location.key), name, language);
                 }
             };
-            let version = Some(remote::stat(&path.to_string_lossy())?);
-            return MatchedFile { path, language, version }.described(name);
+            let version = Some(remote::stat(&url)?);
+            return MatchedFile { path: url.into(), language, version }.described(name);
         }
         if path.is_symlink() && !path.exists() {
-            let path = path.display().to_string();
-            return Err(Error::Missing { path, reason: "is a link to a file that is gone".into() });
+            return Err(Error::missing(path, "is a link to a file that is gone"));
         }
         let metadata = std::fs::metadata(path).map_err(Error::io(path, "stat"))?;
         if !metadata.is_file() {
             // Opening a pipe would wait for its other end.
-            let path = path.display().to_string();
-            return Err(Error::Missing { path, reason: "is not a regular file".into() });
+            return Err(Error::missing(path, "is not a regular file"));
         }
         let (path, bytes) = (path.to_owned(), metadata.len());
         Ok(Self { path, name, language, bytes, format, rows: None, version: None })
@@ -376,16 +375,14 @@ pub(super) fn split_compression(lower: &str) -> (&str, Compression) {
     .unwrap_or((lower, Compression::None))
 }
 
-/// Removes `.` and `..` from `path` by its spelling alone; links are not resolved.
+/// Removes `.` and `..` from the absolute `path` by its spelling alone; links are not resolved.
 fn normalized(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                plain.pop();
-            }
-            other => plain.push(other),
+        if component == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(component);
         }
     }
     plain
@@ -395,26 +392,14 @@ fn normalized(path: &Path) -> PathBuf {
 /// common directory, and without extensions unless names would collide.
 fn shard_names(paths: &[PathBuf]) -> Vec<String> {
     let common = common_directory(paths);
-    let full: Vec<String> = paths
-        .iter()
-        .map(|path| {
-            let relative = path.strip_prefix(&common).unwrap_or(path);
-            let parts: Vec<_> = (relative.components())
-                .filter_map(|part| match part {
-                    Component::Normal(part) => Some(part.to_string_lossy()),
-                    _ => None,
-                })
-                .collect();
-            parts.join("/")
-        })
-        .collect();
-
-    let mut names: Vec<String> = (full.iter())
-        .map(|name| {
-            let extension = document_format(name).map_or(0, |(_, length)| length);
-            name[..name.len() - extension].to_owned()
-        })
-        .collect();
+    let relative =
+        |path: &PathBuf| path.strip_prefix(&common).unwrap_or(path).to_string_lossy().into_owned();
+    let full: Vec<String> = paths.iter().map(relative).collect();
+    let short = |name: &String| {
+        let extension = document_format(name).map_or(0, |(_, length)| length);
+        name[..name.len() - extension].to_owned()
+    };
+    let mut names: Vec<String> = full.iter().map(short).collect();
     // A full name may equal another file's short name (`a.parquet.jsonl`), hence the loop. It ends
     // because full names are distinct.
     loop {
@@ -422,9 +407,8 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
         for name in &names {
             *uses.entry(name).or_default() += 1;
         }
-        let clashing: Vec<usize> = (0..names.len())
-            .filter(|&i| uses[names[i].as_str()] > 1 && names[i] != full[i])
-            .collect();
+        let clashes = |&i: &usize| uses[names[i].as_str()] > 1 && names[i] != full[i];
+        let clashing: Vec<usize> = (0..names.len()).filter(clashes).collect();
         if clashing.is_empty() {
             return names;
         }

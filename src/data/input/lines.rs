@@ -44,7 +44,8 @@ fn decompress<R: Read + Send + 'static>(
     Ok(match compression {
         Compression::None => Box::new(buffered),
         Compression::Gzip => {
-            Box::new(BufReader::with_capacity(BUFFER_BYTES, GzipReader::new(buffered)))
+            let decoder = GzipReader { member: Some(GzDecoder::new(buffered)) };
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
         }
         Compression::Zstd => {
             let mut decoder = zstd::Decoder::with_buffer(buffered)
@@ -250,12 +251,6 @@ const GZIP_MAGIC: u8 = 0x1F;
 /// Decompresses a gzip file as the common tools do: consecutive members, which zeros may follow.
 struct GzipReader<R> {
     member: Option<GzDecoder<R>>,
-}
-
-impl<R: BufRead> GzipReader<R> {
-    fn new(compressed: R) -> Self {
-        Self { member: Some(GzDecoder::new(compressed)) }
-    }
 }
 
 impl<R: BufRead> Read for GzipReader<R> {

@@ -62,19 +62,14 @@ impl InputFile {
     /// # Errors
     /// [`Error::Io`]; for an object [`Error::Service`], [`Error::Missing`], [`Error::Corrupt`].
     pub fn facts(&self) -> Result<FileFacts> {
-        let mut facts =
-            FileFacts { fingerprint: self.fingerprint()?, rows: None, row_groups: Vec::new() };
-        if self.format == Format::Parquet {
-            match ParquetFile::open(self) {
-                Ok(file) => {
-                    facts.row_groups = file.row_groups();
-                    facts.rows = Some(file.num_rows());
-                }
-                Err(Error::Decode { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(facts)
+        let fingerprint = self.fingerprint()?;
+        let parquet = (self.format == Format::Parquet).then(|| ParquetFile::open(self));
+        let (rows, row_groups) = match parquet.transpose() {
+            Ok(Some(file)) => (Some(file.num_rows()), file.row_groups()),
+            Ok(None) | Err(Error::Decode { .. }) => (None, Vec::new()),
+            Err(error) => return Err(error),
+        };
+        Ok(FileFacts { fingerprint, rows, row_groups })
     }
 
     /// Returns the number of rows of a Parquet file, from its footer.
@@ -137,11 +132,6 @@ impl ParquetFile {
         self.rows.end - self.rows.start
     }
 
-    /// Returns the number in the file of the first row to read.
-    pub(super) fn first_row(&self) -> u64 {
-        self.rows.start
-    }
-
     pub(super) fn row_groups(&self) -> Vec<RowGroup> {
         let of_group = |group: &RowGroupMetaData| RowGroup {
             rows: num_rows(group),
@@ -151,21 +141,21 @@ impl ParquetFile {
     }
 
     /// Returns the columns of `mask` from the row `first_row` of the file on, which is not before
-    /// [`Self::first_row`]. Earlier row groups are not read at all.
+    /// [`Self::rows`]. Earlier row groups are not read at all.
     fn batches(&self, mask: ProjectionMask, first_row: u64) -> Result<ParquetBatches> {
         let path = self.path.clone();
         let groups = self.footer.metadata().row_groups();
-        let mut first_group = self.groups.start;
-        let mut offset = first_row.saturating_sub(self.rows.start);
-        while first_group < self.groups.end && offset >= num_rows(&groups[first_group]) {
-            offset -= num_rows(&groups[first_group]);
-            first_group += 1;
+        let (mut left, mut offset) =
+            (self.groups.clone(), first_row.saturating_sub(self.rows.start));
+        while !left.is_empty() && offset >= num_rows(&groups[left.start]) {
+            offset -= num_rows(&groups[left.start]);
+            left.start += 1;
         }
         let leaves = (0..self.footer.parquet_schema().num_columns())
             .filter(|&leaf| mask.leaf_included(leaf));
         let of_leaf = |leaf: usize| {
-            let groups = &groups[first_group..self.groups.end];
-            groups.iter().filter_map(|g| g.columns().get(leaf)).map(stored_bytes).collect()
+            let columns = groups[left.clone()].iter().filter_map(|group| group.columns().get(leaf));
+            columns.map(stored_bytes).collect()
         };
         let streams: Vec<Vec<Range<u64>>> = leaves.map(of_leaf).collect();
         let content = self.content.again(&path, &streams)?;
@@ -174,7 +164,7 @@ impl ParquetFile {
             ParquetRecordBatchReaderBuilder::new_with_metadata(content, self.footer.clone())
                 .with_batch_size(batch_rows(groups, &mask))
                 .with_projection(mask)
-                .with_row_groups((first_group..self.groups.end).collect())
+                .with_row_groups(left.collect())
                 .with_offset(offset as usize);
         let reader = failure.on(guarded(&path, || builder.build()))?;
         Ok(ParquetBatches {
@@ -321,7 +311,7 @@ impl ParquetRows {
         rejects: Rejects,
     ) -> Self {
         Self {
-            first_row: file.first_row(),
+            first_row: file.rows.start,
             file,
             mask,
             text: text.filter(InputColumn::is_text),
@@ -404,7 +394,7 @@ impl ParquetRows {
     /// Seeks to `row`, which may be earlier; see [`ColumnReader::seek`].
     fn seek(&mut self, row: u64, rejected: u64) {
         self.rejects.resume(rejected);
-        self.first_row = row.max(self.file.first_row());
+        self.first_row = row.max(self.file.rows.start);
         (self.batches, self.batch, self.taken) = (None, None, 0);
     }
 }
@@ -431,7 +421,7 @@ impl ParquetReader {
             Ok::<_, Error>((request.kind, InputColumn::requested(&file.path, fields, request)?))
         };
         let columns: Vec<_> = columns.iter().map(found).collect::<Result<_>>()?;
-        let mask = mask(&file, columns.iter().filter_map(|(_, column)| column.as_ref()));
+        let mask = mask(&file, &columns);
         let text = columns.first().and_then(|(_, column)| column.clone());
         let rows = ParquetRows::new(file, mask, text, max_text_bytes, rejects);
         Ok(Self { rows, columns, width: Width::default() })
@@ -489,13 +479,12 @@ impl ColumnReader for ParquetReader {
     }
 }
 
-fn mask<'c>(file: &ParquetFile, columns: impl Iterator<Item = &'c InputColumn>) -> ProjectionMask {
+fn mask(file: &ParquetFile, columns: &[(ColumnKind, Option<InputColumn>)]) -> ProjectionMask {
     let schema = file.footer.parquet_schema();
-    let mut leaves = Vec::new();
-    for column in columns {
-        let below = (0..schema.num_columns())
-            .filter(|&leaf| schema.column(leaf).path().parts().starts_with(&column.path));
-        leaves.extend(below);
-    }
-    ProjectionMask::leaves(schema, leaves)
+    let is_read = |&leaf: &usize| {
+        let (leaf, mut columns) =
+            (schema.column(leaf), columns.iter().filter_map(|c| c.1.as_ref()));
+        columns.any(|column| leaf.path().parts().starts_with(&column.path))
+    };
+    ProjectionMask::leaves(schema, (0..schema.num_columns()).filter(is_read))
 }
