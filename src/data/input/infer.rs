@@ -16,6 +16,7 @@
 //! | objects | `Struct`, fields in order of first appearance |
 //! | containers mixed with others; objects always empty or with too many keys | `Utf8`, JSON |
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_array::{
@@ -42,10 +43,15 @@ pub(super) enum JsonShape {
     Unknown,
     Scalar(Scalars),
     List(Box<JsonShape>),
-    Struct(Vec<(String, JsonShape)>),
+    Struct(JsonColumns),
     /// Kept as JSON text.
     Json,
 }
+
+/// The columns of JSON lines files or the fields of nested objects, with types that hold all of
+/// their values.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct JsonColumns(Vec<(String, JsonShape)>);
 
 /// Kinds of scalars seen in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -61,16 +67,14 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    fn observe_number(&mut self, literal: &str) {
+    /// Returns the kind of a number.
+    fn of_number(literal: &str) -> Self {
         if literal.contains(['.', 'e', 'E']) {
-            self.floats = true;
-            self.oversized |= literal.parse().is_ok_and(f64::is_infinite);
-        } else if let Ok(value) = literal.parse::<i128>() {
-            let (least, greatest) = self.integers.unwrap_or((value, value));
-            self.integers = Some((least.min(value), greatest.max(value)));
-        } else {
-            self.oversized = true;
+            let oversized = literal.parse().is_ok_and(f64::is_infinite);
+            return Self { floats: true, oversized, ..Self::default() };
         }
+        let integers = literal.parse().ok().map(|value| (value, value));
+        Self { oversized: integers.is_none(), integers, ..Self::default() }
     }
 
     fn merge(&mut self, other: Self) {
@@ -116,27 +120,25 @@ impl JsonShape {
         if *self == Self::Unknown {
             *self = match json.value {
                 JsonValue::Array(_) => Self::List(Box::default()),
-                JsonValue::Object(_) => Self::Struct(Vec::new()),
+                JsonValue::Object(_) => Self::Struct(JsonColumns::default()),
                 _ => Self::Scalar(Scalars::default()),
             };
         }
         match (&mut *self, &json.value) {
             (Self::Scalar(seen), JsonValue::Bool(_)) => seen.bools = true,
             (Self::Scalar(seen), JsonValue::String(_)) => seen.strings = true,
-            (Self::Scalar(seen), JsonValue::Number) => seen.observe_number(json.raw),
+            (Self::Scalar(seen), JsonValue::Number) => {
+                seen.merge(Scalars::of_number(json.raw));
+            }
             (Self::List(item), JsonValue::Array(items)) => {
                 for value in items {
                     item.observe(value);
                 }
             }
-            (Self::Struct(fields), JsonValue::Object(_)) => {
-                observe_object(fields, json);
-                if fields.len() > MAX_STRUCT_FIELDS {
-                    *self = Self::Json;
-                }
-            }
+            (Self::Struct(fields), JsonValue::Object(_)) => fields.observe(json),
             _ => *self = Self::Json,
         }
+        self.limit();
     }
 
     /// Adds the values whose shape is `other`.
@@ -146,13 +148,16 @@ impl JsonShape {
             (Self::Unknown, other) => *self = other,
             (Self::Scalar(seen), Self::Scalar(other)) => seen.merge(other),
             (Self::List(item), Self::List(other)) => item.merge(*other),
-            (Self::Struct(fields), Self::Struct(others)) => {
-                merge_fields(fields, others);
-                if fields.len() > MAX_STRUCT_FIELDS {
-                    *self = Self::Json;
-                }
-            }
+            (Self::Struct(fields), Self::Struct(others)) => fields.merge(others),
             _ => *self = Self::Json,
+        }
+        self.limit();
+    }
+
+    /// Keeps an object as text if it has too many keys for a struct.
+    fn limit(&mut self) {
+        if matches!(self, Self::Struct(fields) if fields.0.len() > MAX_STRUCT_FIELDS) {
+            *self = Self::Json;
         }
     }
 
@@ -161,8 +166,8 @@ impl JsonShape {
             Self::Unknown | Self::Json => DataType::Utf8,
             Self::Scalar(seen) => seen.data_type(),
             Self::List(item) => DataType::List(item_field(item)),
-            Self::Struct(fields) if fields.is_empty() => DataType::Utf8,
-            Self::Struct(fields) => DataType::Struct(arrow_fields(fields)),
+            Self::Struct(fields) if fields.0.is_empty() => DataType::Utf8,
+            Self::Struct(fields) => DataType::Struct(fields.arrow_fields()),
         }
     }
 
@@ -174,7 +179,7 @@ impl JsonShape {
             values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();
         match self {
             Self::List(item) => list_array(item, &values),
-            Self::Struct(fields) if !fields.is_empty() => struct_array(fields, &values),
+            Self::Struct(fields) if !fields.0.is_empty() => struct_array(fields, &values),
             Self::Scalar(seen) => scalar_array(&seen.data_type(), &values),
             Self::Unknown | Self::Struct(_) | Self::Json => {
                 let raw = values.iter().map(|json| json.map(|json| json.raw));
@@ -184,47 +189,62 @@ impl JsonShape {
     }
 }
 
-pub(super) fn observe_object(fields: &mut Vec<(String, JsonShape)>, object: &Json<'_>) {
-    if let JsonValue::Object(entries) = &object.value {
+impl JsonColumns {
+    /// Adds the values of an object. Objects usually have their fields in the same order, so the
+    /// field at the same place is checked first.
+    pub(super) fn observe(&mut self, object: &Json<'_>) {
+        let JsonValue::Object(entries) = &object.value else { return };
         for (place, (key, value)) in entries.iter().enumerate() {
-            observe_field(fields, place, key, value);
+            let is_there = self.0.get(place).is_some_and(|(name, _)| name == key);
+            let known = if is_there { Some(place) } else { self.place(key) };
+            let index = known.unwrap_or_else(|| {
+                self.0.push((key.to_string(), JsonShape::Unknown));
+                self.0.len() - 1
+            });
+            self.0[index].1.observe(value);
         }
     }
-}
 
-/// Adds a field. Objects usually have their fields in the same order, so `place` is checked first.
-fn observe_field(fields: &mut Vec<(String, JsonShape)>, place: usize, key: &str, value: &Json<'_>) {
-    let known = if fields.get(place).is_some_and(|(name, _)| name == key) {
-        Some(place)
-    } else {
-        fields.iter().position(|(name, _)| name == key)
-    };
-    let index = known.unwrap_or_else(|| {
-        fields.push((key.to_owned(), JsonShape::Unknown));
-        fields.len() - 1
-    });
-    fields[index].1.observe(value);
-}
+    fn place(&self, key: &str) -> Option<usize> {
+        self.0.iter().position(|(name, _)| name == key)
+    }
 
-pub(super) fn merge_fields(
-    fields: &mut Vec<(String, JsonShape)>,
-    others: Vec<(String, JsonShape)>,
-) {
-    for (name, shape) in others {
-        match fields.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, known)) => known.merge(shape),
-            None => fields.push((name, shape)),
+    /// Merges the columns of other files, and the types of columns in both.
+    pub fn merge(&mut self, others: Self) {
+        for (name, shape) in others.0 {
+            match self.place(&name) {
+                Some(known) => self.0[known].1.merge(shape),
+                None => self.0.push((name, shape)),
+            }
         }
+    }
+
+    /// Returns the name of column `place`.
+    pub(super) fn name(&self, place: usize) -> Option<&str> {
+        Some(&self.0.get(place)?.0)
+    }
+
+    /// Returns the fields of a struct or of the schema.
+    pub(super) fn arrow_fields(&self) -> Fields {
+        self.0.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
+    }
+
+    /// Returns the columns of `objects`.
+    pub(super) fn arrays(
+        &self,
+        objects: &[Option<&Json<'_>>],
+    ) -> Result<Vec<ArrayRef>, ArrowError> {
+        let column = |(name, shape): &(String, JsonShape)| {
+            let values: Vec<_> =
+                objects.iter().map(|json| json.and_then(|j| j.get(name))).collect();
+            shape.array(&values)
+        };
+        self.0.iter().map(column).collect()
     }
 }
 
 fn item_field(item: &JsonShape) -> Arc<Field> {
     Arc::new(Field::new_list_field(item.data_type(), true))
-}
-
-/// Returns the fields of a struct or of the schema.
-pub(super) fn arrow_fields(fields: &[(String, JsonShape)]) -> Fields {
-    fields.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
 }
 
 fn unexpected(json: &Json<'_>, expected: &DataType) -> ArrowError {
@@ -255,21 +275,19 @@ fn scalar_array(
                 _ => None,
             })?))
         }
-        DataType::Int64 => {
-            Arc::new(Int64Array::from(converted(values, data_type, |json| json.raw.parse().ok())?))
-        }
-        DataType::UInt64 => {
-            Arc::new(UInt64Array::from(converted(values, data_type, |json| json.raw.parse().ok())?))
-        }
-        DataType::Float64 => Arc::new(Float64Array::from(converted(values, data_type, |json| {
-            if json.value == JsonValue::Number { json.raw.parse().ok() } else { None }
-        })?)),
+        DataType::Int64 => Arc::new(Int64Array::from(converted(values, data_type, number)?)),
+        DataType::UInt64 => Arc::new(UInt64Array::from(converted(values, data_type, number)?)),
+        DataType::Float64 => Arc::new(Float64Array::from(converted(values, data_type, number)?)),
         _ => Arc::new(StringArray::from(converted(values, data_type, |json| match &json.value {
             JsonValue::String(text) => Some(text.as_ref()),
             JsonValue::Array(_) | JsonValue::Object(_) => None,
             _ => Some(json.raw),
         })?)),
     })
+}
+
+fn number<T: FromStr>(json: &Json<'_>) -> Option<T> {
+    json.raw.parse().ok().filter(|_| json.value == JsonValue::Number)
 }
 
 fn list_array(item: &JsonShape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
@@ -286,28 +304,16 @@ fn list_array(item: &JsonShape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef
 }
 
 fn struct_array(
-    fields: &[(String, JsonShape)],
+    fields: &JsonColumns,
     values: &[Option<&Json<'_>>],
 ) -> Result<ArrayRef, ArrowError> {
-    let types = arrow_fields(fields);
+    let types = fields.arrow_fields();
     let is_object = |json: &Json<'_>| matches!(json.value, JsonValue::Object(_));
     if let Some(json) = values.iter().flatten().find(|json| !is_object(json)) {
         return Err(unexpected(json, &DataType::Struct(types)));
     }
-    let columns = columns(fields, values)?;
     let nulls = values.iter().map(Option::is_some).collect::<NullBuffer>();
-    Ok(Arc::new(StructArray::try_new(types, columns, Some(nulls))?))
-}
-
-pub(super) fn columns(
-    fields: &[(String, JsonShape)],
-    objects: &[Option<&Json<'_>>],
-) -> Result<Vec<ArrayRef>, ArrowError> {
-    let column = |(name, shape): &(String, JsonShape)| {
-        let values: Vec<_> = objects.iter().map(|json| json.and_then(|j| j.get(name))).collect();
-        shape.array(&values)
-    };
-    fields.iter().map(column).collect()
+    Ok(Arc::new(StructArray::try_new(types, fields.arrays(values)?, Some(nulls))?))
 }
 
 #[cfg(test)]

@@ -113,8 +113,11 @@ impl<'l> Parser<'l> {
             Some(b'{' | b'[') if depth == MAX_DEPTH => {
                 return Err(self.error("more than 128 levels of nesting"));
             }
-            Some(b'{') => JsonValue::Object(self.object(depth + 1)?),
-            Some(b'[') => JsonValue::Array(self.array(depth + 1)?),
+            Some(b'{') => {
+                let entries = self.items(b'}', |parser| parser.entry(depth + 1))?;
+                JsonValue::Object(last_of_duplicates(entries))
+            }
+            Some(b'[') => JsonValue::Array(self.items(b']', |parser| parser.value(depth + 1))?),
             Some(b'"') => JsonValue::String(self.scalar::<Text<'_>>()?.0),
             Some(b't' | b'f') => JsonValue::Bool(self.scalar()?),
             Some(b'n') => self.scalar().map(|()| JsonValue::Null)?,
@@ -125,49 +128,41 @@ impl<'l> Parser<'l> {
         Ok(Json { raw, value })
     }
 
-    fn array(&mut self, depth: usize) -> Result<Vec<Json<'l>>, String> {
+    /// Parses the items of an array or an object up to `end`; space may be around them.
+    fn items<T>(
+        &mut self,
+        end: u8,
+        mut item: impl FnMut(&mut Self) -> Result<T, String>,
+    ) -> Result<Vec<T>, String> {
         let mut items = Vec::new();
         self.at += 1;
         self.skip_space();
-        if self.eat(b']') {
+        if self.eat(end) {
             return Ok(items);
         }
         loop {
-            items.push(self.value(depth)?);
-            if self.eat(b']') {
+            items.push(item(self)?);
+            if self.eat(end) {
                 return Ok(items);
             }
             if !self.eat(b',') {
-                return Err(self.error("no `,` or `]`"));
+                return Err(self.error(&format!("no `,` or `{}`", char::from(end))));
             }
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Vec<(Cow<'l, str>, Json<'l>)>, String> {
-        let mut entries = Vec::new();
-        self.at += 1;
+    /// Parses a key and its value.
+    fn entry(&mut self, depth: usize) -> Result<(Cow<'l, str>, Json<'l>), String> {
         self.skip_space();
-        if self.eat(b'}') {
-            return Ok(entries);
+        if self.peek() != Some(b'"') {
+            return Err(self.error("no key in quotes"));
         }
-        loop {
-            self.skip_space();
-            if self.peek() != Some(b'"') {
-                return Err(self.error("no key in quotes"));
-            }
-            let key = self.scalar::<Text<'_>>()?.0;
-            self.skip_space();
-            if !self.eat(b':') {
-                return Err(self.error("no `:`"));
-            }
-            entries.push((key, self.value(depth)?));
-            if self.eat(b'}') {
-                return Ok(last_of_duplicates(entries));
-            }
-            if !self.eat(b',') {
-                return Err(self.error("no `,` or `}`"));
-            }
+        let key = self.scalar::<Text<'_>>()?.0;
+        self.skip_space();
+        if !self.eat(b':') {
+            return Err(self.error("no `:`"));
         }
+        Ok((key, self.value(depth)?))
     }
 
     /// Parses a value that is neither an object nor an array.

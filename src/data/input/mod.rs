@@ -55,6 +55,7 @@ pub use discover::discover;
 pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS};
 pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
 pub use documents::DocumentReader;
+pub use infer::JsonColumns;
 pub use labelled::class as label_class;
 pub use labelled::{LabelledText, LabelledTexts, SampleColumns, SkippedRows, Split, read_samples};
 pub use labelled::{for_each_sample, score_value};
@@ -62,7 +63,7 @@ pub use lists::{ListFile, check_list, for_each_listed, list_files};
 pub use parquet::{FileFacts, RowGroup};
 pub use pattern::{LANG, languages_of};
 pub use row_values::{RowsRequest, open_rows, row_values};
-pub use rows::{JsonColumns, RowBatch, RowReader};
+pub use rows::{RowBatch, RowReader};
 pub use stream::{DocumentStream, StreamDocument};
 pub use table::{
     TableCounts, is_table, named_tables, read_table, table_at, table_columns, table_files,

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
-use serde::{Deserialize, Serialize};
 
 use super::columns::{InputColumn, Rejects};
 use super::documents::DocumentRequest;
-use super::infer::{JsonShape, arrow_fields, columns, merge_fields, observe_object};
+use super::infer::JsonColumns;
 use super::json::Json;
 use super::json_lines::{JsonReader, LineChecker, object};
 use super::lines::{LineReader, TextLine};
@@ -34,10 +33,6 @@ pub struct RowBatch {
     pub batch: RecordBatch,
 }
 
-/// The columns of JSON lines files, with types that hold all of their values.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct JsonColumns(Vec<(String, JsonShape)>);
-
 impl JsonColumns {
     /// Infers the columns of `file`, which is read to its end.
     ///
@@ -48,21 +43,16 @@ impl JsonColumns {
         let (max_bytes, rejects) = (config.max_document_bytes, Rejects::new(config.max_rejects));
         let mut columns = Self::default();
         JsonReader::open(file, requests, max_bytes, rejects)?.for_each(|json| {
-            observe_object(&mut columns.0, json);
+            columns.observe(json);
             columns.check(file)
         })?;
         Ok(columns)
     }
 
-    /// Merges the columns of other files, and the types of columns in both.
-    pub fn merge(&mut self, others: Self) {
-        merge_fields(&mut self.0, others.0);
-    }
-
     /// Returns [`Error::Schema`] for `file` if there are too many columns.
     pub fn check(&self, file: &InputFile) -> Result<()> {
-        match self.0.get(MAX_COLUMNS) {
-            Some((name, _)) => {
+        match self.name(MAX_COLUMNS) {
+            Some(name) => {
                 let reason = format!("is one too many; {MAX_COLUMNS} columns are allowed");
                 Err(Error::schema(&file.path, name, reason))
             }
@@ -117,10 +107,10 @@ impl RowReader {
     /// [`Error::Schema`] if there are too many columns; [`Error::Io`].
     pub fn open_json(file: &InputFile, config: &InputConfig, columns: JsonColumns) -> Result<Self> {
         columns.check(file)?;
-        let schema = Arc::new(Schema::new(arrow_fields(&columns.0)));
+        let schema = Arc::new(Schema::new(columns.arrow_fields()));
         let lines = LineReader::open(file, config.max_document_bytes)?;
         let checker = LineChecker::new(DocumentRequest::new(file, config).requests);
-        let rows = JsonRows { lines, checker, fields: columns.0, schema: Arc::clone(&schema) };
+        let rows = JsonRows { lines, checker, columns, schema: Arc::clone(&schema) };
         Ok(Self { schema, source: RowSource::Json(Box::new(rows)) })
     }
 
@@ -147,7 +137,7 @@ impl RowReader {
 struct JsonRows {
     lines: LineReader,
     checker: LineChecker,
-    fields: Vec<(String, JsonShape)>,
+    columns: JsonColumns,
     schema: SchemaRef,
 }
 
@@ -178,7 +168,7 @@ impl JsonRows {
 
     fn batch(&self, objects: &[Json<'_>]) -> Result<RecordBatch, ArrowError> {
         let objects: Vec<_> = objects.iter().map(Some).collect();
-        RecordBatch::try_new(self.schema.clone(), columns(&self.fields, &objects)?)
+        RecordBatch::try_new(self.schema.clone(), self.columns.arrays(&objects)?)
     }
 
     fn read_lines(&mut self) -> Result<Vec<TextLine>> {
