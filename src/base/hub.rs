@@ -46,22 +46,18 @@ impl HubSettings {
     /// file `HF_HOME/token`; also `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `TRANSFORMERS_OFFLINE`.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
-        let home = get("HF_HOME").map_or_else(
-            || {
-                let cache = get("XDG_CACHE_HOME").map_or_else(
-                    || PathBuf::from(get("HOME").unwrap_or_default()).join(".cache"),
-                    PathBuf::from,
-                );
-                cache.join("huggingface")
-            },
-            PathBuf::from,
-        );
+        let folder = |name: &str| get(name).map(PathBuf::from);
+        let home = folder("HF_HOME").unwrap_or_else(|| {
+            let cache = folder("XDG_CACHE_HOME");
+            let cache = cache.unwrap_or_else(|| folder("HOME").unwrap_or_default().join(".cache"));
+            cache.join("huggingface")
+        });
         let token_file = || read_text(&home.join("token")).ok();
         let token = get("HF_TOKEN").or_else(token_file).map(|t| t.trim().to_owned());
         let endpoint = get("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.into());
         let on = ["1", "ON", "YES", "TRUE"];
         Self {
-            cache: get("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from),
+            cache: folder("HF_HUB_CACHE").unwrap_or_else(|| home.join("hub")),
             token: token.filter(|t| !t.is_empty()),
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().any(|name| {

@@ -80,19 +80,13 @@ pub struct BottomKSample<T> {
 impl<T: PartialOrd> BottomKSample<T> {
     /// Returns an empty sample that keeps at most `k` items.
     pub fn new(k: usize) -> Self {
-        let limit = AtomicU64::new(if k == 0 { 0 } else { u64::MAX });
-        Self { k, limit, kept: Mutex::default() }
-    }
-
-    /// Returns false if an item of this rank is certainly not among the smallest.
-    pub(crate) fn may_keep(&self, rank: u128) -> bool {
-        // The limit only falls, so a stale value lets too many items through, never too few.
-        self.k > 0 && upper_half(rank) <= self.limit.load(Ordering::Relaxed)
+        Self { k, limit: AtomicU64::new(u64::MAX), kept: Mutex::default() }
     }
 
     /// Offers the item that `make` returns; `make` is not called if the rank is too large.
     pub fn offer(&self, rank: u128, make: impl FnOnce() -> T) {
-        if !self.may_keep(rank) {
+        // The limit only falls, so a stale value lets too many items through, never too few.
+        if self.k == 0 || upper_half(rank) > self.limit.load(Ordering::Relaxed) {
             return;
         }
         let item = make();

@@ -122,26 +122,27 @@ impl AtomicFile {
     /// Syncs the file to disk and renames it to its final path, replacing a file there.
     pub fn commit(mut self) -> Result<FileStamp> {
         self.sync()?;
+        self.rename()
+    }
+
+    /// Commits the file like [`AtomicFile::commit`], but returns false and changes nothing if the
+    /// path exists. If several processes commit one path, one of them succeeds.
+    fn commit_new(mut self) -> Result<bool> {
+        self.sync()?;
+        match fs::hard_link(&self.temporary, &self.path) {
+            Ok(()) => self.named().map(|_| true),
+            // On a file system without links, the check and the rename are two steps.
+            Err(error) if error.kind() != ErrorKind::AlreadyExists && !self.path.exists() => {
+                self.rename().map(|_| true)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn rename(&mut self) -> Result<FileStamp> {
         fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
         self.renamed = true;
         self.named()
-    }
-
-    /// Commits the file like [`AtomicFile::commit`], but returns `None` and changes nothing if the
-    /// path exists. If several processes commit one path, one of them succeeds.
-    pub fn commit_new(mut self) -> Result<Option<FileStamp>> {
-        self.sync()?;
-        match fs::hard_link(&self.temporary, &self.path) {
-            Ok(()) => self.named().map(Some),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
-            // On a file system without links, the check and the rename are two steps.
-            Err(_) if !self.path.exists() => {
-                fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
-                self.renamed = true;
-                self.named().map(Some)
-            }
-            Err(_) => Ok(None),
-        }
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -190,7 +191,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<FileStamp> {
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes).map_err(Error::io(path, "write"))?;
-    Ok(file.commit_new()?.is_some())
+    file.commit_new()
 }
 
 /// Computes the size and digest of the file `path`.
@@ -222,11 +223,9 @@ fn remove_abandoned(dir: &Path, name: &str) -> Result<u64> {
     remove_chosen(dir, false, &|path, of| of == name && is_unlocked(path))
 }
 
-/// Decides whether to remove the temporary file at a path, given its final name.
-type Choice<'a> = dyn Fn(&Path, &str) -> bool + 'a;
-
-/// Removes the temporary files in `dir` that `goes` chooses; with `below`, also in subdirectories.
-fn remove_chosen(dir: &Path, below: bool, goes: &Choice) -> Result<u64> {
+/// Removes the temporary files in `dir` that `goes` chooses by their path and final name; with
+/// `below`, also in subdirectories.
+fn remove_chosen(dir: &Path, below: bool, goes: &dyn Fn(&Path, &str) -> bool) -> Result<u64> {
     let mut num_removed = 0;
     for entry in list(dir)? {
         let (path, name) = (entry.path(), entry.file_name());

@@ -122,6 +122,11 @@ pub fn read_text(path: &Path) -> Result<String> {
     })
 }
 
+/// Returns `text` without the UTF-8 byte order mark that some programs put first.
+pub fn without_byte_order_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
+}
+
 /// Returns `found`, or `None` if the file does not exist.
 pub fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
     match found {

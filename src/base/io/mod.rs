@@ -13,7 +13,6 @@ mod confined;
 mod failure;
 mod impostor;
 mod json;
-mod text;
 mod url;
 
 pub use atomic::boundary;
@@ -22,10 +21,9 @@ pub use atomic::{is_temporary, remove_temporaries_of};
 pub use confined::{
     append, check_confined, check_entries, confine, link, list, open, remove, rename, unlink,
 };
-pub use confined::{create_folder, if_there, read, read_once, read_text};
+pub use confined::{create_folder, if_there, read, read_once, read_text, without_byte_order_mark};
 pub use failure::FirstError;
 pub use json::{read_json, write_json};
-pub use text::without_byte_order_mark;
 pub use url::{file_name, redacted, without_query};
 pub use url::{is_url, without_secrets};
 pub use url::{is_web, with_secrets};

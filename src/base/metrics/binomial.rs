@@ -55,16 +55,17 @@ pub fn binomial_cdf(x: u64, n: u64, p: f64) -> f64 {
 
 /// Returns the largest x with P(Binomial(`n`, `p`) ≤ x) ≤ `risk`; `None` if 0 is too likely.
 pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
-    let is_allowed = |x: u64| binomial_cdf(x, n, p) <= risk;
-    if !is_allowed(0) {
-        return None;
-    }
-    let (mut low, mut high) = (0, n); // allowed, not allowed: P(X ≤ n) is 1
-    while high - low > 1 {
+    partition_point(n, |x| binomial_cdf(x, n, p) <= risk).checked_sub(1)
+}
+
+/// Returns the number of values below `n`, from 0 on, for which `is_below` holds.
+fn partition_point(n: u64, is_below: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, n);
+    while low < high {
         let middle = low + (high - low) / 2;
-        if is_allowed(middle) { low = middle } else { high = middle }
+        if is_below(middle) { low = middle + 1 } else { high = middle }
     }
-    Some(low)
+    low
 }
 
 /// Returns the highest first-pass threshold with at most `allowed` of `scores` below it, or `None`
@@ -81,12 +82,18 @@ pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
     if x >= n {
         return 1.0;
     }
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..100 {
-        let middle: f64 = f64::midpoint(low, high);
-        if binomial_cdf(x, n, middle) > risk { low = middle } else { high = middle }
+    bisect([0.0, 1.0], 100, |p| binomial_cdf(x, n, p) > risk)
+}
+
+/// Halves the way from the first to the last of `ends` and returns where it ends: there `is_first`
+/// does not hold, but close before it.
+pub(super) fn bisect(ends: [f64; 2], steps: u32, is_first: impl Fn(f64) -> bool) -> f64 {
+    let [mut first, mut last] = ends;
+    for _ in 0..steps {
+        let middle = f64::midpoint(first, last);
+        if is_first(middle) { first = middle } else { last = middle }
     }
-    high
+    last
 }
 
 /// Returns the 95% confidence interval of a share with `successes` of `trials`, if any.
@@ -112,12 +119,7 @@ pub(super) fn share_interval(share: f64, n: f64) -> [f64; 2] {
 }
 
 fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..60 {
-        let middle: f64 = f64::midpoint(low, high);
-        if beta_cdf(middle, a, b) < p { low = middle } else { high = middle }
-    }
-    high
+    bisect([0.0, 1.0], 60, |x| beta_cdf(x, a, b) < p)
 }
 
 /// Computes the probability below `x`, in (0, 1), of a beta distribution by its continued fraction.
@@ -153,13 +155,7 @@ fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
 /// k documents of a sample of `n` are among the `rate` best of the population.
 pub fn rank(n: u64, rate: f64, risk: f64) -> u64 {
     // P(X > k) is P(n − X ≤ n − k − 1).
-    let is_too_likely = |k: u64| k < n && binomial_cdf(n - k - 1, n, 1.0 - rate) > risk;
-    let (mut low, mut high) = (0, n);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if is_too_likely(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
+    partition_point(n, |k| binomial_cdf(n - k - 1, n, 1.0 - rate) > risk)
 }
 
 /// Returns the minimum sample that misses a share `p` entirely with probability at most `risk`.

@@ -1,5 +1,7 @@
 //! Measures how well an order separates two classes, and how similar two orders are.
 
+use super::binomial::bisect;
+
 /// Half-width of a 95% interval of a normal distribution, in standard deviations.
 const Z_95: f64 = 1.959_963_984_540_054;
 
@@ -68,16 +70,8 @@ pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
         x * (1.0 - x) * pairs / (m * n)
     };
     let is_excluded = |x: f64| (area - x).powi(2) > Z_95 * Z_95 * variance(x);
-    // Finds the area nearest to `end` that is not excluded.
-    let bound = |end: f64| {
-        let (mut outer, mut inner) = (end, area);
-        for _ in 0..60 {
-            let middle = f64::midpoint(outer, inner);
-            if is_excluded(middle) { outer = middle } else { inner = middle }
-        }
-        inner
-    };
-    Some([bound(0.0), bound(1.0)])
+    // The areas nearest to either end that are not excluded.
+    Some([0.0, 1.0].map(|end| bisect([end, area], 60, is_excluded)))
 }
 
 /// Computes the average precision, the area under the precision-recall curve as scikit-learn sums

@@ -1,6 +1,6 @@
 //! Measures how long each concurrent part of a stage was at work.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::panics::lock;
@@ -38,7 +38,7 @@ impl Busy {
 
     /// Counts time until the returned guard is dropped. Time that threads share counts once.
     pub fn work(&self) -> AtWork<'_> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.at_work += 1;
         state.since.get_or_insert_with(Instant::now);
         AtWork(self)
@@ -46,19 +46,14 @@ impl Busy {
 
     /// Returns the time in which at least one thread was at work.
     pub fn time(&self) -> Duration {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    /// Locks the state, which remains valid if a thread panics.
-    fn lock(&self) -> MutexGuard<'_, BusyState> {
-        lock(&self.state)
     }
 }
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         state.at_work -= 1;
         if state.at_work == 0
             && let Some(since) = state.since.take()
