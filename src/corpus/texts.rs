@@ -58,7 +58,7 @@ impl<'a> Texts<'a> {
         while self.batch.rows().last().is_none_or(|&last| last < row) {
             // Rows in between are not decoded if the format allows it.
             if row >= self.next_row + READ_ROWS as u64 {
-                self.reader.skip_rows(row);
+                self.reader.resume(row, 0);
             }
             let Some(batch) = self.reader.next_batch(READ_ROWS)? else { return Ok(None) };
             self.batch = batch;

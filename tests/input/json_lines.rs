@@ -105,7 +105,7 @@ fn bad_lines_within_the_limit_are_set_aside() -> TestResult {
     let config = InputConfig { max_rejects: 2, ..InputConfig::default() };
     let mut reader = DocumentReader::open(&input, &config)?;
     // Skipped lines are checked all the same.
-    reader.skip_rows(3);
+    reader.resume(3, 0);
     let found = rest(&mut reader, 10)?;
     assert_eq!(found.iter().map(|d| d.row).collect::<Vec<_>>(), [3]);
     let rejects = reader.rejects();

@@ -65,13 +65,13 @@ fn a_reader_of_a_range_goes_on_where_it_is_told_and_never_before_it() -> TestRes
     let (config, part) = (InputConfig::default(), range(&input, 30..90));
     for (skip, first) in [(0, 30), (30, 30), (45, 45), (60, 60), (89, 89)] {
         let mut reader = DocumentReader::open(&part, &config)?;
-        reader.skip_rows(skip);
+        reader.resume(skip, 0);
         let found = rest(&mut reader, 1000)?;
         assert_eq!((found[0].row, found.last().map(|last| last.row)), (first, Some(89)));
     }
     for after in [90, 95, 1000] {
         let mut reader = DocumentReader::open(&part, &config)?;
-        reader.skip_rows(after);
+        reader.resume(after, 0);
         assert!(reader.next_batch(1000)?.is_none());
     }
     Ok(())

@@ -42,17 +42,12 @@ impl DocumentReader {
         Ok(Self { reader, columns })
     }
 
-    /// Skips the documents whose row is below `rows`.
+    /// Skips the documents whose row is below `rows`. An earlier reader set `rejected` of these
+    /// rows aside; that number counts if the rows are not read again.
     ///
     /// To resume after row `r`, pass `r + 1` before the first batch. Parquet jumps there. JSON
     /// lines are read and checked, so that the rejects and their limit equal those of an
     /// uninterrupted run; JSON lines never go back.
-    pub fn skip_rows(&mut self, rows: u64) {
-        self.resume(rows, 0);
-    }
-
-    /// Like [`DocumentReader::skip_rows`], but an earlier reader set `rejected` of these rows
-    /// aside. That number counts if the rows are not read again.
     pub fn resume(&mut self, rows: u64, rejected: u64) {
         self.reader.seek(rows, rejected);
     }
