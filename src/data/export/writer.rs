@@ -431,11 +431,7 @@ fn dense(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let mut columns: Vec<ArrayRef> = Vec::new();
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
         let data_type = dense_type(field.data_type());
-        columns.push(if data_type == *field.data_type() {
-            Arc::clone(column)
-        } else {
-            cast(column, &data_type)?
-        });
+        columns.push(cast(column, &data_type)?);
         fields.push(field.as_ref().clone().with_data_type(data_type));
     }
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)

@@ -51,10 +51,14 @@ const KNOWN_EXTENSIONS: &str =
 /// [`Error::Io`] if a directory cannot be read; [`Error::Service`] if a store does not answer.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let found = find(patterns, base, &|name| document_format(name).is_some())?;
-    let files = found.into_iter().map(|(file, name)| {
+    by_name(found.into_iter().map(|(file, name)| {
         let name = with_language(name, file.language.as_deref());
         file.described(name)
-    });
+    }))
+}
+
+/// Sorts `files` by name.
+pub(super) fn by_name(files: impl Iterator<Item = Result<InputFile>>) -> Result<Vec<InputFile>> {
     let mut files = files.collect::<Result<Vec<_>>>()?;
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)

@@ -54,34 +54,27 @@ impl DocumentStream {
         default_language: Option<&str>,
         columns: &[String],
     ) -> Self {
-        let [language, script] = match &config.language {
+        let (fixed_language, languages) = match &config.language {
+            LanguageSource::Fixed(language) => (Some(language.clone()), [None; 2]),
+            LanguageSource::Path => (None, LANGUAGE_COLUMNS.map(Some)),
             LanguageSource::Column { column, script_column } => {
-                [Some(column.as_str()), script_column.as_deref()]
+                (None, [Some(column.as_str()), script_column.as_deref()])
             }
-            LanguageSource::Path => LANGUAGE_COLUMNS.map(Some),
-            LanguageSource::Fixed(_) => [None, None],
         };
-        let scalar = |name: &str| ColumnRequest::new(name, ColumnKind::Scalar, false);
-        let requests = [
+        let mut requests = vec![
             ColumnRequest::new(&config.text, ColumnKind::Text, false),
             ColumnRequest::new(&config.id, ColumnKind::Id, false),
         ];
-        let languages = [language, script].into_iter().flatten().map(scalar);
-        let others = columns.iter().map(|name| scalar(name));
-        let fixed_language = match &config.language {
-            LanguageSource::Fixed(language) => Some(language.clone()),
-            LanguageSource::Path | LanguageSource::Column { .. } => None,
-        };
+        let others = languages.into_iter().flatten().chain(columns.iter().map(String::as_str));
+        requests.extend(others.map(|name| ColumnRequest::new(name, ColumnKind::Scalar, false)));
         Self {
             lines: LineReader::new(reader, name, "JSON lines", config.max_document_bytes),
             line: TextLine::default(),
-            checker: LineChecker::new(
-                requests.into_iter().chain(languages).chain(others).collect(),
-            ),
+            checker: LineChecker::new(requests),
             text: config.text.clone(),
             fixed_language,
             default_language: default_language.map(str::to_owned),
-            has_script: script.is_some(),
+            has_script: languages[1].is_some(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::columns::{ColumnRequest, Rejects, TableRow};
 use super::csv::CsvReader;
-use super::discover::{find_local, format_of};
+use super::discover::{by_name, find_local, format_of};
 use super::documents::open;
 use super::json_lines::first_keys;
 use super::parquet::ParquetFile;
@@ -109,11 +109,7 @@ fn has_format(file_name: &str) -> bool {
 /// [`Error::Io`] if a directory cannot be read; [`Error::Config`] if a name is not UTF-8.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     let found = search(directory, &KeyPattern::all(), &has_format)?;
-    let mut files = (found.into_iter())
-        .map(|file| table_at(&directory.join(&file.key), file.key))
-        .collect::<Result<Vec<_>>>()?;
-    files.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(files)
+    by_name(found.into_iter().map(|file| table_at(&directory.join(&file.key), file.key)))
 }
 
 /// Returns the tables that `patterns` name, found as by [`super::discover`]. A name is the path
@@ -123,8 +119,5 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
 /// As [`super::discover`] and [`table_at`]; [`Error::Config`] for a URL.
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
     let found = find_local(patterns, "tables", &has_format)?.into_iter();
-    let mut files =
-        found.map(|(file, name)| table_at(&file.path, name)).collect::<Result<Vec<_>>>()?;
-    files.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(files)
+    by_name(found.map(|(file, name)| table_at(&file.path, name)))
 }
