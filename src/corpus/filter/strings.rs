@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use polysift_base::error::Result;
 use polysift_base::io::stamp;
+use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 use polysift_data::input::{
     ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
@@ -111,7 +112,7 @@ impl ListedStrings {
 
     fn load(&self, language: Option<&str>, stop: &Stop) -> Result<Arc<StringSet>> {
         // The lock is held while a list is read, so that no other thread reads the same list.
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = lock(&self.loaded);
         let key = language.map(ToOwned::to_owned);
         if let Some(set) = loaded.get(&key) {
             return Ok(Arc::clone(set));

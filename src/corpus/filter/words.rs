@@ -1,13 +1,14 @@
 //! Filter for documents by the share of their words that lists name.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 
 use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
 use super::strings::digests;
 use polysift_base::error::{Error, Result};
+use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 use polysift_config::FilterConfig;
 use polysift_data::input::{
@@ -66,7 +67,7 @@ impl WordFilter {
     /// Returns the words of all lists that apply to `language`, or `None` if no list does.
     fn of(&self, language: &str, stop: &Stop) -> Result<Option<Arc<WordList>>> {
         // The lock is held while lists are read, so that no other thread reads the same lists.
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = lock(&self.loaded);
         if let Some(list) = loaded.get(language) {
             return Ok(list.clone());
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use safetensors::SafeTensors;
 use serde_json::json;
@@ -16,6 +16,7 @@ use super::scorer::DocumentScore;
 use crate::lexical::LexicalModel;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, open};
+use polysift_base::panics::lock;
 use polysift_config::{
     Activation, ChunkRule, Chunks, EncoderConfig, HeadConfig, HeadKind, HeadOutput,
 };
@@ -60,7 +61,7 @@ impl HeadTokenizer {
         let Recipe { prompt, max_tokens, max_chars, .. } = recipe;
         let settings = json!([prompt, max_tokens, max_chars]);
         let key = format!("{} {settings}", blake3::hash(packed).to_hex());
-        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = lock(&IN_USE);
         if let Some(known) = in_use.get(&key).and_then(Weak::upgrade) {
             return Ok(known);
         }
