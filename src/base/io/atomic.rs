@@ -41,8 +41,11 @@ pub struct FileStamp {
 impl FileStamp {
     /// Returns the stamp of a file with this `content`.
     pub fn of(content: &[u8]) -> Self {
-        let (bytes, blake3) = (content.len() as u64, blake3::hash(content).to_hex().to_string());
-        Self { bytes, blake3, etag: None }
+        Self::hashed(content.len() as u64, &blake3::hash(content))
+    }
+
+    fn hashed(bytes: u64, hash: &blake3::Hash) -> Self {
+        Self { bytes, blake3: hash.to_hex().to_string(), etag: None }
     }
 }
 
@@ -63,7 +66,6 @@ pub struct AtomicFile {
 struct HashedFile {
     file: File,
     hasher: blake3::Hasher,
-    bytes: u64,
 }
 
 impl Write for HashedFile {
@@ -71,7 +73,6 @@ impl Write for HashedFile {
         boundary();
         let written = self.file.write(buffer)?;
         self.hasher.update(&buffer[..written]);
-        self.bytes += written as u64;
         Ok(written)
     }
 
@@ -105,7 +106,7 @@ impl AtomicFile {
         // While this process holds the lock, no other one takes the file for abandoned.
         let _ = file.try_lock();
         boundary();
-        let hashed = HashedFile { file, hasher: blake3::Hasher::new(), bytes: 0 };
+        let hashed = HashedFile { file, hasher: blake3::Hasher::new() };
         Ok(Self {
             path: path.to_owned(),
             temporary,
@@ -155,9 +156,8 @@ impl AtomicFile {
     fn named(&self) -> Result<FileStamp> {
         boundary();
         sync_directory(directory(&self.path)).map_err(Error::io(&self.path, "sync"))?;
-        let hashed = self.writer.get_ref();
-        let blake3 = hashed.hasher.finalize().to_hex().to_string();
-        Ok(FileStamp { bytes: hashed.bytes, blake3, etag: None })
+        let hashed = &self.writer.get_ref().hasher;
+        Ok(FileStamp::hashed(hashed.count(), &hashed.finalize()))
     }
 }
 
@@ -199,8 +199,7 @@ pub fn stamp(path: &Path) -> Result<FileStamp> {
     let file = open(path)?;
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file).map_err(Error::io(path, "read"))?;
-    let blake3 = hasher.finalize().to_hex().to_string();
-    Ok(FileStamp { bytes: hasher.count(), blake3, etag: None })
+    Ok(FileStamp::hashed(hasher.count(), &hasher.finalize()))
 }
 
 /// Removes the temporary files beside `path` with a final name that starts with its file name.

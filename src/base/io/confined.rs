@@ -34,11 +34,8 @@ pub(super) fn is_confined(path: &Path) -> bool {
 /// Refuses links, pipes and devices among the entries of `folder`, if it exists.
 pub fn check_entries(folder: &Path) -> Result<()> {
     for entry in list(folder)? {
-        match entry.file_type() {
-            Ok(kind) => check_kind(&entry.path(), kind)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io(&entry.path(), "inspect")(error)),
-        }
+        let kind = entry.file_type().map_err(Error::io(&entry.path(), "inspect"));
+        if_there(kind)?.map_or(Ok(()), |kind| check_kind(&entry.path(), kind))?;
     }
     Ok(())
 }
