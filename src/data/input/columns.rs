@@ -93,8 +93,8 @@ pub(super) trait ColumnReader: Send {
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>>;
 
     /// Skips the rows before `row`. An earlier reader set `rejected` of them aside; that number
-    /// counts if the rows are not read again.
-    fn seek(&mut self, row: u64, rejected: u64);
+    /// counts if the rows are not read again. Tables are always read from their first row.
+    fn seek(&mut self, _row: u64, _rejected: u64) {}
 
     fn rejects(&self) -> &Rejects;
 

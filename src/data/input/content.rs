@@ -79,27 +79,21 @@ impl InputFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn fingerprint(&self) -> Result<String> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.bytes.to_le_bytes());
         if self.object()?.is_some() {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(&self.bytes.to_le_bytes());
             hasher.update(self.version.as_deref().unwrap_or_default().as_bytes());
-            return Ok(hasher.finalize().to_hex().to_string());
+        } else {
+            let mut file = open(&self.path)?;
+            for start in [0, self.bytes.saturating_sub(FINGERPRINT_BYTES)] {
+                let end = file.seek(SeekFrom::Start(start));
+                let end = end.map(|_| file.by_ref().take(FINGERPRINT_BYTES));
+                let read = end.and_then(|end| hasher.update_reader(end).map(drop));
+                read.map_err(Error::io(&self.path, "read"))?;
+            }
         }
-        let mut file = open(&self.path)?;
-        fingerprint(&mut file, self.bytes).map_err(Error::io(&self.path, "read"))
+        Ok(hasher.finalize().to_hex().to_string())
     }
-}
-
-fn fingerprint(file: &mut File, bytes: u64) -> std::io::Result<String> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&bytes.to_le_bytes());
-    for start in [0, bytes.saturating_sub(FINGERPRINT_BYTES)] {
-        file.seek(SeekFrom::Start(start))?;
-        let mut end = Vec::new();
-        file.by_ref().take(FINGERPRINT_BYTES).read_to_end(&mut end)?;
-        hasher.update(&end);
-    }
-    Ok(hasher.finalize().to_hex().to_string())
 }
 
 impl Length for Content {

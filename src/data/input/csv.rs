@@ -135,9 +135,6 @@ impl ColumnReader for CsvReader {
         Ok((!rows.is_empty()).then_some(ColumnBatch { rows, columns }))
     }
 
-    /// Does nothing: tables are always read from their first row.
-    fn seek(&mut self, _row: u64, _rejected: u64) {}
-
     fn rejects(&self) -> &Rejects {
         &self.rejects
     }

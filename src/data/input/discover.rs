@@ -83,24 +83,19 @@ fn find(
     for files in searched {
         // Returns the first error in the order of the patterns, whichever occurred first.
         for file in files? {
-            let identity = identity(&file.path)?;
-            let Some(&index) = by_identity.get(&identity) else {
-                by_identity.insert(identity, found.len());
+            let place = *by_identity.entry(identity(&file.path)?).or_insert(found.len());
+            let Some(MatchedFile { language: known, .. }) = found.get_mut(place) else {
                 found.push(file);
                 continue;
             };
-            let known = &mut found[index].language;
-            match (&known, &file.language) {
-                (Some(a), Some(b)) if a != b => {
-                    let path = file.path.display();
-                    return Err(Error::config(
-                        "input.files",
-                        format!("{path}: the patterns give it two languages, {a} and {b}"),
-                    ));
-                }
-                (None, Some(_)) => *known = file.language,
-                _ => {}
+            if let (Some(a), Some(b)) = (&known, &file.language)
+                && a != b
+            {
+                let path = file.path.display();
+                let reason = format!("{path}: the patterns give it two languages, {a} and {b}");
+                return Err(Error::config("input.files", reason));
             }
+            *known = known.take().or(file.language);
         }
     }
     let paths: Vec<_> = found.iter().map(|file| normalized(&naming_path(&file.path))).collect();

@@ -76,7 +76,8 @@ impl DocumentBatch {
         };
         let num_bytes = (0..rows.len()).map(bytes_of).collect::<Vec<_>>().into();
         let num_tokens = UInt64Array::new_null(rows.len());
-        Self { rows: rows.into(), ids, languages, num_bytes, num_tokens, texts, embeddings }
+        let batch = Self::from_columns(rows.into(), ids, languages, num_bytes, num_tokens);
+        Self { texts, embeddings, ..batch }
     }
 
     /// Returns the names and values of the [`DOCUMENT_COLUMNS`].

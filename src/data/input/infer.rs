@@ -16,7 +16,6 @@
 //! | objects | `Struct`, fields in order of first appearance |
 //! | containers mixed with others; objects always empty or with too many keys | `Utf8`, JSON |
 
-use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_array::{
@@ -275,19 +274,19 @@ fn scalar_array(
                 _ => None,
             })?))
         }
-        DataType::Int64 => Arc::new(Int64Array::from(converted(values, data_type, number)?)),
-        DataType::UInt64 => Arc::new(UInt64Array::from(converted(values, data_type, number)?)),
-        DataType::Float64 => Arc::new(Float64Array::from(converted(values, data_type, number)?)),
+        DataType::Int64 => Arc::new(Int64Array::from(converted(values, data_type, Json::number)?)),
+        DataType::UInt64 => {
+            Arc::new(UInt64Array::from(converted(values, data_type, Json::number)?))
+        }
+        DataType::Float64 => {
+            Arc::new(Float64Array::from(converted(values, data_type, Json::number)?))
+        }
         _ => Arc::new(StringArray::from(converted(values, data_type, |json| match &json.value {
             JsonValue::String(text) => Some(text.as_ref()),
             JsonValue::Array(_) | JsonValue::Object(_) => None,
             _ => Some(json.raw),
         })?)),
     })
-}
-
-fn number<T: FromStr>(json: &Json<'_>) -> Option<T> {
-    json.raw.parse().ok().filter(|_| json.value == JsonValue::Number)
 }
 
 fn list_array(item: &JsonShape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {

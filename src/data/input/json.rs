@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::str::FromStr;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -60,6 +61,11 @@ impl<'l> Json<'l> {
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         let entries = if let JsonValue::Object(entries) = &self.value { &entries[..] } else { &[] };
         entries.iter().map(|(key, _)| key.as_ref())
+    }
+
+    /// Returns the number that this is, if `T` holds it.
+    pub(super) fn number<T: FromStr>(&self) -> Option<T> {
+        self.raw.parse().ok().filter(|_| self.value == JsonValue::Number)
     }
 
     /// Returns the kind of the value, for messages.

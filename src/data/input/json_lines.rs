@@ -258,7 +258,8 @@ fn field<'j>(
     let wrong = |expected| Err(format!("`{name}` is {}, not {expected}", value.kind()));
     match (column.kind, &value.value) {
         (ColumnKind::Vectors, _) => {
-            let vectors = vectors(value)?;
+            let vectors =
+                vectors(value).ok_or("the embeddings are not a list of lists of numbers")?;
             width.check(vectors.iter().map(Vec::len))?;
             Ok(JsonField::Vectors(vectors))
         }
@@ -296,23 +297,16 @@ fn is_integer(value: &Json<'_>) -> bool {
 }
 
 /// Parses a list of vectors, or one vector.
-fn vectors(value: &Json<'_>) -> Result<Vec<Vec<f32>>, String> {
-    let wrong = || "the embeddings are not a list of lists of numbers".to_owned();
-    let JsonValue::Array(items) = &value.value else { return Err(wrong()) };
-    let number = |item: &Json<'_>| match item.value {
-        // Numbers are parsed as f64 first, as in Python.
-        JsonValue::Number => {
-            item.raw.parse::<f64>().map(|number| number as f32).map_err(|_| wrong())
-        }
-        _ => Err(wrong()),
-    };
-    let vector = |items: &[Json<'_>]| items.iter().map(number).collect::<Result<Vec<f32>, _>>();
+fn vectors(value: &Json<'_>) -> Option<Vec<Vec<f32>>> {
+    let JsonValue::Array(items) = &value.value else { return None };
     if items.first().is_some_and(|item| item.value == JsonValue::Number) {
-        return Ok(vec![vector(items)?]);
+        return Some(vec![vector(value)?]);
     }
-    let list = |item: &Json<'_>| match &item.value {
-        JsonValue::Array(items) => vector(items),
-        _ => Err(wrong()),
-    };
-    items.iter().map(list).collect()
+    items.iter().map(vector).collect()
+}
+
+/// Parses a list of numbers, as f64 first, as in Python.
+fn vector(value: &Json<'_>) -> Option<Vec<f32>> {
+    let JsonValue::Array(items) = &value.value else { return None };
+    items.iter().map(|item| item.number().map(|number: f64| number as f32)).collect()
 }

@@ -167,12 +167,8 @@ impl ParquetFile {
                 .with_row_groups(left.collect())
                 .with_offset(offset as usize);
         let reader = failure.on(guarded(&path, || builder.build()))?;
-        Ok(ParquetBatches {
-            path,
-            failure,
-            reader,
-            missing_rows: self.rows.end.saturating_sub(first_row),
-        })
+        let missing_rows = self.rows.end.saturating_sub(first_row);
+        Ok(ParquetBatches { path, failure, reader, missing_rows })
     }
 }
 
