@@ -12,20 +12,11 @@ use std::path::{Component, Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::pattern::{FoundFile, KeyPattern, LANG, holds_run, is_pattern, search, split};
+use super::pattern::{KeyPattern, LANG, MatchedFile, holds_run, is_pattern, search, split};
 use super::{Compression, Format, InputFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{file_name, is_url, without_query};
 use polysift_remote::{self as remote, Dataset, Location, ObjectFilter, ObjectVersion};
-
-/// A file or an object that a pattern names.
-pub(super) struct MatchedFile {
-    pub path: PathBuf,
-    /// Value of `{lang}`; `None` if the pattern has no `{lang}`.
-    pub language: Option<String>,
-    /// Version of an object; `None` for a local file.
-    version: Option<ObjectVersion>,
-}
 
 /// Maximum number of patterns searched in parallel.
 const MAX_SEARCHES: usize = 32;
@@ -155,12 +146,7 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
         };
         return Err(Error::missing(pattern, reason));
     }
-    let file = |found: FoundFile| MatchedFile {
-        path: root.join(found.key),
-        language: found.language,
-        version: None,
-    };
-    Ok(found.into_iter().map(file).collect())
+    Ok(found)
 }
 
 /// Returns a key that is equal for two spellings of one path, but not for two links to one file: a

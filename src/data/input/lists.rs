@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::InputFile;
 use super::columns::{ColumnKind, ColumnRequest, Rejects};
-use super::discover::{MatchedFile, find_local, split_compression};
+use super::discover::{find_local, split_compression};
 use super::documents::open;
 use super::lines::{LineReader, TextLine, decompressed};
+use super::pattern::MatchedFile;
 use super::table::{is_table, read_table, table_at};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
+use polysift_remote::ObjectVersion;
 
 /// Placeholder for the language code.
 pub const LANG: &str = "{lang}";
@@ -48,12 +49,13 @@ pub(super) fn holds_run(directory: &Path) -> bool {
     has("state") && (has("plan.jsonl.zst") || has("frozen"))
 }
 
-/// A file found below the searched directory.
-pub(super) struct FoundFile {
-    /// Path below that directory, with `/`.
-    pub key: String,
+/// A file or an object that a pattern names.
+pub(super) struct MatchedFile {
+    pub path: PathBuf,
     /// Value of `{lang}`; `None` if the pattern has no `{lang}`.
     pub language: Option<String>,
+    /// Version of an object; `None` for a local file.
+    pub version: Option<ObjectVersion>,
 }
 
 /// Returns the files below `directory` that match `keys` and whose names `takes` accepts, in byte
@@ -62,7 +64,7 @@ pub(super) fn search(
     directory: &Path,
     keys: &KeyPattern,
     takes: &dyn Fn(&str) -> bool,
-) -> Result<Vec<FoundFile>> {
+) -> Result<Vec<MatchedFile>> {
     let (ancestors, found, skipped) = (Vec::new(), Vec::new(), BTreeMap::new());
     let mut search = DirectorySearch { keys, takes, ancestors, found, skipped };
     search.below(directory, "")?;
@@ -88,7 +90,7 @@ struct DirectorySearch<'a> {
     takes: &'a dyn Fn(&str) -> bool,
     /// Directories on the way down. A symbolic link to one of them ends the descent.
     ancestors: Vec<PathBuf>,
-    found: Vec<FoundFile>,
+    found: Vec<MatchedFile>,
     /// Number of skipped files for each extension of [`UNREAD`].
     skipped: BTreeMap<&'static str, u64>,
 }
@@ -117,7 +119,7 @@ impl DirectorySearch<'_> {
                 && let Some(MatchedKey { language }) = self.keys.matched(&key)
             {
                 let language = language.map(ToOwned::to_owned);
-                self.found.push(FoundFile { key, language });
+                self.found.push(MatchedFile { path, language, version: None });
             } else if !(self.takes)(&name)
                 && let Some(extension) = UNREAD.into_iter().find(|end| name.ends_with(end))
                 && self.keys.matched(&key).is_some()
@@ -134,27 +136,20 @@ impl DirectorySearch<'_> {
 /// pattern of the paths below it.
 pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)> {
     let absolute = base.join(pattern);
-    let mut root = PathBuf::new();
-    let mut parts = Vec::new();
-    for component in absolute.components() {
-        match component {
-            Component::Normal(part) if parts.is_empty() && !is_pattern(&part.to_string_lossy()) => {
-                root.push(part);
-            }
-            Component::Normal(part) => {
-                let part = part.to_str().ok_or_else(|| {
-                    Error::config("input.files", format!("`{pattern}` is not UTF-8"))
-                })?;
-                parts.push(PatternPart::parse(part, pattern)?);
-            }
-            Component::ParentDir if !parts.is_empty() => {
-                let reason = format!("`{pattern}`: `..` cannot follow a wildcard");
-                return Err(Error::config("input.files", reason));
-            }
-            other => root.push(other),
+    let components: Vec<Component<'_>> = absolute.components().collect();
+    let is_literal = |part: &&Component<'_>| !is_pattern(&part.as_os_str().to_string_lossy());
+    let literal = components.iter().take_while(is_literal).count();
+    let (root, parts) = components.split_at(literal);
+    let part = |part: &Component<'_>| {
+        let refused = |reason| Error::config("input.files", format!("`{pattern}`{reason}"));
+        match part.as_os_str().to_str() {
+            Some("..") => Err(refused(": `..` cannot follow a wildcard")),
+            Some(part) => PatternPart::parse(part, pattern),
+            None => Err(refused(" is not UTF-8")),
         }
-    }
-    Ok((root, KeyPattern { root: String::new(), parts }))
+    };
+    let parts = parts.iter().map(part).collect::<Result<_>>()?;
+    Ok((root.iter().collect(), KeyPattern { root: String::new(), parts }))
 }
 
 /// Returns the languages for which a file `template` exists; only `{lang}` is a pattern in it.
@@ -165,7 +160,8 @@ pub fn languages_of(template: &str) -> Result<BTreeSet<String>> {
         return Ok(BTreeSet::new());
     }
     let found = search(&root, &keys, &|_| true)?.into_iter();
-    let files = found.filter(|file| file.key.split('/').count() == keys.parts.len());
+    let depth = root.components().count() + keys.parts.len();
+    let files = found.filter(|file| file.path.components().count() == depth);
     Ok(files.filter_map(|file| file.language).collect())
 }
 

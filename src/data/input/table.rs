@@ -109,7 +109,10 @@ fn has_format(file_name: &str) -> bool {
 /// [`Error::Io`] if a directory cannot be read; [`Error::Config`] if a name is not UTF-8.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     let found = search(directory, &KeyPattern::all(), &has_format)?;
-    by_name(found.into_iter().map(|file| table_at(&directory.join(&file.key), file.key)))
+    by_name(found.into_iter().map(|file| {
+        let name = file.path.strip_prefix(directory).unwrap_or(&file.path);
+        table_at(&file.path, name.to_string_lossy().into_owned())
+    }))
 }
 
 /// Returns the tables that `patterns` name, found as by [`super::discover`]. A name is the path
