@@ -51,7 +51,7 @@ impl<'a> ColumnValues<'a> {
 
     fn lost(&self, row: u64) -> Error {
         match self.reader.rejects() {
-            none if none.count() == 0 => {
+            none if none.count == 0 => {
                 Error::corrupt(&self.file.path, format!("row {row} is gone"))
             }
             rejects => rejects.error(&self.file.path),

@@ -127,8 +127,8 @@ pub(super) struct Rejects {
     limit: u64,
     /// Whether users can set the limit.
     is_limit_set: bool,
-    count: u64,
-    kept: Vec<Reject>,
+    pub count: u64,
+    pub kept: Vec<Reject>,
     most_kept: u64,
 }
 
@@ -176,14 +176,6 @@ impl Rejects {
     /// Returns the error of the file if it must fail, after all of its rows were read.
     pub(super) fn finish(&self, path: &Path) -> Result<()> {
         if self.exceeded() { Err(self.error(path)) } else { Ok(()) }
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
-    pub(super) fn kept(&self) -> &[Reject] {
-        &self.kept
     }
 
     /// Returns the error that names the first row and the count.

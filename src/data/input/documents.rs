@@ -77,7 +77,7 @@ impl DocumentReader {
     /// Returns the rows set aside so far, including skipped lines; only the first if there are too
     /// many.
     pub fn rejects(&self) -> &[Reject] {
-        self.reader.rejects().kept()
+        &self.reader.rejects().kept
     }
 }
 

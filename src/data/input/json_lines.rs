@@ -119,12 +119,12 @@ impl JsonReader {
                 Err(reason) => self.rejects.add(row, reason, &self.line.bytes),
             }
         } else {
-            self.rejects.finish(self.lines.path())?;
+            self.rejects.finish(&self.lines.path)?;
         }
         match self.checker.missed(!read) {
             Some(name) if !self.rejects.exceeded() => {
                 let reason = format!("is in no line; the first has: {}", self.checker.first_keys);
-                Err(Error::schema(self.lines.path(), name, reason))
+                Err(Error::schema(&self.lines.path, name, reason))
             }
             _ => Ok(read),
         }
@@ -133,8 +133,8 @@ impl JsonReader {
 
 impl ColumnReader for JsonReader {
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
-        let mut columns: Vec<ColumnBuilder> =
-            self.checker.columns.iter().map(|column| ColumnBuilder::new(column.kind)).collect();
+        let builder = |column: &ColumnRequest| ColumnBuilder::new(column.kind);
+        let mut columns: Vec<_> = self.checker.columns.iter().map(builder).collect();
         let (mut rows, mut bytes, first_row) = (Vec::new(), 0, self.first_row);
         while rows.len() < max_rows && bytes < BATCH_BYTES {
             let num_rows = rows.len();
@@ -178,9 +178,9 @@ impl ColumnBuilder {
     fn new(kind: ColumnKind) -> Self {
         match kind {
             ColumnKind::Vectors => {
-                Self::Vectors(LargeListBuilder::new(LargeListBuilder::new(Float32Builder::new())))
+                Self::Vectors(LargeListBuilder::new(LargeListBuilder::default()))
             }
-            _ => Self::Strings(StringViewBuilder::new()),
+            _ => Self::Strings(StringViewBuilder::default()),
         }
     }
 

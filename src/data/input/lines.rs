@@ -105,7 +105,7 @@ pub(super) fn utf16(bytes: &[u8]) -> Option<&'static str> {
 
 /// Reads the lines that are not blank.
 pub(super) struct LineReader {
-    path: PathBuf,
+    pub path: PathBuf,
     format: &'static str,
     reader: Box<dyn BufRead + Send>,
     failure: FirstError,
@@ -169,10 +169,6 @@ impl LineReader {
     /// Returns the bytes of the file read so far, before decompression and including buffered ones.
     pub(super) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Reads the next line that is not blank into `line`. Returns false at the end of the file.

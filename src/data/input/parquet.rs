@@ -357,22 +357,13 @@ impl ParquetRows {
 
     /// Returns the batch that has rows left, decoding it if necessary; `None` at the end.
     fn fill(&mut self) -> Result<Option<RecordBatch>> {
-        loop {
-            if let Some(batch) = self.batch.take_if(|batch| batch.num_rows() == self.taken) {
-                self.first_row += batch.num_rows() as u64;
-                self.taken = 0;
-            }
-            if self.batch.is_none() {
-                self.batch = self.batches()?.next()?;
-                self.long_texts = match &self.batch {
-                    Some(batch) => guarded(&self.file.path, || self.long_texts_of(batch))?,
-                    None => return Ok(None),
-                };
-            }
-            if self.batch.as_ref().is_some_and(|batch| batch.num_rows() > self.taken) {
-                return Ok(self.batch.clone());
-            }
+        while self.batch.as_ref().is_none_or(|batch| batch.num_rows() == self.taken) {
+            self.first_row += std::mem::take(&mut self.taken) as u64;
+            self.batch = self.batches()?.next()?;
+            let Some(batch) = &self.batch else { break };
+            self.long_texts = guarded(&self.file.path, || self.long_texts_of(batch))?;
         }
+        Ok(self.batch.clone())
     }
 
     fn long_texts_of(&self, batch: &RecordBatch) -> Result<VecDeque<(usize, u64)>, ArrowError> {

@@ -160,7 +160,7 @@ impl JsonRows {
             }
             if !rows.is_empty() {
                 let batch = self.batch(&objects);
-                let batch = batch.map_err(|e| Error::decode(self.lines.path(), "JSON lines", e))?;
+                let batch = batch.map_err(|e| Error::decode(&self.lines.path, "JSON lines", e))?;
                 return Ok(Some(RowBatch { rows, batch }));
             }
         }

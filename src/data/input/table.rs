@@ -73,7 +73,7 @@ pub fn read_table(
     }
     let unread = reader.rejects();
     rejects.add_all(unread);
-    let counts = TableCounts { rows: rows + unread.count(), rejected: rejects.count() };
+    let counts = TableCounts { rows: rows + unread.count, rejected: rejects.count };
     rejects.finish(&file.path).map(|()| counts)
 }
 
