@@ -69,8 +69,8 @@ fn without_comment(line: &str) -> &str {
 ///
 /// # Errors
 /// [`Error::Schema`] for a table without the column; [`Error::Row`] with the count for rows that
-/// cannot be read or used, and for the first line that is not UTF-8; [`Error::Decode`] for damaged
-/// compression; [`Error::Io`], [`Error::Stopped`].
+/// cannot be read or used, and for the first line that is not UTF-8; [`Error::Decode`] for UTF-16
+/// and for damaged compression; [`Error::Io`], [`Error::Stopped`].
 pub fn for_each_listed(
     path: &Path,
     column: &str,
