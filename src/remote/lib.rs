@@ -20,13 +20,18 @@
 //! polysift_remote::set_hub(&HubSettings::from_env(|name| std::env::var(name).ok()));
 //! ```
 
+mod file;
 mod listing;
+mod location;
 #[cfg(not(feature = "remote"))]
 mod no_remote;
 #[cfg(feature = "remote")]
 mod objects;
+mod windows;
 
+pub use file::RemoteFile;
 pub use listing::{ListedObject, ObjectFilter, ObjectVersion, Snapshot};
+pub use location::{Dataset, Location};
 #[cfg(not(feature = "remote"))]
 pub use no_remote::*;
 #[cfg(feature = "remote")]

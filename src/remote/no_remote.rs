@@ -4,15 +4,11 @@
     dead_code,
     unused_variables,
     missing_docs, // the module that it replaces has them
-    clippy::len_without_is_empty,
-    clippy::return_self_not_must_use,
     clippy::needless_pass_by_value,
-    clippy::unused_self,
     reason = "what is never made is never looked at"
 )]
 
 use std::convert::Infallible;
-use std::io::{self, Read, Write};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -21,9 +17,13 @@ use bytes::Bytes;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
-use polysift_base::io::{FileStamp, FirstError, redacted};
+use polysift_base::io::{FirstError, redacted};
 
 use crate::listing::{ListedObject, ObjectFilter, ObjectVersion, Snapshot};
+use crate::location::{Dataset, Location};
+
+/// No upload is ever made, so that any file will do for one.
+pub use polysift_base::io::AtomicFile as Upload;
 
 /// Defines methods of a type that holds an [`Infallible`] and so is never created.
 macro_rules! never {
@@ -41,7 +41,6 @@ fn without<T>(name: &str) -> Result<T> {
 /// Does nothing, because there is no hub.
 pub fn set_hub(_settings: &HubSettings) {}
 
-/// Refuses every destination.
 pub fn check_destination(url: &str) -> Result<()> {
     without(url)
 }
@@ -58,39 +57,19 @@ pub fn replace(url: &str, _content: &str) -> Result<()> {
     without(url)
 }
 
-#[derive(Debug, Clone)]
-pub struct Location {
-    pub key: String,
-    never: Infallible,
+pub fn upload(path: &Path, _failure: &FirstError) -> Result<Upload> {
+    without(&path.to_string_lossy())
 }
 
-impl Location {
-    pub fn parse(url: &str) -> Result<Self> {
-        without(url)
-    }
-}
-
-never! { Location:
-    fn is_on_hub() -> bool;
-    fn can_be_searched() -> bool;
-    fn with_key(key: impl Into<String>) -> Self;
-    fn url() -> String;
-}
-
-pub enum Dataset {
-    Online(Location),
-    Cached(PathBuf),
-}
-
-pub fn dataset(location: &Location) -> Result<Dataset> {
-    match location.never {}
+pub fn pinned(location: &Location) -> Result<Dataset> {
+    without(&location.url())
 }
 
 pub fn list(location: &Location, _filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
-    match location.never {}
+    without(&location.url())
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Object {
     never: Infallible,
 }
@@ -101,53 +80,19 @@ impl Object {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct RemoteFile {
-    never: Infallible,
-}
-
-impl RemoteFile {
-    pub fn open(object: Object) -> Result<Self> {
-        match object.never {}
-    }
-
-    pub fn sequential(object: Object) -> Self {
-        match object.never {}
-    }
-}
-
-never! { RemoteFile:
-    fn ahead(streams: &[Vec<Range<u64>>]) -> Self;
-    fn len() -> u64;
-    fn bytes(offset: u64, length: usize) -> io::Result<Bytes>;
-    fn reader(offset: u64) -> Box<dyn Read + Send>;
-    fn failure() -> FirstError;
+never! { Object:
+    fn size() -> u64;
+    fn read(range: Range<u64>) -> Result<Bytes>;
+    fn begin(range: Range<u64>) -> Result<Transfer>;
 }
 
 #[derive(Debug)]
-pub struct Upload {
+pub struct Transfer {
     never: Infallible,
 }
 
-impl Upload {
-    pub fn create(path: &Path, _failure: &FirstError) -> Result<Self> {
-        without(&path.to_string_lossy())
-    }
-}
-
-never! { Upload:
-    fn path() -> &Path;
-    fn commit() -> Result<FileStamp>;
-}
-
-impl Write for Upload {
-    fn write(&mut self, _buffer: &[u8]) -> io::Result<usize> {
-        match self.never {}
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self.never {}
-    }
+never! { Transfer:
+    fn wait() -> Result<Bytes>;
 }
 
 pub enum RepoType {

@@ -29,7 +29,7 @@ use parquet::schema::types::ColumnDescriptor;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, FirstError, is_url};
-use polysift_remote::Upload;
+use polysift_remote::{Upload, upload};
 
 /// Maximum rows per slice.
 const SLICE_ROWS: usize = 1024;
@@ -301,7 +301,7 @@ impl ExportTarget {
     /// Starts the file `path`, or the object if it is a URL. `failure` keeps the store's error.
     fn create(path: &Path, failure: &FirstError) -> Result<Self> {
         if path.to_str().is_some_and(is_url) {
-            return Upload::create(path, failure).map(Box::new).map(Self::Object);
+            return upload(path, failure).map(Box::new).map(Self::Object);
         }
         AtomicFile::create(path).map(Box::new).map(Self::File)
     }

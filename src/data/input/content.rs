@@ -100,7 +100,7 @@ impl Length for Content {
     fn len(&self) -> u64 {
         match self {
             Self::Local(file) => Length::len(file),
-            Self::Remote(file) => file.len(),
+            Self::Remote(file) => file.size(),
         }
     }
 }

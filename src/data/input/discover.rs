@@ -209,7 +209,7 @@ impl ObjectFilter for KeyFilter {
 /// Returns the objects that the URL `pattern` names.
 fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     let mut location = Location::parse(pattern)?;
-    match pinned(&location)? {
+    match remote::pinned(&location)? {
         Dataset::Online(at_commit) => location = at_commit,
         Dataset::Cached(folder) => return files_of(&location.key, &folder, takes),
     }
@@ -261,15 +261,6 @@ fn object(url: &str) -> Result<Vec<MatchedFile>> {
     Ok(vec![MatchedFile { path: url.into(), language: None, version }])
 }
 
-/// Resolves `location` to a commit if it is on a hub.
-fn pinned(location: &Location) -> Result<Dataset> {
-    if location.is_on_hub() {
-        remote::dataset(location)
-    } else {
-        Ok(Dataset::Online(location.clone()))
-    }
-}
-
 impl MatchedFile {
     fn described(self, name: String) -> Result<InputFile> {
         let Self { path, language, version } = self;
@@ -301,7 +292,7 @@ impl InputFile {
         let format = format.ok_or_else(|| unknown_extension(&path.display()))?;
         if let Some(url) = url_of(path) {
             let location = Location::parse(url)?;
-            let url = match pinned(&location)? {
+            let url = match remote::pinned(&location)? {
                 Dataset::Online(location) => location.url(),
                 Dataset::Cached(folder) => {
                     return Self::at(&folder.join(location.key), name, language);

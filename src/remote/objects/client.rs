@@ -17,8 +17,8 @@ use object_store::{ClientOptions, HeaderValue, ObjectStore, RetryConfig};
 use tokio::runtime::Runtime;
 
 use super::explain::{explain, is_final, message, store_error};
-use super::location::{Location, Scheme};
 use super::wire::{Connector, WebConnector};
+use crate::location::{Location, Scheme};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 use polysift_base::panics::lock;

@@ -2,8 +2,6 @@
 //!
 //! A revision is resolved to a commit once. With the commit in the URL, the content cannot change.
 
-use std::path::PathBuf;
-
 use bytes::Bytes;
 use object_store::client::HttpClient;
 use object_store::path::Path as Key;
@@ -13,17 +11,9 @@ use super::client::{hub_settings, retried, runtime, wait};
 use super::download::{ask, failed, hub_client};
 use super::explain::store_error;
 use super::key::{encoded, for_client};
-use super::location::{Location, Scheme};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
+use crate::location::{Dataset, Location, Scheme};
 use polysift_base::error::{Error, Result};
-
-/// Location of a repository's files.
-pub enum Dataset {
-    /// The location with the revision's commit.
-    Online(Location),
-    /// The folder in the cache, offline.
-    Cached(PathBuf),
-}
 
 /// Returns the repository and the revision of a location, or the default revision.
 fn repository(location: &Location) -> (&str, &str) {
@@ -35,15 +25,16 @@ fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Resolves the revision of `location` to its current commit.
+/// Resolves the revision of `location` to its current commit, if it is on a hub.
 ///
 /// # Errors
 /// [`Error::Service`] if the hub does not know the revision or does not answer.
-pub fn dataset(location: &Location) -> Result<Dataset> {
+pub fn pinned(location: &Location) -> Result<Dataset> {
     let (id, revision) = repository(location);
     let revision = revision.replace("%2F", "/");
     let settings = hub_settings();
-    if is_commit(&revision) && !settings.offline {
+    let is_pinned = location.scheme != Scheme::Hub || is_commit(&revision) && !settings.offline;
+    if is_pinned {
         return Ok(Dataset::Online(location.clone()));
     }
     let snapshot = Repository::new(RepoType::Dataset, id, Some(&revision), settings)?.snapshot()?;

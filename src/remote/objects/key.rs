@@ -4,12 +4,40 @@
 //! ends. So it gets keys segment by segment, and keys in a listing are escaped before the client
 //! parses it and unescaped afterwards.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 
 use object_store::path::{Path as ClientKey, PathPart};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use quick_xml::escape::unescape;
+
+use crate::location::{Location, Scheme};
+use polysift_base::error::{Error, Result};
 
 /// XML elements of a listing that hold a key or a prefix of keys.
 const ELEMENTS: [&str; 3] = ["Key", "Prefix", "Name"];
+
+/// Bytes that are encoded in the path of a URL.
+const PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'=').remove(b'/');
+
+impl Location {
+    /// Returns the key for the client; for a web server it is empty and the request has the URL.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if no request can contain the key.
+    pub(crate) fn object_key(&self) -> Result<ClientKey> {
+        if self.scheme == Scheme::Http {
+            return Ok(ClientKey::default());
+        }
+        for_client(&self.key).map_err(|reason| {
+            let url = self.url();
+            Error::config(
+                url.escape_debug().to_string(),
+                format!("cannot be asked for: the key {reason}; give the object another key"),
+            )
+        })
+    }
+}
 
 /// Returns `key` for the client, or the reason why no request can contain it.
 pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {
@@ -36,9 +64,7 @@ pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {
 
 /// Encodes a path for a URL.
 pub(super) fn encoded(path: &str) -> String {
-    let mut encoded = String::new();
-    escape(path, b"-._~=/", &mut encoded);
-    encoded
+    utf8_percent_encode(path, PATH).to_string()
 }
 
 /// Escapes all keys in `listing` (XML of S3, Google or Azure).
@@ -49,9 +75,9 @@ pub(super) fn escaped_listing(listing: &str) -> String {
         escaped.push('<');
         match piece.split_once('>') {
             Some((element, text)) if ELEMENTS.contains(&element) => {
-                escaped.push_str(element);
-                escaped.push('>');
-                escape(text, b"", &mut escaped);
+                let key = unescape(text).unwrap_or(Cow::Borrowed(text));
+                escaped.extend([element, ">"]);
+                escaped.extend(utf8_percent_encode(&key, NON_ALPHANUMERIC));
             }
             _ => escaped.push_str(piece),
         }
@@ -61,65 +87,12 @@ pub(super) fn escaped_listing(listing: &str) -> String {
 
 /// Returns the key that [`escaped_listing`] escaped.
 pub(super) fn unescaped(escaped: &ClientKey) -> String {
-    without_references(&decoded(escaped.as_ref()))
-}
-
-/// Appends `text` to `to`, with all bytes except letters, digits and `plain` percent-encoded.
-pub(super) fn escape(text: &str, plain: &[u8], to: &mut String) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
-            to.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(to, "%{byte:02X}");
-        }
-    }
+    decoded(escaped.as_ref())
 }
 
 /// Decodes percent-encoded bytes in `text`; bytes that are not UTF-8 become `U+FFFD`.
 pub(super) fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let code = after.get(..2).filter(|_| first == b'%');
-        let code = code.and_then(|code| std::str::from_utf8(code).ok());
-        let byte = code.and_then(|code| u8::from_str_radix(code, 16).ok());
-        bytes.push(byte.unwrap_or(first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
-}
-
-/// Replaces the XML references in `text` with their characters.
-fn without_references(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('&') {
-        plain.push_str(before);
-        let reference = after.split_once(';');
-        let found = reference.and_then(|(name, rest)| Some((referred(name)?, rest)));
-        plain.push(found.map_or('&', |(character, _)| character));
-        rest = found.map_or(after, |(_, rest)| rest);
-    }
-    plain + rest
-}
-
-fn referred(name: &str) -> Option<char> {
-    match name {
-        "amp" => Some('&'),
-        "lt" => Some('<'),
-        "gt" => Some('>'),
-        "quot" => Some('"'),
-        "apos" => Some('\''),
-        _ => {
-            let number = name.strip_prefix('#')?;
-            let code = match number.strip_prefix(['x', 'X']) {
-                Some(hex) => u32::from_str_radix(hex, 16).ok()?,
-                None => number.parse().ok()?,
-            };
-            char::from_u32(code)
-        }
-    }
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -143,10 +116,10 @@ mod tests {
     #[test]
     fn a_listing_keeps_its_other_elements() {
         let listing = "<?xml?><L><Name>b</Name><Contents><Key>a//b &amp;c</Key><Size>1</Size>";
-        let escaped =
-            "<?xml?><L><Name>b</Name><Contents><Key>a%2F%2Fb%20%26amp%3Bc</Key><Size>1</Size>";
+        let escaped = "<?xml?><L><Name>b</Name><Contents><Key>a%2F%2Fb%20%26c</Key><Size>1</Size>";
         assert_eq!(escaped_listing(listing), escaped);
-        assert_eq!(without_references("&lt;&#65;&#x42;&none;&amp;amp; &"), "<AB&none;&amp; &");
+        let references = "<Key>&lt;&#65;&#x42;&amp;amp;</Key>";
+        assert_eq!(escaped_listing(references), "<Key>%3CAB%26amp%3B</Key>");
     }
 
     /// Generates keys from characters that are special in one of the formats.

@@ -14,8 +14,8 @@ use super::client::{Client, client, retried, wait};
 use super::explain::store_error;
 use super::hub;
 use super::key::unescaped;
-use super::location::{Location, Scheme};
 use crate::listing::{ListedObject, ObjectFilter, ObjectVersion};
+use crate::location::{Location, Scheme};
 use polysift_base::error::{Error, Result};
 
 /// Maximum number of concurrent requests.

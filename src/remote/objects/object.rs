@@ -16,13 +16,11 @@ use object_store::{
 use super::client::{Retries, client, retried, runtime, wait};
 use super::explain::{changed, explain, store_error};
 use super::hub;
-use super::location::{Location, Scheme};
 use super::wire::get_options;
 use crate::listing::ObjectVersion;
+use crate::location::{Location, Scheme};
+use crate::windows::LARGEST_WINDOW;
 use polysift_base::error::Result;
-
-/// Maximum bytes of a window that is read ahead, and of a buffer reserved before its bytes arrive.
-pub(super) const LARGEST_WINDOW: u64 = 8 << 20;
 
 impl ObjectVersion {
     /// Returns the size and the ETag, or else the time of change, that a store reports.
@@ -157,11 +155,7 @@ impl Object {
     }
 
     /// Returns the size in bytes.
-    #[expect(
-        clippy::len_without_is_empty,
-        reason = "the size of a file, as `File`'s metadata has it"
-    )]
-    pub fn len(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.version.bytes
     }
 
@@ -170,11 +164,11 @@ impl Object {
     /// # Errors
     /// [`Error::Service`], [`Error::Missing`]; [`Error::Corrupt`] if the object has another
     /// version.
-    pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
+    pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         wait(self.fetch(range))
     }
 
-    pub(super) fn begin(&self, range: Range<u64>) -> Result<Transfer> {
+    pub(crate) fn begin(&self, range: Range<u64>) -> Result<Transfer> {
         let object = self.clone();
         Ok(Transfer(runtime()?.spawn(async move { object.fetch(range).await })))
     }
@@ -240,10 +234,10 @@ impl Object {
 
 /// A running transfer of a range, which is aborted on drop.
 #[derive(Debug)]
-pub(super) struct Transfer(tokio::task::JoinHandle<Result<Bytes>>);
+pub(crate) struct Transfer(tokio::task::JoinHandle<Result<Bytes>>);
 
 impl Transfer {
-    pub(super) fn wait(mut self) -> Result<Bytes> {
+    pub(crate) fn wait(mut self) -> Result<Bytes> {
         let joined = async { (&mut self.0).await };
         wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
     }

@@ -10,10 +10,9 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use proptest::prelude::*;
 
 use super::client::wait;
-use super::file::RemoteFile;
 use super::object::Object;
-use super::windows::{AHEAD_BYTES, Windows};
-use crate::listing::ObjectVersion;
+use crate::windows::{AHEAD_BYTES, Windows};
+use crate::{ObjectVersion, RemoteFile};
 use polysift_base::error::{Error, Result};
 
 /// Returns a store, an object in it with `length` bytes that do not repeat, and the bytes.
@@ -89,7 +88,7 @@ fn a_long_object_is_read_to_its_end_within_two_windows() -> Result<()> {
 fn a_size_that_is_only_claimed_takes_no_memory() -> Result<()> {
     let (_store, object, bytes) = object(30 << 20)?;
     // At most three windows are laid out at a time.
-    let all = 0..object.len();
+    let all = 0..object.size();
     let mut windows = Windows::limited(object.clone(), &[vec![all]], 3);
     for offset in (0..bytes.len()).step_by(1 << 20) {
         let found = windows.bytes(offset as u64, 1 << 20)?;
@@ -128,7 +127,7 @@ fn an_object_that_changed_is_not_read() -> Result<()> {
 
 /// Returns an object with the version for which `file` was opened.
 fn file_object(store: &Arc<InMemory>, file: &RemoteFile) -> Object {
-    let version = ObjectVersion { bytes: file.len(), tag: Some("0".into()) };
+    let version = ObjectVersion { bytes: file.size(), tag: Some("0".into()) };
     Object::of(Arc::clone(store) as Arc<dyn ObjectStore>, "a", version)
 }
 
@@ -150,7 +149,7 @@ fn an_object_without_bytes_is_an_empty_file() -> Result<()> {
     let mut read = Vec::new();
     let whole = RemoteFile::sequential(object.clone()).reader(0).read_to_end(&mut read);
     assert!(whole.is_ok_and(|length| length == 0));
-    assert_eq!(RemoteFile::open(object)?.len(), 0);
+    assert_eq!(RemoteFile::open(object)?.size(), 0);
     Ok(())
 }
 

@@ -19,8 +19,8 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::client::{Client, client, retried, runtime, wait};
 use super::explain::{explain, store_error};
-use super::location::{Location, Scheme};
 use crate::listing::ObjectVersion;
+use crate::location::{Location, Scheme};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, FirstError, boundary};
 
@@ -55,30 +55,30 @@ struct UploadTarget {
     client: Client,
 }
 
-impl Upload {
-    /// Starts an upload to the URL `path`. `failure` keeps the error of a failed write.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a URL that cannot be written to; [`Error::Service`].
-    pub fn create(path: &Path, failure: &FirstError) -> Result<Self> {
-        let url = path.to_string_lossy().into_owned();
-        let location = Location::parse(&url)?;
-        check_writable(&location)?;
-        let (client, key) = (client(&location)?, location.object_key()?);
-        boundary();
-        Ok(Self {
-            path: path.to_owned(),
-            target: UploadTarget { url, key, client },
-            part: Vec::new(),
-            hasher: blake3::Hasher::new(),
-            bytes: 0,
-            id: None,
-            arrived: Vec::new(),
-            on_their_way: VecDeque::new(),
-            failure: failure.clone(),
-        })
-    }
+/// Starts an upload to the URL `path`. `failure` keeps the error of a failed write.
+///
+/// # Errors
+/// [`Error::Config`] for a URL that cannot be written to; [`Error::Service`].
+pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
+    let url = path.to_string_lossy().into_owned();
+    let location = Location::parse(&url)?;
+    check_writable(&location)?;
+    let (client, key) = (client(&location)?, location.object_key()?);
+    boundary();
+    Ok(Upload {
+        path: path.to_owned(),
+        target: UploadTarget { url, key, client },
+        part: Vec::new(),
+        hasher: blake3::Hasher::new(),
+        bytes: 0,
+        id: None,
+        arrived: Vec::new(),
+        on_their_way: VecDeque::new(),
+        failure: failure.clone(),
+    })
+}
 
+impl Upload {
     /// Returns the URL.
     pub fn path(&self) -> &Path {
         &self.path

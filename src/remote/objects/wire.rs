@@ -14,7 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::key::{decoded, escaped_listing};
-use super::location::{Location, Scheme};
+use crate::location::{Location, Scheme};
 use polysift_base::io::with_secrets;
 
 /// Connects clients of object stores.

@@ -1,8 +1,7 @@
 //! Parses URLs of objects into a store and a key.
 
-use object_store::path::Path as Key;
+use std::path::PathBuf;
 
-use super::key::for_client;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::without_secrets;
 
@@ -75,14 +74,9 @@ impl Location {
         };
         let root = format!("{}://{root}", &open[..open.len() - rest.len() - 3]);
         if scheme != Scheme::Hub {
-            reqwest::Url::parse(&root).map_err(|error| refused(&error.to_string()))?;
+            url::Url::parse(&root).map_err(|error| refused(&error.to_string()))?;
         }
         Ok(Self { scheme, root, key: key.to_owned() })
-    }
-
-    /// Returns true for a data set on a hub.
-    pub fn is_on_hub(&self) -> bool {
-        self.scheme == Scheme::Hub
     }
 
     /// Returns true if the store can list its objects.
@@ -103,23 +97,14 @@ impl Location {
         let slash = if key.is_empty() || is_query { "" } else { "/" };
         format!("{root}{slash}{key}")
     }
+}
 
-    /// Returns the key for the client; for a web server it is empty and the request has the URL.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if no request can contain the key.
-    pub(crate) fn object_key(&self) -> Result<Key> {
-        if self.scheme == Scheme::Http {
-            return Ok(Key::default());
-        }
-        for_client(&self.key).map_err(|reason| {
-            let url = self.url();
-            Error::config(
-                url.escape_debug().to_string(),
-                format!("cannot be asked for: the key {reason}; give the object another key"),
-            )
-        })
-    }
+/// Where the files of a [`Location`] are read.
+pub enum Dataset {
+    /// A location; on a hub, with the revision's commit.
+    Online(Location),
+    /// The folder in the hub's cache, offline.
+    Cached(PathBuf),
 }
 
 /// Splits `rest` after its first `parts` components.

@@ -8,11 +8,14 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use super::object::{LARGEST_WINDOW, Object, Transfer};
+use crate::{Object, Transfer};
 use polysift_base::error::Result;
 
 /// Maximum bytes of all windows of an object together.
 pub(super) const AHEAD_BYTES: u64 = 32 << 20;
+
+/// Maximum bytes of a window, and of a buffer that is reserved before its bytes arrive.
+pub(super) const LARGEST_WINDOW: u64 = 8 << 20;
 
 /// Minimum bytes of a window, which applies if there are more streams than fit.
 const SMALLEST_WINDOW: u64 = 64 << 10;
@@ -77,7 +80,7 @@ impl Windows {
         for (stream, ranges) in streams.iter().enumerate() {
             current.push(all.len());
             for range in ranges {
-                let end = range.end.min(object.len());
+                let end = range.end.min(object.size());
                 let room = (limit - all.len()) as u64 * window_bytes;
                 let laid_out = end.min(range.start.saturating_add(room));
                 for start in (range.start..laid_out).step_by(window_bytes as usize) {
@@ -121,7 +124,7 @@ impl Windows {
             let rest = offset..self.rest.end;
             *self = Self::limited(self.object.clone(), &[vec![rest]], self.limit);
         }
-        let end = self.object.len().min(offset.saturating_add(most as u64));
+        let end = self.object.size().min(offset.saturating_add(most as u64));
         let next = self.by_start.partition_point(|&i| self.all[i].range.start <= offset);
         let window = next.checked_sub(1).map(|last| self.by_start[last]);
         let Some(window) = window.filter(|&i| offset < self.all[i].range.end) else {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-use super::object::Object;
-use super::windows::Windows;
+use crate::Object;
+use crate::windows::Windows;
 use polysift_base::error::Result;
 use polysift_base::io::FirstError;
 use polysift_base::panics::lock;
@@ -32,19 +32,19 @@ pub struct RemoteFile {
 impl RemoteFile {
     /// Opens a file with an index at its end, and reads the end.
     pub fn open(object: Object) -> Result<Self> {
-        let start = object.len().saturating_sub(TAIL_BYTES);
-        let tail = object.read(start..object.len())?;
+        let start = object.size().saturating_sub(TAIL_BYTES);
+        let tail = object.read(start..object.size())?;
         Ok(Self { tail: Some((start, tail)), ..Self::new(object, &[]) })
     }
 
     /// Opens a file that is read from its start to its end.
     pub fn sequential(object: Object) -> Self {
-        let all = 0..object.len();
+        let all = 0..object.size();
         Self::new(object, &[vec![all]])
     }
 
     fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
-        let length = object.len();
+        let length = object.size();
         let windows = Arc::new(Mutex::new(Windows::new(object, streams)));
         Self { windows, failure: FirstError::default(), tail: None, length }
     }
@@ -57,11 +57,7 @@ impl RemoteFile {
     }
 
     /// Returns the size in bytes.
-    #[expect(
-        clippy::len_without_is_empty,
-        reason = "the size of a file, as `File`'s metadata has it"
-    )]
-    pub fn len(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.length
     }
 
