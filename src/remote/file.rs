@@ -83,6 +83,12 @@ impl RemoteFile {
         self.failure.clone()
     }
 
+    /// Returns the bytes of windows that are in memory or being fetched.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> u64 {
+        self.windows().held()
+    }
+
     fn in_tail(&self, offset: u64, most: usize) -> Option<Bytes> {
         let (start, tail) = self.tail.as_ref()?;
         let at = usize::try_from(offset.checked_sub(*start)?).ok()?;

@@ -102,6 +102,14 @@ impl Windows {
         &self.object
     }
 
+    /// Returns the bytes that are in memory or being fetched.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> u64 {
+        let is_held =
+            |fetch: &&Fetch| matches!(fetch.state, FetchState::Running(_) | FetchState::Here(_));
+        self.fetches.iter().filter(is_held).map(|fetch| fetch.range.end - fetch.range.start).sum()
+    }
+
     /// Returns `length` bytes at `offset`, which must lie in the object.
     pub(super) fn bytes(&mut self, offset: u64, length: usize) -> Result<Bytes> {
         let first = self.some_bytes(offset, length)?;

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -34,50 +33,6 @@ impl ObjectVersion {
     }
 }
 
-/// Counts an object's bytes in memory: the current number and the maximum so far.
-#[derive(Debug, Default)]
-pub(super) struct Meter {
-    now: AtomicU64,
-    most: AtomicU64,
-}
-
-impl Meter {
-    /// Returns the maximum number of bytes that were in memory at a time.
-    #[cfg(test)]
-    pub(super) fn most(&self) -> u64 {
-        self.most.load(Ordering::SeqCst)
-    }
-}
-
-/// A buffer whose capacity counts as in memory until its last reference is dropped.
-struct Counted {
-    bytes: Vec<u8>,
-    capacity: u64,
-    meter: Arc<Meter>,
-}
-
-impl Counted {
-    fn new(length: usize, meter: &Arc<Meter>) -> Self {
-        let capacity = length as u64;
-        let now = meter.now.fetch_add(capacity, Ordering::SeqCst) + capacity;
-        meter.most.fetch_max(now, Ordering::SeqCst);
-        let bytes = Vec::with_capacity(length.min(LARGEST_WINDOW as usize));
-        Self { bytes, capacity, meter: Arc::clone(meter) }
-    }
-}
-
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.meter.now.fetch_sub(self.capacity, Ordering::SeqCst);
-    }
-}
-
 /// An object of a store at a planned version.
 #[derive(Debug, Clone)]
 pub struct Object {
@@ -89,7 +44,6 @@ pub struct Object {
     version: ObjectVersion,
     /// Whether answers name the version; on a hub, another server answers.
     is_checked: bool,
-    meter: Arc<Meter>,
 }
 
 /// Returns the size and the version of the object `url`.
@@ -138,7 +92,7 @@ impl Object {
         let (url, options) = (location.url(), get_options(&location));
         let (store, is_checked) = (client(&location)?.store, location.scheme != Scheme::Hub);
         let key = requested_key(&location)?;
-        Ok(Self { url, store, key, options, version, is_checked, meter: Arc::default() })
+        Ok(Self { url, store, key, options, version, is_checked })
     }
 
     /// Creates an object of `store`, for tests.
@@ -146,12 +100,7 @@ impl Object {
     pub fn of(store: Arc<dyn ObjectStore>, key: &str, version: ObjectVersion) -> Self {
         let url = format!("test://{key}");
         let (key, options) = (Key::from(key), GetOptions::default());
-        Self { url, store, key, options, version, is_checked: true, meter: Arc::default() }
-    }
-
-    #[cfg(test)]
-    pub(super) fn meter(&self) -> &Meter {
-        &self.meter
+        Self { url, store, key, options, version, is_checked: true }
     }
 
     /// Returns the size in bytes.
@@ -175,15 +124,15 @@ impl Object {
 
     async fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
         let length = (range.end - range.start) as usize;
-        let mut buffer = Counted::new(length, &self.meter);
+        let mut buffer = Vec::with_capacity(length.min(LARGEST_WINDOW as usize));
         let mut retries = Retries::new();
         // The client itself resumes an interrupted answer if its ETag identifies the content.
-        while let Some(error) = self.append(&range, &mut buffer.bytes).await? {
+        while let Some(error) = self.append(&range, &mut buffer).await? {
             if !retries.allows(&error).await {
                 return Err(explain(&self.url, &error));
             }
         }
-        Ok(Bytes::from_owner(buffer))
+        Ok(buffer.into())
     }
 
     /// Requests the part of `range` that `buffer` lacks, and appends it; returns the error of an

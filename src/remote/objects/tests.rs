@@ -35,9 +35,11 @@ fn put(store: &InMemory, bytes: &[u8]) -> Result<ObjectVersion> {
     .map(|meta| ObjectVersion::of(&meta))
 }
 
-/// Reads `step` bytes of each of `streams` in turn and compares them with `bytes`.
-fn check(file: &RemoteFile, bytes: &[u8], streams: &[Vec<Range<u64>>], step: usize) {
+/// Reads `step` bytes of each of `streams` in turn and compares them with `bytes`; returns the
+/// maximum of bytes that were held.
+fn check(file: &RemoteFile, bytes: &[u8], streams: &[Vec<Range<u64>>], step: usize) -> u64 {
     let file = file.ahead(streams);
+    let mut most = 0;
     let mut left: Vec<Vec<Range<u64>>> =
         streams.iter().map(|ranges| ranges.iter().rev().cloned().collect()).collect();
     while left.iter().any(|ranges| !ranges.is_empty()) {
@@ -47,18 +49,20 @@ fn check(file: &RemoteFile, bytes: &[u8], streams: &[Vec<Range<u64>>], step: usi
             let (from, to) = (range.start as usize, end as usize);
             let found = file.bytes(range.start, to - from).map_err(|e| e.to_string());
             assert_eq!(found.as_deref(), Ok(&bytes[from..to]), "{range:?}");
+            most = most.max(file.held());
             if end < range.end {
                 ranges.push(end..range.end);
             }
         }
     }
+    most
 }
 
 #[test]
 fn columns_of_a_large_object_are_read_within_the_bound() -> Result<()> {
     const MIB: u64 = 1 << 20;
     let (_store, object, bytes) = object(100 * MIB as usize)?;
-    let file = RemoteFile::open(object.clone())?;
+    let file = RemoteFile::open(object)?;
     // Two row groups have four columns each, laid out as in a file.
     let streams: Vec<Vec<Range<u64>>> = [0..20, 20..21, 21..45, 45..48]
         .map(|column: Range<u64>| {
@@ -66,9 +70,8 @@ fn columns_of_a_large_object_are_read_within_the_bound() -> Result<()> {
             vec![at(0), at(48)]
         })
         .to_vec();
-    check(&file, &bytes, &streams, 300_000);
-    let most = object.meter().most();
-    assert!(most <= AHEAD_BYTES + (64 << 10), "{most}");
+    let most = check(&file, &bytes, &streams, 300_000);
+    assert!(most <= AHEAD_BYTES, "{most}");
     assert!(most > AHEAD_BYTES / 4, "{most} is not ahead");
     Ok(())
 }
@@ -76,11 +79,14 @@ fn columns_of_a_large_object_are_read_within_the_bound() -> Result<()> {
 #[test]
 fn a_long_object_is_read_to_its_end_within_two_windows() -> Result<()> {
     let (_store, object, bytes) = object(50 << 20)?;
-    let file = RemoteFile::sequential(object.clone());
-    let mut read = Vec::new();
-    file.reader(0).read_to_end(&mut read).map_err(Error::io("a".as_ref(), "read"))?;
-    assert!(read == bytes);
-    assert!(object.meter().most() <= 2 * (8 << 20), "{}", object.meter().most());
+    let file = RemoteFile::sequential(object);
+    let (mut reader, mut read) = (file.reader(0), Vec::new());
+    while read.len() < bytes.len() {
+        let some = reader.by_ref().take(1 << 20).read_to_end(&mut read);
+        assert!(some.map_err(Error::io("a".as_ref(), "read"))? > 0);
+        assert!(file.held() <= 2 * (8 << 20), "{}", file.held());
+    }
+    assert!(read == bytes && reader.read(&mut [0]).is_ok_and(|more| more == 0));
     Ok(())
 }
 
@@ -89,12 +95,12 @@ fn a_size_that_is_only_claimed_takes_no_memory() -> Result<()> {
     let (_store, object, bytes) = object(30 << 20)?;
     // At most three windows are laid out at a time.
     let all = 0..object.size();
-    let mut windows = Windows::limited(object.clone(), &[vec![all]], 3);
+    let mut windows = Windows::limited(object, &[vec![all]], 3);
     for offset in (0..bytes.len()).step_by(1 << 20) {
         let found = windows.bytes(offset as u64, 1 << 20)?;
         assert!(found == bytes[offset..offset + (1 << 20)], "{offset}");
+        assert!(windows.held() <= 2 * (8 << 20), "{}", windows.held());
     }
-    assert!(object.meter().most() <= 2 * (8 << 20), "{}", object.meter().most());
     for claimed in [1 << 50, u64::MAX] {
         let version = ObjectVersion { bytes: claimed, tag: Some("0".into()) };
         let object = Object::of(Arc::new(InMemory::new()) as Arc<dyn ObjectStore>, "a", version);
