@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
@@ -16,7 +15,9 @@ use polysift_base::io::read;
 use polysift_base::progress::{Progress, Stop};
 use polysift_config::{DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, MixConfig, TokenCount};
 use polysift_data::export::{ExportWriter, WriterOptions};
-use polysift_data::input::{ColumnKind, ColumnRequest, Format, InputFile, RowReader, read_table};
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, Format, InputFile, RowReader, TableRow, read_table,
+};
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
 
@@ -119,50 +120,22 @@ impl TokenCounter {
         (folder, key): (&Path, &str),
         (stop, progress): (&Stop, &dyn Progress),
     ) -> Result<()> {
-        let (mut requests, text_bytes) = (Vec::new(), file.format != Format::Parquet);
-        if self.needs_text() || text_bytes {
-            let kind = ColumnKind::Text;
-            requests.push(ColumnRequest::new(&self.text, kind, self.needs_text()));
-        }
-        requests.push(ColumnRequest::new(&self.id, ColumnKind::Id, false));
-        let tokens = match &self.count {
-            CountMethod::Column(name) => Some(name.as_str()),
-            _ => None,
-        };
-        let others = tokens.into_iter().chain(value);
-        requests.extend(others.map(|name| ColumnRequest::new(name, ColumnKind::Scalar, true)));
         let mut writer = CountWriter::create(self, &folder.join(key))?;
         let (mut failure, mut read_bytes) = (None, 0);
-        let table = read_table(file, &requests, None, stop, &mut |row| {
+        let table = read_table(file, &self.columns(file, value), None, stop, &mut |row| {
             if failure.is_some() {
                 return Ok(());
             }
-            let text = row.text(&self.text);
-            read_bytes += text.map_or(0, str::len) as u64;
-            if self.needs_text() && text.is_none() {
-                return Ok(());
-            }
-            let tokens = tokens.map_or(Ok(0), |column| {
-                let tokens = row.required_text(column)?;
-                let number = whole_number(tokens).and_then(|tokens| u32::try_from(tokens).ok());
-                number.ok_or_else(|| format!("`{column}` is {tokens}, not a number of tokens"))
-            })?;
-            let id = row.text(&self.id).map(ToOwned::to_owned);
-            writer.rows.push(row.row);
-            writer.ids.push(id.unwrap_or_else(|| format!("{}/{}", file.name, row.row)));
-            writer.tokens.push(tokens);
-            writer.values.push(value.and_then(|value| row.text(value)).map(ToOwned::to_owned));
-            if self.needs_text() {
-                writer.push_text(text.unwrap_or_default());
-            }
-            if writer.is_full() {
-                failure = writer.flush(progress).err();
+            read_bytes += row.text(&self.text).map_or(0, str::len) as u64;
+            if let Some(document) = self.document(file, value, row)? {
+                failure = writer.push(document, progress).err();
             }
             Ok(())
         });
         failure.map_or(Ok(()), Err)?;
         let num_rows = table?.rows;
-        writer.finish(progress)?;
+        writer.flush(progress)?;
+        writer.writer.finish()?;
         let data_bytes = file.decoded_bytes()?.unwrap_or(read_bytes);
         let input = InputConfig { text: self.text.clone(), ..InputConfig::default() };
         let fields = RowReader::open(file, &input)?.schema().fields().clone();
@@ -171,7 +144,51 @@ impl TokenCounter {
         let schema = Schema::new_with_metadata(fields, facts);
         // This file is written last and marks the counts as complete.
         let columns = columns_file(folder, key).with_extension("");
-        ExportWriter::create(&columns, &schema, &options())?.finish().map(drop)
+        ExportWriter::create(&columns, &schema, &options(ROW_GROUP_BYTES))?.finish().map(drop)
+    }
+
+    /// Returns the columns to read of `file`.
+    fn columns(&self, file: &InputFile, value: Option<&str>) -> Vec<ColumnRequest> {
+        let mut columns = vec![ColumnRequest::new(&self.id, ColumnKind::Id, false)];
+        if self.needs_text() || file.format != Format::Parquet {
+            columns.push(ColumnRequest::new(&self.text, ColumnKind::Text, self.needs_text()));
+        }
+        let tokens = match &self.count {
+            CountMethod::Column(name) => Some(name.as_str()),
+            _ => None,
+        };
+        let others = tokens.into_iter().chain(value);
+        columns.extend(others.map(|name| ColumnRequest::new(name, ColumnKind::Scalar, true)));
+        columns
+    }
+
+    /// Returns the document of a row, or `None` for one without the text that is counted.
+    fn document(
+        &self,
+        file: &InputFile,
+        value: Option<&str>,
+        row: TableRow<'_>,
+    ) -> Result<Option<Counted>, String> {
+        let text = row.text(&self.text);
+        let (tokens, text) = match (&self.count, text) {
+            (CountMethod::Column(column), _) => {
+                let tokens = row.required_text(column)?;
+                let number = whole_number(tokens).and_then(|tokens| u32::try_from(tokens).ok());
+                let wrong = || format!("`{column}` is {tokens}, not a number of tokens");
+                (number.ok_or_else(wrong)?, "")
+            }
+            (_, None) => return Ok(None),
+            (CountMethod::Bytes, Some(text)) => (text.len() as u32, ""),
+            (CountMethod::Tokenizer { .. }, Some(text)) => (0, text),
+        };
+        let id = row.text(&self.id).map(ToOwned::to_owned);
+        Ok(Some(Counted {
+            row: row.row,
+            id: id.unwrap_or_else(|| format!("{}/{}", file.name, row.row)),
+            tokens,
+            value: value.and_then(|value| row.text(value)).map(ToOwned::to_owned),
+            text: text.to_owned(),
+        }))
     }
 
     fn needs_text(&self) -> bool {
@@ -211,18 +228,9 @@ impl CountedFile {
         let mut reader = RowReader::open(&self.counts, &InputConfig::default())?;
         while let Some(batch) = reader.next_batch()? {
             stop.check()?;
-            let [rows, ids, tokens, values] = batch.batch.columns() else {
-                return Err(Error::corrupt(
-                    &self.counts.path,
-                    "does not have the columns of counts",
-                ));
-            };
-            let (rows, tokens) =
-                (rows.as_primitive_opt::<UInt64Type>(), tokens.as_primitive_opt::<UInt32Type>());
-            let (ids, values) = (ids.as_string_opt::<i32>(), values.as_string_opt::<i32>());
-            let (Some(rows), Some(ids), Some(tokens), Some(values)) = (rows, ids, tokens, values)
-            else {
-                return Err(Error::corrupt(&self.counts.path, "does not have the types of counts"));
+            let Some((rows, ids, tokens, values)) = columns_of(&batch.batch) else {
+                let reason = "does not have the columns of counts, or not in their types";
+                return Err(Error::corrupt(&self.counts.path, reason));
             };
             for at in 0..rows.len() {
                 let value = values.is_valid(at).then(|| values.value(at));
@@ -234,18 +242,31 @@ impl CountedFile {
     }
 }
 
+type CountColumns<'a> = (&'a UInt64Array, &'a StringArray, &'a UInt32Array, &'a StringArray);
+
+fn columns_of(batch: &RecordBatch) -> Option<CountColumns<'_>> {
+    let [rows, ids, tokens, values] = batch.columns() else { return None };
+    let (rows, ids) = (rows.as_primitive_opt()?, ids.as_string_opt()?);
+    Some((rows, ids, tokens.as_primitive_opt()?, values.as_string_opt()?))
+}
+
+/// A document for the file of counts.
+struct Counted {
+    row: u64,
+    id: String,
+    tokens: u32,
+    value: Option<String>,
+    /// The text if a tokenizer is to count its tokens, else nothing.
+    text: String,
+}
+
 /// Buffers documents for the file of counts.
 struct CountWriter<'a> {
     counter: &'a TokenCounter,
     writer: ExportWriter,
     schema: SchemaRef,
-    rows: Vec<u64>,
-    ids: Vec<String>,
-    tokens: Vec<u32>,
-    values: Vec<Option<String>>,
-    /// Concatenated texts that are not counted yet, and the end of each.
-    texts: String,
-    ends: Vec<usize>,
+    documents: Vec<Counted>,
+    text_bytes: usize,
 }
 
 impl<'a> CountWriter<'a> {
@@ -256,61 +277,43 @@ impl<'a> CountWriter<'a> {
             Field::new("tokens", DataType::UInt32, false),
             Field::new("value", DataType::Utf8, true),
         ]));
-        let writer = ExportWriter::create(base, &schema, &options())?;
-        let (rows, ids, tokens, values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (texts, ends) = (String::new(), Vec::new());
-        Ok(Self { counter, writer, schema, rows, ids, tokens, values, texts, ends })
+        let writer = ExportWriter::create(base, &schema, &options(ROW_GROUP_BYTES))?;
+        Ok(Self { counter, writer, schema, documents: Vec::new(), text_bytes: 0 })
     }
 
-    fn push_text(&mut self, text: &str) {
-        self.texts.push_str(text);
-        self.ends.push(self.texts.len());
-    }
-
-    fn is_full(&self) -> bool {
-        self.texts.len() >= BATCH_BYTES || self.rows.len() >= BATCH_DOCUMENTS
+    fn push(&mut self, document: Counted, progress: &dyn Progress) -> Result<()> {
+        self.text_bytes += document.text.len();
+        self.documents.push(document);
+        let is_full = self.text_bytes >= BATCH_BYTES || self.documents.len() >= BATCH_DOCUMENTS;
+        if is_full { self.flush(progress) } else { Ok(()) }
     }
 
     fn flush(&mut self, progress: &dyn Progress) -> Result<()> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let texts: Vec<&str> =
-            starts.zip(&self.ends).map(|(start, &end)| &self.texts[start..end]).collect();
-        let counted = match &self.counter.count {
-            CountMethod::Column(_) => Ok(std::mem::take(&mut self.tokens)),
-            CountMethod::Bytes => Ok(texts.iter().map(|text| text.len() as u32).collect()),
-            CountMethod::Tokenizer { tokenizer, .. } => {
-                let count = |text: &&str| Ok(tokenizer.tokenize(text)?.num_tokens as u32);
-                texts.par_iter().map(count).collect::<Result<Vec<u32>>>()
-            }
-        }?;
-        progress
-            .advance(counted.len() as u64, counted.iter().map(|&tokens| u64::from(tokens)).sum());
+        let mut documents = std::mem::take(&mut self.documents);
+        self.text_bytes = 0;
+        if let CountMethod::Tokenizer { tokenizer, .. } = &self.counter.count {
+            documents.par_iter_mut().try_for_each(|document| {
+                document.tokens = tokenizer.tokenize(&document.text)?.num_tokens as u32;
+                Ok::<_, Error>(())
+            })?;
+        }
+        let all = || documents.iter();
+        progress.advance(documents.len() as u64, all().map(|one| u64::from(one.tokens)).sum());
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(UInt64Array::from(std::mem::take(&mut self.rows))),
-            Arc::new(StringArray::from(std::mem::take(&mut self.ids))),
-            Arc::new(UInt32Array::from(counted)),
-            Arc::new(StringArray::from(std::mem::take(&mut self.values))),
+            Arc::new(UInt64Array::from_iter_values(all().map(|one| one.row))),
+            Arc::new(StringArray::from_iter_values(all().map(|one| &one.id))),
+            Arc::new(UInt32Array::from_iter_values(all().map(|one| one.tokens))),
+            Arc::new(all().map(|one| one.value.as_deref()).collect::<StringArray>()),
         ];
-        self.texts.clear();
-        self.ends.clear();
-        self.tokens.clear();
         let batch = RecordBatch::try_new(self.schema.clone(), columns);
         self.writer.write(&batch.map_err(|e| Error::shape("count", e.to_string()))?)
     }
-
-    fn finish(mut self, progress: &dyn Progress) -> Result<()> {
-        self.flush(progress)?;
-        self.writer.finish().map(drop)
-    }
 }
 
-fn options() -> WriterOptions {
-    WriterOptions {
-        zstd: DEFAULT_ZSTD_LEVEL,
-        row_group_bytes: ROW_GROUP_BYTES,
-        max_file_bytes: None,
-        metadata: Vec::new(),
-    }
+/// Returns the settings of a file with row groups of `row_group_bytes`.
+pub(super) fn options(row_group_bytes: u64) -> WriterOptions {
+    let (zstd, max_file_bytes, metadata) = (DEFAULT_ZSTD_LEVEL, None, Vec::new());
+    WriterOptions { zstd, row_group_bytes, max_file_bytes, metadata }
 }
 
 /// Returns the path of the file with the columns of the file counted under `key`.

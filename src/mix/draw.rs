@@ -121,37 +121,33 @@ pub(super) struct Draw {
 }
 
 /// Tokens of the documents of an epoch by the first bits of their hashes.
-#[derive(Clone)]
-struct Bins(Vec<u64>);
+struct Bins(Vec<u128>);
 
-impl Bins {
-    fn new() -> Self {
+impl Default for Bins {
+    fn default() -> Self {
         Self(vec![0; 1 << BIN_BITS])
     }
+}
 
-    fn total(&self) -> u128 {
-        self.0.iter().map(|&tokens| u128::from(tokens)).sum()
+impl Bins {
+    fn total(&self) -> Result<u64> {
+        u64::try_from(self.0.iter().sum::<u128>()).map_err(|_| too_many())
     }
 
-    fn add(&mut self, bin: usize, tokens: u64) -> Option<()> {
-        self.0[bin] = self.0[bin].checked_add(tokens)?;
-        Some(())
-    }
-
-    fn add_all(&mut self, other: &Self) -> Option<()> {
-        other.0.iter().enumerate().try_for_each(|(bin, &tokens)| self.add(bin, tokens))
+    fn add_all(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(own, tokens)| *own += tokens);
     }
 
     /// Returns the bin in which the sum reaches `target`, and the sum before it.
     fn reach(&self, target: u64) -> (usize, u64) {
-        let mut before = 0u64;
+        let mut before = 0;
         for (bin, &tokens) in self.0.iter().enumerate() {
-            if tokens >= target - before {
-                return (bin, before);
+            if before + tokens >= u128::from(target) {
+                return (bin, before as u64);
             }
             before += tokens;
         }
-        (self.0.len(), before)
+        (self.0.len(), before as u64)
     }
 }
 
@@ -217,37 +213,37 @@ impl MixCorpus<'_> {
         })
     }
 
-    /// Calls `work` with every file in parallel; returns the error of the first file that fails.
-    fn for_all_files(&self, work: impl Fn(usize) -> Result<()> + Send + Sync) -> Result<()> {
-        let done: Vec<Result<()>> = (0..self.files.len()).into_par_iter().map(work).collect();
+    /// Returns what `work` makes of every file, in parallel, or the error of the first that fails.
+    fn of_all_files<T: Send>(
+        &self,
+        work: impl Fn(usize) -> Result<T> + Send + Sync,
+    ) -> Result<Vec<T>> {
+        let done: Vec<Result<T>> = (0..self.files.len()).into_par_iter().map(work).collect();
         done.into_iter().collect()
     }
 
     /// Counts an epoch of every source and language.
     fn groups(&self, seed: u64) -> Result<Groups> {
         let groups = Mutex::new(Groups::new());
-        let looks_at_copies = |source: usize| self.rules[source].column().is_some();
-        self.for_all_files(|place| {
-            let file = &self.files[place];
-            let (mut counts, mut bins) = (LanguageCounts::default(), Bins::new());
-            let mut is_finite = Some(());
+        self.of_all_files(|place| {
+            let DrawnFile { source, language, .. } = &self.files[place];
+            let looks_at_copies = self.rules[*source].column().is_some();
+            let (mut counts, mut bins) = <(LanguageCounts, Bins)>::default();
             self.for_each(seed, place, |row, document| {
                 counts.documents += 1;
-                counts.without_copies +=
-                    u64::from(row.value.is_none() && looks_at_copies(file.source));
-                is_finite =
-                    is_finite.and_then(|()| bins.add(document.bin(), document.epoch_tokens()));
+                counts.without_copies += u64::from(row.value.is_none() && looks_at_copies);
+                bins.0[document.bin()] += u128::from(document.epoch_tokens());
             })?;
             let mut groups = lock(&groups);
-            let group = groups.entry((file.source, file.language.clone()));
-            let (all, all_bins) = group.or_insert_with(|| (LanguageCounts::default(), Bins::new()));
+            let (all, all_bins) = groups.entry((*source, language.clone())).or_default();
             all.documents += counts.documents;
             all.without_copies += counts.without_copies;
-            is_finite.and_then(|()| all_bins.add_all(&bins)).ok_or_else(too_many)
+            all_bins.add_all(&bins);
+            Ok(())
         })?;
         let mut groups = unpoisoned(groups.into_inner());
         for (counts, bins) in groups.values_mut() {
-            counts.epoch_tokens = u64::try_from(bins.total()).map_err(|_| too_many())?;
+            counts.epoch_tokens = bins.total()?;
         }
         Ok(groups)
     }
@@ -273,15 +269,15 @@ impl MixCorpus<'_> {
         }
         let budget = budget(self.config, source, total)?;
         for (languages, budget) in split(source, &languages, budget)? {
-            let mut bins = Bins::new();
+            let mut bins = Bins::default();
             for &language in &languages {
                 let group = (place, language.to_owned());
                 if let Some((_, own)) = groups.get(&group) {
-                    bins.add_all(own).ok_or_else(too_many)?;
+                    bins.add_all(own);
                 }
                 pool_of_group.insert(group, pools.len());
             }
-            let epoch_tokens = u64::try_from(bins.total()).map_err(|_| too_many())?;
+            let epoch_tokens = bins.total()?;
             check_epochs(source, &languages, budget, epoch_tokens, self.config.max_epochs)?;
             pools.push(Pool { budget, epoch_tokens, bins });
         }
@@ -293,34 +289,31 @@ impl MixCorpus<'_> {
         let rest_of = |pool: &Pool| pool.budget.checked_rem(pool.epoch_tokens).unwrap_or(0);
         let ends: Vec<(usize, u64)> =
             pools.iter().map(|pool| pool.bins.reach(rest_of(pool))).collect();
-        let near: Vec<Mutex<Vec<_>>> = pools.iter().map(|_| Mutex::default()).collect();
-        self.for_all_files(|place| {
-            let pool = pool_of[place];
-            if rest_of(&pools[pool]) == 0 {
-                return Ok(());
+        let near = self.of_all_files(|place| {
+            let (mut own, pool) = (Vec::new(), pool_of[place]);
+            if rest_of(&pools[pool]) > 0 {
+                self.for_each(seed, place, |row, document| {
+                    if document.bin() == ends[pool].0 {
+                        own.push(((document.hash, place, row.row), document));
+                    }
+                })?;
             }
-            let mut own = Vec::new();
-            self.for_each(seed, place, |row, document| {
-                if document.bin() == ends[pool].0 {
-                    own.push(((document.hash, place, row.row), document));
-                }
-            })?;
-            lock(&near[pool]).append(&mut own);
-            Ok(())
+            Ok(own)
         })?;
-        let filled = pools.iter().zip(near).zip(ends).map(|((pool, near), (_, before))| {
+        let mut near_of: Vec<Vec<_>> = pools.iter().map(|_| Vec::new()).collect();
+        near.into_iter().zip(pool_of).for_each(|(own, &pool)| near_of[pool].extend(own));
+        let filled = pools.iter().zip(near_of).zip(ends).map(|((pool, near), (_, before))| {
             let whole = pool.budget.checked_div(pool.epoch_tokens).unwrap_or(0);
             let rest = rest_of(pool);
-            let rest = (rest > 0).then(|| rest_end(unpoisoned(near.into_inner()), rest - before));
-            PoolDraw { whole, rest: rest.flatten() }
+            let rest = (rest > 0).then(|| rest_end(near, rest - before)).flatten();
+            PoolDraw { whole, rest }
         });
         Ok(filled.collect())
     }
 
     /// Counts the documents that `draw` takes.
     fn count_drawn(&self, draw: &mut Draw) -> Result<()> {
-        let counted = Mutex::new(BTreeMap::new());
-        self.for_all_files(|place| {
+        let counted = self.of_all_files(|place| {
             let (mut documents, mut rows, mut tokens) = (0u64, 0u64, 0u64);
             self.for_each(draw.seed, place, |row, document| {
                 let copies = draw.copies(&document, place, row.row);
@@ -328,11 +321,10 @@ impl MixCorpus<'_> {
                 rows = rows.saturating_add(copies);
                 tokens = tokens.saturating_add(copies.saturating_mul(document.tokens.into()));
             })?;
-            lock(&counted).insert(place, (documents, rows, tokens));
-            Ok(())
+            Ok((documents, rows, tokens))
         })?;
-        for (place, (documents, rows, tokens)) in unpoisoned(counted.into_inner()) {
-            let DrawnFile { source, language, .. } = &self.files[place];
+        for (file, (documents, rows, tokens)) in self.files.iter().zip(counted) {
+            let DrawnFile { source, language, .. } = file;
             let counts = draw.counts.entry((*source, language.clone())).or_default();
             counts.drawn_documents += documents;
             counts.rows = counts.rows.saturating_add(rows);

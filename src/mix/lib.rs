@@ -180,11 +180,9 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
 fn find_files(config: &MixConfig, base: &Path) -> Result<Vec<(usize, InputFile, String)>> {
     let mut all = Vec::new();
     for (place, source) in config.sources.iter().enumerate() {
-        let found = discover(&source.files, base)?;
-        let found = found.into_par_iter().map(|file| {
-            let fingerprint = file.fingerprint()?;
-            Ok((place, file, fingerprint))
-        });
+        let found = discover(&source.files, base)?.into_par_iter();
+        let found =
+            found.map(|file| file.fingerprint().map(|fingerprint| (place, file, fingerprint)));
         all.extend(found.collect::<Result<Vec<_>>>()?);
     }
     Ok(all)
@@ -199,32 +197,30 @@ fn count(
     found: Vec<(usize, InputFile, String)>,
 ) -> Result<Vec<DrawnFile>> {
     let folder = &worker.run().path("counts");
-    let keyed = found.into_iter().map(|(source, file, fingerprint)| {
-        let value = rules[source].column();
-        (counter.key(&file, &fingerprint, value), source, file, fingerprint)
-    });
-    let keyed: Vec<(String, usize, InputFile, String)> = keyed.collect();
+    let key_of = |(source, file, fingerprint): &(usize, InputFile, String)| {
+        counter.key(file, fingerprint, rules[*source].column())
+    };
+    let all_keys: Vec<String> = found.iter().map(key_of).collect();
     // Sources may share files, which are counted once.
     let mut known = BTreeSet::new();
-    let distinct: Vec<_> = keyed.iter().filter(|(key, ..)| known.insert(key.as_str())).collect();
-    let keys: Vec<String> = distinct.iter().map(|(key, ..)| key.clone()).collect();
+    let distinct = found.iter().zip(&all_keys).filter(|(_, key)| known.insert(*key));
+    let (distinct, keys): (Vec<_>, Vec<String>) =
+        distinct.map(|(found, key)| (found, key.clone())).unzip();
     request.progress.begin("count", None, "documents");
     let is_done = |place: usize| Ok(CountedFile::is_in(folder, &keys[place]));
     let counted = worker.share(request.stop, &keys, current_num_threads(), is_done, |place| {
-        let (key, source, file, _) = distinct[place];
+        let (source, file, _) = distinct[place];
         let (value, watched) = (rules[*source].column(), (request.stop, request.progress));
-        counter.count(file, value, (folder, key), watched)
+        counter.count(file, value, (folder, &keys[place]), watched)
     });
     request.progress.end();
     counted?;
-    let counted = keys.par_iter().map(|key| Ok((key.as_str(), CountedFile::open(folder, key)?)));
-    let counted: BTreeMap<&str, CountedFile> = counted.collect::<Result<_>>()?;
-    let files = keyed.iter().map(|(key, source, file, fingerprint)| DrawnFile {
-        file: file.clone(),
-        source: *source,
-        language: file.language.clone().unwrap_or_else(|| UNDETERMINED_LANGUAGE.to_owned()),
-        fingerprint: fingerprint.clone(),
-        counted: counted[key.as_str()].clone(),
+    let counted = keys.par_iter().map(|key| Ok((key, CountedFile::open(folder, key)?)));
+    let counted: BTreeMap<&String, CountedFile> = counted.collect::<Result<_>>()?;
+    let files = found.into_iter().zip(&all_keys).map(|((source, file, fingerprint), key)| {
+        let language = file.language.clone();
+        let language = language.unwrap_or_else(|| UNDETERMINED_LANGUAGE.to_owned());
+        DrawnFile { file, source, language, fingerprint, counted: counted[key].clone() }
     });
     Ok(files.collect())
 }

@@ -34,14 +34,15 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use super::columns::MixSchema;
+use super::count::options;
 use super::draw::{Draw, DrawnFile, MixCorpus};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, open, read_json, write_json};
 use polysift_base::panics::lock;
 use polysift_base::progress::Progress;
 use polysift_base::sample::hash_seed;
-use polysift_config::{DEFAULT_ZSTD_LEVEL, InputConfig};
-use polysift_data::export::{ExportWriter, WriterOptions};
+use polysift_config::InputConfig;
+use polysift_data::export::ExportWriter;
 use polysift_data::input::RowReader;
 use polysift_runs::run::Worker;
 
@@ -234,26 +235,16 @@ impl Shuffle<'_> {
         let batches: Vec<RecordBatch> = sections.into_iter().flatten().collect();
         let mut order = Vec::new();
         for (at, batch) in batches.iter().enumerate() {
-            order.extend(
-                Key::of(batch, self.schema.len())
-                    .ok_or_else(|| {
-                        Error::corrupt(
-                            self.state,
-                            "the files in `shuffle` do not have the columns of copies",
-                        )
-                    })?
-                    .map(|(key, row)| (key, (at, row))),
-            );
+            let Some(keys) = Key::of(batch, self.schema.len()) else {
+                let reason = "the files in `shuffle` do not have the columns of copies";
+                return Err(Error::corrupt(self.state, reason));
+            };
+            order.extend(keys.enumerate().map(|(row, key)| (key, (at, row))));
         }
         order.par_sort_unstable();
         let name = format!("part-{place:05}");
         let base = self.out.join(&name);
-        let options = WriterOptions {
-            zstd: DEFAULT_ZSTD_LEVEL,
-            row_group_bytes: ROW_GROUP_BYTES,
-            max_file_bytes: None,
-            metadata: Vec::new(),
-        };
+        let options = options(ROW_GROUP_BYTES);
         let mut writer = ExportWriter::create(&base, &self.schema.output(), &options)?;
         let all: Vec<&RecordBatch> = batches.iter().collect();
         for rows in order.chunks(BATCH_ROWS) {
@@ -302,7 +293,7 @@ impl Key {
     }
 
     /// Returns the keys of the rows of `batch`, whose key columns follow `first` others.
-    fn of(batch: &RecordBatch, first: usize) -> Option<impl Iterator<Item = (Self, usize)>> {
+    fn of(batch: &RecordBatch, first: usize) -> Option<impl Iterator<Item = Self>> {
         let [_, copies, numbers @ ..] = batch.columns().get(first..)? else { return None };
         let copies = copies.as_primitive_opt::<Int32Type>()?;
         let numbers: Vec<_> =
@@ -310,7 +301,7 @@ impl Key {
         let [orders, files, rows] = numbers[..] else { return None };
         Some((0..batch.num_rows()).map(|at| {
             let (order, file, row) = (orders.value(at), files.value(at), rows.value(at));
-            (Self { order, file, row, copy: copies.value(at) }, at)
+            Self { order, file, row, copy: copies.value(at) }
         }))
     }
 }
@@ -323,8 +314,8 @@ struct Sections<'a> {
     /// For each copy its row in the current batch, its output file and its key.
     chosen: Vec<(u32, u64, Key)>,
     batches: Vec<RecordBatch>,
-    /// Output files of the rows of each batch.
-    targets: Vec<Vec<u64>>,
+    /// For each row of the batches its output file, and its batch and place there.
+    rows: Vec<(u64, (usize, usize))>,
     bytes: u64,
     num_chunks: usize,
 }
@@ -333,8 +324,8 @@ impl<'a> Sections<'a> {
     fn new(shuffle: &'a Shuffle<'a>, place: usize) -> Self {
         let fields = shuffle.schema.fields().cloned().chain(Key::fields());
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let (chosen, batches, targets) = (Vec::new(), Vec::new(), Vec::new());
-        Self { shuffle, place, schema, chosen, batches, targets, bytes: 0, num_chunks: 0 }
+        let (chosen, batches, rows) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shuffle, place, schema, chosen, batches, rows, bytes: 0, num_chunks: 0 }
     }
 
     /// Chooses row `at` of the current batch as copy number `copy`.
@@ -371,7 +362,8 @@ impl<'a> Sections<'a> {
         });
         let taken = taken.map_err(|e| Error::decode(&file.path, "rows of one type", e))?;
         self.bytes += taken.get_array_memory_size() as u64;
-        self.targets.push(chosen.iter().map(|(_, target, _)| *target).collect());
+        let (batch, targets) = (self.batches.len(), chosen.iter().map(|(_, target, _)| *target));
+        self.rows.extend(targets.enumerate().map(|(at, target)| (target, (batch, at))));
         self.batches.push(taken);
         self.shuffle.progress.advance(chosen.len() as u64, 0);
         // All threads together hold about as much as one file of the output.
@@ -383,57 +375,55 @@ impl<'a> Sections<'a> {
     /// Writes a chunk: one Parquet section per output file, then a table of 8 bytes each with the
     /// start of every section and the end of the last.
     fn flush(&mut self) -> Result<()> {
-        let (batches, targets) =
-            (std::mem::take(&mut self.batches), std::mem::take(&mut self.targets));
+        let (batches, mut rows) =
+            (std::mem::take(&mut self.batches), std::mem::take(&mut self.rows));
         self.bytes = 0;
         if batches.is_empty() {
             return Ok(());
         }
         let all: Vec<&RecordBatch> = batches.iter().collect();
-        let targets = targets.iter().enumerate();
-        let mut rows: Vec<(u64, (usize, usize))> = targets
-            .flat_map(|(batch, own)| own.iter().enumerate().map(move |(at, to)| (*to, (batch, at))))
-            .collect();
         rows.sort_unstable();
         let path = self.shuffle.chunk(self.place, self.num_chunks);
-        let write = |e: Box<dyn std::error::Error + Send + Sync>| Error::write(&path, e);
         let mut file = AtomicFile::create(&path)?;
-        let mut offsets = vec![0u64];
+        let (mut end, mut table) = (0, vec![0; 8]);
         let mut rest = &rows[..];
         for target in 0..self.shuffle.num_files {
             let (own, after) = rest.split_at(rest.partition_point(|(to, _)| *to == target));
             rest = after;
-            let mut section = Vec::new();
-            if !own.is_empty() {
-                let properties = chunk_properties().map_err(|e| write(e.into()))?;
-                let writer =
-                    ArrowWriter::try_new(&mut section, self.schema.clone(), Some(properties));
-                let mut writer = writer.map_err(|e| write(e.into()))?;
-                for own in own.chunks(BATCH_ROWS) {
-                    let places: Vec<(usize, usize)> = own.iter().map(|(_, place)| *place).collect();
-                    let rows =
-                        interleave_record_batch(&all, &places).map_err(|e| write(e.into()))?;
-                    writer.write(&rows).map_err(|e| write(e.into()))?;
-                }
-                writer.close().map_err(|e| write(e.into()))?;
-            }
+            let section = self.section(&all, own).map_err(|e| Error::write(&path, e))?;
             file.write_all(&section).map_err(Error::io(&path, "write"))?;
-            offsets.push(offsets.last().unwrap_or(&0) + section.len() as u64);
+            end += section.len() as u64;
+            table.extend(end.to_le_bytes());
         }
-        let offsets: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
-        file.write_all(&offsets).map_err(Error::io(&path, "write"))?;
+        file.write_all(&table).map_err(Error::io(&path, "write"))?;
         file.commit()?;
         self.num_chunks += 1;
         Ok(())
     }
-}
 
-fn chunk_properties() -> parquet::errors::Result<WriterProperties> {
-    Ok(WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(CHUNK_ZSTD_LEVEL)?))
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::None)
-        .build())
+    /// Returns the bytes of a section with `rows` of `batches`; none without rows.
+    fn section(
+        &self,
+        batches: &[&RecordBatch],
+        rows: &[(u64, (usize, usize))],
+    ) -> parquet::errors::Result<Vec<u8>> {
+        let mut section = Vec::new();
+        if rows.is_empty() {
+            return Ok(section);
+        }
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(CHUNK_ZSTD_LEVEL)?))
+            .set_dictionary_enabled(false)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .build();
+        let mut writer = ArrowWriter::try_new(&mut section, self.schema.clone(), Some(properties))?;
+        for rows in rows.chunks(BATCH_ROWS) {
+            let places: Vec<(usize, usize)> = rows.iter().map(|(_, place)| *place).collect();
+            writer.write(&interleave_record_batch(batches, &places)?)?;
+        }
+        writer.close()?;
+        Ok(section)
+    }
 }
 
 /// Reads section number `section` of the `num_sections` of the file `path`.
@@ -452,14 +442,10 @@ fn read_section(path: &Path, section: u64, num_sections: u64) -> Result<Vec<Reco
 
 fn section_bytes(mut file: File, section: u64, num_sections: u64) -> std::io::Result<Vec<u8>> {
     let table = file.metadata()?.len().saturating_sub(8 * (num_sections + 1));
-    let mut bounds = [0; 16];
+    let mut bounds = [[0; 8]; 2];
     file.seek(SeekFrom::Start(table + 8 * section))?;
-    file.read_exact(&mut bounds)?;
-    let [start, end] = [0, 8].map(|at| {
-        let mut number = [0; 8];
-        number.copy_from_slice(&bounds[at..at + 8]);
-        u64::from_le_bytes(number)
-    });
+    file.read_exact(bounds.as_flattened_mut())?;
+    let [start, end] = bounds.map(u64::from_le_bytes);
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(start))?;
     // The table is not trusted, so memory grows only with the bytes that are read.
