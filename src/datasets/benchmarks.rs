@@ -22,7 +22,7 @@ use polysift_text::decontamination::{
 };
 
 /// Possible columns of items and their contents.
-const COLUMNS: [(&str, ColumnKind); 11] = [
+const COLUMNS: [(&str, ColumnKind); 12] = [
     ("task", ColumnKind::Text),
     ("eval_key", ColumnKind::Text),
     ("config", ColumnKind::Scalar),
@@ -34,10 +34,10 @@ const COLUMNS: [(&str, ColumnKind); 11] = [
     ("answer", ColumnKind::Text),
     ("text", ColumnKind::Text),
     ("language", ColumnKind::Text),
+    ("is_correct", ColumnKind::Scalar),
 ];
 /// The columns with the text of an item, which a set may replace.
 const PARTS: [&str; 4] = ["question", "query", "answer", "text"];
-const IS_CORRECT: &str = "is_correct";
 
 /// Items and settings of an index.
 #[derive(Debug, Clone, Args)]
@@ -134,7 +134,8 @@ impl ItemSet {
     fn columns(&self) -> Vec<ColumnRequest> {
         let own: BTreeSet<&str> =
             self.question.iter().chain(&self.answer).map(String::as_str).collect();
-        let others = (COLUMNS.into_iter().chain([(IS_CORRECT, ColumnKind::Scalar)]))
+        let others = COLUMNS
+            .into_iter()
             .filter(|(name, _)| !own.contains(name) && (own.is_empty() || !PARTS.contains(name)))
             .map(|(name, kind)| ColumnRequest::new(name, kind, false));
         let own = own.iter().map(|name| ColumnRequest::new(*name, ColumnKind::ScalarOrList, true));
@@ -156,8 +157,7 @@ impl ItemSet {
         }
         let table = table_at(&list.path, name.into_owned())?;
         let mut add = |row: TableRow<'_>| self.add_item(builder, row, language);
-        read_table(&table, &self.columns(), None, stop, &mut add)?;
-        Ok(())
+        read_table(&table, &self.columns(), None, stop, &mut add).map(drop)
     }
 
     /// Adds the item of `row`, or returns the reason why it is not an item.
@@ -167,7 +167,7 @@ impl ItemSet {
         row: TableRow<'_>,
         language: Option<&str>,
     ) -> Result<(), String> {
-        if row.text(IS_CORRECT).is_some_and(|is| is.eq_ignore_ascii_case("false") || is == "0") {
+        if row.text("is_correct").is_some_and(|is| is.eq_ignore_ascii_case("false") || is == "0") {
             return Ok(()); // a wrong choice is no evidence
         }
         let first = |names: [&str; 2]| names.into_iter().find_map(|name| row.text(name));

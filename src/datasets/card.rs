@@ -1,6 +1,7 @@
 //! The card of a dataset: the sources of all samples, and the reasons for dropping rows.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use serde::Serialize;
 
@@ -8,7 +9,7 @@ use polysift_base::io::FileStamp;
 use polysift_config::Mode;
 
 /// Sources and contents of a dataset, written as `card.json`; without times or absolute paths.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct DatasetCard {
     /// `mkc`, `mkc+` or `toxicity`.
     pub dataset: String,
@@ -50,8 +51,8 @@ pub struct SourceCard {
     /// Number of samples from the source.
     pub kept: u64,
     /// Number of samples with repaired text.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub repaired: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repaired: Option<NonZeroU64>,
     /// Rows without a sample, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -82,11 +83,6 @@ pub struct ClassSizes {
     pub negative: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 impl SourceCard {
     pub(super) fn dropped_of(&self, reasons: &[&str]) -> u64 {
         reasons.iter().filter_map(|reason| self.dropped.get(*reason)).sum()
@@ -108,10 +104,7 @@ impl DatasetCard {
             mode,
             seed,
             polysift_version: env!("CARGO_PKG_VERSION").to_owned(),
-            max_positives: None,
-            sources: BTreeMap::new(),
-            samples: BTreeMap::new(),
-            files: BTreeMap::new(),
+            ..Self::default()
         }
     }
 }

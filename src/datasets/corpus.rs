@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 
-use super::sample::{DatasetSample, place_key};
+use super::write::{DatasetSample, place_key};
 use super::{SourceCard, SourceFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
@@ -28,14 +28,6 @@ pub(super) struct LanguageCorpus<'a> {
     pub stop: &'a Stop,
 }
 
-#[derive(Default)]
-struct RowCounts {
-    rows: u64,
-    blank: u64,
-    positive: u64,
-    malformed: u64,
-}
-
 impl LanguageCorpus<'_> {
     /// Draws `count` documents, or all if there are fewer; each distinct text has the same
     /// probability, and texts with a key in `positives` are left out. Memory is bounded by `count`
@@ -48,21 +40,15 @@ impl LanguageCorpus<'_> {
         let files = self.chosen_files()?;
         let sampler = BottomKSample::new(count);
         let read = |file: &&InputFile| self.read(file, positives, &sampler);
-        let counts: Vec<Result<RowCounts>> = files.par_iter().map(read).collect();
+        let cards: Vec<Result<SourceCard>> = files.par_iter().map(read).collect();
         let mut card = SourceCard::default();
-        for (file, counts) in files.into_iter().zip(counts) {
-            let RowCounts { rows, blank, positive, malformed } = counts?;
+        for of_file in cards {
+            let SourceCard { files, rows, dropped, .. } = of_file?;
+            card.files.extend(files);
             card.rows += rows;
-            card.drop_rows("blank", blank);
-            card.drop_rows("malformed", malformed);
-            card.drop_rows("equal to a positive", positive);
-            card.files.push(SourceFile {
-                name: file.name.clone(),
-                bytes: file.bytes,
-                blake3: None,
-                fingerprint: Some(file.fingerprint()?),
-                rows,
-            });
+            for (reason, rows) in dropped {
+                card.drop_rows(&reason, rows);
+            }
         }
         let samples = sampler.into_items();
         let usable = card.rows - card.dropped_of(&["blank", "equal to a positive"]);
@@ -88,25 +74,26 @@ impl LanguageCorpus<'_> {
         Ok(files)
     }
 
+    /// Offers the documents of a file to `sampler`; returns the file and its rows without a sample.
     fn read(
         &self,
         file: &InputFile,
         positives: &HashSet<u128>,
         sampler: &BottomKSample<DatasetSample>,
-    ) -> Result<RowCounts> {
+    ) -> Result<SourceCard> {
         let mut reader = DocumentReader::open(file, self.input)?;
-        let mut counts = RowCounts::default();
+        let mut card = SourceCard::default();
         while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
             self.stop.check()?;
             for i in 0..batch.len() {
-                counts.rows += 1;
+                card.rows += 1;
                 let text = match self.mode {
                     Mode::Default => batch.text(i),
                     // Published mode also takes blank texts.
                     Mode::Published => batch.stored_text(i),
                 };
                 let Some(text) = text else {
-                    counts.blank += 1;
+                    card.drop_rows("blank", 1);
                     continue;
                 };
                 let key = match self.mode {
@@ -114,7 +101,7 @@ impl LanguageCorpus<'_> {
                     Mode::Published => place_key(&file.name, batch.rows()[i]),
                 };
                 if positives.contains(&key) {
-                    counts.positive += 1;
+                    card.drop_rows("equal to a positive", 1);
                     continue;
                 }
                 let sample = || DatasetSample {
@@ -129,7 +116,10 @@ impl LanguageCorpus<'_> {
                 sampler.offer(self.ranks.of(key), sample);
             }
         }
-        counts.malformed = reader.rejects().len() as u64;
-        Ok(counts)
+        card.drop_rows("malformed", reader.rejects().len() as u64);
+        let (blake3, fingerprint) = (None, Some(file.fingerprint()?));
+        let (name, bytes, rows) = (file.name.clone(), file.bytes, card.rows);
+        card.files.push(SourceFile { name, bytes, blake3, fingerprint, rows });
+        Ok(card)
     }
 }

@@ -26,7 +26,6 @@ mod corpus;
 mod languages;
 pub mod mkc;
 mod repair;
-mod sample;
 mod toxicity;
 mod write;
 

@@ -8,16 +8,16 @@ mod conversations;
 mod reader;
 mod rows;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use rayon::prelude::*;
-use serde::Serialize;
 
 use super::corpus::{CORPUS, LanguageCorpus};
-use super::sample::DatasetSample;
-use super::write::{SplitPlan, THREE_FILES, write};
+use super::write::{DatasetSample, SplitPlan, THREE_FILES, write};
 use super::{DatasetCard, DatasetRules, LanguageTable, SourceCard, repair};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
@@ -39,14 +39,11 @@ const PUBLISHED_MAX_POSITIVES: usize = 100_000;
 const MIN_POSITIVES: usize = 5;
 
 /// Variant of the dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MkcVariant {
     /// MKC: without the Aya Collection.
-    #[serde(rename = "mkc")]
     Mkc,
     /// MKC+: with the Aya Collection.
-    #[default]
-    #[serde(rename = "mkc+")]
     #[value(name = "mkc+")]
     MkcPlus,
 }
@@ -199,13 +196,9 @@ impl MkcRequest {
             let reason = "names no language with {lang}; that serves a single one of --languages";
             return Err(Error::config("--corpus", reason));
         }
-        if self.languages.is_empty() {
-            by_language.retain(|language, _| table.has(language));
-        }
-        let codes: BTreeSet<String> = if self.languages.is_empty() {
-            by_language.keys().cloned().collect()
-        } else {
-            self.languages.iter().cloned().collect()
+        let codes: BTreeSet<String> = match self.languages.as_slice() {
+            [] => by_language.keys().filter(|language| table.has(language)).cloned().collect(),
+            named => named.iter().cloned().collect(),
         };
         if codes.is_empty() {
             let reason = "no file of the corpus is of a language of the table";
@@ -239,10 +232,7 @@ struct MkcLanguage<'a> {
 impl MkcLanguage<'_> {
     fn build(&self) -> Result<DatasetCard> {
         let MkcRequest { variant, rules: DatasetRules { seed, mode, .. }, .. } = *self.request;
-        let dataset = match variant {
-            MkcVariant::Mkc => "mkc",
-            MkcVariant::MkcPlus => "mkc+",
-        };
+        let dataset = if variant == MkcVariant::Mkc { "mkc" } else { "mkc+" };
         let mut card = DatasetCard::new(dataset, self.language, mode, seed);
         card.max_positives = Some(self.request.max_positives());
         let mut samples = self.curated(&mut card.sources)?;
@@ -261,13 +251,8 @@ impl MkcLanguage<'_> {
             max_rejects: self.request.rules.max_rejects,
             ..InputConfig::default()
         };
-        let corpus = LanguageCorpus {
-            files: self.files,
-            input: &input,
-            ranks: &ranks,
-            mode,
-            stop: self.stop,
-        };
+        let (files, stop) = (self.files, self.stop);
+        let corpus = LanguageCorpus { files, input: &input, ranks: &ranks, mode, stop };
         let (negatives, corpus) = corpus.draw(samples.len(), &positives)?;
         if negatives.len() < samples.len() {
             let (language, positives, negatives) = (self.language, samples.len(), negatives.len());
@@ -355,7 +340,7 @@ impl MkcLanguage<'_> {
         let gave_none: u64 = card.dropped_of(&["null", "blank", "<unk>", "repeated"]);
         card.drop_rows("not drawn", card.rows - gave_none - found.len() as u64);
         if self.request.rules.mode == Mode::Default {
-            card.repaired = repair_all(&mut found);
+            card.repaired = NonZeroU64::new(repair_all(&mut found));
         }
         cards.insert(name.to_owned(), card);
         drop_repeated(&mut found, &mut curated, cards);
@@ -388,10 +373,7 @@ fn count_drop(cards: &mut BTreeMap<String, SourceCard>, sample: &DatasetSample, 
 /// Repairs texts and returns how many were changed.
 fn repair_all(samples: &mut [DatasetSample]) -> u64 {
     let repaired = samples.par_iter_mut().map(|sample| {
-        let text = match repair(&sample.text) {
-            std::borrow::Cow::Borrowed(_) => return 0,
-            std::borrow::Cow::Owned(text) => text,
-        };
+        let Cow::Owned(text) = repair(&sample.text) else { return 0 };
         sample.key = text_key(&text);
         sample.text = text;
         1

@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::mkc::described;
-use super::sample::{DatasetSample, place_key};
-use super::write::{SplitPlan, THREE_FILES, TWO_FILES, write};
+use super::write::{DatasetSample, SplitPlan, THREE_FILES, TWO_FILES, place_key, write};
 use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
@@ -23,22 +22,27 @@ use polysift_data::input::{
     read_table, table_columns, table_stem,
 };
 
-/// Format of a file's rows.
-#[derive(Debug, Clone, PartialEq, Eq, ValueEnum)]
+/// Published formats of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ToxicityFormat {
     /// PleIAs ToxicCommons.
     ToxicCommons,
     /// SWSR, `SexComment.csv`.
     Swsr,
-    /// Two named columns.
-    #[value(skip)]
-    Plain {
-        /// Name of the text column.
-        text: String,
-        /// Name of the label column, for labels as in [`polysift_data::input::read_samples`].
-        label: String,
-    },
 }
+
+/// Columns of the text and of what tells its class: scores, or labels as in
+/// [`polysift_data::input::read_samples`].
+struct RowFormat<'a> {
+    text: &'a str,
+    label: &'a str,
+    has_scores: bool,
+}
+
+const TOXIC_COMMONS: RowFormat<'_> =
+    RowFormat { text: "original_text", label: "scores", has_scores: true };
+const SWSR: RowFormat<'_> = RowFormat { text: "comment_text", label: "label", has_scores: false };
+const PLAIN: RowFormat<'_> = RowFormat { text: "text", label: "label", has_scores: false };
 
 /// Command-line arguments for a toxicity dataset.
 #[derive(Debug, Args)]
@@ -67,46 +71,33 @@ pub struct ToxicityRequest {
 }
 
 impl ToxicityRequest {
-    fn format(&self, file: &InputFile) -> Result<ToxicityFormat> {
-        let name = |column: &Option<String>, default: &str| {
-            column.clone().unwrap_or_else(|| default.to_owned())
-        };
-        match (&self.format, &self.text_column, &self.label_column) {
-            (Some(format), ..) => Ok(format.clone()),
-            (None, None, None) => ToxicityFormat::of(file),
-            (None, text, label) => {
-                Ok(ToxicityFormat::Plain { text: name(text, "text"), label: name(label, "label") })
-            }
+    fn format(&self, file: &InputFile) -> Result<RowFormat<'_>> {
+        match (self.format, &self.text_column, &self.label_column) {
+            (Some(ToxicityFormat::ToxicCommons), ..) => Ok(TOXIC_COMMONS),
+            (Some(ToxicityFormat::Swsr), ..) => Ok(SWSR),
+            (None, None, None) => RowFormat::of(file),
+            (None, text, label) => Ok(RowFormat {
+                text: text.as_deref().unwrap_or(PLAIN.text),
+                label: label.as_deref().unwrap_or(PLAIN.label),
+                has_scores: false,
+            }),
         }
     }
 }
 
-impl ToxicityFormat {
+impl RowFormat<'_> {
     fn of(file: &InputFile) -> Result<Self> {
         let columns = table_columns(file)?;
         let has = |name: &str| columns.is_empty() || columns.iter().any(|column| column == name);
-        if has("original_text") && has("scores") {
-            Ok(Self::ToxicCommons)
-        } else if has("comment_text") && has("label") {
-            Ok(Self::Swsr)
-        } else if has("text") && has("label") {
-            Ok(Self::Plain { text: "text".into(), label: "label".into() })
-        } else {
+        let mut known = [TOXIC_COMMONS, SWSR, PLAIN].into_iter();
+        known.find(|format| has(format.text) && has(format.label)).ok_or_else(|| {
             let reason = format!(
                 "the file has none of `original_text` and `scores`, `comment_text` and `label`, \
                  `text` and `label`; name its columns; it has: {}",
                 columns.join(", ")
             );
-            Err(Error::schema(&file.path, "text", reason))
-        }
-    }
-
-    fn columns(&self) -> [&str; 2] {
-        match self {
-            Self::ToxicCommons => ["original_text", "scores"],
-            Self::Swsr => ["comment_text", "label"],
-            Self::Plain { text, label } => [text, label],
-        }
+            Error::schema(&file.path, "text", reason)
+        })
     }
 
     /// Returns text and class of a row, or the reason to skip it; `Err` for an invalid row.
@@ -116,18 +107,17 @@ impl ToxicityFormat {
         row: TableRow<'_>,
         mode: Mode,
     ) -> Result<Result<(String, bool), &'static str>, String> {
-        let [text_column, label_column] = self.columns();
-        let toxic = if *self == Self::ToxicCommons {
-            let scores = row.text(label_column).and_then(sum);
+        let toxic = if self.has_scores {
+            let scores = row.text(self.label).and_then(sum);
             let Some(sum) = scores else { return Ok(Err("malformed scores")) };
             sum > 0
         } else {
-            let label = row.required_text(label_column)?;
+            let label = row.required_text(self.label)?;
             label_class(label.trim())
-                .ok_or_else(|| format!("`{label_column}` is {label:.40?}, no known label"))?
+                .ok_or_else(|| format!("`{}` is {label:.40?}, no known label", self.label))?
         };
-        let text = row.text(text_column);
-        let text = text.filter(|text| mode == Mode::Published || !text.trim().is_empty());
+        let text =
+            row.text(self.text).filter(|text| mode == Mode::Published || !text.trim().is_empty());
         Ok(text.map(|text| (text.to_owned(), toxic)).ok_or("no text"))
     }
 }
@@ -156,17 +146,7 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     }
     let files = named_tables(&request.files)?;
     let classes = classes(request, &files, stop)?;
-    let of_class = |toxic: bool| classes.values().filter(|class| **class == Some(toxic)).count();
-    let (toxic, other) = (of_class(true), of_class(false));
-    if toxic == 0 || other == 0 {
-        let reason = format!(
-            "{} is there: the files hold {toxic} toxic and {other} other text(s); both classes are \
-             needed, from further files if need be",
-            if toxic == 0 { "no toxic text" } else { "nothing but toxic texts" },
-        );
-        return Err(Error::Missing { path: request.files.join(", "), reason });
-    }
-    let chosen = choose(request, &classes);
+    let chosen = choose(request, &classes)?;
     let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
     let mut card =
         DatasetCard::new("toxicity", &request.language, request.rules.mode, request.rules.seed);
@@ -195,10 +175,9 @@ fn read(
     each: &mut dyn FnMut(u64, RowOutcome),
 ) -> Result<TableCounts> {
     let format = request.format(file)?;
-    let [text, label] = format.columns();
     let columns = [
-        ColumnRequest::new(text, ColumnKind::Scalar, true),
-        ColumnRequest::new(label, ColumnKind::ScalarOrList, true),
+        ColumnRequest::new(format.text, ColumnKind::Scalar, true),
+        ColumnRequest::new(format.label, ColumnKind::ScalarOrList, true),
     ];
     read_table(file, &columns, Some(request.rules.max_rejects), stop, &mut |row| {
         let outcome = format.sample(row, request.rules.mode)?.map(|(text, positive)| {
@@ -229,7 +208,7 @@ fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Resul
 }
 
 /// Returns the keys of the samples that balance the classes.
-fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
+fn choose(request: &ToxicityRequest, classes: &Classes) -> Result<HashSet<u128>> {
     let ranks = Ranks::new(request.rules.seed, &format!("{}/toxicity", request.language));
     let of_class = |toxic: bool| {
         let keys = classes.iter().filter(|(_, class)| **class == Some(toxic));
@@ -239,11 +218,21 @@ fn choose(request: &ToxicityRequest, classes: &Classes) -> HashSet<u128> {
     };
     let (mut toxic, mut other) = (of_class(true), of_class(false));
     let size = toxic.len().min(other.len());
+    if size == 0 {
+        let reason = format!(
+            "{} is there: the files hold {} toxic and {} other text(s); both classes are needed, \
+             from further files if need be",
+            if toxic.is_empty() { "no toxic text" } else { "nothing but toxic texts" },
+            toxic.len(),
+            other.len(),
+        );
+        return Err(Error::Missing { path: request.files.join(", "), reason });
+    }
     if request.rules.mode == Mode::Default {
         toxic.truncate(size);
     }
     other.truncate(size);
-    toxic.into_iter().chain(other).map(|(_, key)| key).collect()
+    Ok(toxic.into_iter().chain(other).map(|(_, key)| key).collect())
 }
 
 /// Returns the chosen samples, the first of equal texts, and a card for every file.

@@ -1,4 +1,4 @@
-//! Splits samples and writes the files and the card of a dataset.
+//! Samples of a dataset: splits them, and writes its files and its card.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,11 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::sample::DatasetSample;
 use super::{ClassSizes, DatasetCard};
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{AtomicFile, FileStamp, unlink, write_atomic};
-use polysift_base::sample::Ranks;
+use polysift_base::io::{AtomicFile, FileStamp, unlink, write_json};
+use polysift_base::sample::{Ranks, key_of};
 use polysift_data::input::Split;
 use polysift_heads::train::{hold_out, tenth};
 
@@ -34,6 +33,31 @@ pub(super) const THREE_FILES: &[(&str, Split)] = &[
 
 pub(super) const TWO_FILES: &[(&str, Split)] =
     &[("train_90.jsonl", Split::Train), ("valid_10.jsonl", Split::Validation)];
+
+/// A sample that is not yet written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DatasetSample {
+    /// Unique within a dataset: the source and the sample's place in it.
+    pub id: String,
+    /// The text.
+    pub text: String,
+    /// Folder of the source for a positive, `corpus` for a negative, file for a toxicity sample.
+    pub source: String,
+    /// Whether the sample is in the positive (toxic) class.
+    pub positive: bool,
+    /// Samples with equal keys are duplicates: a hash of the text, or in published mode, which
+    /// keeps duplicates, of the place.
+    pub key: u128,
+    /// Samples of one group are always in the same split.
+    pub group: u128,
+    /// Whether the group exists in all languages and must be in the same split in each.
+    pub is_translated: bool,
+}
+
+/// Returns the key of a sample that is told from others by its place.
+pub(super) fn place_key(file: &str, row: u64) -> u128 {
+    key_of("place", &[file, &row.to_string()])
+}
 
 #[derive(Serialize)]
 struct SampleLine<'a> {
@@ -67,20 +91,14 @@ pub(super) fn write(
             source.kept += 1;
         }
     }
-    let mut text = serde_json::to_vec_pretty(card).map_err(|e| Error::write(directory, e))?;
-    text.push(b'\n');
-    write_atomic(&directory.join(CARD), &text)?;
-    Ok(())
+    write_json(&directory.join(CARD), card).map(drop)
 }
 
 /// Removes files that another mode wrote, so that no sample is in two splits. The card goes first,
 /// because it marks a complete dataset.
 fn remove_old(directory: &Path) -> Result<()> {
     let names = THREE_FILES.iter().chain(TWO_FILES).map(|(name, _)| *name);
-    for path in [CARD].into_iter().chain(names).map(|name| directory.join(name)) {
-        unlink(&path)?;
-    }
-    Ok(())
+    [CARD].into_iter().chain(names).try_for_each(|name| unlink(&directory.join(name)))
 }
 
 /// Returns the split of each sample; groups stay together.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::reader::{MkcReader, RowPlace, required};
 use crate::SourceCard;
-use crate::sample::DatasetSample;
+use crate::write::DatasetSample;
 use polysift_base::error::{Error, Result};
 use polysift_base::sample::{Ranks, key_of};
 use polysift_data::input::{ColumnKind, ColumnRequest, InputFile};
@@ -79,8 +79,8 @@ fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message
         if !known.insert(id.clone()) {
             return Err(format!("the message {id:.60?} is there twice"));
         }
-        let (path, row) = place.file_and_row();
-        messages.push(Message { id, parent, tree, text, path: path.to_owned(), row });
+        let (path, row) = (place.file.path.clone(), place.row + 1);
+        messages.push(Message { id, parent, tree, text, path, row });
         Ok(())
     })?;
     Ok(messages)

@@ -5,9 +5,9 @@
 //! `standard_arabic/train-00000-of-00002.parquet`); if no name is, a column decides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::sample::{DatasetSample, place_key};
+use crate::write::{DatasetSample, place_key};
 use crate::{SourceCard, SourceFile};
 use polysift_base::error::Result;
 use polysift_base::hub::HubSettings;
@@ -186,11 +186,10 @@ impl MkcReader<'_> {
     /// Returns whether the source exists; warns once per language, since the dataset depends on it.
     pub(super) fn is_there(&self) -> Result<bool> {
         let SourceFolder { directory, revision } = self.folder;
+        let place = || format!("{}: {}", self.kind.repository, self.cell);
         let (place, there) = match revision {
             None => (directory.display().to_string(), directory.is_dir()),
-            Some(_) => {
-                (format!("{}: {}", self.kind.repository, self.cell), !self.select()?.0.is_empty())
-            }
+            Some(_) => (place(), !self.select()?.0.is_empty()),
         };
         if !there {
             tracing::warn!(place, "no such source; it is left out");
@@ -234,7 +233,7 @@ impl MkcReader<'_> {
         let (files, by_column) = self.select()?;
         let mut before = 0;
         for file in &files {
-            let mut found = SourceFile { rows: 0, ..described(file)? };
+            let mut found = described(file)?;
             if let Some(mut columns) = columns(file)? {
                 if by_column {
                     columns.extend(required(&[self.kind.column]));
@@ -262,11 +261,8 @@ impl MkcReader<'_> {
             card.files.push(found);
         }
         if card.rows == 0 {
-            tracing::warn!(
-                source = self.kind.name,
-                language = self.cell,
-                "no rows of this language"
-            );
+            let (source, language) = (self.kind.name, self.cell);
+            tracing::warn!(source, language, "no rows of this language");
         }
         Ok(())
     }
@@ -279,20 +275,19 @@ pub(super) fn required(names: &[&str]) -> Vec<ColumnRequest> {
 #[derive(Clone, Copy)]
 pub(super) struct RowPlace<'a> {
     source: &'a MkcReader<'a>,
-    file: &'a InputFile,
-    row: u64,
+    pub(super) file: &'a InputFile,
+    /// Index of the row in the file.
+    pub(super) row: u64,
     /// Index of the row among all rows of the language.
     number: u64,
 }
 
 impl RowPlace<'_> {
-    fn id(&self) -> String {
-        format!("{}/{}/{}", self.source.kind.name, table_stem(&self.file.name), self.row)
-    }
-
     /// Returns the positive sample of the row; samples with the same `group` stay together.
     pub(super) fn sample(&self, text: String, group: u128) -> DatasetSample {
-        self.source.sample(self.id(), text, group)
+        let Self { source, file, row, .. } = self;
+        let id = format!("{}/{}/{row}", source.kind.name, table_stem(&file.name));
+        source.sample(id, text, group)
     }
 
     /// Returns the positive sample of a row of a source with the same rows in the same order in all
@@ -301,11 +296,6 @@ impl RowPlace<'_> {
         let MkcReader { kind, mode, .. } = self.source;
         let group = key_of("translation", &[kind.name, &self.number.to_string()]);
         DatasetSample { is_translated: *mode == Mode::Default, ..self.sample(text, group) }
-    }
-
-    /// Returns the file and the row, counted from 1.
-    pub(super) fn file_and_row(&self) -> (&Path, u64) {
-        (&self.file.path, self.row + 1)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::reader::{MkcReader, RowPlace, required};
 use crate::SourceCard;
-use crate::sample::DatasetSample;
+use crate::write::DatasetSample;
 use polysift_base::error::{Error, Result};
 use polysift_base::sample::{key_of, text_key};
 use polysift_config::Mode;
@@ -59,8 +59,7 @@ pub(super) fn load_questions(
 ) -> Result<()> {
     let is_mmmlu = source.kind.name == "mmmlu";
     let before = i64::from(!is_mmmlu && source.mode == Mode::Published);
-    let columns = |file: &InputFile| layout(file).map(|layout| layout.map(QuestionLayout::columns));
-    source.read(card, &columns, &mut |card, place: RowPlace<'_>, row| {
+    source.read(card, &question_columns, &mut |card, place: RowPlace<'_>, row| {
         let (mut question, mut answer) = question_and_answer(row, before)?;
         if is_mmmlu {
             question = question.trim().to_owned();
@@ -78,45 +77,25 @@ pub(super) fn load_questions(
     })
 }
 
-#[derive(Clone, Copy)]
-enum QuestionLayout {
-    Letters,
-    List,
-    Options,
-}
-
-/// Returns the layout of a file; `None` if it has no columns.
-fn layout(file: &InputFile) -> Result<Option<QuestionLayout>> {
+/// Returns the columns to read of a file, by its layout; `None` if it has no columns.
+fn question_columns(file: &InputFile) -> Result<Option<Vec<ColumnRequest>>> {
     let columns = table_columns(file)?;
     let has = |name: &str| columns.iter().any(|column| column == name);
     if columns.is_empty() {
-        return Ok(None);
-    }
-    if has("Question") {
-        Ok(Some(QuestionLayout::Letters))
+        Ok(None)
+    } else if has("Question") {
+        Ok(Some(required(&[&["Question", "Answer"][..], &LETTERS].concat())))
     } else if has("choices") {
-        Ok(Some(QuestionLayout::List))
+        let choices = ColumnRequest::new("choices", ColumnKind::ScalarOrList, true);
+        Ok(Some([required(&["question", "answer"]), vec![choices]].concat()))
     } else if has(OPTIONS[0]) {
-        Ok(Some(QuestionLayout::Options))
+        Ok(Some(required(&[&["question", "answer"][..], &OPTIONS].concat())))
     } else {
         let reason = format!(
             "and `option_a` and `Question` are not in the file, which has: {}",
             columns.join(", ")
         );
         Err(Error::schema(&file.path, "choices", reason))
-    }
-}
-
-impl QuestionLayout {
-    fn columns(self) -> Vec<ColumnRequest> {
-        match self {
-            Self::Letters => required(&[&["Question", "Answer"][..], &LETTERS].concat()),
-            Self::List => {
-                let choices = ColumnRequest::new("choices", ColumnKind::ScalarOrList, true);
-                [required(&["question", "answer"]), vec![choices]].concat()
-            }
-            Self::Options => required(&[&["question", "answer"][..], &OPTIONS].concat()),
-        }
     }
 }
 
