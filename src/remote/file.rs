@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 
 use crate::Object;
-use crate::windows::Windows;
+use crate::windows::{MAX_WINDOWS, Windows};
 use polysift_base::error::Result;
 use polysift_base::io::FirstError;
 use polysift_base::panics::lock;
@@ -45,7 +45,7 @@ impl RemoteFile {
 
     fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
         let length = object.size();
-        let windows = Arc::new(Mutex::new(Windows::new(object, streams)));
+        let windows = Arc::new(Mutex::new(Windows::limited(object, streams, MAX_WINDOWS)));
         Self { windows, failure: FirstError::default(), tail: None, length }
     }
 

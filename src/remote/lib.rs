@@ -21,7 +21,6 @@
 //! ```
 
 mod file;
-mod listing;
 mod location;
 #[cfg(not(feature = "remote"))]
 mod no_remote;
@@ -30,8 +29,7 @@ mod objects;
 mod windows;
 
 pub use file::RemoteFile;
-pub use listing::{ListedObject, ObjectFilter, ObjectVersion, Snapshot};
-pub use location::{Dataset, Location};
+pub use location::{Dataset, ListedObject, Location, ObjectFilter, ObjectVersion, Snapshot};
 #[cfg(not(feature = "remote"))]
 pub use no_remote::*;
 #[cfg(feature = "remote")]

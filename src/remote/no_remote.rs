@@ -19,8 +19,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 use polysift_base::io::{FirstError, redacted};
 
-use crate::listing::{ListedObject, ObjectFilter, ObjectVersion, Snapshot};
-use crate::location::{Dataset, Location};
+use crate::location::{Dataset, ListedObject, Location, ObjectFilter, ObjectVersion, Snapshot};
 
 /// No upload is ever made, so that any file will do for one.
 pub use polysift_base::io::AtomicFile as Upload;

@@ -21,7 +21,7 @@ pub(super) const LARGEST_WINDOW: u64 = 8 << 20;
 const SMALLEST_WINDOW: u64 = 64 << 10;
 
 /// Maximum number of windows that are laid out at a time: 512 GiB of one range.
-const MAX_WINDOWS: usize = 1 << 16;
+pub(super) const MAX_WINDOWS: usize = 1 << 16;
 
 /// Maximum gap in bytes between two windows that is fetched and discarded to save a request.
 const GAP_BYTES: u64 = 128 << 10;
@@ -67,12 +67,8 @@ enum FetchState {
 }
 
 impl Windows {
-    /// Lays out windows for the ranges in `streams`; parts outside the object are left out.
-    pub(super) fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
-        Self::limited(object, streams, MAX_WINDOWS)
-    }
-
-    /// Lays out at most `limit` windows.
+    /// Lays out at most `limit` windows for the ranges in `streams`; parts outside the object are
+    /// left out.
     pub(super) fn limited(object: Object, streams: &[Vec<Range<u64>>], limit: usize) -> Self {
         let window_bytes = AHEAD_BYTES / (2 * streams.len().max(1)) as u64;
         let window_bytes = window_bytes.clamp(SMALLEST_WINDOW, LARGEST_WINDOW);

@@ -15,6 +15,7 @@ use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, HeaderValue, ObjectStore, RetryConfig};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use super::explain::{explain, is_final, message, store_error};
 use super::wire::{Connector, WebConnector};
@@ -51,29 +52,49 @@ pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     }
 }
 
-#[derive(Clone)]
+/// A store that writes objects in parts and lists them page by page.
+pub(super) trait Bucket: ObjectStore + MultipartStore + PaginatedListStore {}
+
+impl<S: ObjectStore + MultipartStore + PaginatedListStore> Bucket for S {}
+
+#[derive(Debug, Clone)]
 pub(super) struct Client {
     pub(super) store: Arc<dyn ObjectStore>,
-    /// Writes objects in parts; `None` for read-only stores.
-    pub(super) parts: Option<Arc<dyn MultipartStore>>,
-    /// Lists objects page by page; `None` for stores without listings.
-    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
-}
-
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.store)
-    }
+    /// The store; `None` for one that is only read and cannot be searched.
+    bucket: Option<Arc<dyn Bucket>>,
 }
 
 impl Client {
-    fn of_bucket<S: ObjectStore + MultipartStore + PaginatedListStore>(store: S) -> Self {
+    fn of_bucket(store: impl Bucket) -> Self {
         let store = Arc::new(store);
-        Self {
-            parts: Some(Arc::clone(&store) as Arc<dyn MultipartStore>),
-            pages: Some(Arc::clone(&store) as Arc<dyn PaginatedListStore>),
-            store,
-        }
+        Self { store: store.clone(), bucket: Some(store) }
+    }
+
+    pub(super) fn bucket(self) -> Result<Arc<dyn Bucket>> {
+        self.bucket.ok_or_else(|| store_error(&self.store.to_string(), "is only read"))
+    }
+}
+
+/// A task of the runtime, which is aborted on drop.
+#[derive(Debug)]
+pub(crate) struct Task<T>(JoinHandle<Result<T>>);
+
+impl<T: Send + 'static> Task<T> {
+    pub(super) fn spawn(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<Self> {
+        Ok(Self(runtime()?.spawn(work)))
+    }
+}
+
+impl<T> Task<T> {
+    pub(crate) fn wait(mut self) -> Result<T> {
+        let joined = async { (&mut self.0).await };
+        wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -182,7 +203,7 @@ fn web_client(
     let options = ClientOptions::new().with_allow_http(connector.allows_http);
     let builder = HttpBuilder::new().with_url(root).with_client_options(options).with_retry(retry);
     let store = builder.with_http_connector(connector).build()?;
-    Ok(Client { store: Arc::new(store), parts: None, pages: None })
+    Ok(Client { store: Arc::new(store), bucket: None })
 }
 
 /// Returns a connector that sends the token of `hub`.

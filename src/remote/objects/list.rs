@@ -4,18 +4,18 @@
 //! Folders are listed in parallel if there are more keys than fit on a page.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt};
-use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use super::client::{Client, client, retried, wait};
+use super::client::{Bucket, client, retried, wait};
 use super::explain::store_error;
 use super::hub;
 use super::key::unescaped;
-use crate::listing::{ListedObject, ObjectFilter, ObjectVersion};
-use crate::location::{Location, Scheme};
+use crate::location::{ListedObject, Location, ObjectFilter, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
 /// Maximum number of concurrent requests.
@@ -39,11 +39,8 @@ pub fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<Listed
             files.map(|(key, bytes)| ListedObject { key, version: version(bytes) }).collect()
         }
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => {
-            let client = client(location)?;
-            let pages = client.pages.as_deref();
-            let pages = pages.ok_or_else(|| store_error(&location.root, "cannot be searched"))?;
-            let search = KeySearch { location, pages, filter };
-            wait(async { search.versions(&client, search.all().await?).await })?
+            let search = KeySearch { location, bucket: client(location)?.bucket()?, filter };
+            wait(async { search.versions(search.all().await?).await })?
         }
     };
     found.sort_by(|a, b| a.key.cmp(&b.key));
@@ -58,7 +55,7 @@ type KeyedMeta = (String, ObjectMeta);
 
 struct KeySearch<'a> {
     location: &'a Location,
-    pages: &'a dyn PaginatedListStore,
+    bucket: Arc<dyn Bucket>,
     filter: &'a dyn ObjectFilter,
 }
 
@@ -129,7 +126,7 @@ impl KeySearch<'_> {
         let delimiter = by_folder.then_some(Cow::Borrowed("/"));
         let options = PaginatedListOptions { delimiter, page_token, ..Default::default() };
         let prefix = (!prefix.is_empty()).then_some(prefix);
-        let page = || self.pages.list_paginated(prefix, options.clone());
+        let page = || self.bucket.list_paginated(prefix, options.clone());
         let url = self.location.url();
         let page = retried(&url, page).await?;
         if page.page_token.is_some() && page.page_token == options.page_token {
@@ -146,12 +143,12 @@ impl KeySearch<'_> {
 
     /// Adds a version to each found object. Answers to reads always name the content, so a HEAD
     /// request gets the ETag of an object if the listing lacks it.
-    async fn versions(&self, client: &Client, found: Vec<KeyedMeta>) -> Result<Vec<ListedObject>> {
+    async fn versions(&self, found: Vec<KeyedMeta>) -> Result<Vec<ListedObject>> {
         let version = |(key, meta): KeyedMeta| async move {
             let place = self.location.with_key(&key);
             let version = match place.object_key() {
                 Ok(path) if meta.e_tag.is_none() => {
-                    let head = || client.store.head(&path);
+                    let head = || self.bucket.head(&path);
                     ObjectVersion::of(&retried(&place.url(), head).await?)
                 }
                 _ => ObjectVersion::of(&meta),

@@ -12,12 +12,11 @@ use object_store::{
     PutOptions, PutPayload,
 };
 
-use super::client::{Retries, client, retried, runtime, wait};
+use super::client::{Retries, Task, client, retried, wait};
 use super::explain::{changed, explain, store_error};
 use super::hub;
 use super::wire::get_options;
-use crate::listing::ObjectVersion;
-use crate::location::{Location, Scheme};
+use crate::location::{Location, ObjectVersion, Scheme};
 use crate::windows::LARGEST_WINDOW;
 use polysift_base::error::Result;
 
@@ -119,7 +118,7 @@ impl Object {
 
     pub(crate) fn begin(&self, range: Range<u64>) -> Result<Transfer> {
         let object = self.clone();
-        Ok(Transfer(runtime()?.spawn(async move { object.fetch(range).await })))
+        Task::spawn(async move { object.fetch(range).await })
     }
 
     async fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
@@ -181,22 +180,8 @@ impl Object {
     }
 }
 
-/// A running transfer of a range, which is aborted on drop.
-#[derive(Debug)]
-pub(crate) struct Transfer(tokio::task::JoinHandle<Result<Bytes>>);
-
-impl Transfer {
-    pub(crate) fn wait(mut self) -> Result<Bytes> {
-        let joined = async { (&mut self.0).await };
-        wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
-    }
-}
-
-impl Drop for Transfer {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+/// A running transfer of a range.
+pub(crate) type Transfer = Task<Bytes>;
 
 /// Creates the object `url` with `content`, or returns the content of the existing object. Of
 /// several concurrent processes one succeeds if the store supports conditional writes.

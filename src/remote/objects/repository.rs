@@ -12,7 +12,7 @@ use super::client::wait;
 use super::download::{ask, download, failed, hub_client};
 use super::explain::{message, status};
 use super::key::encoded;
-use crate::listing::Snapshot;
+use crate::location::Snapshot;
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 

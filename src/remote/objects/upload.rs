@@ -12,15 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::multipart::{MultipartStore, PartId};
+use object_store::multipart::PartId;
 use object_store::path::Path as Key;
 use object_store::{MultipartId, ObjectStoreExt, PutPayload, PutResult};
-use tokio::task::{JoinError, JoinHandle};
 
-use super::client::{Client, client, retried, runtime, wait};
-use super::explain::{explain, store_error};
-use crate::listing::ObjectVersion;
-use crate::location::{Location, Scheme};
+use super::client::{Bucket, Task, client, retried, runtime, wait};
+use super::explain::explain;
+use crate::location::{Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, FirstError, boundary};
 
@@ -44,7 +42,7 @@ pub struct Upload {
     /// The multipart upload, which begins with the first full part.
     id: Option<MultipartId>,
     arrived: Vec<PartId>,
-    on_their_way: VecDeque<JoinHandle<Result<PartId>>>,
+    on_their_way: VecDeque<Task<PartId>>,
     failure: FirstError,
 }
 
@@ -52,7 +50,7 @@ pub struct Upload {
 struct UploadTarget {
     url: String,
     key: Key,
-    client: Client,
+    bucket: Arc<dyn Bucket>,
 }
 
 /// Starts an upload to the URL `path`. `failure` keeps the error of a failed write.
@@ -63,11 +61,11 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
     let url = path.to_string_lossy().into_owned();
     let location = Location::parse(&url)?;
     check_writable(&location)?;
-    let (client, key) = (client(&location)?, location.object_key()?);
+    let (bucket, key) = (client(&location)?.bucket()?, location.object_key()?);
     boundary();
     Ok(Upload {
         path: path.to_owned(),
-        target: UploadTarget { url, key, client },
+        target: UploadTarget { url, key, bucket },
         part: Vec::new(),
         hasher: blake3::Hasher::new(),
         bytes: 0,
@@ -123,41 +121,33 @@ impl Upload {
         };
         let part = Bytes::from(std::mem::take(&mut self.part));
         let (target, index) = (self.target.clone(), self.arrived.len() + self.on_their_way.len());
-        let sent = runtime()?.spawn(async move { target.put_part(&id, index, part).await });
+        let sent = Task::spawn(async move { target.put_part(&id, index, part).await })?;
         self.on_their_way.push_back(sent);
         Ok(())
     }
 
     fn first_arrives(&mut self) -> Result<()> {
         let Some(first) = self.on_their_way.pop_front() else { return Ok(()) };
-        let lost = |error: JoinError| store_error(&self.target.url, &error.to_string());
-        let sent = wait(async { first.await.map_err(lost)? })?;
-        self.arrived.push(sent);
+        self.arrived.push(first.wait()?);
         Ok(())
     }
 }
 
 impl UploadTarget {
-    fn parts(&self) -> Result<&Arc<dyn MultipartStore>> {
-        let parts = self.client.parts.as_ref();
-        parts.ok_or_else(|| store_error(&self.url, "takes no objects in parts"))
-    }
-
     /// Writes a whole object and returns its ETag.
     async fn put(&self, whole: Bytes) -> Result<Option<String>> {
         let payload = PutPayload::from(whole);
-        let put = || self.client.store.put(&self.key, payload.clone());
+        let put = || self.bucket.put(&self.key, payload.clone());
         retried(&self.url, put).await.map(|stored: PutResult| stored.e_tag)
     }
 
     async fn begin(&self) -> Result<MultipartId> {
-        let parts = self.parts()?;
-        retried(&self.url, || parts.create_multipart(&self.key)).await
+        retried(&self.url, || self.bucket.create_multipart(&self.key)).await
     }
 
     async fn put_part(&self, id: &MultipartId, index: usize, part: Bytes) -> Result<PartId> {
-        let (parts, payload) = (self.parts()?, PutPayload::from(part));
-        retried(&self.url, || parts.put_part(&self.key, id, index, payload.clone())).await
+        let payload = PutPayload::from(part);
+        retried(&self.url, || self.bucket.put_part(&self.key, id, index, payload.clone())).await
     }
 
     /// Completes an object of `bytes` bytes from its parts, and returns its ETag.
@@ -167,21 +157,20 @@ impl UploadTarget {
         arrived: &[PartId],
         bytes: u64,
     ) -> Result<Option<String>> {
-        let parts = self.parts()?;
-        let complete = || parts.complete_multipart(&self.key, id, arrived.to_vec());
+        let complete = || self.bucket.complete_multipart(&self.key, id, arrived.to_vec());
         let completed = retried(&self.url, complete).await;
         let Err(error @ (Error::Missing { .. } | Error::Service { .. })) = completed else {
             return completed.map(|stored| stored.e_tag);
         };
         // The answer to a successful attempt may have been lost.
-        match self.client.store.head(&self.key).await {
+        match self.bucket.head(&self.key).await {
             Ok(meta) if meta.size == bytes => Ok(ObjectVersion::of(&meta).tag),
             _ => Err(error),
         }
     }
 
     async fn abort(&self, id: &MultipartId) -> Result<()> {
-        self.parts()?.abort_multipart(&self.key, id).await.map_err(|e| explain(&self.url, &e))
+        self.bucket.abort_multipart(&self.key, id).await.map_err(|e| explain(&self.url, &e))
     }
 }
 
@@ -225,7 +214,7 @@ impl io::Write for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        self.on_their_way.iter().for_each(JoinHandle::abort);
+        self.on_their_way.clear();
         if let Some(id) = &self.id {
             // Errors are ignored: the store's rule deletes the rest. A stop waits only briefly.
             let abort = async { tokio::time::timeout(ABORT_TIME, self.target.abort(id)).await };
