@@ -12,7 +12,7 @@ use polysift::dataset::{
 use polysift::decontamination::TaskCounts;
 use polysift::progress::{Progress, Stop};
 
-use super::printer::{line, table};
+use super::printer::{line, titled_table};
 use super::settings::hub;
 
 #[derive(Debug, Subcommand)]
@@ -53,38 +53,32 @@ pub(crate) fn run(
 
 fn print_tasks(tasks: &[TaskCounts], out: &Path) {
     let titles = ["task", "items", "not covered", "n-grams", "subtracted"];
-    let mut rows = vec![titles.map(str::to_owned).to_vec()];
-    for task in tasks {
+    let row = |task: &TaskCounts| {
         let counts = [task.items, task.not_covered, task.ngrams, task.subtracted];
         let counts = counts.map(|count| count.to_string());
-        rows.push([task.task.clone()].into_iter().chain(counts).collect());
-    }
-    table(&rows);
+        [task.task.clone()].into_iter().chain(counts).collect()
+    };
+    titled_table(titles, tasks.iter().map(row));
     line(&format!("\nindex: {}", out.display()));
 }
 
 fn print(cards: &[DatasetCard], out: &Path) {
-    let mut sources =
-        vec![["language", "source", "rows", "kept", "dropped"].map(str::to_owned).to_vec()];
-    let mut files = vec![["language", "file", "positive", "negative"].map(str::to_owned).to_vec()];
-    for card in cards {
-        for (name, source) in &card.sources {
+    let sources = cards.iter().flat_map(|card| {
+        card.sources.iter().map(|(name, source)| {
             let dropped = source.dropped.iter().map(|(reason, n)| format!("{n} {reason}"));
-            sources.push(vec![
-                card.language.clone(),
-                name.clone(),
-                source.rows.to_string(),
-                source.kept.to_string(),
-                dropped.collect::<Vec<_>>().join(", "),
-            ]);
-        }
-        for (name, sizes) in &card.samples {
-            let (positive, negative) = (sizes.positive.to_string(), sizes.negative.to_string());
-            files.push(vec![card.language.clone(), name.clone(), positive, negative]);
-        }
-    }
-    table(&sources);
+            let dropped = dropped.collect::<Vec<_>>().join(", ");
+            let (rows, kept) = (source.rows.to_string(), source.kept.to_string());
+            vec![card.language.clone(), name.clone(), rows, kept, dropped]
+        })
+    });
+    titled_table(["language", "source", "rows", "kept", "dropped"], sources);
     line("");
-    table(&files);
+    let files = cards.iter().flat_map(|card| {
+        card.samples.iter().map(|(name, sizes)| {
+            let (positive, negative) = (sizes.positive.to_string(), sizes.negative.to_string());
+            vec![card.language.clone(), name.clone(), positive, negative]
+        })
+    });
+    titled_table(["language", "file", "positive", "negative"], files);
     line(&format!("\nsamples and cards: {}", out.display()));
 }

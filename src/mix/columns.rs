@@ -74,17 +74,18 @@ impl MixSchema {
 
     /// Returns the names and types of the output.
     pub(crate) fn output(&self) -> SchemaRef {
-        let inputs = self
-            .inputs
-            .iter()
-            .map(|(_, field)| field.clone().with_data_type(narrow(field.data_type())));
-        let added = ADDED.map(|(name, data_type)| Field::new(name, data_type, false));
-        Arc::new(Schema::new(inputs.chain(added).collect::<Vec<_>>()))
+        let fields = self.fields().map(|field| {
+            let data_type = narrow(field.data_type());
+            field.with_data_type(data_type)
+        });
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// Returns the columns of inputs, with offsets wide enough for the texts of any number of rows.
-    pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
-        self.inputs.iter().map(|(_, field)| field)
+    /// Returns the columns of inputs, with offsets wide enough for the texts of any number of rows,
+    /// and the added ones.
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
+        let added = ADDED.map(|(name, data_type)| Field::new(name, data_type, false));
+        self.inputs.iter().map(|(_, field)| field.clone()).chain(added)
     }
 
     /// Returns the number of columns of inputs.
@@ -92,7 +93,7 @@ impl MixSchema {
         self.inputs.len()
     }
 
-    /// Converts the columns of `batch` to [`MixSchema::fields`].
+    /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`].
     pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
         let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
             Some(column) => cast(column, field.data_type()),

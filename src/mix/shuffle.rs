@@ -281,18 +281,10 @@ struct Key {
 }
 
 impl Key {
-    /// Returns the columns after those of inputs: the added ones, and those of the sort key.
-    fn fields() -> Vec<Field> {
-        vec![
-            Field::new("source", DataType::Utf8, false),
-            Field::new("copy", DataType::Int32, false),
-            Field::new("order", DataType::UInt64, false),
-            Field::new("file", DataType::UInt64, false),
-            Field::new("row", DataType::UInt64, false),
-        ]
-    }
+    /// Columns of the key after the added ones, of which `copy` is a part of it.
+    const COLUMNS: [&str; 3] = ["order", "file", "row"];
 
-    /// Returns the keys of the rows of `batch`, whose key columns follow `first` others.
+    /// Returns the keys of the rows of `batch`, whose added columns follow `first` others.
     fn of(batch: &RecordBatch, first: usize) -> Option<impl Iterator<Item = Self>> {
         let [_, copies, numbers @ ..] = batch.columns().get(first..)? else { return None };
         let copies = copies.as_primitive_opt::<Int32Type>()?;
@@ -322,8 +314,9 @@ struct Sections<'a> {
 
 impl<'a> Sections<'a> {
     fn new(shuffle: &'a Shuffle<'a>, place: usize) -> Self {
-        let fields = shuffle.schema.fields().cloned().chain(Key::fields());
-        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let of_key = Key::COLUMNS.map(|name| Field::new(name, DataType::UInt64, false));
+        let fields = shuffle.schema.fields().chain(of_key).collect::<Vec<_>>();
+        let schema = Arc::new(Schema::new(fields));
         let (chosen, batches, rows) = (Vec::new(), Vec::new(), Vec::new());
         Self { shuffle, place, schema, chosen, batches, rows, bytes: 0, num_chunks: 0 }
     }

@@ -84,7 +84,7 @@ impl RemoteFile {
     }
 
     /// Returns the bytes of windows that are in memory or being fetched.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "remote"))]
     pub(super) fn held(&self) -> u64 {
         self.windows().held()
     }

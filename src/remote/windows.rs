@@ -99,7 +99,7 @@ impl Windows {
     }
 
     /// Returns the bytes that are in memory or being fetched.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "remote"))]
     pub(super) fn held(&self) -> u64 {
         let is_held =
             |fetch: &&Fetch| matches!(fetch.state, FetchState::Running(_) | FetchState::Here(_));
