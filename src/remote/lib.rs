@@ -34,3 +34,6 @@ pub use location::{Dataset, ListedObject, Location, ObjectFilter, ObjectVersion,
 pub use no_remote::*;
 #[cfg(feature = "remote")]
 pub use objects::*;
+
+/// Maximum bytes of a window, and of a buffer that is reserved before its bytes arrive.
+const LARGEST_WINDOW: u64 = 8 << 20;

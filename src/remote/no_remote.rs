@@ -82,15 +82,16 @@ impl Object {
 never! { Object:
     fn size() -> u64;
     fn read(range: Range<u64>) -> Result<Bytes>;
-    fn begin(range: Range<u64>) -> Result<Transfer>;
+    fn begin(range: Range<u64>) -> Result<Transfer<Bytes>>;
 }
 
 #[derive(Debug)]
-pub struct Transfer {
+pub struct Transfer<T> {
     never: Infallible,
+    of: PhantomData<T>,
 }
 
-never! { Transfer:
+never! { Transfer<Bytes>:
     fn wait() -> Result<Bytes>;
 }
 

@@ -14,10 +14,10 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use client::Transfer;
 pub use client::set_hub;
 pub use hub::pinned;
 pub use list::list;
-pub(crate) use object::Transfer;
 pub use object::{Object, create, replace, stat};
 pub use repository::{RepoType, Repository};
 pub use upload::{Upload, check_destination, upload};

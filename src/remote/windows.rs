@@ -8,14 +8,11 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{Object, Transfer};
+use crate::{LARGEST_WINDOW, Object, Transfer};
 use polysift_base::error::Result;
 
 /// Maximum bytes of all windows of an object together.
 pub(super) const AHEAD_BYTES: u64 = 32 << 20;
-
-/// Maximum bytes of a window, and of a buffer that is reserved before its bytes arrive.
-pub(super) const LARGEST_WINDOW: u64 = 8 << 20;
 
 /// Minimum bytes of a window, which applies if there are more streams than fit.
 const SMALLEST_WINDOW: u64 = 64 << 10;
@@ -61,7 +58,7 @@ struct Fetch {
 #[derive(Debug)]
 enum FetchState {
     Idle,
-    Running(Transfer),
+    Running(Transfer<Bytes>),
     Here(Bytes),
     Gone,
 }

@@ -75,24 +75,24 @@ impl Client {
     }
 }
 
-/// A task of the runtime, which is aborted on drop.
+/// A running transfer, which is aborted on drop.
 #[derive(Debug)]
-pub(crate) struct Task<T>(JoinHandle<Result<T>>);
+pub(crate) struct Transfer<T>(JoinHandle<Result<T>>);
 
-impl<T: Send + 'static> Task<T> {
+impl<T: Send + 'static> Transfer<T> {
     pub(super) fn spawn(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<Self> {
         Ok(Self(runtime()?.spawn(work)))
     }
 }
 
-impl<T> Task<T> {
+impl<T> Transfer<T> {
     pub(crate) fn wait(mut self) -> Result<T> {
         let joined = async { (&mut self.0).await };
         wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
     }
 }
 
-impl<T> Drop for Task<T> {
+impl<T> Drop for Transfer<T> {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -12,12 +12,12 @@ use object_store::{
     PutOptions, PutPayload,
 };
 
-use super::client::{Retries, Task, client, retried, wait};
+use super::client::{Retries, Transfer, client, retried, wait};
 use super::explain::{changed, explain, store_error};
 use super::hub;
 use super::wire::get_options;
+use crate::LARGEST_WINDOW;
 use crate::location::{Location, ObjectVersion, Scheme};
-use crate::windows::LARGEST_WINDOW;
 use polysift_base::error::Result;
 
 impl ObjectVersion {
@@ -116,9 +116,9 @@ impl Object {
         wait(self.fetch(range))
     }
 
-    pub(crate) fn begin(&self, range: Range<u64>) -> Result<Transfer> {
+    pub(crate) fn begin(&self, range: Range<u64>) -> Result<Transfer<Bytes>> {
         let object = self.clone();
-        Task::spawn(async move { object.fetch(range).await })
+        Transfer::spawn(async move { object.fetch(range).await })
     }
 
     async fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
@@ -179,9 +179,6 @@ impl Object {
         Ok(())
     }
 }
-
-/// A running transfer of a range.
-pub(crate) type Transfer = Task<Bytes>;
 
 /// Creates the object `url` with `content`, or returns the content of the existing object. Of
 /// several concurrent processes one succeeds if the store supports conditional writes.

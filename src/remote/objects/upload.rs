@@ -16,7 +16,7 @@ use object_store::multipart::PartId;
 use object_store::path::Path as Key;
 use object_store::{MultipartId, ObjectStoreExt, PutPayload, PutResult};
 
-use super::client::{Bucket, Task, client, retried, runtime, wait};
+use super::client::{Bucket, Transfer, client, retried, runtime, wait};
 use super::explain::explain;
 use crate::location::{Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
@@ -42,7 +42,7 @@ pub struct Upload {
     /// The multipart upload, which begins with the first full part.
     id: Option<MultipartId>,
     arrived: Vec<PartId>,
-    on_their_way: VecDeque<Task<PartId>>,
+    on_their_way: VecDeque<Transfer<PartId>>,
     failure: FirstError,
 }
 
@@ -121,7 +121,7 @@ impl Upload {
         };
         let part = Bytes::from(std::mem::take(&mut self.part));
         let (target, index) = (self.target.clone(), self.arrived.len() + self.on_their_way.len());
-        let sent = Task::spawn(async move { target.put_part(&id, index, part).await })?;
+        let sent = Transfer::spawn(async move { target.put_part(&id, index, part).await })?;
         self.on_their_way.push_back(sent);
         Ok(())
     }
