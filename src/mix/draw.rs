@@ -153,9 +153,12 @@ impl Bins {
 
 /// Documents that share a budget.
 struct Pool {
-    budget: u64,
-    epoch_tokens: u64,
-    bins: Bins,
+    /// Number of whole epochs in the budget.
+    whole: u64,
+    /// Tokens of the budget that whole epochs leave.
+    rest: u64,
+    /// Bin in which the documents of the rest end, and the tokens before it.
+    end: (usize, u64),
 }
 
 type Groups = BTreeMap<(usize, String), (LanguageCounts, Bins)>;
@@ -279,21 +282,20 @@ impl MixCorpus<'_> {
             }
             let epoch_tokens = bins.total()?;
             check_epochs(source, &languages, budget, epoch_tokens, self.config.max_epochs)?;
-            pools.push(Pool { budget, epoch_tokens, bins });
+            let whole = budget.checked_div(epoch_tokens).unwrap_or(0);
+            let rest = budget.checked_rem(epoch_tokens).unwrap_or(0);
+            pools.push(Pool { whole, rest, end: bins.reach(rest) });
         }
         Ok(budget)
     }
 
     /// Draws the documents of each pool.
     fn fill(&self, seed: u64, pools: &[Pool], pool_of: &[usize]) -> Result<Vec<PoolDraw>> {
-        let rest_of = |pool: &Pool| pool.budget.checked_rem(pool.epoch_tokens).unwrap_or(0);
-        let ends: Vec<(usize, u64)> =
-            pools.iter().map(|pool| pool.bins.reach(rest_of(pool))).collect();
         let near = self.of_all_files(|place| {
-            let (mut own, pool) = (Vec::new(), pool_of[place]);
-            if rest_of(&pools[pool]) > 0 {
+            let (mut own, pool) = (Vec::new(), &pools[pool_of[place]]);
+            if pool.rest > 0 {
                 self.for_each(seed, place, |row, document| {
-                    if document.bin() == ends[pool].0 {
+                    if document.bin() == pool.end.0 {
                         own.push(((document.hash, place, row.row), document));
                     }
                 })?;
@@ -302,10 +304,8 @@ impl MixCorpus<'_> {
         })?;
         let mut near_of: Vec<Vec<_>> = pools.iter().map(|_| Vec::new()).collect();
         near.into_iter().zip(pool_of).for_each(|(own, &pool)| near_of[pool].extend(own));
-        let filled = pools.iter().zip(near_of).zip(ends).map(|((pool, near), (_, before))| {
-            let whole = pool.budget.checked_div(pool.epoch_tokens).unwrap_or(0);
-            let rest = rest_of(pool);
-            let rest = (rest > 0).then(|| rest_end(near, rest - before)).flatten();
+        let filled = pools.iter().zip(near_of).map(|(&Pool { whole, rest, end }, near)| {
+            let rest = (rest > 0).then(|| rest_end(near, rest - end.1)).flatten();
             PoolDraw { whole, rest }
         });
         Ok(filled.collect())
