@@ -7,6 +7,7 @@
 //! its budget by less than one document. All sums are integers, independent of the reading order.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Mutex;
 
 use rayon::prelude::*;
@@ -16,8 +17,9 @@ use twox_hash::XxHash3_64;
 use super::copies::CopyRule;
 use super::count::{CountedFile, CountedRow};
 use polysift_base::error::{Error, Result};
+use polysift_base::hub::HubSettings;
 use polysift_base::panics::{lock, unpoisoned};
-use polysift_base::progress::Stop;
+use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::hash_seed;
 use polysift_config::{Epochs, MixConfig, MixSource};
 use polysift_data::input::InputFile;
@@ -37,11 +39,30 @@ pub(super) struct DrawnFile {
     pub(super) counted: CountedFile,
 }
 
+/// Request for a mixture.
+pub struct MixRequest<'a> {
+    /// Settings of the mixture.
+    pub config: &'a MixConfig,
+    /// Folder to which the paths of the settings are relative.
+    pub base: &'a Path,
+    /// Folder of the output.
+    pub out: &'a Path,
+    /// Settings of the hub that provides tokenizers.
+    pub hub: &'a HubSettings,
+    /// Signal to stop.
+    pub stop: &'a Stop,
+    /// Receiver of the progress.
+    pub progress: &'a dyn Progress,
+    /// True to remove a mixture with other settings from the folder first.
+    pub redo: bool,
+    /// True to count and draw without writing the mixture.
+    pub dry_run: bool,
+}
+
 pub(super) struct MixCorpus<'a> {
-    pub(super) config: &'a MixConfig,
+    pub(super) request: &'a MixRequest<'a>,
     pub(super) rules: &'a [CopyRule],
     pub(super) files: &'a [DrawnFile],
-    pub(super) stop: &'a Stop,
 }
 
 /// Counts of a language of a source: its epoch, and the drawn documents.
@@ -171,10 +192,10 @@ impl MixCorpus<'_> {
     /// [`MixConfig::max_epochs`], [`Error::Corrupt`] if one with a budget has no tokens,
     /// [`Error::Row`] if a value is not a number of copies.
     pub(super) fn draw(&self) -> Result<Draw> {
-        let seed = hash_seed(&[SALT], self.config.seed);
+        let seed = hash_seed(&[SALT], self.request.config.seed);
         let groups = self.groups(seed)?;
         let (mut pools, mut budgets, mut pool_of_group) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for place in 0..self.config.sources.len() {
+        for place in 0..self.request.config.sources.len() {
             budgets.push(self.add_pools(place, &groups, &mut pools, &mut pool_of_group)?);
         }
         let pool_of_file = |file: &DrawnFile| pool_of_group[&(file.source, file.language.clone())];
@@ -194,10 +215,10 @@ impl MixCorpus<'_> {
         mut each: impl FnMut(CountedRow<'_>, Document),
     ) -> Result<()> {
         let DrawnFile { file, source, counted, .. } = &self.files[place];
-        let MixSource { min_tokens, max_tokens, .. } = &self.config.sources[*source];
+        let MixSource { min_tokens, max_tokens, .. } = &self.request.config.sources[*source];
         let (least, end) = (min_tokens.unwrap_or(0), max_tokens.unwrap_or(u64::MAX));
         let mut bad: Option<(u64, String, u64)> = None;
-        counted.for_each(self.stop, |row| {
+        counted.for_each(self.request.stop, |row| {
             let tokens = u64::from(row.tokens);
             if tokens < least || tokens >= end {
                 return Ok(());
@@ -259,7 +280,7 @@ impl MixCorpus<'_> {
         pools: &mut Vec<Pool>,
         pool_of_group: &mut BTreeMap<(usize, String), usize>,
     ) -> Result<u64> {
-        let source = &self.config.sources[place];
+        let source = &self.request.config.sources[place];
         let own = || groups.range((place, String::new())..(place + 1, String::new()));
         let languages: Vec<(&str, u64)> =
             own().map(|((_, code), (counts, _))| (code.as_str(), counts.epoch_tokens)).collect();
@@ -270,7 +291,7 @@ impl MixCorpus<'_> {
             let reason = format!("the source `{}` has no tokens", source.name);
             return Err(Error::corrupt(path.as_ref(), reason));
         }
-        let budget = budget(self.config, source, total)?;
+        let budget = budget(self.request.config, source, total)?;
         for (languages, budget) in split(source, &languages, budget)? {
             let mut bins = Bins::default();
             for &language in &languages {
@@ -281,7 +302,7 @@ impl MixCorpus<'_> {
                 pool_of_group.insert(group, pools.len());
             }
             let epoch_tokens = bins.total()?;
-            check_epochs(source, &languages, budget, epoch_tokens, self.config.max_epochs)?;
+            check_epochs(source, &languages, budget, epoch_tokens, self.request.config.max_epochs)?;
             let whole = budget.checked_div(epoch_tokens).unwrap_or(0);
             let rest = budget.checked_rem(epoch_tokens).unwrap_or(0);
             pools.push(Pool { whole, rest, end: bins.reach(rest) });

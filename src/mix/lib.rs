@@ -32,7 +32,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use draw::LanguageCounts;
+pub use draw::{LanguageCounts, MixRequest};
 pub use shuffle::MixedFile;
 
 use columns::MixSchema;
@@ -40,9 +40,7 @@ use copies::CopyRule;
 use count::{CountedFile, TokenCounter};
 use draw::{Draw, DrawnFile, MixCorpus};
 use polysift_base::error::{Error, Result};
-use polysift_base::hub::HubSettings;
 use polysift_base::io::{confine, create_folder, list, read_json, remove, write_json, write_new};
-use polysift_base::progress::{Progress, Stop};
 use polysift_config::MixConfig;
 use polysift_data::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
 use polysift_runs::run::{RunDir, Worker, difference};
@@ -53,26 +51,6 @@ const MAX_FILES: u64 = 100_000;
 const REPORT: &str = "mix.json";
 /// Time to wait for a file that another process creates.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-/// Request for a mixture.
-pub struct MixRequest<'a> {
-    /// Settings of the mixture.
-    pub config: &'a MixConfig,
-    /// Folder to which the paths of the settings are relative.
-    pub base: &'a Path,
-    /// Folder of the output.
-    pub out: &'a Path,
-    /// Settings of the hub that provides tokenizers.
-    pub hub: &'a HubSettings,
-    /// Signal to stop.
-    pub stop: &'a Stop,
-    /// Receiver of the progress.
-    pub progress: &'a dyn Progress,
-    /// True to remove a mixture with other settings from the folder first.
-    pub redo: bool,
-    /// True to count and draw without writing the mixture.
-    pub dry_run: bool,
-}
 
 /// Contents of a mixture, stored as `mix.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -142,7 +120,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let worker = Worker::join(&RunDir::create(&state)?, request.stop)?;
     worker.clean_up(request.stop, out)?;
     let files = count(request, &worker, &counter, &rules, found)?;
-    let corpus = MixCorpus { config, rules: &rules, files: &files, stop: request.stop };
+    let corpus = MixCorpus { request, rules: &rules, files: &files };
     let draw = corpus.draw()?;
     let schema = MixSchema::new(&files, config.columns, &config.text)?;
     let num_files = num_files(config, &files, &draw)?;
@@ -158,16 +136,8 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let report = if let Some(report) = done {
         report
     } else {
-        let shuffle = Shuffle {
-            corpus: &corpus,
-            draw: &draw,
-            worker: &worker,
-            schema: &schema,
-            progress: request.progress,
-            out,
-            state: &state,
-            num_files,
-        };
+        let (corpus, draw, worker, schema) = (&corpus, &draw, &worker, &schema);
+        let shuffle = Shuffle { request, corpus, draw, worker, schema, num_files };
         let report = report(shuffle.write()?);
         write_json(&path, &report)?;
         report
@@ -242,7 +212,7 @@ fn num_files(config: &MixConfig, files: &[DrawnFile], draw: &Draw) -> Result<u64
 /// Returns everything that determines the bytes of a mixture.
 fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Result<Value> {
     let invalid = |e: serde_json::Error| Error::config("mix", e.to_string());
-    let mut settings = serde_json::to_value(corpus.config).map_err(invalid)?;
+    let mut settings = serde_json::to_value(corpus.request.config).map_err(invalid)?;
     if let Some(settings) = settings.as_object_mut() {
         // The plan has the content of these files instead of their paths.
         for key in ["tokenizer", "count", "max_epochs", "source"] {
@@ -250,7 +220,9 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
         }
     }
     let mut sources = BTreeMap::new();
-    for (place, (source, rule)) in corpus.config.sources.iter().zip(corpus.rules).enumerate() {
+    for (place, (source, rule)) in
+        corpus.request.config.sources.iter().zip(corpus.rules).enumerate()
+    {
         let mut own = serde_json::to_value(source).map_err(invalid)?;
         let own_files = corpus.files.iter().filter(|file| file.source == place);
         own["files"] =
@@ -334,7 +306,7 @@ fn report(
     written: Vec<MixedFile>,
 ) -> MixReport {
     let mut sources = Vec::new();
-    for (place, source) in corpus.config.sources.iter().enumerate() {
+    for (place, source) in corpus.request.config.sources.iter().enumerate() {
         let languages = draw.counts.iter().filter(|((source, _), _)| *source == place);
         let languages: BTreeMap<String, LanguageCounts> =
             languages.map(|((_, code), counts)| (code.clone(), counts.clone())).collect();
@@ -357,7 +329,7 @@ fn report(
     let names = schema.output();
     MixReport {
         count: counter.describe(),
-        seed: corpus.config.seed,
+        seed: corpus.request.config.seed,
         rows: draw.rows.iter().sum(),
         tokens: sources.iter().map(|source| source.tokens).sum(),
         sources,

@@ -35,11 +35,10 @@ use twox_hash::XxHash3_64;
 
 use super::columns::MixSchema;
 use super::count::options;
-use super::draw::{Draw, DrawnFile, MixCorpus};
+use super::draw::{Draw, DrawnFile, MixCorpus, MixRequest};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, open, read_json, write_json};
 use polysift_base::panics::lock;
-use polysift_base::progress::Progress;
 use polysift_base::sample::hash_seed;
 use polysift_config::InputConfig;
 use polysift_data::export::ExportWriter;
@@ -72,14 +71,11 @@ pub struct MixedFile {
 }
 
 pub(super) struct Shuffle<'a> {
+    pub(super) request: &'a MixRequest<'a>,
     pub(super) corpus: &'a MixCorpus<'a>,
     pub(super) draw: &'a Draw,
     pub(super) worker: &'a Worker,
     pub(super) schema: &'a MixSchema,
-    pub(super) progress: &'a dyn Progress,
-    pub(super) out: &'a Path,
-    /// Folder of the mixture's state.
-    pub(super) state: &'a Path,
     pub(super) num_files: u64,
 }
 
@@ -105,23 +101,23 @@ impl Shuffle<'_> {
         if let Some(files) = self.all_written()? {
             return Ok(files);
         }
-        let (rows, stop) = (self.draw.rows.iter().sum(), self.corpus.stop);
+        let (rows, stop) = (self.draw.rows.iter().sum(), self.request.stop);
         let keys = |phase: &str, number: usize| -> Vec<String> {
             (0..number).map(|place| format!("{phase}-{place}")).collect()
         };
         let (inputs, threads) = (keys("scatter", self.corpus.files.len()), current_num_threads());
-        self.progress.begin("scatter", Some(rows), "rows");
+        self.request.progress.begin("scatter", Some(rows), "rows");
         let is_done = |place| self.is_scattered(place);
         let done = self.worker.share(stop, &inputs, threads, is_done, |place| self.scatter(place));
-        self.progress.end();
+        self.request.progress.end();
         done?;
         // Chunks are listed once there is a file to gather; they are removed after the last one.
         let chunks = Mutex::new(None);
         let outputs = keys("gather", self.num_files as usize);
-        self.progress.begin("gather", Some(rows), "rows");
+        self.request.progress.begin("gather", Some(rows), "rows");
         let is_done = |place| {
             let file = self.written(place as u64)?;
-            self.progress.advance(file.as_ref().map_or(0, |file| file.rows), 0);
+            self.request.progress.advance(file.as_ref().map_or(0, |file| file.rows), 0);
             Ok(file.is_some())
         };
         let done = self.worker.share(stop, &outputs, 1, is_done, |place| {
@@ -132,10 +128,10 @@ impl Shuffle<'_> {
             };
             self.gather(place as u64, chunks)
         });
-        self.progress.end();
+        self.request.progress.end();
         done?;
         self.all_written()?
-            .ok_or_else(|| Error::corrupt(self.out, "files of the mixture are gone again"))
+            .ok_or_else(|| Error::corrupt(self.request.out, "files of the mixture are gone again"))
     }
 
     /// Returns true if the input at `place` was scattered, or all output is written.
@@ -144,7 +140,7 @@ impl Shuffle<'_> {
         let is_done = read_json::<Scattered>(&self.scatter_marker(place), JSON)?.is_some()
             || self.all_written()?.is_some();
         if is_done {
-            self.progress.advance(self.draw.rows[place], 0);
+            self.request.progress.advance(self.draw.rows[place], 0);
         }
         Ok(is_done)
     }
@@ -157,26 +153,26 @@ impl Shuffle<'_> {
     /// Returns the file of the output at `place` if it was written.
     fn written(&self, place: u64) -> Result<Option<MixedFile>> {
         let file: Option<MixedFile> = read_json(&self.part_marker(place), JSON)?;
-        Ok(file.filter(|file| file.is_in(self.out)))
+        Ok(file.filter(|file| file.is_in(self.request.out)))
     }
 
     fn part_marker(&self, place: u64) -> PathBuf {
-        self.state.join(format!("parts/{place:05}.json"))
+        self.worker.run().path(format!("parts/{place:05}.json"))
     }
 
     fn chunk(&self, place: usize, chunk: usize) -> PathBuf {
-        self.state.join(format!("shuffle/{place:05}-{chunk:05}.bin"))
+        self.worker.run().path(format!("shuffle/{place:05}-{chunk:05}.bin"))
     }
 
     fn scatter_marker(&self, place: usize) -> PathBuf {
-        self.state.join(format!("shuffle/{place:05}.json"))
+        self.worker.run().path(format!("shuffle/{place:05}.json"))
     }
 
     /// Sorts the copies of the input at `place` into the sections of their output files.
     fn scatter(&self, place: usize) -> Result<()> {
         let marker = self.scatter_marker(place);
         let DrawnFile { file, source, .. } = &self.corpus.files[place];
-        let config = self.corpus.config;
+        let config = self.request.config;
         let seeds =
             SALTS.map(|salt| hash_seed(&[salt, &config.sources[*source].name], config.seed));
         let mut drawn = Vec::new();
@@ -190,7 +186,7 @@ impl Shuffle<'_> {
             let input = InputConfig { text: config.text.clone(), ..InputConfig::default() };
             let mut reader = RowReader::open(file, &input)?;
             while let (Some(batch), true) = (reader.next_batch()?, left.peek().is_some()) {
-                self.corpus.stop.check()?;
+                self.request.stop.check()?;
                 for (at, &row) in batch.rows.iter().enumerate() {
                     let Some(document) = left.next_if(|document| document.row == row) else {
                         continue;
@@ -228,7 +224,7 @@ impl Shuffle<'_> {
     /// Writes the file of the output at `place` from its sections in `chunks`.
     fn gather(&self, place: u64, chunks: &[PathBuf]) -> Result<()> {
         let read = |path: &PathBuf| {
-            self.corpus.stop.check()?;
+            self.request.stop.check()?;
             read_section(path, place, self.num_files)
         };
         let sections: Vec<Vec<RecordBatch>> = chunks.par_iter().map(read).collect::<Result<_>>()?;
@@ -236,19 +232,19 @@ impl Shuffle<'_> {
         let mut order = Vec::new();
         for (at, batch) in batches.iter().enumerate() {
             let Some(keys) = Key::of(batch, self.schema.len()) else {
-                let reason = "the files in `shuffle` do not have the columns of copies";
-                return Err(Error::corrupt(self.state, reason));
+                let reason = "the files do not have the columns of copies";
+                return Err(Error::corrupt(&self.worker.run().path("shuffle"), reason));
             };
             order.extend(keys.enumerate().map(|(row, key)| (key, (at, row))));
         }
         order.par_sort_unstable();
         let name = format!("part-{place:05}");
-        let base = self.out.join(&name);
+        let base = self.request.out.join(&name);
         let options = options(ROW_GROUP_BYTES);
         let mut writer = ExportWriter::create(&base, &self.schema.output(), &options)?;
         let all: Vec<&RecordBatch> = batches.iter().collect();
         for rows in order.chunks(BATCH_ROWS) {
-            self.corpus.stop.check()?;
+            self.request.stop.check()?;
             let places: Vec<(usize, usize)> = rows.iter().map(|(_, place)| *place).collect();
             let rows = interleave_record_batch(&all, &places)
                 .and_then(|rows| self.schema.batches(&rows.columns()[..self.schema.len() + 2]));
@@ -259,7 +255,7 @@ impl Shuffle<'_> {
         let written = writer.finish()?.into_iter().next();
         let stamp = written.ok_or_else(|| Error::corrupt(&base, "was not written"))?.stamp;
         let file = MixedFile { name: format!("{name}.parquet"), rows: order.len() as u64, stamp };
-        self.progress.advance(file.rows, 0);
+        self.request.progress.advance(file.rows, 0);
         write_json(&self.part_marker(place), &file).map(drop)
     }
 }
@@ -336,7 +332,7 @@ impl<'a> Sections<'a> {
             return Ok(());
         }
         let DrawnFile { file, source, .. } = &self.shuffle.corpus.files[self.place];
-        let name = &self.shuffle.corpus.config.sources[*source].name;
+        let name = &self.shuffle.request.config.sources[*source].name;
         let numbers = |number: fn(&Key) -> u64| -> ArrayRef {
             Arc::new(UInt64Array::from_iter_values(chosen.iter().map(|(_, _, key)| number(key))))
         };
@@ -358,10 +354,10 @@ impl<'a> Sections<'a> {
         let (batch, targets) = (self.batches.len(), chosen.iter().map(|(_, target, _)| *target));
         self.rows.extend(targets.enumerate().map(|(at, target)| (target, (batch, at))));
         self.batches.push(taken);
-        self.shuffle.progress.advance(chosen.len() as u64, 0);
+        self.shuffle.request.progress.advance(chosen.len() as u64, 0);
         // All threads together hold about as much as one file of the output.
         let threads = current_num_threads().max(1) as u64;
-        let most = self.shuffle.corpus.config.output_bytes.0 / threads;
+        let most = self.shuffle.request.config.output_bytes.0 / threads;
         if self.bytes >= most.max(LEAST_CHUNK_BYTES) { self.flush() } else { Ok(()) }
     }
 
