@@ -34,7 +34,6 @@ pub(super) fn changed(url: &str) -> Error {
 /// Converts a store's error for the user of `url`.
 pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
     use object_store::Error as E;
-    let missing = |reason: String| Error::Missing { path: redacted(url), reason };
     let answer = Answer::of(error);
     match (error, answer.as_ref().map(|answer| answer.status)) {
         (E::NotFound { .. }, _) | (_, Some(404)) => {
@@ -42,7 +41,10 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
                 // A 404 for a listing means that there is no bucket: empty buckets have empty
                 // listings.
                 || !matches!(error, E::NotFound { .. });
-            missing(if is_of_bucket { no_bucket(url) } else { "no such object".to_owned() })
+            let bucket = url.split('/').nth(2).unwrap_or_default();
+            let no_bucket = || format!("there is no bucket `{bucket}`");
+            let reason = if is_of_bucket { no_bucket() } else { "no such object".to_owned() };
+            Error::Missing { path: redacted(url), reason }
         }
         (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) | (_, Some(401 | 403)) => {
             let hint = if is_web(url) { WEB_HINT } else { HINT };
@@ -54,11 +56,6 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
         }
         _ => store_error(url, &message(error)),
     }
-}
-
-fn no_bucket(url: &str) -> String {
-    let bucket = url.split('/').nth(2).unwrap_or_default();
-    format!("there is no bucket `{bucket}`")
 }
 
 /// Returns the status of a refusal by the server.

@@ -45,21 +45,34 @@ pub fn pinned(location: &Location) -> Result<Dataset> {
     Ok(Dataset::Online(Location { scheme: Scheme::Hub, root, key: location.key.clone() }))
 }
 
-/// Returns the key of a file below the hub's endpoint.
-///
-/// # Errors
-/// [`Error::Service`] offline; [`Error::Config`] if no request can contain the key.
-pub(super) fn resolved(location: &Location) -> Result<Key> {
+impl Location {
+    /// Returns the key for the client, on a hub below its endpoint; for a web server it is empty
+    /// and the request has the URL.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if no request can contain the key; [`Error::Service`] for a hub offline.
+    pub(super) fn object_key(&self) -> Result<Key> {
+        let key = match self.scheme {
+            Scheme::Http => String::new(),
+            Scheme::Hub => resolved(self)?,
+            Scheme::S3 | Scheme::Gcs | Scheme::Azure => self.key.clone(),
+        };
+        for_client(&key).map_err(|reason| {
+            let reason =
+                format!("cannot be asked for: the key {reason}; give the object another key");
+            Error::config(self.url().escape_debug().to_string(), reason)
+        })
+    }
+}
+
+fn resolved(location: &Location) -> Result<String> {
     let (id, revision) = repository(location);
     if hub_settings().offline {
         let reason = "is not read without a network (--offline, HF_HUB_OFFLINE); plan the run \
                       without one, and it reads the cache";
         return Err(Error::Service { name: location.url(), reason: reason.into() });
     }
-    let path = format!("datasets/{id}/resolve/{revision}/{}", location.key);
-    for_client(&path).map_err(|reason| {
-        Error::config(location.url(), format!("cannot be asked for: the path {reason}"))
-    })
+    Ok(format!("datasets/{id}/resolve/{revision}/{}", location.key))
 }
 
 /// Returns the commit, which is the version of all files in a repository.

@@ -10,34 +10,12 @@ use object_store::path::{Path as ClientKey, PathPart};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use quick_xml::escape::unescape;
 
-use crate::location::{Location, Scheme};
-use polysift_base::error::{Error, Result};
-
 /// XML elements of a listing that hold a key or a prefix of keys.
 const ELEMENTS: [&str; 3] = ["Key", "Prefix", "Name"];
 
 /// Bytes that are encoded in the path of a URL.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'=').remove(b'/');
-
-impl Location {
-    /// Returns the key for the client; for a web server it is empty and the request has the URL.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if no request can contain the key.
-    pub(crate) fn object_key(&self) -> Result<ClientKey> {
-        if self.scheme == Scheme::Http {
-            return Ok(ClientKey::default());
-        }
-        for_client(&self.key).map_err(|reason| {
-            let url = self.url();
-            Error::config(
-                url.escape_debug().to_string(),
-                format!("cannot be asked for: the key {reason}; give the object another key"),
-            )
-        })
-    }
-}
 
 /// Returns `key` for the client, or the reason why no request can contain it.
 pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {

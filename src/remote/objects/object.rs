@@ -53,7 +53,7 @@ pub struct Object {
 /// [`Config`](polysift_base::Error::Config) for an invalid URL.
 pub fn stat(url: &str) -> Result<ObjectVersion> {
     let location = Location::parse(url)?;
-    let (store, key) = (client(&location)?.store, requested_key(&location)?);
+    let (store, key) = (client(&location)?.store, location.object_key()?);
     let is_on_hub = location.scheme == Scheme::Hub;
     let options = || get_options(&location);
     let found = async {
@@ -76,21 +76,13 @@ pub fn stat(url: &str) -> Result<ObjectVersion> {
     Ok(ObjectVersion::of(&meta))
 }
 
-/// Returns the key as the store's client expects it.
-fn requested_key(location: &Location) -> Result<Key> {
-    match location.scheme {
-        Scheme::Hub => hub::resolved(location),
-        _ => location.object_key(),
-    }
-}
-
 impl Object {
     /// Creates a reader of the object `url`; reads fail if the object is not of `version`.
     pub fn new(url: &Path, version: ObjectVersion) -> Result<Self> {
         let location = Location::parse(&url.to_string_lossy())?;
         let (url, options) = (location.url(), get_options(&location));
         let (store, is_checked) = (client(&location)?.store, location.scheme != Scheme::Hub);
-        let key = requested_key(&location)?;
+        let key = location.object_key()?;
         Ok(Self { url, store, key, options, version, is_checked })
     }
 

@@ -180,8 +180,8 @@ impl UploadTarget {
 /// [`Error::Config`] if they cannot.
 pub fn check_destination(url: &str) -> Result<()> {
     let location = Location::parse(url.trim_end_matches('/'))?;
-    location.object_key()?;
-    check_writable(&location)
+    check_writable(&location)?;
+    location.object_key().map(drop)
 }
 
 fn check_writable(location: &Location) -> Result<()> {
