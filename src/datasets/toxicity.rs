@@ -165,14 +165,13 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
 /// Class of each text by key; `None` if equal texts have different classes.
 type Classes = HashMap<u128, Option<bool>>;
 
-type RowOutcome = Result<DatasetSample, &'static str>;
-
-/// Passes every row of `file` to `each` as a sample without an id; returns the row counts.
+/// Passes every row of `file` to `each` as a sample, or the reason to skip it; returns the row
+/// counts.
 fn read(
     request: &ToxicityRequest,
     file: &InputFile,
     stop: &Stop,
-    each: &mut dyn FnMut(u64, RowOutcome),
+    each: &mut dyn FnMut(Result<DatasetSample, &'static str>),
 ) -> Result<TableCounts> {
     let format = request.format(file)?;
     let columns = [
@@ -186,10 +185,11 @@ fn read(
                 Mode::Published => place_key(&file.name, row.row),
             };
             let source = file.name.clone();
-            let (id, group, is_translated) = (String::new(), key, false);
+            let id = format!("{}/{}", table_stem(&file.name), row.row);
+            let (group, is_translated) = (key, false);
             DatasetSample { id, text, source, positive, key, group, is_translated }
         });
-        each(row.row, outcome);
+        each(outcome);
         Ok(())
     })
 }
@@ -197,7 +197,7 @@ fn read(
 fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Result<Classes> {
     let mut classes = Classes::new();
     for file in files {
-        read(request, file, stop, &mut |_, outcome| {
+        read(request, file, stop, &mut |outcome| {
             if let Ok(DatasetSample { key, positive, .. }) = outcome {
                 let class = classes.entry(key).or_insert(Some(positive));
                 *class = class.filter(|class| *class == positive);
@@ -247,7 +247,7 @@ fn read_chosen(
     let mut cards = BTreeMap::new();
     for file in files {
         let mut card = SourceCard::default();
-        let counts = read(request, file, stop, &mut |row, outcome| {
+        let counts = read(request, file, stop, &mut |outcome| {
             card.rows += 1;
             let sample = match outcome {
                 Ok(sample) => sample,
@@ -257,8 +257,7 @@ fn read_chosen(
                 let agreed = classes.get(&sample.key).copied().flatten().is_some();
                 card.drop_rows(if agreed { "not drawn" } else { "both labels" }, 1);
             } else if let Entry::Vacant(place) = samples.entry(sample.key) {
-                let id = format!("{}/{row}", table_stem(&file.name));
-                place.insert(DatasetSample { id, ..sample });
+                place.insert(sample);
             } else {
                 card.drop_rows("repeated", 1);
             }

@@ -170,12 +170,10 @@ impl Windows {
     /// Waits for `fetch` and returns its start and bytes, or `None` if it was discarded.
     fn arrived(&mut self, fetch: usize) -> Result<Option<(u64, Bytes)>> {
         let Fetch { range, state, .. } = &mut self.fetches[fetch];
-        if let FetchState::Running(_) = state {
-            let FetchState::Running(transfer) = std::mem::replace(state, FetchState::Idle) else {
-                return Ok(None);
-            };
-            *state = FetchState::Here(transfer.wait()?);
-        }
+        *state = match std::mem::replace(state, FetchState::Idle) {
+            FetchState::Running(transfer) => FetchState::Here(transfer.wait()?),
+            other => other,
+        };
         Ok(match state {
             FetchState::Here(bytes) => Some((range.start, bytes.clone())),
             _ => None,

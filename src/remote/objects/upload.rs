@@ -7,17 +7,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path as Key;
-use object_store::{MultipartId, ObjectStoreExt, PutPayload, PutResult};
+use object_store::{MultipartId, ObjectStoreExt, PutPayload};
 
 use super::client::{Bucket, Transfer, client, retried, runtime, wait};
-use super::explain::explain;
 use crate::location::{Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, FirstError, boundary};
@@ -34,7 +32,6 @@ const PARTS_ON_THEIR_WAY: usize = 3;
 /// An upload of one object.
 #[derive(Debug)]
 pub struct Upload {
-    path: PathBuf,
     target: UploadTarget,
     part: Vec<u8>,
     hasher: blake3::Hasher,
@@ -64,7 +61,6 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
     let (bucket, key) = (client(&location)?.bucket()?, location.object_key()?);
     boundary();
     Ok(Upload {
-        path: path.to_owned(),
         target: UploadTarget { url, key, bucket },
         part: Vec::new(),
         hasher: blake3::Hasher::new(),
@@ -79,7 +75,7 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
 impl Upload {
     /// Returns the URL.
     pub fn path(&self) -> &Path {
-        &self.path
+        Path::new(&self.target.url)
     }
 
     /// Completes the object and replaces an existing one.
@@ -88,10 +84,7 @@ impl Upload {
     /// [`Error::Service`] if the store fails.
     pub fn commit(mut self) -> Result<FileStamp> {
         boundary();
-        let etag = if self.id.is_none() {
-            let whole = Bytes::from(std::mem::take(&mut self.part));
-            wait(self.target.put(whole))?
-        } else {
+        let etag = if let Some(id) = self.id.clone() {
             if !self.part.is_empty() {
                 self.send()?;
             }
@@ -99,8 +92,11 @@ impl Upload {
                 self.first_arrives()?;
             }
             boundary();
-            let id = self.id.clone().unwrap_or_default();
             wait(self.target.complete(&id, &self.arrived, self.bytes))?
+        } else {
+            let whole = PutPayload::from(std::mem::take(&mut self.part));
+            let UploadTarget { url, key, bucket } = &self.target;
+            wait(retried(url, || bucket.put(key, whole.clone())))?.e_tag
         };
         boundary();
         self.id = None; // nothing is left to abort
@@ -115,11 +111,12 @@ impl Upload {
         if self.on_their_way.len() == PARTS_ON_THEIR_WAY {
             self.first_arrives()?;
         }
+        let UploadTarget { url, key, bucket } = &self.target;
         let id = match &self.id {
             Some(id) => id.clone(),
-            None => self.id.insert(wait(self.target.begin())?).clone(),
+            None => self.id.insert(wait(retried(url, || bucket.create_multipart(key)))?).clone(),
         };
-        let part = Bytes::from(std::mem::take(&mut self.part));
+        let part = PutPayload::from(std::mem::take(&mut self.part));
         let (target, index) = (self.target.clone(), self.arrived.len() + self.on_their_way.len());
         let sent = Transfer::spawn(async move { target.put_part(&id, index, part).await })?;
         self.on_their_way.push_back(sent);
@@ -134,20 +131,8 @@ impl Upload {
 }
 
 impl UploadTarget {
-    /// Writes a whole object and returns its ETag.
-    async fn put(&self, whole: Bytes) -> Result<Option<String>> {
-        let payload = PutPayload::from(whole);
-        let put = || self.bucket.put(&self.key, payload.clone());
-        retried(&self.url, put).await.map(|stored: PutResult| stored.e_tag)
-    }
-
-    async fn begin(&self) -> Result<MultipartId> {
-        retried(&self.url, || self.bucket.create_multipart(&self.key)).await
-    }
-
-    async fn put_part(&self, id: &MultipartId, index: usize, part: Bytes) -> Result<PartId> {
-        let payload = PutPayload::from(part);
-        retried(&self.url, || self.bucket.put_part(&self.key, id, index, payload.clone())).await
+    async fn put_part(&self, id: &MultipartId, index: usize, part: PutPayload) -> Result<PartId> {
+        retried(&self.url, || self.bucket.put_part(&self.key, id, index, part.clone())).await
     }
 
     /// Completes an object of `bytes` bytes from its parts, and returns its ETag.
@@ -167,10 +152,6 @@ impl UploadTarget {
             Ok(meta) if meta.size == bytes => Ok(ObjectVersion::of(&meta).tag),
             _ => Err(error),
         }
-    }
-
-    async fn abort(&self, id: &MultipartId) -> Result<()> {
-        self.bucket.abort_multipart(&self.key, id).await.map_err(|e| explain(&self.url, &e))
     }
 }
 
@@ -217,7 +198,9 @@ impl Drop for Upload {
         self.on_their_way.clear();
         if let Some(id) = &self.id {
             // Errors are ignored: the store's rule deletes the rest. A stop waits only briefly.
-            let abort = async { tokio::time::timeout(ABORT_TIME, self.target.abort(id)).await };
+            let UploadTarget { key, bucket, .. } = &self.target;
+            let abort =
+                async { tokio::time::timeout(ABORT_TIME, bucket.abort_multipart(key, id)).await };
             let _ = runtime().map(|runtime| runtime.block_on(abort));
         }
     }
