@@ -84,7 +84,7 @@ pub struct LanguageCounts {
     pub epochs: f64,
 }
 
-struct Document {
+pub(super) struct Document {
     hash: u64,
     copies: u32,
     tokens: u32,
@@ -131,7 +131,7 @@ impl PoolDraw {
 
 /// Numbers of copies of all documents.
 pub(super) struct Draw {
-    seed: u64,
+    pub(super) seed: u64,
     pools: Vec<PoolDraw>,
     /// Index of the pool of each file.
     pool_of: Vec<usize>,
@@ -208,7 +208,7 @@ impl MixCorpus<'_> {
     }
 
     /// Calls `each` with the documents of the file at `place` that are within the limits.
-    fn for_each(
+    pub(super) fn for_each(
         &self,
         seed: u64,
         place: usize,
@@ -357,25 +357,11 @@ impl MixCorpus<'_> {
         }
         Ok(())
     }
-
-    /// Calls `each` with the drawn documents of the file at `place` and their copies.
-    pub(super) fn for_each_drawn(
-        &self,
-        draw: &Draw,
-        place: usize,
-        mut each: impl FnMut(CountedRow<'_>, u64),
-    ) -> Result<()> {
-        self.for_each(draw.seed, place, |row, document| {
-            let copies = draw.copies(&document, place, row.row);
-            if copies > 0 {
-                each(row, copies);
-            }
-        })
-    }
 }
 
 impl Draw {
-    fn copies(&self, document: &Document, place: usize, row: u64) -> u64 {
+    /// Returns the copies of `document` in a row of the file at `place`.
+    pub(super) fn copies(&self, document: &Document, place: usize, row: u64) -> u64 {
         self.pools[self.pool_of[place]].copies(document, (place, row))
     }
 }

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use super::columns::MixSchema;
-use super::count::options;
+use super::count::{CountedRow, options};
 use super::draw::{Draw, DrawnFile, MixCorpus, MixRequest};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, open, read_json, write_json};
@@ -176,9 +176,12 @@ impl Shuffle<'_> {
         let seeds =
             SALTS.map(|salt| hash_seed(&[salt, &config.sources[*source].name], config.seed));
         let mut drawn = Vec::new();
-        self.corpus.for_each_drawn(self.draw, place, |row, copies| {
-            let hashes = seeds.map(|seed| XxHash3_64::oneshot_with_seed(seed, row.id.as_bytes()));
-            drawn.push(Drawn { row: row.row, copies, hashes });
+        self.corpus.for_each(self.draw.seed, place, |CountedRow { row, id, .. }, document| {
+            let copies = self.draw.copies(&document, place, row);
+            if copies > 0 {
+                let hashes = seeds.map(|seed| XxHash3_64::oneshot_with_seed(seed, id.as_bytes()));
+                drawn.push(Drawn { row, copies, hashes });
+            }
         })?;
         let mut sections = Sections::new(self, place);
         let mut left = drawn.iter().peekable();

@@ -37,7 +37,8 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
     let answer = Answer::of(error);
     match (error, answer.as_ref().map(|answer| answer.status)) {
         (E::NotFound { .. }, _) | (_, Some(404)) => {
-            let is_of_bucket = answer.is_some_and(|answer| answer.is_without_bucket())
+            let code = answer.as_ref().and_then(|answer| answer.element("Code"));
+            let is_of_bucket = matches!(code, Some("NoSuchBucket" | "ContainerNotFound"))
                 // A 404 for a listing means that there is no bucket: empty buckets have empty
                 // listings.
                 || !matches!(error, E::NotFound { .. });
@@ -114,10 +115,6 @@ impl Answer {
     fn element(&self, name: &str) -> Option<&str> {
         let (_, after) = self.text.split_once(&format!("<{name}>"))?;
         after.split_once('<').map(|(text, _)| text)
-    }
-
-    fn is_without_bucket(&self) -> bool {
-        self.element("Code").is_some_and(|c| ["NoSuchBucket", "ContainerNotFound"].contains(&c))
     }
 }
 

@@ -21,10 +21,6 @@ fn repository(location: &Location) -> (&str, &str) {
     path.split_once('@').unwrap_or((path, DEFAULT_REVISION))
 }
 
-fn is_commit(revision: &str) -> bool {
-    revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 /// Resolves the revision of `location` to its current commit, if it is on a hub.
 ///
 /// # Errors
@@ -32,11 +28,11 @@ fn is_commit(revision: &str) -> bool {
 pub fn pinned(location: &Location) -> Result<Dataset> {
     let (id, revision) = repository(location);
     let revision = revision.replace("%2F", "/");
-    let settings = hub_settings();
-    let is_pinned = location.scheme != Scheme::Hub || is_commit(&revision) && !settings.offline;
-    if is_pinned {
+    let is_commit = revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if location.scheme != Scheme::Hub || is_commit && !hub_settings().offline {
         return Ok(Dataset::Online(location.clone()));
     }
+    let settings = hub_settings();
     let snapshot = Repository::new(RepoType::Dataset, id, Some(&revision), settings)?.snapshot()?;
     if settings.offline {
         return Ok(Dataset::Cached(snapshot.folder));
