@@ -5,8 +5,10 @@ use std::num::NonZeroU64;
 
 use serde::Serialize;
 
-use polysift_base::io::FileStamp;
+use polysift_base::error::Result;
+use polysift_base::io::{FileStamp, stamp};
 use polysift_config::Mode;
+use polysift_data::input::InputFile;
 
 /// Sources and contents of a dataset, written as `card.json`; without times or absolute paths.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -81,6 +83,15 @@ pub struct ClassSizes {
     pub positive: u64,
     /// Samples of the other class.
     pub negative: u64,
+}
+
+impl SourceFile {
+    /// Describes a file of which no row is read yet.
+    pub(super) fn of(file: &InputFile) -> Result<Self> {
+        let FileStamp { bytes, blake3, .. } = stamp(&file.path)?;
+        let (name, blake3) = (file.name.clone(), Some(blake3));
+        Ok(Self { name, bytes, blake3, fingerprint: None, rows: 0 })
+    }
 }
 
 impl SourceCard {

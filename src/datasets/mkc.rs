@@ -25,7 +25,6 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::{BottomKSample, Ranks, text_key};
 use polysift_config::{InputConfig, Mode};
 use polysift_data::input::{InputFile, discover};
-pub(super) use reader::described;
 use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch};
 use rows::{load_pairs, load_questions};
 

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::mkc::described;
 use super::write::{DatasetSample, SplitPlan, THREE_FILES, TWO_FILES, place_key, write};
 use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
 use polysift_base::error::{Error, Result};
@@ -263,7 +262,7 @@ fn read_chosen(
             }
         })?;
         card.drop_rows("malformed", counts.rejected);
-        card.files.push(SourceFile { rows: counts.rows, ..described(file)? });
+        card.files.push(SourceFile { rows: counts.rows, ..SourceFile::of(file)? });
         cards.insert(file.name.clone(), card);
     }
     Ok((samples.into_values().collect(), cards))

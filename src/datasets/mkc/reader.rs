@@ -11,7 +11,6 @@ use crate::write::{DatasetSample, place_key};
 use crate::{SourceCard, SourceFile};
 use polysift_base::error::Result;
 use polysift_base::hub::HubSettings;
-use polysift_base::io::stamp;
 use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::{key_of, text_key};
 use polysift_config::Mode;
@@ -197,6 +196,16 @@ impl MkcReader<'_> {
         Ok(there)
     }
 
+    /// Returns a positive sample; samples with the same `group` stay together.
+    pub(super) fn sample(&self, id: String, text: String, group: u128) -> DatasetSample {
+        let (key, group) = match self.mode {
+            Mode::Default => (text_key(&text), group),
+            Mode::Published => (place_key(&id, 0), place_key(&id, 0)),
+        };
+        let (source, is_translated) = (self.kind.name.to_owned(), false);
+        DatasetSample { id, text, source, positive: true, key, group, is_translated }
+    }
+
     /// Returns the files of the language, and whether a column tells which rows belong to it.
     fn select(&self) -> Result<(Vec<InputFile>, bool)> {
         let kind = self.kind;
@@ -233,7 +242,7 @@ impl MkcReader<'_> {
         let (files, by_column) = self.select()?;
         let mut before = 0;
         for file in &files {
-            let mut found = described(file)?;
+            let mut found = SourceFile::of(file)?;
             if let Some(mut columns) = columns(file)? {
                 if by_column {
                     columns.extend(required(&[self.kind.column]));
@@ -297,28 +306,6 @@ impl RowPlace<'_> {
         let group = key_of("translation", &[kind.name, &self.number.to_string()]);
         DatasetSample { is_translated: *mode == Mode::Default, ..self.sample(text, group) }
     }
-}
-
-impl MkcReader<'_> {
-    pub(super) fn sample(&self, id: String, text: String, group: u128) -> DatasetSample {
-        let (key, group) = match self.mode {
-            Mode::Default => (text_key(&text), group),
-            Mode::Published => (place_key(&id, 0), place_key(&id, 0)),
-        };
-        let (source, is_translated) = (self.kind.name.to_owned(), false);
-        DatasetSample { id, text, source, positive: true, key, group, is_translated }
-    }
-}
-
-pub(crate) fn described(file: &InputFile) -> Result<SourceFile> {
-    let stamp = stamp(&file.path)?;
-    Ok(SourceFile {
-        name: file.name.clone(),
-        bytes: stamp.bytes,
-        blake3: Some(stamp.blake3),
-        fingerprint: None,
-        rows: 0,
-    })
 }
 
 /// Returns true for names such as `train`, `train-00000-of-00001`, `train_1`, `german_train`.

@@ -163,7 +163,8 @@ pub(super) fn client(location: &Location) -> Result<Client> {
 }
 
 fn new_client(location: &Location) -> Result<Client> {
-    let (root, retry) = (location.root.as_str(), retry());
+    let (root, retry_timeout) = (location.root.as_str(), retry_time());
+    let retry = RetryConfig { max_retries: RETRIES, retry_timeout, ..RetryConfig::default() };
     let made = match location.scheme {
         Scheme::S3 => {
             let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
@@ -216,11 +217,6 @@ pub(super) fn hub_connector(hub: &HubSettings) -> Result<WebConnector> {
         Some(value)
     });
     Ok(WebConnector { allows_http: hub.endpoint.starts_with("http://"), token })
-}
-
-fn retry() -> RetryConfig {
-    let retry_timeout = retry_time();
-    RetryConfig { max_retries: RETRIES, retry_timeout, ..RetryConfig::default() }
 }
 
 fn retry_time() -> Duration {
