@@ -21,21 +21,11 @@ use polysift_text::decontamination::{
     BenchmarkItem, IndexBuilder, IndexSettings, Normalisation, Numbers, TaskCounts,
 };
 
-/// Possible columns of items and their contents.
-const COLUMNS: [(&str, ColumnKind); 12] = [
-    ("task", ColumnKind::Text),
-    ("eval_key", ColumnKind::Text),
-    ("config", ColumnKind::Scalar),
-    ("split", ColumnKind::Text),
-    ("id", ColumnKind::Scalar),
-    ("eval_instance_index", ColumnKind::Scalar),
-    ("question", ColumnKind::Text),
-    ("query", ColumnKind::Text),
-    ("answer", ColumnKind::Text),
-    ("text", ColumnKind::Text),
-    ("language", ColumnKind::Text),
-    ("is_correct", ColumnKind::Scalar),
-];
+/// Possible columns of items that hold texts.
+const TEXTS: [&str; 8] =
+    ["task", "eval_key", "split", "question", "query", "answer", "text", "language"];
+/// Possible columns of items that hold texts or numbers.
+const SCALARS: [&str; 4] = ["config", "id", "eval_instance_index", "is_correct"];
 /// The columns with the text of an item, which a set may replace.
 const PARTS: [&str; 4] = ["question", "query", "answer", "text"];
 
@@ -134,8 +124,9 @@ impl ItemSet {
     fn columns(&self) -> Vec<ColumnRequest> {
         let own: BTreeSet<&str> =
             self.question.iter().chain(&self.answer).map(String::as_str).collect();
-        let others = COLUMNS
-            .into_iter()
+        let known = TEXTS.map(|name| (name, ColumnKind::Text)).into_iter();
+        let known = known.chain(SCALARS.map(|name| (name, ColumnKind::Scalar)));
+        let others = known
             .filter(|(name, _)| !own.contains(name) && (own.is_empty() || !PARTS.contains(name)))
             .map(|(name, kind)| ColumnRequest::new(name, kind, false));
         let own = own.iter().map(|name| ColumnRequest::new(*name, ColumnKind::ScalarOrList, true));
