@@ -4,12 +4,16 @@
 //! and NFD drops nonspacing marks. The result is split at white space, and English contractions
 //! like in spaCy. spaCy's other splits (`€0` and `0km` into two words each) are not made.
 
+use std::iter::{Peekable, repeat_n};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use unicode_normalization::char::decompose_canonical;
 
-use super::character::{digit_value, is_nonspacing_mark};
+use super::character::{is_digit, is_nonspacing_mark};
 use super::contractions;
+use super::open_word::OpenWord;
+use crate::characters::{BLOCKS, CharacterTable};
 
 /// Characters that become white space, besides controls and ASCII punctuation.
 const PUNCTUATION: &str = "—”％〈、━【「」，】；“《„’∶´．（–？！：～«〉》）。…►»";
@@ -17,11 +21,22 @@ const PUNCTUATION: &str = "—”％〈、━【「」，】；“《„’∶´
 /// Characters between the two parts of one number.
 const SEPARATORS: &str = ".,،٫⎖⎗⎘";
 
+/// What becomes of a lower-case character.
+enum Role {
+    Digit,
+    /// It is this part of a word, which may be empty.
+    Part(Box<str>),
+    Space,
+}
+
+static ROLES: CharacterTable<Role> =
+    CharacterTable::new([const { OnceLock::new() }; BLOCKS], Role::new);
+
 /// Calls `take` with each word and its place in `text`, in bytes.
 pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u8], Range<usize>)) {
     // datatrove's own default is English.
     let is_english = matches!(language.split(['_', '-']).next(), Some("" | "en" | "eng") | None);
-    let mut words = WordMaker::new(|word: &[u8], place: Range<usize>| {
+    let mut word = OpenWord::new(|word: &[u8], place: Range<usize>| {
         let Some(lengths) = is_english.then(|| contractions::parts(word)).flatten() else {
             return take(word, place);
         };
@@ -34,106 +49,57 @@ pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u
     });
     // The whole text, because the context decides whether a sigma is final.
     let lower = text.to_lowercase();
-    let mut lower = lower.chars();
-    for (at, c) in text.char_indices() {
-        let place = at..at + c.len_utf8();
-        for lower in lower.by_ref().take(c.to_lowercase().count()) {
-            words.add(lower, place.clone());
-        }
-    }
-    words.finish();
-}
-
-enum NumberState {
-    /// Outside of a number.
-    Outside,
-    /// After digits.
-    Whole,
-    /// After digits and a separator, which belongs to the number if a digit follows.
-    Separator(char, Range<usize>),
-    /// After digits behind the separator.
-    Fraction,
-}
-
-struct WordMaker<F> {
-    take: F,
-    word: Vec<u8>,
-    place: Range<usize>,
-    number: NumberState,
-}
-
-impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
-    fn new(take: F) -> Self {
-        Self { take, word: Vec::new(), place: 0..0, number: NumberState::Outside }
-    }
-
-    /// Adds a lower-case character.
-    fn add(&mut self, c: char, place: Range<usize>) {
-        let number = std::mem::replace(&mut self.number, NumberState::Outside);
-        if digit_value(c).is_some() {
-            self.number = match number {
-                NumberState::Outside => {
-                    self.push('0', &place);
-                    NumberState::Whole
+    let places = text
+        .char_indices()
+        .flat_map(|(at, c)| repeat_n(at..at + c.len_utf8(), c.to_lowercase().count()));
+    let mut chars = lower.chars().zip(places).peekable();
+    while let Some((c, mut place)) = chars.next() {
+        match ROLES.get(c) {
+            Role::Digit => {
+                skip_digits(&mut chars, &mut place);
+                let mut behind = chars.clone();
+                let is_separated = behind.next_if(|(c, _)| SEPARATORS.contains(*c)).is_some();
+                if is_separated && skip_digits(&mut behind, &mut place) {
+                    chars = behind;
                 }
-                NumberState::Whole => NumberState::Whole,
-                NumberState::Separator(..) | NumberState::Fraction => NumberState::Fraction,
-            };
-            self.place.end = place.end;
-            return;
-        }
-        match number {
-            NumberState::Whole if SEPARATORS.contains(c) => {
-                self.number = NumberState::Separator(c, place);
-                return;
+                word.push(b"0", place);
             }
-            NumberState::Separator(separator, place) => self.add_other(separator, &place),
-            _ => {}
+            Role::Part(part) if part.is_empty() => {}
+            Role::Part(part) => word.push(part.as_bytes(), place),
+            Role::Space => word.end(),
         }
-        self.add_other(c, &place);
     }
+    word.end();
+}
 
-    /// Adds a character that is not part of a number.
-    fn add_other(&mut self, c: char, place: &Range<usize>) {
-        let is_kept = c.is_alphanumeric()
-            || !(c.is_whitespace()
-                || c.is_control()
-                || c.is_ascii_punctuation()
-                || PUNCTUATION.contains(c));
-        if is_kept {
-            decompose_canonical(c, |c| {
-                if !is_nonspacing_mark(c) {
-                    self.push(c, place);
-                }
-            });
-        } else {
-            self.end_word();
+impl Role {
+    fn new(c: char) -> Self {
+        if is_digit(c) {
+            return Self::Digit;
         }
+        let is_space = c.is_whitespace()
+            || c.is_control()
+            || c.is_ascii_punctuation()
+            || PUNCTUATION.contains(c);
+        if is_space && !c.is_alphanumeric() {
+            return Self::Space;
+        }
+        let mut part = String::new();
+        decompose_canonical(c, |c| part.extend((!is_nonspacing_mark(c)).then_some(c)));
+        Self::Part(part.into())
     }
+}
 
-    fn push(&mut self, c: char, place: &Range<usize>) {
-        if self.word.is_empty() {
-            self.place.start = place.start;
-        }
-        self.word.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-        self.place.end = place.end;
+/// Skips digits and extends `number` by their places; returns whether there are any.
+fn skip_digits<C>(chars: &mut Peekable<C>, number: &mut Range<usize>) -> bool
+where
+    C: Iterator<Item = (char, Range<usize>)>,
+{
+    let end = number.end;
+    while let Some((_, place)) = chars.next_if(|(c, _)| matches!(ROLES.get(*c), Role::Digit)) {
+        number.end = place.end;
     }
-
-    fn end_word(&mut self) {
-        if !self.word.is_empty() {
-            (self.take)(&self.word, self.place.clone());
-            self.word.clear();
-        }
-    }
-
-    fn finish(&mut self) {
-        if let NumberState::Separator(separator, place) =
-            std::mem::replace(&mut self.number, NumberState::Outside)
-        {
-            self.add_other(separator, &place);
-        }
-        self.end_word();
-    }
+    number.end > end
 }
 
 #[cfg(test)]
@@ -142,6 +108,7 @@ mod tests {
 
     use serde::Deserialize;
 
+    use super::super::character::digit_value;
     use super::*;
 
     /// Output of `tests/golden/decontamination.py` that these tests need.

@@ -18,6 +18,7 @@ mod contractions;
 mod datatrove;
 mod hash;
 mod index;
+mod open_word;
 mod prefilter;
 mod rule;
 mod scan;

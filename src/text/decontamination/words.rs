@@ -9,27 +9,24 @@
 
 use std::ops::Range;
 
-use super::character::{WordPart, look_up, normal_form};
+use super::character::{WordPart, look_up};
+use super::open_word::OpenWord;
 use super::settings::Numbers;
 
 /// Bytes that the fast path reads; its words are shorter.
 const SHORT: usize = 16;
 
 /// Calls `take` with each word in normal form, and its place in `text`, in bytes.
-pub(super) fn for_each_word(
-    text: &str,
-    numbers: Numbers,
-    mut take: impl FnMut(&[u8], Range<usize>),
-) {
+pub(super) fn for_each_word(text: &str, numbers: Numbers, take: impl FnMut(&[u8], Range<usize>)) {
     let bytes = text.as_bytes();
-    let mut words = WordMaker::new(numbers);
+    let mut words = WordMaker::new(numbers, take);
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
-        if !words.is_open {
+        if words.open.is_empty() {
             let (run, length) = ascii_run(&bytes[at..], numbers);
             let next = bytes.get(at + length).unwrap_or(&b' ');
             if length > 0 && length < SHORT && next.is_ascii() && !next.is_ascii_alphanumeric() {
-                take(&run[..length], at..at + length);
+                words.open.whole(&run[..length], at..at + length);
                 // The next character ends the word and begins none.
                 at += length + 1;
                 continue;
@@ -41,7 +38,7 @@ pub(super) fn for_each_word(
                 b'a'..=b'z' | b'A'..=b'Z' => WordPart::Letter,
                 _ => WordPart::Separator,
             };
-            words.add(part, &[byte.to_ascii_lowercase()], at..at + 1, &mut take);
+            words.add(part, &[byte.to_ascii_lowercase()], at..at + 1);
             at += 1;
             continue;
         }
@@ -49,20 +46,20 @@ pub(super) fn for_each_word(
         let place = at..at + c.len_utf8();
         at = place.end;
         match look_up(c) {
-            (WordPart::Several, _) => {
-                for c in normal_form(c) {
+            (WordPart::Several, Some(form)) => {
+                for c in form.chars() {
                     let mut buffer = [0; 4];
                     let form = c.encode_utf8(&mut buffer).as_bytes();
-                    words.add(look_up(c).0, form, place.clone(), &mut take);
+                    words.add(look_up(c).0, form, place.clone());
                 }
             }
             (part, form) => {
-                let form = form.unwrap_or(&bytes[place.clone()]);
-                words.add(part, form, place, &mut take);
+                let form = form.map_or(&bytes[place.clone()], str::as_bytes);
+                words.add(part, form, place);
             }
         }
     }
-    words.finish(&mut take);
+    words.open.end();
 }
 
 /// Returns the leading ASCII letters and digits of `bytes` in lower case, and their number. Reads
@@ -106,82 +103,57 @@ fn lower_run(chunk: u64, numbers: Numbers) -> (u64, usize) {
     (chunk | letters >> 2, others.trailing_zeros() as usize / 8)
 }
 
-struct WordMaker {
+struct WordMaker<F> {
     numbers: Numbers,
-    /// Normal form of the word, and its place in the text.
-    word: Vec<u8>,
-    place: Range<usize>,
-    is_open: bool,
+    open: OpenWord<F>,
     /// Role of its last character that is not a mark.
     last: WordPart,
     /// True if a point or comma follows that may be within a number.
     has_point: bool,
 }
 
-impl WordMaker {
-    fn new(numbers: Numbers) -> Self {
-        let (word, last) = (Vec::new(), WordPart::Separator);
-        Self { numbers, word, place: 0..0, is_open: false, last, has_point: false }
+impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
+    fn new(numbers: Numbers, take: F) -> Self {
+        let (open, last) = (OpenWord::new(take), WordPart::Separator);
+        Self { numbers, open, last, has_point: false }
     }
 
-    fn finish(&mut self, take: &mut impl FnMut(&[u8], Range<usize>)) {
-        if self.is_open {
-            take(&self.word, self.place.clone());
-        }
-        self.is_open = false;
+    fn end(&mut self) {
+        self.open.end();
         self.has_point = false;
     }
 
-    /// Adds a normal form; most are short, and copying a known number of bytes takes no call.
-    fn push(&mut self, form: &[u8]) {
-        match *form {
-            [a] => self.word.push(a),
-            [a, b] => self.word.extend_from_slice(&[a, b]),
-            [a, b, c] => self.word.extend_from_slice(&[a, b, c]),
-            _ => self.word.extend_from_slice(form),
-        }
-    }
-
-    fn add(
-        &mut self,
-        part: WordPart,
-        form: &[u8],
-        place: Range<usize>,
-        take: &mut impl FnMut(&[u8], Range<usize>),
-    ) {
+    fn add(&mut self, part: WordPart, form: &[u8], place: Range<usize>) {
         let zeros = self.numbers == Numbers::Zero;
+        let is_open = !self.open.is_empty();
         match part {
             WordPart::Separator => {
-                let in_number = zeros && self.is_open && self.last == WordPart::Digit;
+                let in_number = zeros && is_open && self.last == WordPart::Digit;
                 if in_number && !self.has_point && matches!(form, b"." | b",") {
                     self.has_point = true;
                 } else {
-                    self.finish(take);
+                    self.end();
                 }
             }
             WordPart::Dropped | WordPart::Several | WordPart::Mark => {
-                if self.is_open && !self.has_point {
-                    self.push(if part == WordPart::Mark { form } else { b"" });
-                    self.place.end = place.end;
+                if is_open && !self.has_point {
+                    self.open.push(if part == WordPart::Mark { form } else { b"" }, place);
                 }
             }
             WordPart::Single | WordPart::Letter | WordPart::Digit => {
-                let joins = self.is_open
+                let joins = is_open
                     && (part == WordPart::Digit || !self.has_point)
                     && part != WordPart::Single
                     && self.last != WordPart::Single;
                 if !joins {
-                    self.finish(take);
-                    self.word.clear();
-                    self.place.start = place.start;
-                    self.is_open = true;
+                    self.end();
                 }
                 if !zeros || part != WordPart::Digit {
-                    self.push(form);
-                } else if !joins || self.last != WordPart::Digit {
-                    self.word.push(b'0');
+                    self.open.push(form, place);
+                } else {
+                    let goes_on = joins && self.last == WordPart::Digit;
+                    self.open.push(if goes_on { b"" } else { b"0" }, place);
                 }
-                self.place.end = place.end;
                 self.last = part;
                 self.has_point = false;
             }

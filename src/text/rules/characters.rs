@@ -1,7 +1,4 @@
 //! Classifies characters: form in comparisons, and role in words and sentences by UAX #29.
-//!
-//! `unicode-segmentation` does not export the classes, so they are derived from its breaks of short
-//! strings with the character, once for each block of 256 characters that a text has.
 
 use std::iter::once;
 use std::sync::OnceLock;
@@ -10,7 +7,7 @@ use unicode_normalization::char::canonical_combining_class;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 use unicode_segmentation::UnicodeSegmentation;
 
-const BLOCK: usize = 256;
+use crate::characters::{BLOCKS, CharacterTable, WordClass};
 
 /// Properties of a character.
 #[derive(Debug, Clone, Copy)]
@@ -33,31 +30,6 @@ pub(super) enum Folded {
     Dropped,
     /// A form that depends on the neighbours, or several characters.
     Several,
-}
-
-/// Role in words: the values of `Word_Break` that matter outside emoji.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WordClass {
-    /// A character between words.
-    Other,
-    /// A unit by itself: a character of a script without spaces, including Katakana.
-    Single,
-    /// `ALetter`
-    Letter,
-    /// `Hebrew_Letter`
-    Hebrew,
-    /// `Numeric`
-    Digit,
-    /// `ExtendNumLet`, the underscore
-    Joiner,
-    /// `Extend`, `Format` or `ZWJ`: belongs to the preceding character.
-    Mark,
-    /// `MidLetter`: joins letters.
-    MidLetter,
-    /// `MidNum`: joins digits.
-    MidDigit,
-    /// `MidNumLet` or `Single_Quote`: joins both.
-    MidBoth,
 }
 
 /// Role in sentences: the values of `Sentence_Break`.
@@ -85,20 +57,12 @@ pub(super) enum SentenceClass {
     Other,
 }
 
-/// Blocks of characters, each built when one of its characters first occurs.
-static BLOCKS: [OnceLock<Box<[Character; BLOCK]>>; (char::MAX as usize + 1) / BLOCK] =
-    [const { OnceLock::new() }; (char::MAX as usize + 1) / BLOCK];
+static CHARACTERS: CharacterTable<Character> =
+    CharacterTable::new([const { OnceLock::new() }; BLOCKS], Character::new);
 
 #[inline]
 pub(super) fn character(c: char) -> Character {
-    let block = BLOCKS[c as usize / BLOCK].get_or_init(|| {
-        Box::new(std::array::from_fn(|index| {
-            let number = c as usize / BLOCK * BLOCK + index;
-            // Surrogates are not characters and occur in no text.
-            Character::new(char::from_u32(number as u32).unwrap_or(char::REPLACEMENT_CHARACTER))
-        }))
-    });
-    block[c as usize % BLOCK]
+    *CHARACTERS.get(c)
 }
 
 impl Character {
@@ -153,35 +117,6 @@ pub(super) fn is_unseen(c: char) -> bool {
             | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
     )
-}
-
-impl WordClass {
-    fn new(c: char) -> Self {
-        // Returns true if there is no break on either side of `c`.
-        let joins = |before: &str, after: &str| {
-            format!("{before}{c}{after}").split_word_bounds().nth(1).is_none()
-        };
-        let (joins_letters, joins_digits) = (joins("a", "a"), joins("1", "1"));
-        if joins("!", "") {
-            Self::Mark
-        } else if joins("ア", "ア") {
-            if joins("a", "") { Self::Joiner } else { Self::Single }
-        } else if joins("1,", "") {
-            Self::Digit
-        } else if joins("a", "") && joins("", "a") {
-            if joins("", "'") { Self::Hebrew } else { Self::Letter }
-        } else if joins_letters || joins_digits {
-            match (joins_letters, joins_digits) {
-                (true, true) => Self::MidBoth,
-                (true, false) => Self::MidLetter,
-                _ => Self::MidDigit,
-            }
-        } else if c.is_alphanumeric() {
-            Self::Single
-        } else {
-            Self::Other
-        }
-    }
 }
 
 impl SentenceClass {

@@ -2,8 +2,9 @@
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Match};
 
-use super::characters::{WordClass, character};
+use super::characters::character;
 use super::folding::fold;
+use crate::characters::WordClass;
 
 /// Returns keywords of licences that allow everything (MixtureVitae's code).
 pub fn default_keywords() -> Vec<String> {

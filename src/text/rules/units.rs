@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::characters::{WordClass, character};
+use super::characters::character;
+use crate::characters::WordClass;
 
 /// Places of the units of a text.
 #[derive(Debug)]
