@@ -11,7 +11,7 @@ use super::hash::{ngram_hashes, token_hash};
 use super::index::{Header, ITEM_NUMBERS, MAGIC, Posting, TaskCounts, VERSION, num_buckets};
 use super::prefilter::{self, place};
 use super::settings::{IndexSettings, ItemPart};
-use super::tokens::for_each_token;
+use super::tokens::{Tokens, for_each_token};
 use polysift_base::error::{Error, Result};
 
 /// Training split, which has its n-grams subtracted from the other splits of a task.
@@ -59,9 +59,8 @@ pub struct IndexBuilder {
     texts: Vec<TokenizedText>,
     /// Number of the text with each task, split and id.
     texts_by_id: HashMap<(u32, String, String), usize>,
-    /// Tokens of all texts, each followed by a space, and the end of each after that space.
-    tokens: Vec<u8>,
-    token_ends: Vec<usize>,
+    /// Tokens of all texts.
+    tokens: Tokens,
     occurrences: Vec<Occurrence>,
     /// Bits of an n-gram's hash that count: all, except in tests that need collisions.
     hash_mask: u64,
@@ -97,14 +96,14 @@ struct Occurrence {
 }
 
 /// An index that can be written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BuiltIndex {
     header: Header,
     filter: Vec<u64>,
     hashes: Vec<u64>,
     posting_ends: Vec<u32>,
     postings: Vec<Posting>,
-    items: Vec<u32>,
+    items: Vec<[u32; ITEM_NUMBERS]>,
     token_ends: Vec<u32>,
     text: Vec<u8>,
     ids: Vec<u8>,
@@ -123,8 +122,7 @@ impl IndexBuilder {
             task_numbers: HashMap::new(),
             texts: Vec::new(),
             texts_by_id: HashMap::new(),
-            tokens: Vec::new(),
-            token_ends: Vec::new(),
+            tokens: Tokens::default(),
             occurrences: Vec::new(),
             hash_mask: u64::MAX,
         })
@@ -154,9 +152,10 @@ impl IndexBuilder {
             let key = (task, item.split.to_owned(), item.id.to_owned());
             let same = *self.texts_by_id.entry(key).or_insert(self.texts.len());
             if let Some(same) = self.texts.get(same) {
-                let is_equal = self.bytes(&same.tokens) == self.bytes(&text.tokens)
-                    && same.question_tokens == text.question_tokens;
-                self.forget(text.tokens.start);
+                let bytes = |text: &TokenizedText| self.tokens.bytes(text.tokens.clone());
+                let is_equal =
+                    bytes(same) == bytes(&text) && same.question_tokens == text.question_tokens;
+                self.tokens.truncate(text.tokens.start);
                 return if is_equal { Ok(()) } else { Err(ItemError::SameId) };
             }
         }
@@ -189,35 +188,20 @@ impl IndexBuilder {
     }
 
     fn tokenize(&mut self, source: Source, item: &BenchmarkItem<'_>) -> TokenizedText {
-        let start = self.token_ends.len();
+        let start = self.tokens.ends.len();
         let mut question_tokens = 0;
         for text in [item.question, item.answer] {
-            question_tokens = self.token_ends.len() - start;
-            for_each_token(&self.settings, item.language, text, |token, _| {
-                self.tokens.extend_from_slice(token);
-                self.tokens.push(b' ');
-                self.token_ends.push(self.tokens.len());
-            });
+            question_tokens = self.tokens.ends.len() - start;
+            let take = |token: &[u8], _| self.tokens.push(token);
+            for_each_token(&self.settings, item.language, text, take);
         }
         TokenizedText {
             source,
             id: item.id.to_owned(),
-            tokens: start..self.token_ends.len(),
+            tokens: start..self.tokens.ends.len(),
             question_tokens,
             ngram: self.settings.ngram_for(item.language, || [item.question, item.answer].concat()),
         }
-    }
-
-    /// Removes the tokens from number `token` on.
-    fn forget(&mut self, token: usize) {
-        self.token_ends.truncate(token);
-        self.tokens.truncate(self.token_ends.last().copied().unwrap_or(0));
-    }
-
-    /// Returns the bytes of tokens, with the space after the last.
-    fn bytes(&self, tokens: &Range<usize>) -> &[u8] {
-        let end = |token: usize| token.checked_sub(1).map_or(0, |before| self.token_ends[before]);
-        &self.tokens[end(tokens.start)..end(tokens.end)]
     }
 
     /// Records the n-grams of a text and returns whether there are any to record.
@@ -225,7 +209,7 @@ impl IndexBuilder {
         let hashes: Vec<u64> = text
             .tokens
             .clone()
-            .map(|token| self.bytes(&(token..token + 1)))
+            .map(|token| self.tokens.bytes(token..token + 1))
             .map(|token| token_hash(&token[..token.len() - 1]))
             .collect();
         let before = self.occurrences.len();
@@ -243,7 +227,7 @@ impl IndexBuilder {
     fn ngram(&self, occurrence: &Occurrence) -> &[u8] {
         let text = &self.texts[occurrence.text as usize];
         let start = text.tokens.start + occurrence.token as usize;
-        self.bytes(&(start..start + text.ngram as usize))
+        self.tokens.bytes(start..start + text.ngram as usize)
     }
 
     /// Builds the index; `inputs` are the BLAKE3 digests of its sources, by name.
@@ -306,50 +290,36 @@ impl IndexBuilder {
     /// Returns an index with the items and no n-grams, and the item number of each text.
     fn items(&mut self, inputs: BTreeMap<String, String>) -> Result<(BuiltIndex, Vec<u32>)> {
         let mut numbers = Vec::with_capacity(self.texts.len());
-        let (mut items, mut token_ends) = (Vec::new(), Vec::new());
-        let (mut text, mut ids) = (Vec::new(), Vec::new());
+        let mut index = BuiltIndex::default();
         for item in &self.texts {
             let Source::Item(task) = item.source else {
                 numbers.push(u32::MAX);
                 continue;
             };
-            numbers.push((items.len() / ITEM_NUMBERS) as u32);
-            let before = text.len();
-            let start = self.bytes(&(0..item.tokens.start)).len();
-            text.extend_from_slice(self.bytes(&item.tokens));
-            let ends = &self.token_ends[item.tokens.clone()];
-            token_ends.extend(ends.iter().map(|end| (end - start + before) as u32));
-            ids.extend_from_slice(item.id.as_bytes());
-            let ends = [token_ends.len() as u32, ids.len() as u32];
-            items.extend([task, item.ngram, item.question_tokens as u32]);
-            items.extend(ends);
+            numbers.push(index.items.len() as u32);
+            // Ends of its tokens move by as much as its text.
+            let start = self.tokens.bytes(0..item.tokens.start).len();
+            let ends = self.tokens.ends[item.tokens.clone()].iter();
+            index.token_ends.extend(ends.map(|end| (end - start + index.text.len()) as u32));
+            index.text.extend_from_slice(self.tokens.bytes(item.tokens.clone()));
+            index.ids.extend_from_slice(item.id.as_bytes());
+            let ends = [index.token_ends.len() as u32, index.ids.len() as u32];
+            index.items.push([task, item.ngram, item.question_tokens as u32, ends[0], ends[1]]);
         }
         // A token has at least two bytes and at most one posting.
-        if [text.len(), ids.len(), self.texts.len()].iter().any(|n| u32::try_from(*n).is_err()) {
+        let sizes = [index.text.len(), index.ids.len(), self.texts.len()];
+        if sizes.iter().any(|n| u32::try_from(*n).is_err()) {
             return Err(Error::config("items", "are more than 4 GiB of tokens, or of ids"));
         }
-        let header = Header {
+        index.header = Header {
             settings: self.settings.clone(),
             inputs,
             tasks: std::mem::take(&mut self.tasks),
-            filter_words: 0,
-            ngrams: 0,
-            postings: 0,
-            items: (items.len() / ITEM_NUMBERS) as u64,
-            tokens: token_ends.len() as u64,
-            text_bytes: text.len() as u64,
-            id_bytes: ids.len() as u64,
-        };
-        let index = BuiltIndex {
-            header,
-            filter: Vec::new(),
-            hashes: Vec::new(),
-            posting_ends: Vec::new(),
-            postings: Vec::new(),
-            items,
-            token_ends,
-            text,
-            ids,
+            items: index.items.len() as u64,
+            tokens: index.token_ends.len() as u64,
+            text_bytes: index.text.len() as u64,
+            id_bytes: index.ids.len() as u64,
+            ..Header::default()
         };
         Ok((index, numbers))
     }
@@ -387,7 +357,7 @@ impl BuiltIndex {
         file.numbers(self.posting_ends.iter().map(|end| end.to_le_bytes()))?;
         let postings = self.postings.iter().flat_map(|posting| [posting.item, posting.token]);
         file.numbers(postings.map(u32::to_le_bytes))?;
-        file.numbers(self.items.iter().map(|number| number.to_le_bytes()))?;
+        file.numbers(self.items.iter().flatten().map(|number| number.to_le_bytes()))?;
         file.numbers(self.token_ends.iter().map(|end| end.to_le_bytes()))?;
         file.write(&self.text)?;
         file.write(&self.ids)?;

@@ -46,7 +46,7 @@ const HASHES_PER_BUCKET: u64 = 8;
 pub(super) const ITEM_NUMBERS: usize = 5;
 
 /// Header of an index file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {
     pub(super) settings: IndexSettings,
@@ -105,19 +105,53 @@ pub struct IndexedItem<'a> {
 pub struct Index {
     map: Mmap,
     header: Header,
-    filter: Range<usize>,
-    hashes: Range<usize>,
-    bucket_ends: Range<usize>,
-    posting_ends: Range<usize>,
-    postings: Range<usize>,
-    items: Range<usize>,
-    token_ends: Range<usize>,
-    text: Range<usize>,
-    ids: Range<usize>,
+    /// Place of each [`Section`] in the file.
+    sections: [Range<usize>; SECTIONS],
     /// Distinct numbers of tokens per n-gram: of words, of characters, or both.
     lengths: Vec<u32>,
     /// Bits of an n-gram's hash that count: all, except in tests that need collisions.
     pub(super) hash_mask: u64,
+}
+
+/// Parts of a file behind the header, in order.
+#[derive(Debug, Clone, Copy)]
+enum Section {
+    Filter,
+    Hashes,
+    BucketEnds,
+    PostingEnds,
+    Postings,
+    Items,
+    TokenEnds,
+    Text,
+    Ids,
+}
+
+const SECTIONS: usize = Section::Ids as usize + 1;
+
+impl Header {
+    /// Returns the place of each [`Section`]; `None` unless they are what is from `start` to `end`.
+    fn sections(&self, start: usize, end: usize) -> Option<[Range<usize>; SECTIONS]> {
+        let sizes = [
+            (self.filter_words, 8),
+            (self.ngrams, 8),
+            (num_buckets(self.ngrams), 4),
+            (self.ngrams, 4),
+            (self.postings, 8),
+            (self.items, 4 * ITEM_NUMBERS as u64),
+            (self.tokens, 4),
+            (self.text_bytes, 1),
+            (self.id_bytes, 1),
+        ];
+        let mut sections = [const { 0..0 }; SECTIONS];
+        let mut at = start;
+        for (section, (count, size)) in sections.iter_mut().zip(sizes) {
+            let bytes = usize::try_from(count.checked_mul(size)?).ok()?;
+            *section = at..at.checked_add(bytes)?;
+            at = section.end;
+        }
+        (at == end).then_some(sections)
+    }
 }
 
 impl Index {
@@ -163,116 +197,67 @@ impl Index {
         let header = content.get(PREAMBLE..header_end).ok_or("has no header")?;
         let header: Header =
             serde_json::from_slice(header).map_err(|error| format!("has a bad header: {error}"))?;
-        let mut end = header_end;
-        let mut section = |count: u64, size: u64| {
-            let start = end;
-            let bytes = usize::try_from(count.checked_mul(size)?).ok()?;
-            end = start.checked_add(bytes).filter(|end| *end <= content.len())?;
-            Some(start..end)
-        };
-        let mut sections = [
-            (header.filter_words, 8),
-            (header.ngrams, 8),
-            (num_buckets(header.ngrams), 4),
-            (header.ngrams, 4),
-            (header.postings, 8),
-            (header.items, 4 * ITEM_NUMBERS as u64),
-            (header.tokens, 4),
-            (header.text_bytes, 1),
-            (header.id_bytes, 1),
-        ]
-        .map(|(count, size)| section(count, size));
-        let all = sections.iter_mut().map(Option::take).collect::<Option<Vec<_>>>();
-        let all = all.and_then(|all| <[Range<usize>; 9]>::try_from(all).ok());
-        let (Some(all), true) = (all, end == content.len()) else {
-            return Err("does not have the length that its header says".to_owned());
-        };
-        let [filter, hashes, bucket_ends, posting_ends, postings, items, token_ends, text, ids] =
-            all;
-        Ok(Self {
-            map,
-            header,
-            filter,
-            hashes,
-            bucket_ends,
-            posting_ends,
-            postings,
-            items,
-            token_ends,
-            text,
-            ids,
-            lengths: Vec::new(),
-            hash_mask: u64::MAX,
-        })
+        let sections = header
+            .sections(header_end, content.len())
+            .ok_or("does not have the length that its header says")?;
+        Ok(Self { map, header, sections, lengths: Vec::new(), hash_mask: u64::MAX })
     }
 
     /// Checks that all references within the file are valid.
     fn check(&self) -> Result<(), String> {
-        let fail = |what: &str| Err(format!("is damaged: {what}"));
         let header = &self.header;
         header.settings.check().map_err(|error| format!("has bad settings: {error}"))?;
-        if [header.ngrams, header.postings, header.items, header.tokens, header.text_bytes]
-            .iter()
-            .any(|count| *count > u64::from(u32::MAX))
-        {
-            return fail("it has more of something than can be numbered");
-        }
-        let text = str::from_utf8(&self.map[self.text.clone()]).map_err(|_| "text is not UTF-8")?;
-        let ids = str::from_utf8(&self.map[self.ids.clone()]).map_err(|_| "ids are not UTF-8")?;
-        let mut end = 0;
-        for token in self.numbers(&self.token_ends) {
-            let start = std::mem::replace(&mut end, token as usize);
-            if end <= start || end > text.len() || text.as_bytes()[end - 1] != b' ' {
-                return fail("tokens");
+        let counts =
+            [header.ngrams, header.postings, header.items, header.tokens, header.text_bytes];
+        let is_whole = |is_whole: bool, part: &str| {
+            if is_whole { Ok(()) } else { Err(format!("is damaged: {part}")) }
+        };
+        let is_numbered = counts.into_iter().all(|count| u32::try_from(count).is_ok());
+        is_whole(is_numbered, "it has more of something than can be numbered")?;
+        let text = str::from_utf8(self.section(Section::Text)).map_err(|_| "text is not UTF-8")?;
+        let ids = str::from_utf8(self.section(Section::Ids)).map_err(|_| "ids are not UTF-8")?;
+        let is_token_end = |end: u32| text.as_bytes().get(end as usize - 1) == Some(&b' ');
+        let tokens = self.last_of_ascending(Section::TokenEnds, u32::lt).is_some()
+            && self.numbers(Section::TokenEnds).all(is_token_end);
+        is_whole(tokens, "tokens")?;
+        is_whole(self.has_whole_items(ids), "items")?;
+        let hashes = self.section(Section::Hashes).as_chunks().0;
+        is_whole(hashes.is_sorted_by_key(|hash| u64::from_le_bytes(*hash)), "hashes")?;
+        let buckets = self.last_of_ascending(Section::BucketEnds, u32::le);
+        is_whole(buckets.map(u64::from) == Some(header.ngrams), "buckets")?;
+        let postings = self.last_of_ascending(Section::PostingEnds, u32::lt);
+        is_whole(postings.map(u64::from) == Some(header.postings), "postings")?;
+        let has_ngram = |Posting { item, token }| {
+            item < self.num_items() && {
+                let item = self.item(item);
+                token.checked_add(item.ngram).is_some_and(|end| end <= item.tokens)
             }
-        }
-        let (mut token_end, mut id_end) = (0, 0);
-        for item in 0..self.num_items() {
-            let [task, ngram, question, next_token_end, next_id_end] = self.item_numbers(item);
-            if task as usize >= header.tasks.len()
-                || ![header.settings.ngram, header.settings.ngram_chars].contains(&ngram)
-                || next_token_end < token_end
-                || u64::from(next_token_end) > header.tokens
-                || question > next_token_end - token_end
-                || next_id_end < id_end
-                || ids.get(id_end as usize..next_id_end as usize).is_none()
-            {
-                return fail("items");
-            }
-            (token_end, id_end) = (next_token_end, next_id_end);
-        }
-        if !self.map[self.hashes.clone()].as_chunks().0.is_sorted_by_key(|h| u64::from_le_bytes(*h))
-        {
-            return fail("hashes");
-        }
-        let mut end = 0;
-        for next in self.numbers(&self.bucket_ends) {
-            if next < std::mem::replace(&mut end, next) || u64::from(next) > header.ngrams {
-                return fail("buckets");
-            }
-        }
-        if u64::from(end) != header.ngrams {
-            return fail("buckets");
-        }
-        let mut end = 0;
-        for next in self.numbers(&self.posting_ends) {
-            if next <= std::mem::replace(&mut end, next) {
-                return fail("postings");
-            }
-        }
-        if u64::from(end) != header.postings {
-            return fail("postings");
-        }
-        for posting in (0..header.postings as usize).map(|place| self.posting(place)) {
-            if posting.item >= self.num_items() {
-                return fail("postings");
-            }
-            let item = self.item(posting.item);
-            if posting.token.checked_add(item.ngram).is_none_or(|end| end > item.tokens) {
-                return fail("postings");
-            }
-        }
-        Ok(())
+        };
+        let mut postings = (0..header.postings as usize).map(|place| self.posting(place));
+        is_whole(postings.all(has_ngram), "postings")
+    }
+
+    fn has_whole_items(&self, ids: &str) -> bool {
+        let Header { settings, tasks, tokens, .. } = &self.header;
+        let mut ends = (0, 0);
+        (0..self.num_items()).all(|item| {
+            let [task, ngram, question, token_end, id_end] = self.item_numbers(item);
+            let (token_start, id_start) = std::mem::replace(&mut ends, (token_end, id_end));
+            (task as usize) < tasks.len()
+                && [settings.ngram, settings.ngram_chars].contains(&ngram)
+                && u64::from(token_end) <= *tokens
+                && token_end.checked_sub(token_start).is_some_and(|tokens| question <= tokens)
+                && ids.get(id_start as usize..id_end as usize).is_some()
+        })
+    }
+
+    /// Returns the last number of a section (0 if it is empty) if each next one is a step up from 0.
+    fn last_of_ascending(&self, section: Section, is_step: fn(&u32, &u32) -> bool) -> Option<u32> {
+        self.numbers(section).try_fold(0, |last, next| is_step(&last, &next).then_some(next))
+    }
+
+    fn section(&self, section: Section) -> &[u8] {
+        &self.map[self.sections[section as usize].clone()]
     }
 
     /// Returns the settings that the index was built with.
@@ -308,7 +293,7 @@ impl Index {
     pub fn item(&self, item: u32) -> IndexedItem<'_> {
         let [task, ngram, _, token_end, id_end] = self.item_numbers(item);
         let [token_start, id_start] = self.item_starts(item);
-        let id = &self.map[self.ids.clone()][id_start as usize..id_end as usize];
+        let id = &self.section(Section::Ids)[id_start as usize..id_end as usize];
         IndexedItem {
             task: task as usize,
             id: str::from_utf8(id).unwrap_or_default(), // checked on opening
@@ -319,7 +304,7 @@ impl Index {
 
     /// Returns the postings of n-gram `ngram`, below [`Index::num_ngrams`]; there is at least one.
     pub fn postings(&self, ngram: u32) -> impl Iterator<Item = Posting> {
-        let ends = &self.map[self.posting_ends.clone()];
+        let ends = self.section(Section::PostingEnds);
         let end = u32_at(ends, ngram as usize);
         let start = ngram.checked_sub(1).map_or(0, |before| u32_at(ends, before as usize));
         (start..end).map(|place| self.posting(place as usize))
@@ -339,24 +324,24 @@ impl Index {
     /// Returns the bytes of [`Index::ngram_text`].
     pub(super) fn ngram_bytes(&self, ngram: u32) -> &[u8] {
         let Some(Posting { item, token }) = self.postings(ngram).next() else { return &[] };
-        let ends = &self.map[self.token_ends.clone()];
+        let ends = self.section(Section::TokenEnds);
         let first = (self.item_starts(item)[0] + token) as usize;
         let last = first + self.item(item).ngram as usize - 1;
         let start = first.checked_sub(1).map_or(0, |before| u32_at(ends, before));
-        &self.map[self.text.clone()][start as usize..u32_at(ends, last) as usize - 1]
+        &self.section(Section::Text)[start as usize..u32_at(ends, last) as usize - 1]
     }
 
     pub(super) fn filter(&self) -> &[[u8; 8]] {
-        self.map[self.filter.clone()].as_chunks().0
+        self.section(Section::Filter).as_chunks().0
     }
 
     /// Returns the numbers of the n-grams with this hash.
     pub(super) fn with_hash(&self, hash: u64) -> Range<u32> {
-        let ends = &self.map[self.bucket_ends.clone()];
+        let ends = self.section(Section::BucketEnds);
         let bucket = place(hash, ends.len() / 4);
         let start = bucket.checked_sub(1).map_or(0, |before| u32_at(ends, before));
         let end = u32_at(ends, bucket);
-        let hashes = &self.map[self.hashes.clone()].as_chunks().0[start as usize..end as usize];
+        let hashes = &self.section(Section::Hashes).as_chunks().0[start as usize..end as usize];
         let before = hashes.partition_point(|other| u64::from_le_bytes(*other) < hash);
         let same = hashes[before..].iter().take_while(|other| **other == hash.to_le_bytes());
         let first = start + before as u32;
@@ -364,12 +349,12 @@ impl Index {
     }
 
     fn posting(&self, place: usize) -> Posting {
-        let postings = &self.map[self.postings.clone()];
+        let postings = self.section(Section::Postings);
         Posting { item: u32_at(postings, 2 * place), token: u32_at(postings, 2 * place + 1) }
     }
 
     fn item_numbers(&self, item: u32) -> [u32; ITEM_NUMBERS] {
-        let items = &self.map[self.items.clone()];
+        let items = self.section(Section::Items);
         std::array::from_fn(|index| u32_at(items, item as usize * ITEM_NUMBERS + index))
     }
 
@@ -379,8 +364,8 @@ impl Index {
         before.map_or([0, 0], |[.., token_end, id_end]| [token_end, id_end])
     }
 
-    fn numbers(&self, section: &Range<usize>) -> impl Iterator<Item = u32> {
-        self.map[section.clone()].as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+    fn numbers(&self, section: Section) -> impl Iterator<Item = u32> {
+        self.section(section).as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
     }
 }
 

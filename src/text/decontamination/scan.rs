@@ -6,7 +6,7 @@ use super::hash::{ngram_hashes, token_hash};
 use super::index::Index;
 use super::prefilter;
 use super::settings::Normalisation;
-use super::tokens::for_each_token;
+use super::tokens::{Tokens, for_each_token};
 
 /// Approximate bytes of text per token, for the initial capacity of hashes.
 const BYTES_PER_TOKEN: usize = 5;
@@ -46,10 +46,7 @@ impl Hits {
 
     /// Returns the distinct n-grams of the index that were hit, ascending.
     pub fn ngrams(&self) -> Vec<u32> {
-        let mut ngrams: Vec<u32> = self.hits.iter().map(|hit| hit.ngram).collect();
-        ngrams.sort_unstable();
-        ngrams.dedup();
-        ngrams
+        distinct(self.hits.iter().map(|hit| hit.ngram).collect())
     }
 
     /// Returns the places of the hits, in bytes and in order; overlapping ones are merged.
@@ -63,6 +60,13 @@ impl Hits {
         }
         spans
     }
+}
+
+/// Returns the distinct values, ascending.
+fn distinct<T: Ord>(mut values: Vec<T>) -> Vec<T> {
+    values.sort_unstable();
+    values.dedup();
+    values
 }
 
 /// A text without the hyphens that break words at the ends of lines.
@@ -101,22 +105,6 @@ impl JoinedLines {
         let left_out = |breaks: usize| breaks.checked_sub(1).map_or(0, |last| self.breaks[last].1);
         let place = range.start + left_out(before)..range.end + left_out(inside);
         (before < inside).then_some(place)
-    }
-}
-
-#[derive(Default)]
-struct DocumentTokens {
-    /// Tokens, each followed by a space.
-    text: Vec<u8>,
-    /// For each token, its start in `text` and its place in the document.
-    places: Vec<(usize, Range<usize>)>,
-}
-
-impl DocumentTokens {
-    /// Returns the `n` tokens from number `first` on, separated by spaces.
-    fn ngram(&self, first: usize, n: usize) -> &[u8] {
-        let end = self.places.get(first + n).map_or(self.text.len(), |(start, _)| *start);
-        &self.text[self.places[first].0..end - 1]
     }
 }
 
@@ -161,18 +149,18 @@ impl Index {
 
     /// Finds the hits of n-grams with these lengths by comparing their tokens.
     fn compare(&self, text: &str, language: &str, (hashes, lengths): (&[u64], &[u32])) -> Hits {
-        let mut tokens = DocumentTokens::default();
-        for_each_token(self.settings(), language, text, |token, range| {
-            tokens.places.push((tokens.text.len(), range));
-            tokens.text.extend_from_slice(token);
-            tokens.text.push(b' ');
+        let (mut tokens, mut places) = (Tokens::default(), Vec::new());
+        for_each_token(self.settings(), language, text, |token, place| {
+            tokens.push(token);
+            places.push(place);
         });
         let mut hits = Hits::default();
         for &n in lengths {
             let mut ngrams = Vec::with_capacity(hashes.len());
             let before = hits.hits.len();
             for (first, hash) in ngram_hashes(hashes, n, self.hash_mask).enumerate() {
-                let ngram = tokens.ngram(first, n as usize);
+                let end = first + n as usize;
+                let ngram = tokens.bytes(first..end).trim_ascii_end();
                 ngrams.push((hash, ngram));
                 if !prefilter::may_contain(self.filter(), hash) {
                     continue;
@@ -180,15 +168,12 @@ impl Index {
                 if let Some(found) =
                     self.with_hash(hash).find(|found| self.ngram_bytes(*found) == ngram)
                 {
-                    let last = first + n as usize - 1;
-                    let range = tokens.places[first].1.start..tokens.places[last].1.end;
+                    let range = places[first].start..places[end - 1].end;
                     hits.hits.push(Hit { ngram: found, range });
                 }
             }
             if hits.hits.len() > before {
-                ngrams.sort_unstable();
-                ngrams.dedup();
-                hits.distinct_ngrams += ngrams.len();
+                hits.distinct_ngrams += distinct(ngrams).len();
             }
         }
         hits.hits.sort_by_key(|hit| hit.range.start);
@@ -199,10 +184,7 @@ impl Index {
     pub fn tasks_hit(&self, hits: &Hits) -> Vec<usize> {
         let ngrams = hits.ngrams();
         let postings = ngrams.iter().flat_map(|ngram| self.postings(*ngram));
-        let mut tasks: Vec<usize> = postings.map(|posting| self.item(posting.item).task).collect();
-        tasks.sort_unstable();
-        tasks.dedup();
-        tasks
+        distinct(postings.map(|posting| self.item(posting.item).task).collect())
     }
 
     /// Returns the items that were hit, ascending, with the share of each.

@@ -18,3 +18,32 @@ pub(super) fn for_each_token(
         Normalisation::Datatrove => datatrove::for_each_word(text, language, take),
     }
 }
+
+/// Tokens, numbered from 0.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    /// All tokens, each followed by a space.
+    pub(super) text: Vec<u8>,
+    /// End of each token in `text`, after that space.
+    pub(super) ends: Vec<usize>,
+}
+
+impl Tokens {
+    pub(super) fn push(&mut self, token: &[u8]) {
+        self.text.extend_from_slice(token);
+        self.text.push(b' ');
+        self.ends.push(self.text.len());
+    }
+
+    /// Returns the bytes of tokens, with the space after the last.
+    pub(super) fn bytes(&self, tokens: Range<usize>) -> &[u8] {
+        let end = |token: usize| token.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[end(tokens.start)..end(tokens.end)]
+    }
+
+    /// Removes the tokens from number `token` on.
+    pub(super) fn truncate(&mut self, token: usize) {
+        self.ends.truncate(token);
+        self.text.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+}
