@@ -7,68 +7,53 @@ use std::ops::Range;
 use super::address::first_address;
 use super::iban::ibans;
 use super::ip::ips;
-use super::options::{IpScope, Placeholders};
+use super::options::{PiiOptions, Placeholders};
 use super::span::{PiiKind, PiiSpan};
 
-/// Finds personal data in texts.
-#[derive(Debug, Clone)]
-pub struct PiiFinder {
-    kinds: Vec<PiiKind>,
-    ip: IpScope,
-    placeholders: Placeholders,
+/// Returns the personal data in `text` as ascending, disjoint, non-empty spans.
+///
+/// Of overlapping candidates the longest is kept; if equal, an e-mail address before an IBAN
+/// before an IP address. The text between two replaced spans is then searched again, since it
+/// will stand between two markers: the rest of a dropped candidate may be an address, as in
+/// `<iban-pii>.x@y.ch`. So a second pass finds nothing.
+pub(super) fn find(text: &str, options: &PiiOptions) -> Vec<PiiSpan> {
+    let mut spans = Vec::new();
+    let mut gaps: Vec<_> = std::iter::once(0..text.len()).collect();
+    while let Some(gap) = gaps.pop() {
+        let mut start = gap.start;
+        let mut kept = Vec::new();
+        for (kind, range) in disjoint(candidates(&text[gap.clone()], options)) {
+            let range = gap.start + range.start..gap.start + range.end;
+            let span = PiiSpan::new(text, kind, range.clone());
+            if span.is_placeholder && options.placeholders == Placeholders::Keep {
+                kept.push(span);
+            } else {
+                gaps.push(start..range.start);
+                start = range.end;
+                spans.push(span);
+            }
+        }
+        if start == gap.start {
+            spans.append(&mut kept);
+        } else {
+            gaps.push(start..gap.end); // kept spans are found again there
+        }
+    }
+    spans.sort_unstable_by_key(|span| span.range.start);
+    spans
 }
 
-impl PiiFinder {
-    /// Returns a finder of data of `kinds`, with IP addresses limited to `ip`.
-    pub fn new(kinds: &[PiiKind], ip: IpScope, placeholders: Placeholders) -> Self {
-        Self { kinds: kinds.to_vec(), ip, placeholders }
-    }
-
-    /// Returns the personal data in `text` as ascending, disjoint, non-empty spans.
-    ///
-    /// Of overlapping candidates the longest is kept; if equal, an e-mail address before an IBAN
-    /// before an IP address. The text between two replaced spans is then searched again, since it
-    /// will stand between two markers: the rest of a dropped candidate may be an address, as in
-    /// `<iban-pii>.x@y.ch`. So a second pass finds nothing.
-    pub fn find(&self, text: &str) -> Vec<PiiSpan> {
-        let mut spans = Vec::new();
-        let mut gaps: Vec<_> = std::iter::once(0..text.len()).collect();
-        while let Some(gap) = gaps.pop() {
-            let mut start = gap.start;
-            let mut kept = Vec::new();
-            for (kind, range) in disjoint(self.candidates(&text[gap.clone()])) {
-                let range = gap.start + range.start..gap.start + range.end;
-                let span = PiiSpan::new(text, kind, range.clone());
-                if span.is_placeholder && self.placeholders == Placeholders::Keep {
-                    kept.push(span);
-                } else {
-                    gaps.push(start..range.start);
-                    start = range.end;
-                    spans.push(span);
-                }
-            }
-            if start == gap.start {
-                spans.append(&mut kept);
-            } else {
-                gaps.push(start..gap.end); // kept spans are found again there
-            }
+fn candidates(text: &str, options: &PiiOptions) -> Vec<(PiiKind, Range<usize>)> {
+    let mut candidates = Vec::new();
+    for &kind in &options.kinds {
+        let of_kind = |range| (kind, range);
+        match kind {
+            PiiKind::Email => candidates.extend(emails(text).map(of_kind)),
+            PiiKind::Ip => candidates.extend(ips(text, options.ip).map(of_kind)),
+            PiiKind::Iban => candidates.extend(ibans(text).map(of_kind)),
         }
-        spans.sort_unstable_by_key(|span| span.range.start);
-        spans
     }
-
-    fn candidates(&self, text: &str) -> Vec<(PiiKind, Range<usize>)> {
-        let mut candidates = Vec::new();
-        for &kind in &self.kinds {
-            let of_kind = |range| (kind, range);
-            match kind {
-                PiiKind::Email => candidates.extend(emails(text).map(of_kind)),
-                PiiKind::Ip => candidates.extend(ips(text, self.ip).map(of_kind)),
-                PiiKind::Iban => candidates.extend(ibans(text).map(of_kind)),
-            }
-        }
-        candidates
-    }
+    candidates
 }
 
 /// Finds every e-mail address; the end of each counts as a new start of the text.

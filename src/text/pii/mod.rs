@@ -1,8 +1,8 @@
 //! Finds personal data in a text as byte spans (e-mail addresses, IP addresses and IBANs), and
 //! replaces it.
 //!
-//! Owns detection and replacement: the default mode ([`PiiFinder`]), and two published ones, faults
-//! included. Does not know documents or files, and does not decide which inputs to skip.
+//! Owns detection and replacement: the default mode, and two published ones, faults included. Does
+//! not know documents or files, and does not decide which inputs to skip.
 //!
 //! Spans refer to the original text, are ascending and disjoint, and are replaced once from left to
 //! right. In the default mode a second pass over the replaced text changes nothing, if markers
@@ -22,7 +22,6 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-pub use finder::PiiFinder;
 pub use options::{IpScope, Markers, PiiMode, PiiOptions, Placeholders};
-pub use redactor::{Redacted, Redactor, replaced};
+pub use redactor::{Redacted, Redactor};
 pub use span::{PiiKind, PiiSpan};

@@ -1,9 +1,8 @@
 //! Replaces personal data in texts.
 
-use super::finder::PiiFinder;
 use super::options::{PiiMode, PiiOptions, Placeholders};
-use super::published;
 use super::span::{PLACEHOLDER_EMAILS, PLACEHOLDER_IPS, PiiKind, PiiSpan};
+use super::{finder, published};
 
 /// A text with personal data replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,21 +17,19 @@ pub struct Redacted {
 #[derive(Debug, Clone)]
 pub struct Redactor {
     options: PiiOptions,
-    finder: PiiFinder,
 }
 
 impl Redactor {
     /// Returns a redactor with these options.
     pub fn new(options: PiiOptions) -> Self {
-        let finder = PiiFinder::new(&options.kinds, options.ip, options.placeholders);
-        Self { options, finder }
+        Self { options }
     }
 
     /// Returns `text` with personal data replaced, or `None` if there is none.
     pub fn redact(&self, text: &str) -> Option<Redacted> {
         let options = &self.options;
         let spans = match options.mode {
-            PiiMode::Default => self.finder.find(text),
+            PiiMode::Default => finder::find(text, options),
             PiiMode::Apertus => published::apertus_spans(text, &options.kinds),
             PiiMode::Datatrove => published::datatrove_spans(text, &options.kinds, options.ip),
         };
@@ -55,11 +52,9 @@ impl Redactor {
     }
 }
 
-/// Returns `text` with each of `spans` replaced by its `replacement`, which is not searched again.
-///
-/// # Panics
-/// Panics if `spans` are not ascending and disjoint spans of `text`.
-pub fn replaced<'a>(
+/// Returns `text` with each of its ascending and disjoint `spans` replaced by its `replacement`,
+/// which is not searched again.
+fn replaced<'a>(
     text: &str,
     spans: &[PiiSpan],
     mut replacement: impl FnMut(&PiiSpan) -> &'a str,
