@@ -1,7 +1,5 @@
 //! Agents that sites may opt out of, and the group of a robots.txt that applies to each.
 
-use std::fmt;
-
 use super::{Matching, is_space};
 
 /// A set of agents; bit i is agent i of [`Agents::labels`].
@@ -40,25 +38,26 @@ const ANY: &str = "*";
 pub struct Agents {
     matching: Matching,
     labels: Vec<String>,
-    /// Labels in lower case, which are compared with the names of groups.
-    names: Vec<String>,
 }
 
 /// Reason why a list of agents cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentsError {
     /// The list is empty.
+    #[error("the list of agents is empty")]
     Empty,
     /// The list has more than [`MAX_AGENTS`] different agents.
+    #[error("the list of agents has more than {MAX_AGENTS}")]
     TooMany,
     /// This entry is not ASCII, or has no part to compare with the names of groups.
+    #[error("{0:?} is not the name of an agent")]
     Unreadable(String),
 }
 
 impl Agents {
     /// Collects the agents of a list in order; those that `matching` does not distinguish are one.
     pub fn new<S: AsRef<str>>(listed: &[S], matching: Matching) -> Result<Self, AgentsError> {
-        let mut agents = Self { matching, labels: Vec::new(), names: Vec::new() };
+        let mut agents = Self { matching, labels: Vec::new() };
         for entry in listed.iter().map(AsRef::as_ref) {
             let label = match matching {
                 Matching::Rfc9309 => product_token(entry.trim()),
@@ -67,10 +66,8 @@ impl Agents {
             if label.is_empty() || !label.is_ascii() {
                 return Err(AgentsError::Unreadable(entry.to_owned()));
             }
-            let name = label.to_ascii_lowercase();
-            if !agents.names.contains(&name) {
+            if !agents.labels.iter().any(|known| known.eq_ignore_ascii_case(label)) {
                 agents.labels.push(label.to_owned());
-                agents.names.push(name);
             }
         }
         match agents.labels.len() {
@@ -99,16 +96,17 @@ impl Agents {
     /// Returns the group name of each agent, chosen from the `names` of all groups in file order.
     pub(super) fn groups<'a>(&self, names: &'a [String]) -> Vec<Option<&'a str>> {
         let group = |agent: &String| {
+            let agent = agent.to_ascii_lowercase();
             let mut best = (0, None);
             for name in names {
-                let score = self.matching.score(name, agent);
+                let score = self.matching.score(name, &agent);
                 if score > best.0 {
                     best = (score, Some(name.as_str()));
                 }
             }
             best.1
         };
-        self.names.iter().map(group).collect()
+        self.labels.iter().map(group).collect()
     }
 }
 
@@ -161,18 +159,6 @@ fn product_token(name: &str) -> &str {
     let ends = |c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_';
     name.split(ends).next().unwrap_or_default()
 }
-
-impl fmt::Display for AgentsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the list of agents is empty"),
-            Self::TooMany => write!(f, "the list of agents has more than {MAX_AGENTS}"),
-            Self::Unreadable(entry) => write!(f, "{entry:?} is not the name of an agent"),
-        }
-    }
-}
-
-impl std::error::Error for AgentsError {}
 
 #[cfg(test)]
 mod tests {

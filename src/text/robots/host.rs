@@ -53,13 +53,16 @@ pub enum Suffixes {
 }
 
 /// Reason why a URL has no authority.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// It is not a URL, for this reason.
+    #[error("not a URL: {0}")]
     Unreadable(String),
     /// Its scheme is neither http nor https.
+    #[error("the scheme is neither http nor https")]
     Scheme,
     /// Its host is empty or consists of dots.
+    #[error("the host has no name")]
     Host,
 }
 
@@ -171,18 +174,24 @@ fn locate_any(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
 ///
 /// `host` must come from an [`Authority`].
 pub fn registrable_domain(host: &str, suffixes: Suffixes) -> Option<&str> {
-    let mut suffix = psl::suffix(host.as_bytes())?;
-    while suffixes == Suffixes::Icann && suffix.typ() == Some(psl::Type::Private) {
-        let first = suffix.as_bytes().iter().position(|byte| *byte == b'.')?;
-        let shorter = &host[host.len() - suffix.as_bytes().len() + first + 1..];
-        suffix = psl::suffix(shorter.as_bytes())?;
-    }
-    if !suffix.is_known() {
-        return None;
-    }
-    let before = host[..host.len() - suffix.as_bytes().len()].strip_suffix('.')?;
+    let suffix = public_suffix(host, suffixes)?;
+    let before = host[..host.len() - suffix.len()].strip_suffix('.')?;
     let start = before.rfind('.').map_or(0, |dot| dot + 1);
     (start < before.len()).then(|| &host[start..])
+}
+
+/// Returns the public suffix that a host is under, or is, if it is a known one.
+pub(crate) fn public_suffix(host: &str, suffixes: Suffixes) -> Option<&str> {
+    let mut name = host;
+    loop {
+        let suffix = psl::suffix(name.as_bytes())?;
+        name = &name[name.len() - suffix.as_bytes().len()..];
+        // A suffix of a company is under one of a registry.
+        match suffix.typ()? {
+            psl::Type::Private if suffixes == Suffixes::Icann => name = name.split_once('.')?.1,
+            _ => return Some(name),
+        }
+    }
 }
 
 impl fmt::Display for WebScheme {
@@ -200,18 +209,6 @@ impl fmt::Display for Authority<'_> {
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(reason) => write!(f, "not a URL: {reason}"),
-            Self::Scheme => f.write_str("the scheme is neither http nor https"),
-            Self::Host => f.write_str("the host has no name"),
-        }
-    }
-}
-
-impl std::error::Error for UrlError {}
 
 #[cfg(test)]
 mod tests {

@@ -8,26 +8,13 @@ use super::{Matching, is_space};
 const MAX_BYTES: usize = 500 << 10;
 
 /// Known fields by lower-case name, with the usual misspellings.
-const FIELDS: [(&str, Field); 19] = [
-    ("user-agent", Field::UserAgent),
-    ("useragent", Field::UserAgent),
-    ("user agent", Field::UserAgent),
-    ("allow", Field::Allow),
-    ("disallow", Field::Disallow),
-    ("dissallow", Field::Disallow),
-    ("dissalow", Field::Disallow),
-    ("disalow", Field::Disallow),
-    ("diasllow", Field::Disallow),
-    ("disallaw", Field::Disallow),
-    ("sitemap", Field::Site),
-    ("sitemaps", Field::Site),
-    ("site-map", Field::Site),
-    ("host", Field::Site),
-    ("crawl-delay", Field::Rate),
-    ("crawl delay", Field::Rate),
-    ("request-rate", Field::Rate),
-    ("request rate", Field::Rate),
-    ("visit-time", Field::VisitTime),
+const FIELDS: [(Field, &[&str]); 6] = [
+    (Field::UserAgent, &["user-agent", "useragent", "user agent"]),
+    (Field::Allow, &["allow"]),
+    (Field::Disallow, &["disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"]),
+    (Field::Site, &["sitemap", "sitemaps", "site-map", "host"]),
+    (Field::Rate, &["crawl-delay", "crawl delay", "request-rate", "request rate"]),
+    (Field::VisitTime, &["visit-time"]),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +64,8 @@ pub(super) fn lines(text: &str, matching: Matching) -> impl Iterator<Item = Line
 
 impl Field {
     fn known(name: &str) -> Option<Self> {
-        let is_name = |(known, _): &&(&str, Self)| known.eq_ignore_ascii_case(name);
-        FIELDS.iter().find(is_name).map(|(_, field)| *field)
+        let is_name = |known: &&str| known.eq_ignore_ascii_case(name);
+        FIELDS.iter().find(|(_, names)| names.iter().any(is_name)).map(|(field, _)| *field)
     }
 
     /// Returns the field of the name before a colon.

@@ -38,6 +38,7 @@ mod rules;
 use serde::{Deserialize, Serialize};
 
 pub use agents::{AgentMask, Agents, AgentsError, DEFAULT_AGENTS, MAX_AGENTS};
+pub(crate) use host::public_suffix;
 pub use host::{Authority, DocumentUrl, Suffixes, UrlError, WebScheme, locate, registrable_domain};
 pub use rules::{Robots, line_text};
 

@@ -199,6 +199,13 @@ fn respelled(
     spelling.into()
 }
 
+/// Returns Python's spelling: undoes escapes except those of `escaped`, and escapes what is neither
+/// unreserved nor in `verbatim`.
+fn quoted<'a>(text: &'a str, escaped: &[u8], verbatim: &[u8]) -> Cow<'a, str> {
+    let is_verbatim = |byte: u8| is_unreserved(byte) || verbatim.contains(&byte);
+    respelled(text, |byte| !escaped.contains(&byte), is_verbatim)
+}
+
 fn escaped(byte: u8) -> [u8; 3] {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     [b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
@@ -250,11 +257,7 @@ fn without_breaks(url: &str) -> Cow<'_, str> {
 fn protego_04_path(path: &str) -> String {
     let path = without_breaks(path);
     let parts = UrlParts::new(&path, true);
-    let spelling = respelled(
-        parts.path,
-        |byte| !b"/%".contains(&byte),
-        |byte| is_unreserved(byte) || b"/%".contains(&byte),
-    );
+    let spelling = quoted(parts.path, b"/%", b"/%");
     let url = parts.behind(&spelling);
     if url.is_empty() { "/".to_owned() } else { url }
 }
@@ -262,11 +265,7 @@ fn protego_04_path(path: &str) -> String {
 fn protego_07_path(path: &str) -> String {
     let path = path.split('#').next().unwrap_or_default();
     let path = without_breaks(path);
-    let spelling = respelled(
-        &path,
-        |byte| !b"/%".contains(&byte),
-        |byte| is_unreserved(byte) || b"/%=".contains(&byte),
-    );
+    let spelling = quoted(&path, b"/%", b"/%=");
     if spelling.starts_with('/') { spelling.into_owned() } else { format!("/{spelling}") }
 }
 
@@ -296,11 +295,7 @@ fn protego_04_pattern(pattern: &str) -> String {
     }
     let scheme = scheme.to_ascii_lowercase();
     let parts = UrlParts::new(rest, SCHEMES_WITH_PARAMS.contains(&scheme.as_str()));
-    let spelling = respelled(
-        parts.path,
-        |byte| !b"/*$%".contains(&byte),
-        |byte| is_unreserved(byte) || b"/*%=".contains(&byte),
-    );
+    let spelling = quoted(parts.path, b"/*$%", b"/*%=");
     parts.behind(&format!("{spelling}{last}"))
 }
 
@@ -318,11 +313,7 @@ fn is_scheme(name: &str) -> bool {
 fn protego_07_pattern(pattern: &str) -> String {
     let slash = if is_web_url(pattern) { "/" } else { "" };
     let (pattern, is_anchored) = anchored(pattern);
-    let spelling = respelled(
-        pattern,
-        |byte| !b"/%*".contains(&byte),
-        |byte| is_unreserved(byte) || b"/%*=".contains(&byte),
-    );
+    let spelling = quoted(pattern, b"/%*", b"/%*=");
     let anchor = if is_anchored { "$" } else { "" };
     format!("{slash}{spelling}{anchor}")
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::robots::{DocumentUrl, Matching, locate};
+use crate::robots::{DocumentUrl, Matching, Suffixes, locate, public_suffix};
 
 /// The sources of MixtureVitae, appendix J.1 and J.2.
 const PUBLISHED: &str = include_str!("permissive.toml");
@@ -56,46 +56,37 @@ pub fn published_allow_list() -> Result<Vec<AllowEntry>, String> {
     parse_allow_list(PUBLISHED)
 }
 
-#[derive(Debug, PartialEq, Eq)]
 enum Key {
-    Host(String),
-    /// Host, and path without a trailing `/`.
+    /// Host, and path without a trailing `/`; the path of a whole host is empty.
     Url(String, String),
     Suffix(String),
 }
 
 impl AllowEntry {
-    /// Returns the compared value, in the form that parsed URLs have.
-    fn key(&self) -> Result<Key, String> {
+    /// Returns the kind of source, and the source as written.
+    fn source(&self) -> Result<(&'static str, &str), String> {
         match (&self.host, &self.url, &self.suffix) {
-            (Some(host), None, None) => match host_and_path(host)? {
-                (name, path) if path == "/" => Ok(Key::Host(name)),
-                _ => Err(format!("`{host}` is no host; with a path it is a `url`")),
-            },
-            (None, Some(url), None) => {
-                let (host, path) = host_and_path(url)?;
-                match path.trim_end_matches('/') {
-                    "" => Ok(Key::Host(host)),
-                    path => Ok(Key::Url(host, path.to_owned())),
-                }
-            }
-            (None, None, Some(suffix)) => {
-                match host_and_path(suffix.strip_prefix('.').unwrap_or(suffix))? {
-                    (name, path) if path == "/" => Ok(Key::Suffix(name)),
-                    _ => Err(format!("`{suffix}` is no suffix of hosts")),
-                }
-            }
+            (Some(host), None, None) => Ok(("host", host)),
+            (None, Some(url), None) => Ok(("url", url)),
+            (None, None, Some(suffix)) => Ok(("suffix", suffix)),
             _ => Err("needs one of `host`, `url` and `suffix`".to_owned()),
         }
     }
 
-    /// Returns the evidence that a document is from this source: `host:python.org`.
-    fn evidence(&self) -> String {
-        let one = |kind: &str, value: &Option<String>| {
-            value.as_ref().map(|value| format!("{kind}:{value}"))
-        };
-        let evidence = one("host", &self.host).or_else(|| one("url", &self.url));
-        evidence.or_else(|| one("suffix", &self.suffix)).unwrap_or_default()
+    /// Returns the compared value, in the form that parsed URLs have.
+    fn key(&self) -> Result<Key, String> {
+        let (kind, written) = self.source()?;
+        let is_suffix = kind == "suffix";
+        let name = written.strip_prefix('.').filter(|_| is_suffix).unwrap_or(written);
+        let (host, path) = host_and_path(name)?;
+        match kind {
+            "host" if path != "/" => {
+                Err(format!("`{written}` is no host; with a path it is a `url`"))
+            }
+            "suffix" if path != "/" => Err(format!("`{written}` is no suffix of hosts")),
+            "suffix" => Ok(Key::Suffix(host)),
+            _ => Ok(Key::Url(host, path.trim_end_matches('/').to_owned())),
+        }
     }
 }
 
@@ -103,16 +94,9 @@ impl AllowEntry {
 #[derive(Debug, Default)]
 pub(super) struct AllowList {
     entries: Vec<AllowEntry>,
-    hosts: HashMap<String, Sources>,
+    /// Paths of each host with their entries, the longest first.
+    hosts: HashMap<String, Vec<(String, usize)>>,
     suffixes: HashMap<String, usize>,
-}
-
-/// Entries of one host.
-#[derive(Debug, Default)]
-struct Sources {
-    host: Option<usize>,
-    /// Paths with their entries, the longest first.
-    paths: Vec<(String, usize)>,
 }
 
 impl AllowList {
@@ -123,19 +107,12 @@ impl AllowList {
         for (at, entry) in entries.iter().enumerate() {
             // Of equal entries the first counts.
             match entry.key().map_err(|e| numbered(at, &e))? {
-                Key::Host(host) => {
-                    list.hosts.entry(host).or_default().host.get_or_insert(at);
-                }
-                Key::Url(host, path) => {
-                    list.hosts.entry(host).or_default().paths.push((path, at));
-                }
-                Key::Suffix(suffix) => {
-                    list.suffixes.entry(suffix).or_insert(at);
-                }
+                Key::Url(host, path) => list.hosts.entry(host).or_default().push((path, at)),
+                Key::Suffix(suffix) => _ = list.suffixes.entry(suffix).or_insert(at),
             }
         }
-        for sources in list.hosts.values_mut() {
-            sources.paths.sort_by_key(|(path, at)| (std::cmp::Reverse(path.len()), *at));
+        for paths in list.hosts.values_mut() {
+            paths.sort_by_key(|(path, at)| (std::cmp::Reverse(path.len()), *at));
         }
         list.entries = entries;
         Ok(list)
@@ -151,40 +128,23 @@ impl AllowList {
         let host = &*location.authority.host;
         let path = location.path(Matching::Rfc9309);
         let of_host = |name: &str| {
-            let sources = self.hosts.get(name)?;
-            let mut paths = sources.paths.iter();
-            let below = paths.find(|(start, _)| is_below(path, start)).map(|(_, entry)| *entry);
-            below.or(sources.host)
+            let mut paths = self.hosts.get(name)?.iter();
+            paths.find(|(start, _)| is_below(path, start)).map(|(_, entry)| *entry)
         };
         let at = ends(host).find_map(of_host).or_else(|| self.of_suffix(host))?;
-        Some((&self.entries[at], self.entries[at].evidence()))
+        let entry = &self.entries[at];
+        let (kind, written) = entry.source().ok()?;
+        Some((entry, format!("{kind}:{written}")))
     }
 
     fn of_suffix(&self, host: &str) -> Option<usize> {
-        if self.suffixes.is_empty() {
-            return None;
-        }
-        let suffix = public_suffix(host)?;
+        let suffix = public_suffix(host, Suffixes::Icann)?;
         let starts = |part: &str| {
             let dots = part.rmatch_indices('.').map(|(dot, _)| dot);
             let mut lengths = std::iter::once(part.len()).chain(dots);
             lengths.find_map(|len| self.suffixes.get(&part[..len]).copied())
         };
         ends(suffix).find_map(starts)
-    }
-}
-
-/// Returns the registry's public suffix that a host is under, or is.
-fn public_suffix(host: &str) -> Option<&str> {
-    let mut name = host;
-    loop {
-        let suffix = psl::suffix(name.as_bytes())?;
-        let start = name.len() - suffix.as_bytes().len();
-        match suffix.typ()? {
-            psl::Type::Icann => return Some(&name[start..]),
-            // A suffix of a company is under one of a registry.
-            psl::Type::Private => name = name[start..].split_once('.')?.1,
-        }
     }
 }
 

@@ -19,8 +19,8 @@ const DIGIT: u8 = 4;
 const STANDARD: u8 = 8;
 /// `-` and `_`
 const URL_SAFE: u8 = 16;
-/// Hexadecimal digit in either case.
-const HEX: u8 = 32;
+/// No hexadecimal digit.
+const NO_HEX: u8 = 32;
 /// Character that ends a URL.
 const DELIMITER: u8 = 64;
 
@@ -30,26 +30,16 @@ const CLASSES: [u8; 256] = {
     let mut byte = 0_u8;
     while byte < 128 {
         classes[byte as usize] = match byte {
-            b'A'..=b'F' => UPPER | HEX,
-            b'a'..=b'f' => LOWER | HEX,
-            b'G'..=b'Z' => UPPER,
-            b'g'..=b'z' => LOWER,
-            b'0'..=b'9' => DIGIT | HEX,
-            b'+' | b'/' => STANDARD,
-            b'-' | b'_' => URL_SAFE,
-            0..=b' '
-            | b'"'
-            | b'\''
-            | b'`'
-            | b'<'
-            | b'>'
-            | b'('
-            | b')'
-            | b'['
-            | b']'
-            | b'{'
-            | b'}'
-            | b'|' => DELIMITER,
+            b'A'..=b'F' => UPPER,
+            b'a'..=b'f' => LOWER,
+            b'G'..=b'Z' => UPPER | NO_HEX,
+            b'g'..=b'z' => LOWER | NO_HEX,
+            b'0'..=b'9' => DIGIT,
+            b'+' | b'/' => STANDARD | NO_HEX,
+            b'-' | b'_' => URL_SAFE | NO_HEX,
+            0..=b' ' | b'"' | b'\''..=b')' | b'<' | b'>' | b'[' | b']' | b'`' | b'{'..=b'}' => {
+                DELIMITER
+            }
             _ => 0,
         };
         byte += 1;
@@ -67,8 +57,6 @@ struct Run {
     len: usize,
     padding: usize,
     classes: u8,
-    /// True if all characters are hexadecimal digits.
-    is_hex: bool,
     /// Number of parts between characters that are neither letters nor digits.
     parts: usize,
     /// Number of parts that could be words or numbers: in one case, perhaps with a capital.
@@ -122,8 +110,7 @@ impl Run {
                 .get(line.range.end)
                 .is_none_or(|byte| matches!(byte, b'\r' | b'\n' | b'"' | b'\'' | b'<' | b')'));
             let classes = run.classes | line.classes;
-            let is_mixed = classes & STANDARD != 0 && classes & URL_SAFE != 0;
-            if line.len == 0 || line.len > width || is_mixed || !is_whole {
+            if line.len == 0 || line.len > width || is_mixed(classes) || !is_whole {
                 break;
             }
             run = Self {
@@ -131,7 +118,6 @@ impl Run {
                 len: run.len + line.len,
                 padding: line.padding,
                 classes,
-                is_hex: run.is_hex && line.is_hex,
                 parts: run.parts + line.parts,
                 words: run.words + line.words,
             };
@@ -144,14 +130,12 @@ impl Run {
 
     /// Returns the run that starts at `start`, up to the end of the line.
     fn line(bytes: &[u8], start: usize) -> Self {
-        let mut run = Self { is_hex: true, ..Self::default() };
+        let mut run = Self::default();
         let (mut at, mut part) = (start, start);
         while let Some(&byte) = bytes.get(at) {
             let class = CLASSES[usize::from(byte)];
             let classes = run.classes | class;
-            // A run that mixes alphabets is two.
-            let is_mixed = classes & STANDARD != 0 && classes & URL_SAFE != 0;
-            if class & IN_ALPHABET == 0 || is_mixed {
+            if class & IN_ALPHABET == 0 || is_mixed(classes) {
                 break;
             }
             if class & (STANDARD | URL_SAFE) != 0 {
@@ -159,7 +143,6 @@ impl Run {
                 part = at + 1;
             }
             run.classes = classes;
-            run.is_hex &= class & HEX != 0;
             at += 1;
         }
         run.end_part(&bytes[part..at]);
@@ -184,7 +167,8 @@ impl Run {
 
     /// Returns true if the run is long enough, decodable, and neither a number nor a name.
     fn is_data(&self) -> bool {
-        let needed = UPPER | LOWER | DIGIT;
+        // Data without letters from G on is a number.
+        let needed = UPPER | LOWER | DIGIT | NO_HEX;
         let is_decodable = match self.padding {
             0 => self.len % 4 != 1,
             padding => (self.len + padding).is_multiple_of(4),
@@ -193,18 +177,22 @@ impl Run {
         self.len >= MIN_BASE64_CHARACTERS
             && self.classes & needed == needed
             && is_decodable
-            && !self.is_hex
             && !is_name
     }
 
     /// Returns true if the run continues a host without a scheme: letters and `/` after a dot.
     fn is_path_behind_host(&self, bytes: &[u8]) -> bool {
-        let is_behind_point = bytes[..self.range.start].ends_with(b".");
-        let end = bytes[self.range.clone()].iter().position(|byte| !byte.is_ascii_lowercase());
-        is_behind_point
-            && end
-                .is_some_and(|end| (2..=24).contains(&end) && bytes[self.range.start + end] == b'/')
+        let run = &bytes[self.range.clone()];
+        let letters = run.iter().take_while(|byte| byte.is_ascii_lowercase()).count();
+        bytes[..self.range.start].ends_with(b".")
+            && (2..=24).contains(&letters)
+            && run.get(letters) == Some(&b'/')
     }
+}
+
+/// Returns true for characters of both alphabets; a run that mixes them is two.
+fn is_mixed(classes: u8) -> bool {
+    classes & STANDARD != 0 && classes & URL_SAFE != 0
 }
 
 /// Returns the start of the next line, after its indentation.

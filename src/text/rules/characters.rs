@@ -67,11 +67,12 @@ pub(super) fn character(c: char) -> Character {
 
 impl Character {
     fn new(c: char) -> Self {
+        let word = WordClass::new(c);
         Self {
             folded: Folded::new(c),
-            word: WordClass::new(c),
+            word,
             sentence: SentenceClass::new(c),
-            is_alphanumeric: c.is_alphanumeric(),
+            is_alphanumeric: c.is_alphanumeric() || word == WordClass::Single,
         }
     }
 }

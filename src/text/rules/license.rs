@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::allow::{AllowEntry, AllowList};
 use super::folding::fold;
-use super::terms::{LICENSE_MARKS, Terms, default_keywords, default_restrictive_terms};
+use super::terms::{LICENSE_MARKS, Terms, default_keywords, default_restrictive_terms, folded};
 use crate::robots::locate;
 
 /// Characters searched for keywords at each end of a text (MixtureVitae's code).
@@ -92,15 +92,12 @@ impl Refusal {
 /// Separates documents that may be used from others.
 #[derive(Debug)]
 pub struct LicenseRule {
-    needs_text: bool,
+    options: LicenseOptions,
     allow: AllowList,
-    keywords: Vec<String>,
     keyword_finder: AhoCorasick,
-    window: usize,
     /// Marks of licences that forbid commercial use or changes; they refuse any document.
     marks: Terms,
     restrictive: Terms,
-    restrictive_on: RestrictiveOn,
 }
 
 impl LicenseRule {
@@ -110,29 +107,23 @@ impl LicenseRule {
     /// Returns a message for invalid entries, terms or windows, or if no document could pass.
     pub fn new(allow: Vec<AllowEntry>, options: &LicenseOptions) -> Result<Self, String> {
         let allow = AllowList::new(allow)?;
-        let LicenseOptions { keywords, window, restrictive, restrictive_on } = options.clone();
+        let LicenseOptions { keywords, window, restrictive, .. } = options;
         if allow.is_empty() && keywords.is_empty() {
             return Err(
                 "there is neither a source nor a keyword: no document could pass".to_owned()
             );
         }
-        if window == 0 && !keywords.is_empty() {
+        if *window == 0 && !keywords.is_empty() {
             return Err("`window` is 0, which no keyword fits in".to_owned());
         }
-        let folded = keywords.iter().map(|keyword| fold(keyword));
-        let folded: Vec<String> = folded.map(|keyword| keyword.trim().to_owned()).collect();
-        if folded.iter().any(String::is_empty) {
-            return Err("`keywords` has one without characters".to_owned());
-        }
+        let folded = folded(keywords).ok_or("`keywords` has one without characters")?;
         Ok(Self {
-            needs_text: options.needs_text(),
+            options: options.clone(),
             allow,
-            keywords,
             keyword_finder: AhoCorasick::new(folded).map_err(|e| e.to_string())?,
-            window,
             marks: Terms::new(LICENSE_MARKS.map(str::to_owned).to_vec())?,
-            restrictive: Terms::new(restrictive).map_err(|e| format!("`restrictive`: {e}"))?,
-            restrictive_on,
+            restrictive: Terms::new(restrictive.clone())
+                .map_err(|e| format!("`restrictive`: {e}"))?,
         })
     }
 
@@ -143,7 +134,7 @@ impl LicenseRule {
     pub fn judge(&self, url: Option<&str>, text: Option<&str>) -> Result<Licensed, Refusal> {
         let location = url.and_then(|url| locate(url).ok());
         let source = location.as_ref().and_then(|location| self.allow.find(location));
-        let text = text.filter(|_| self.needs_text);
+        let text = text.filter(|_| self.options.needs_text());
         let is_keyword = source.is_none();
         let licensed = match source {
             Some((entry, evidence)) => {
@@ -159,7 +150,7 @@ impl LicenseRule {
         };
         let Some(text) = text else { return Ok(licensed) };
         let folded = fold(text);
-        let is_restricted = is_keyword || self.restrictive_on == RestrictiveOn::All;
+        let is_restricted = is_keyword || self.options.restrictive_on == RestrictiveOn::All;
         let restrictive = || self.restrictive.find(&folded).filter(|_| is_restricted);
         match self.marks.find(&folded).or_else(restrictive) {
             Some(term) => Err(Refusal::Restrictive(term.to_owned())),
@@ -168,15 +159,16 @@ impl LicenseRule {
     }
 
     fn keyword_in(&self, text: &str) -> Option<String> {
-        if self.keywords.is_empty() {
+        let LicenseOptions { keywords, window, .. } = &self.options;
+        if keywords.is_empty() {
             return None;
         }
-        let end = text.char_indices().nth(self.window).map_or(text.len(), |(at, _)| at);
-        let start = text.char_indices().rev().nth(self.window - 1).map_or(0, |(at, _)| at);
+        let end = text.char_indices().nth(*window).map_or(text.len(), |(at, _)| at);
+        let start = text.char_indices().rev().nth(window - 1).map_or(0, |(at, _)| at);
         let windows = [("head", &text[..end]), ("tail", &text[start..])];
         windows.into_iter().find_map(|(place, window)| {
             let found = self.keyword_finder.find(&fold(window))?;
-            Some(format!("keyword:{place}:{}", self.keywords[found.pattern().as_usize()]))
+            Some(format!("keyword:{place}:{}", keywords[found.pattern()]))
         })
     }
 }

@@ -96,11 +96,7 @@ impl Terms {
     /// # Errors
     /// Returns a message for a term without characters, or for too many terms.
     pub(super) fn new(terms: Vec<String>) -> Result<Self, String> {
-        let folded = terms.iter().map(|term| fold(term));
-        let folded: Vec<String> = folded.map(|term| term.trim().to_owned()).collect();
-        if folded.iter().any(String::is_empty) {
-            return Err("a term has no characters".to_owned());
-        }
+        let folded = folded(&terms).ok_or("a term has no characters")?;
         let is_border = |c: Option<char>| c.is_some_and(is_spaced_letter);
         let borders = folded
             .iter()
@@ -134,6 +130,12 @@ impl Terms {
         !(starts_word && before().is_some_and(goes_on)
             || ends_word && behind().is_some_and(goes_on))
     }
+}
+
+/// Returns the folded form of each term; `None` if one has no characters.
+pub(super) fn folded(terms: &[String]) -> Option<Vec<String>> {
+    let folded = terms.iter().map(|term| fold(term).trim().to_owned());
+    folded.map(|term| (!term.is_empty()).then_some(term)).collect()
 }
 
 /// Returns the last character that is not a mark, of the last eight characters.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::characters::character;
+use super::characters::{Character, character};
 use crate::characters::WordClass;
 
 /// Places of the units of a text.
@@ -59,72 +59,24 @@ fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
     let mut open: Option<Open> = None;
     for (at, c) in text.char_indices() {
         let (known, end) = (character(c), at + c.len_utf8());
-        let class = known.word;
-        let is_joined = matches!(class, WordClass::Letter | WordClass::Digit);
-        if let Some(word) = open.as_mut().filter(|word| is_joined && word.goes_on()) {
-            // Fast path for most characters; the code below has the same result.
-            word.end = end;
-            word.last = class;
-            word.has_alphanumeric |= known.is_alphanumeric;
-            continue;
-        }
-        match class {
-            WordClass::Mark => {
-                if let Some(word) = &mut open {
-                    match &mut word.middle {
-                        Some(middle) => middle.0 = end,
-                        None => word.end = end,
-                    }
-                }
+        if let Some(word) = &mut open {
+            if word.add(c, known, end) {
                 continue;
             }
-            WordClass::MidLetter | WordClass::MidDigit | WordClass::MidBoth => {
-                if let Some(word) = open.as_mut().filter(|word| word.middle.is_none()) {
-                    word.middle = Some((end, class, c));
-                    continue;
-                }
-            }
-            WordClass::Other if c == '"' => {
-                if let Some(word) = open.as_mut().filter(|word| word.middle.is_none()) {
-                    word.middle = Some((end, class, c));
-                    continue;
-                }
-            }
-            WordClass::Letter | WordClass::Hebrew | WordClass::Digit | WordClass::Joiner => {
-                let joined = open.take().and_then(|word| {
-                    let joins = word.takes(class);
-                    if !joins {
-                        word.finish(&mut take);
-                    }
-                    joins.then_some(word)
-                });
-                let is_word = known.is_alphanumeric;
-                open = Some(match joined {
-                    Some(word) => Open {
-                        end,
-                        last: class,
-                        middle: None,
-                        has_alphanumeric: word.has_alphanumeric || is_word,
-                        ..word
-                    },
-                    None => Open {
-                        start: at,
-                        end,
-                        last: class,
-                        middle: None,
-                        has_alphanumeric: is_word,
-                    },
-                });
-                continue;
-            }
-            WordClass::Other | WordClass::Single => {}
-        }
-        if let Some(word) = open.take() {
             word.finish(&mut take);
+            open = None;
         }
-        if class == WordClass::Single {
-            // Only marks after it are part of it.
-            open = Some(Open { start: at, end, last: class, middle: None, has_alphanumeric: true });
+        let starts_unit = matches!(
+            known.word,
+            WordClass::Single
+                | WordClass::Letter
+                | WordClass::Hebrew
+                | WordClass::Digit
+                | WordClass::Joiner
+        );
+        if starts_unit {
+            let (last, has_alphanumeric) = (known.word, known.is_alphanumeric);
+            open = Some(Open { start: at, end, last, middle: None, has_alphanumeric });
         }
     }
     if let Some(word) = open {
@@ -133,6 +85,32 @@ fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
 }
 
 impl Open {
+    /// Adds a character that ends at `end`, if it continues the word.
+    fn add(&mut self, c: char, known: Character, end: usize) -> bool {
+        let class = known.word;
+        match class {
+            WordClass::Letter | WordClass::Hebrew | WordClass::Digit | WordClass::Joiner => {
+                let is_taken = self.takes(class);
+                if is_taken {
+                    (self.end, self.last, self.middle) = (end, class, None);
+                    self.has_alphanumeric |= known.is_alphanumeric;
+                }
+                is_taken
+            }
+            WordClass::Mark => {
+                *self.middle.as_mut().map_or(&mut self.end, |middle| &mut middle.0) = end;
+                true
+            }
+            WordClass::Single => false,
+            WordClass::Other if c != '"' => false,
+            _ if self.middle.is_some() => false,
+            WordClass::MidLetter | WordClass::MidDigit | WordClass::MidBoth | WordClass::Other => {
+                self.middle = Some((end, class, c));
+                true
+            }
+        }
+    }
+
     /// Returns true if any letter or digit continues the word.
     fn goes_on(&self) -> bool {
         self.middle.is_none() && self.last != WordClass::Single
@@ -156,7 +134,7 @@ impl Open {
         }
     }
 
-    fn finish(self, take: &mut impl FnMut(Range<usize>)) {
+    fn finish(&self, take: &mut impl FnMut(Range<usize>)) {
         // WB7a: an apostrophe after a Hebrew letter is part of the word.
         let end = match self.middle {
             Some((end, _, '\'')) if self.last == WordClass::Hebrew => end,

@@ -45,13 +45,14 @@ impl WordList {
         let lines = text
             .lines()
             .map(|line| line.trim_matches(|c: char| c == '\u{feff}' || c.is_whitespace()));
-        let is_entry = |line: &&str| !line.starts_with('#') && !fold(line).trim().is_empty();
-        let entries: Vec<String> = lines.filter(is_entry).map(str::to_owned).collect();
+        let entries = lines
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| (line.to_owned(), fold(line).trim().to_owned()));
+        let (entries, folded): (Vec<String>, Vec<String>) =
+            entries.filter(|(_, folded)| !folded.is_empty()).unzip();
         if entries.is_empty() {
             return Err("there is no word in the list".to_owned());
         }
-        let folded = entries.iter().map(|entry| fold(entry).trim().to_owned());
-        let folded: Vec<String> = folded.collect();
         let finder = AhoCorasick::new(folded);
         Ok(Self { entries, finder: finder.map_err(|e| e.to_string())? })
     }
