@@ -56,14 +56,15 @@ impl Engine {
         let scratch = idle().pop();
         let mut scratch = scratch.unwrap_or_else(WordScratch::new);
         let added_tokens = self.pipeline.added_tokens.as_ref();
+        scratch.limit = limit;
         // A break means that there are enough ids.
         let _ = match &self.pipeline.model {
             PipelineModel::Unigram(map, model) => {
-                let words = WordWriter::new(model, &mut scratch, limit);
+                let words = WordWriter { model, scratch: &mut scratch };
                 write(added_tokens, text, &mut NormalizingWriter { map, words })
             }
             PipelineModel::Bpe(model) => {
-                write(added_tokens, text, &mut StretchWriter::new(model, &mut scratch, limit))
+                write(added_tokens, text, &mut StretchWriter { model, scratch: &mut scratch })
             }
         };
         let result = read(&scratch.ids);
@@ -123,7 +124,7 @@ impl SegmentWriter for NormalizingWriter<'_> {
     }
 
     fn id(&mut self, id: u32) -> Flow {
-        self.words.id(id)
+        self.words.scratch.id(id)
     }
 }
 

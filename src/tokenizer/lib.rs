@@ -46,7 +46,7 @@ use tokenizers::{Encoding, Token, Tokenizer as CrateTokenizer};
 
 use self::engine::Engine;
 use self::file::UnigramFile;
-use self::prefix::SureSplits;
+use self::prefix::{cut, splits_at_cuts};
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::caught;
 use polysift_config::{Chunks, EncoderConfig};
@@ -83,8 +83,8 @@ pub struct Tokenizer {
 enum Backend {
     /// Our engine; with a prompt, the crate counts its tokens.
     Engine(Box<Engine>, Option<Box<PromptCounter>>),
-    /// The crate, the reason for it, and where it may get a text in parts.
-    Crate(Box<CrateTokenizer>, &'static str, Option<SureSplits>),
+    /// The crate, the reason for it, and whether it may get a text in parts.
+    Crate(Box<CrateTokenizer>, &'static str, bool),
 }
 
 /// Counts the tokens of a prompt with the crate, which reads the tokenizer at first use.
@@ -134,7 +134,7 @@ impl Tokenizer {
                 if unigram.is_some() {
                     inner = whole()?;
                 }
-                let splits = SureSplits::of(&inner);
+                let splits = splits_at_cuts(&inner);
                 Backend::Crate(Box::new(inner), reason, splits)
             }
         };
@@ -162,8 +162,8 @@ impl Tokenizer {
     pub fn engine(&self) -> String {
         match &self.backend {
             Backend::Engine(..) => "polysift's engine".into(),
-            Backend::Crate(_, reason, Some(_)) => format!("the tokenizers crate: {reason}"),
-            Backend::Crate(_, reason, None) => {
+            Backend::Crate(_, reason, true) => format!("the tokenizers crate: {reason}"),
+            Backend::Crate(_, reason, false) => {
                 format!("the tokenizers crate: {reason}; first chunks read whole texts")
             }
         }
@@ -218,12 +218,10 @@ impl Tokenizer {
                 Ok(engine.encode(&whole, limit, |ids| self.to_chunks(ids)))
             }
             Backend::Crate(inner, _, splits) => {
-                let mut bytes = match splits {
-                    Some(_) => limit.saturating_mul(BYTES_PER_TOKEN),
-                    None => usize::MAX,
-                };
+                let mut bytes =
+                    if *splits { limit.saturating_mul(BYTES_PER_TOKEN) } else { usize::MAX };
                 loop {
-                    let end = SureSplits::find(&whole, bytes);
+                    let end = cut(&whole, bytes);
                     let encoding = self.encode(inner, &whole[..end])?;
                     if end == whole.len() || encoding.len() >= limit {
                         return Ok(self.to_chunks(encoding.get_ids()));

@@ -15,41 +15,29 @@ use super::pipeline::normalized;
 const PATTERN_START: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}";
 const PATTERN_END: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Proof that a pipeline splits every text at the places that [`SureSplits::find`] returns.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SureSplits(());
+/// Returns true if `tokenizer` is known to split every text at the places that [`cut`] returns.
+pub(super) fn splits_at_cuts(tokenizer: &Tokenizer) -> bool {
+    let has_cut = |text: &str| {
+        let mut pairs = text.chars().zip(text.chars().skip(1));
+        pairs.any(|(a, b)| !a.is_whitespace() && (b == ' ' || is_stop(b)))
+    };
+    let is_split = |token: tokenizers::AddedToken| {
+        let text = &token.content;
+        has_cut(text) || normalized(tokenizer, text).is_ok_and(|text| has_cut(&text))
+    };
+    keeps(tokenizer.get_normalizer())
+        && splits(tokenizer.get_pre_tokenizer())
+        && !tokenizer.get_added_tokens_decoder().into_values().any(is_split)
+}
 
-impl SureSplits {
-    /// Returns `None` unless `tokenizer` is known to split there.
-    pub(crate) fn of(tokenizer: &Tokenizer) -> Option<Self> {
-        let tokens = tokenizer.get_added_tokens_decoder().into_values();
-        let is_inside = |text: &str| {
-            let pairs = text.chars().zip(text.chars().skip(1));
-            pairs.into_iter().any(|(a, b)| !a.is_whitespace() && (b == ' ' || is_stop(b)))
-        };
-        let is_split = |token: &tokenizers::AddedToken| {
-            let text = &token.content;
-            is_inside(text) || normalized(tokenizer, text).is_ok_and(|text| is_inside(&text))
-        };
-        let is_sure = keeps(tokenizer.get_normalizer())
-            && splits(tokenizer.get_pre_tokenizer())
-            && !tokens.into_iter().any(|token| is_split(&token));
-        is_sure.then_some(Self(()))
-    }
-
-    /// Returns the first such place at `from` or later, or the end of the text.
-    pub(crate) fn find(text: &str, from: usize) -> usize {
-        let from = text.floor_char_boundary(from);
-        let mut chars = text[from..].char_indices();
-        let Some((_, mut last)) = chars.next() else { return text.len() };
-        for (at, c) in chars {
-            if (c == ' ' && last.is_alphanumeric()) || (is_stop(c) && is_east_asian(last)) {
-                return from + at;
-            }
-            last = c;
-        }
-        text.len()
-    }
+/// Returns the first place to cut a text at `from` or later, or the end of the text.
+pub(super) fn cut(text: &str, from: usize) -> usize {
+    let from = text.floor_char_boundary(from);
+    let pairs = text[from..].char_indices().zip(text[from..].char_indices().skip(1));
+    let is_cut = |((_, last), (_, c)): &((usize, char), (usize, char))| {
+        *c == ' ' && last.is_alphanumeric() || is_stop(*c) && is_east_asian(*last)
+    };
+    pairs.into_iter().find(is_cut).map_or(text.len(), |(_, (at, _))| from + at)
 }
 
 /// Returns true for the comma and the full stop of East Asia.

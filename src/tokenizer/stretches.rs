@@ -7,19 +7,11 @@ use super::words::WordScratch;
 
 /// Cuts segments at seams and writes the ids of the stretches.
 pub(super) struct StretchWriter<'a> {
-    model: &'a Bpe,
-    scratch: &'a mut WordScratch,
-    /// Number of ids that is enough.
-    limit: usize,
+    pub(super) model: &'a Bpe,
+    pub(super) scratch: &'a mut WordScratch,
 }
 
-impl<'a> StretchWriter<'a> {
-    /// Starts a new text.
-    pub(crate) fn new(model: &'a Bpe, scratch: &'a mut WordScratch, limit: usize) -> Self {
-        scratch.ids.clear();
-        Self { model, scratch, limit }
-    }
-
+impl StretchWriter<'_> {
     /// Appends the ids of a stretch that begins with `first`, from the cache if it is short.
     #[inline]
     fn stretch(&mut self, stretch: &str, first: char) -> Flow {
@@ -38,7 +30,7 @@ impl<'a> StretchWriter<'a> {
                 cache.set(&key, &ids[start..]);
             }
         }
-        self.scratch.enough(self.limit)
+        self.scratch.enough()
     }
 }
 
@@ -67,6 +59,6 @@ impl SegmentWriter for StretchWriter<'_> {
     }
 
     fn id(&mut self, id: u32) -> Flow {
-        self.scratch.id(id, self.limit)
+        self.scratch.id(id)
     }
 }

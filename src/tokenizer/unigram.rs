@@ -32,11 +32,9 @@ impl Unigram {
     /// Builds the model of `vocabulary`. Ids are indices, and of two equal pieces the later one
     /// counts. Returns `None` if there are too many pieces.
     pub(crate) fn new(vocabulary: &[(impl AsRef<str>, f64)], unknown: u32) -> Option<Self> {
-        let mut pieces: Vec<(&str, Piece)> = Vec::with_capacity(vocabulary.len());
-        for (id, (text, score)) in vocabulary.iter().enumerate() {
-            pieces.push((text.as_ref(), Piece { id: id as u32, score: *score }));
-        }
-        pieces.retain(|piece| !piece.0.is_empty());
+        let pieces = vocabulary.iter().zip(0..);
+        let pieces = pieces.map(|((text, score), id)| (text.as_ref(), Piece { id, score: *score }));
+        let mut pieces: Vec<(&str, Piece)> = pieces.filter(|piece| !piece.0.is_empty()).collect();
         pieces.sort_unstable_by(|a, b| (a.0, b.1.id).cmp(&(b.0, a.1.id)));
         pieces.dedup_by_key(|piece| piece.0);
         let lowest = vocabulary.iter().map(|v| v.1).fold(f64::INFINITY, f64::min);
@@ -50,7 +48,9 @@ impl Unigram {
 
     /// Extends `lattice` to the end of `text`, which begins with all the text read before.
     pub(super) fn forward(&self, text: &str, lattice: &mut Lattice) {
-        lattice.restart_if_beyond(text.len());
+        if lattice.end > text.len() {
+            lattice.restart(lattice.score_before);
+        }
         loop {
             let to = lattice.block_end(text, self.longest);
             self.extend(text, to, lattice);
@@ -63,7 +63,7 @@ impl Unigram {
 
     /// Finds the best paths to the bytes of `text` up to `to`, in the current block of `lattice`.
     fn extend(&self, text: &str, to: usize, lattice: &mut Lattice) {
-        let (first, from) = (lattice.first(), lattice.end());
+        let (first, from) = (lattice.first, lattice.end);
         let nodes = lattice.grow(to);
         // A piece that ends here starts after `read`, so the text before it is not needed.
         let read = text.floor_char_boundary(from.saturating_sub(self.longest)).max(first);
@@ -163,17 +163,13 @@ impl Unigram {
 
     /// Returns the id of adjacent unknown characters, which may be a piece together.
     fn unknown_id(&self, text: &str) -> u32 {
-        self.id_of(text).unwrap_or(self.unknown.id)
-    }
-
-    /// Returns the id of a text that is one piece.
-    fn id_of(&self, text: &str) -> Option<u32> {
         if text.len() > self.longest {
-            return None;
+            return self.unknown.id;
         }
         let mut stepper = self.pieces.find_overlapping_stepper();
         text.chars().for_each(|c| stepper.consume(c));
-        stepper.matches().find(|found| found.start() == 0).map(|found| found.value().id)
+        let whole = stepper.matches().find(|found| found.start() == 0);
+        whole.map_or(self.unknown.id, |found| found.value().id)
     }
 }
 
@@ -233,21 +229,6 @@ impl Lattice {
         self.score_before = score_before;
         (self.first, self.end) = (0, 0);
         self.starts.clear();
-    }
-
-    /// Restarts if the lattice reaches further than `bytes`.
-    fn restart_if_beyond(&mut self, bytes: usize) {
-        if self.end > bytes {
-            self.restart(self.score_before);
-        }
-    }
-
-    fn first(&self) -> usize {
-        self.first
-    }
-
-    fn end(&self) -> usize {
-        self.end
     }
 
     /// Returns the node of the byte `at`, unless it is in an earlier block.

@@ -50,6 +50,8 @@ enum WordStart {
 pub(super) struct WordScratch {
     /// Ids of the text so far.
     pub(super) ids: Vec<u32>,
+    /// Number of ids that is enough.
+    pub(super) limit: usize,
     /// The current word; empty before the first one.
     word: String,
     start: WordStart,
@@ -68,6 +70,7 @@ impl WordScratch {
     pub(crate) fn new() -> Self {
         Self {
             ids: Vec::new(),
+            limit: 0,
             word: String::new(),
             start: WordStart::Segment,
             pending: String::new(),
@@ -78,20 +81,26 @@ impl WordScratch {
         }
     }
 
-    /// Breaks once there are at least `limit` ids.
-    pub(super) fn enough(&self, limit: usize) -> Flow {
-        if self.ids.len() >= limit { Flow::Break(()) } else { Flow::Continue(()) }
+    /// Breaks once there are enough ids.
+    pub(super) fn enough(&self) -> Flow {
+        if self.ids.len() >= self.limit { Flow::Break(()) } else { Flow::Continue(()) }
     }
 
-    pub(super) fn id(&mut self, id: u32, limit: usize) -> Flow {
+    pub(super) fn id(&mut self, id: u32) -> Flow {
         self.ids.push(id);
-        self.enough(limit)
+        self.enough()
     }
 
-    /// Frees the memory that an unusually long text used.
-    pub(super) fn shrink(&mut self) {
-        self.ids.clear();
+    fn forget_word(&mut self) {
         self.word.clear();
+        self.lattice.restart(0.0);
+        self.long = LONG_WORD;
+    }
+
+    /// Forgets the text, and frees the memory that an unusually long one used.
+    pub(super) fn shrink(&mut self) {
+        self.forget_word();
+        self.ids.clear();
         self.pending.clear();
         self.ids.shrink_to(KEPT);
         self.word.shrink_to(KEPT);
@@ -102,27 +111,11 @@ impl WordScratch {
 
 /// Receives the normalized text of one text, segment by segment.
 pub(super) struct WordWriter<'a> {
-    model: &'a WordModel,
-    scratch: &'a mut WordScratch,
-    /// Number of ids that is enough.
-    limit: usize,
+    pub(super) model: &'a WordModel,
+    pub(super) scratch: &'a mut WordScratch,
 }
 
-impl<'a> WordWriter<'a> {
-    /// Starts a new text.
-    pub(crate) fn new(model: &'a WordModel, scratch: &'a mut WordScratch, limit: usize) -> Self {
-        scratch.ids.clear();
-        scratch.pending.clear();
-        let mut writer = Self { model, scratch, limit };
-        writer.forget_word();
-        writer
-    }
-
-    /// Writes an added token between segments.
-    pub(super) fn id(&mut self, id: u32) -> Flow {
-        self.scratch.id(id, self.limit)
-    }
-
+impl WordWriter<'_> {
     /// Writes text that is neither white space nor [`META`].
     #[inline]
     pub(super) fn text(&mut self, text: &str) -> Flow {
@@ -135,20 +128,11 @@ impl<'a> WordWriter<'a> {
         self.append(text)
     }
 
-    #[inline]
-    pub(super) fn space(&mut self) -> Flow {
-        if self.model.spacing.splits {
-            return self.end_word();
-        }
-        self.scratch.pending.push(' ');
-        Flow::Continue(())
-    }
-
     /// Writes the replacement of the character or cluster `source`.
     pub(super) fn normal(&mut self, normal: &Normal<'_>, source: &str) -> Flow {
         match normal {
             Normal::Same => self.text(source),
-            Normal::Space => self.space(),
+            Normal::Space => self.blank(" "),
             Normal::Meta => self.meta(),
             Normal::Blank => self.blank(source),
             Normal::Text(text) => self.any(text),
@@ -159,7 +143,6 @@ impl<'a> WordWriter<'a> {
         let mut bytes = [0; 4];
         for c in text.chars() {
             match c {
-                ' ' => self.space()?,
                 META => self.meta()?,
                 c if c.is_whitespace() => self.blank(c.encode_utf8(&mut bytes))?,
                 c => self.text(c.encode_utf8(&mut bytes))?,
@@ -179,9 +162,10 @@ impl<'a> WordWriter<'a> {
 
     fn meta(&mut self) -> Flow {
         self.write_pending()?;
-        self.start_word(WordStart::Space)
+        self.start_word()
     }
 
+    #[inline]
     fn blank(&mut self, blank: &str) -> Flow {
         if self.model.spacing.splits {
             return self.end_word();
@@ -193,16 +177,16 @@ impl<'a> WordWriter<'a> {
     fn write_pending(&mut self) -> Flow {
         if self.scratch.pending == " " {
             self.scratch.pending.clear();
-            return self.start_word(WordStart::Space);
+            return self.start_word();
         }
         let pending = std::mem::take(&mut self.scratch.pending);
         for run in pending.as_bytes().chunk_by(|a, b| (*a == b' ') == (*b == b' ')) {
             match (run, std::str::from_utf8(run)) {
                 ([b' ', b' ', ..], _) if self.model.spacing.collapses => {
-                    self.start_word(WordStart::Space)?;
+                    self.start_word()?;
                 }
                 ([b' ', ..], _) => {
-                    run.iter().try_for_each(|_| self.start_word(WordStart::Space))?;
+                    run.iter().try_for_each(|_| self.start_word())?;
                 }
                 // A run between spaces consists of whole characters.
                 (_, blanks) => self.append(blanks.unwrap_or_default())?,
@@ -226,10 +210,10 @@ impl<'a> WordWriter<'a> {
     }
 
     #[inline]
-    fn start_word(&mut self, start: WordStart) -> Flow {
+    fn start_word(&mut self) -> Flow {
         self.end_word()?;
         self.scratch.word.push(META);
-        self.scratch.start = start;
+        self.scratch.start = WordStart::Space;
         Flow::Continue(())
     }
 
@@ -242,24 +226,14 @@ impl<'a> WordWriter<'a> {
         if !self.scratch.word.is_empty() {
             self.tokenize_word();
         }
-        self.forget_word();
-        self.enough()
-    }
-
-    fn enough(&self) -> Flow {
-        self.scratch.enough(self.limit)
-    }
-
-    fn forget_word(&mut self) {
-        self.scratch.word.clear();
-        self.scratch.lattice.restart(0.0);
-        self.scratch.long = LONG_WORD;
+        self.scratch.forget_word();
+        self.scratch.enough()
     }
 
     /// Appends the ids of the word, from the cache if it is short.
     #[inline]
     fn tokenize_word(&mut self) {
-        let limit = self.limit.saturating_sub(self.scratch.ids.len());
+        let limit = self.scratch.limit.saturating_sub(self.scratch.ids.len());
         let WordScratch { ids, word, start, lattice, cache, .. } = &mut *self.scratch;
         let text = &word.as_bytes()[META.len_utf8().min(word.len())..];
         if text.len() > LONGEST_CACHED || *start == WordStart::Continued {
@@ -283,8 +257,8 @@ impl<'a> WordWriter<'a> {
     fn shorten(&mut self) -> Flow {
         let margin = self.model.added_tokens.as_ref().map_or(0, AddedTokens::longest);
         while self.take_added_token(margin) {}
-        self.enough()?;
-        let limit = self.limit.saturating_sub(self.scratch.ids.len());
+        self.scratch.enough()?;
+        let limit = self.scratch.limit.saturating_sub(self.scratch.ids.len());
         let WordScratch { ids, word, start, lattice, long, .. } = &mut *self.scratch;
         // Text that could be part of an added token is left alone.
         let known = word.floor_char_boundary(word.len().saturating_sub(2 * margin));
@@ -299,7 +273,7 @@ impl<'a> WordWriter<'a> {
         lattice.restart(score_there);
         *start = WordStart::Continued;
         *long = word.len() * 2 + LONG_WORD;
-        self.enough()
+        self.scratch.enough()
     }
 
     /// Encodes the word up to its first added token, and that token; the word is then the rest.
@@ -321,8 +295,8 @@ impl<'a> WordWriter<'a> {
         if found.start > text_at || self.scratch.start == WordStart::Space {
             self.tokenize_word();
         }
-        self.forget_word();
-        if self.enough().is_break() {
+        self.scratch.forget_word();
+        if self.scratch.enough().is_break() {
             return false;
         }
         self.scratch.ids.push(found.token.id);
