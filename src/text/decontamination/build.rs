@@ -76,7 +76,7 @@ struct TokenizedText {
     ngram: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     /// An item of this task to search for.
     Item(u32),
@@ -246,33 +246,26 @@ impl IndexBuilder {
             |a: &Occurrence, b: &Occurrence| a.hash == b.hash && self.ngram(a) == self.ngram(b);
         for places in occurrences.chunk_by(same) {
             let source = |place: &Occurrence| self.texts[place.text as usize].source;
-            let (mut is_ignored, mut trained) = (false, BTreeSet::new());
-            for place in places {
-                match source(place) {
-                    Source::Item(_) => {}
-                    Source::Train(task) => _ = trained.insert(task),
-                    Source::Ignored => is_ignored = true,
+            let sources: BTreeSet<Source> = places.iter().map(source).collect();
+            let is_subtracted =
+                |task| sources.contains(&Source::Ignored) || sources.contains(&Source::Train(task));
+            for source in &sources {
+                let Source::Item(task) = *source else { continue };
+                let counts = &mut index.header.tasks[task as usize];
+                if is_subtracted(task) {
+                    counts.subtracted += 1;
+                } else {
+                    counts.ngrams += 1;
                 }
             }
-            let (mut kept, mut subtracted) = (BTreeSet::new(), BTreeSet::new());
+            let before = index.postings.len();
             for place in places {
-                let Source::Item(task) = source(place) else { continue };
-                if is_ignored || trained.contains(&task) {
-                    subtracted.insert(task);
-                } else {
-                    kept.insert(task);
+                if matches!(source(place), Source::Item(task) if !is_subtracted(task)) {
                     let item = numbers[place.text as usize];
                     index.postings.push(Posting { item, token: place.token });
                 }
             }
-            let tasks = &mut index.header.tasks;
-            for task in &kept {
-                tasks[*task as usize].ngrams += 1;
-            }
-            for task in subtracted {
-                tasks[task as usize].subtracted += 1;
-            }
-            if !kept.is_empty() {
+            if index.postings.len() > before {
                 index.hashes.push(places[0].hash);
                 index.posting_ends.push(index.postings.len() as u32);
             }

@@ -4,7 +4,7 @@
 //! contractions apply to text written without apostrophes.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 /// Stems, and the possible endings of each, as spaCy 3.8 lists them for English.
 const CONTRACTIONS: [(&str, &str); 16] = [
@@ -26,22 +26,20 @@ const CONTRACTIONS: [(&str, &str); 16] = [
     ("y", "all"),
 ];
 
+/// Words that are split, with the lengths of their parts.
+static WORDS: LazyLock<HashMap<Vec<u8>, Vec<usize>>> = LazyLock::new(|| {
+    let words = CONTRACTIONS.iter().flat_map(|(stems, endings)| {
+        let endings = endings.split(' ');
+        endings.flat_map(|ending| stems.split(' ').map(move |stem| format!("{stem}-{ending}")))
+    });
+    words
+        .map(|word| (word.replace('-', "").into(), word.split('-').map(str::len).collect()))
+        .collect()
+});
+
 /// Returns the lengths of the parts of a lower-case word, or `None` if it is not split.
 pub(super) fn parts(word: &[u8]) -> Option<&'static [usize]> {
-    words().get(word).map(Vec::as_slice)
-}
-
-fn words() -> &'static HashMap<Vec<u8>, Vec<usize>> {
-    static WORDS: OnceLock<HashMap<Vec<u8>, Vec<usize>>> = OnceLock::new();
-    WORDS.get_or_init(|| {
-        let words = CONTRACTIONS.iter().flat_map(|(stems, endings)| {
-            let endings = endings.split(' ');
-            endings.flat_map(|ending| stems.split(' ').map(move |stem| format!("{stem}-{ending}")))
-        });
-        words
-            .map(|word| (word.replace('-', "").into(), word.split('-').map(str::len).collect()))
-            .collect()
-    })
+    WORDS.get(word).map(Vec::as_slice)
 }
 
 #[cfg(test)]
@@ -63,7 +61,7 @@ mod tests {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let file = std::fs::read(format!("{root}/tests/golden/decontamination/expected.json"))?;
         let Golden { contractions } = serde_json::from_slice(&file)?;
-        assert_eq!(words().len(), contractions.len());
+        assert_eq!(WORDS.len(), contractions.len());
         for (word, expected) in contractions {
             let lengths: Vec<usize> = expected.iter().map(String::len).collect();
             assert_eq!(expected.concat(), word);

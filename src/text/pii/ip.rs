@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use memchr::memchr2_iter;
 
@@ -15,69 +16,49 @@ const MAX_IPV4_BYTES: usize = 15;
 /// Maximum bytes of an IPv6 address, with an IPv4 address at its end.
 const MAX_IPV6_BYTES: usize = 45;
 
-/// Non-global IPv4 ranges in `ipaddress` of Python 3.13.1 (first address, prefix bits), without
-/// ranges inside another one.
-const SPECIAL_IPV4: [(Ipv4Addr, u32); 13] = [
-    (Ipv4Addr::UNSPECIFIED, 8),
-    (Ipv4Addr::new(10, 0, 0, 0), 8),
-    (Ipv4Addr::new(100, 64, 0, 0), 10),
-    (Ipv4Addr::new(127, 0, 0, 0), 8),
-    (Ipv4Addr::new(169, 254, 0, 0), 16),
-    (Ipv4Addr::new(172, 16, 0, 0), 12),
-    (Ipv4Addr::new(192, 0, 0, 0), 24),
-    (Ipv4Addr::new(192, 0, 2, 0), 24),
-    (Ipv4Addr::new(192, 168, 0, 0), 16),
-    (Ipv4Addr::new(198, 18, 0, 0), 15),
-    (Ipv4Addr::new(198, 51, 100, 0), 24),
-    (Ipv4Addr::new(203, 0, 113, 0), 24),
-    (Ipv4Addr::new(240, 0, 0, 0), 4),
-];
+/// Ranges that are not global in `ipaddress` of Python 3.13.1, without ranges inside another one
+/// and without IPv4-mapped addresses, which are treated as IPv4.
+static SPECIAL: LazyLock<Vec<Network>> = LazyLock::new(|| {
+    networks(
+        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
+         192.0.2.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
+         ::/127 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 fc00::/7
+         fe80::/10",
+    )
+});
 
-/// Global ranges within [`SPECIAL_IPV4`].
-const GLOBAL_IPV4: [(Ipv4Addr, u32); 2] =
-    [(Ipv4Addr::new(192, 0, 0, 9), 32), (Ipv4Addr::new(192, 0, 0, 10), 32)];
+/// Global ranges within [`SPECIAL`].
+static GLOBAL: LazyLock<Vec<Network>> = LazyLock::new(|| {
+    networks(
+        "192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:3::/32 2001:4:112::/48
+         2001:20::/28 2001:30::/28",
+    )
+});
 
-/// Non-global IPv6 ranges in `ipaddress` of Python 3.13.1, without the range of IPv4-mapped
-/// addresses, which are treated as IPv4.
-const SPECIAL_IPV6: [(Ipv6Addr, u32); 10] = [
-    (Ipv6Addr::LOCALHOST, 128),
-    (Ipv6Addr::UNSPECIFIED, 128),
-    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
-    (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64),
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
-    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
-    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
-    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
-];
+/// First address of a range, and the number of its bits that all addresses of the range share.
+type Network = (u128, u32);
 
-/// Global ranges within [`SPECIAL_IPV6`].
-const GLOBAL_IPV6: [(Ipv6Addr, u32); 6] = [
-    (Ipv6Addr::new(0x2001, 1, 0, 0, 0, 0, 0, 1), 128),
-    (Ipv6Addr::new(0x2001, 1, 0, 0, 0, 0, 0, 2), 128),
-    (Ipv6Addr::new(0x2001, 3, 0, 0, 0, 0, 0, 0), 32),
-    (Ipv6Addr::new(0x2001, 4, 0x112, 0, 0, 0, 0, 0), 48),
-    (Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0), 28),
-    (Ipv6Addr::new(0x2001, 0x30, 0, 0, 0, 0, 0, 0), 28),
-];
+fn networks(list: &str) -> Vec<Network> {
+    let network = |written: &str| {
+        let (first, bits) = written.split_once('/')?;
+        let (first, bits) = (first.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?);
+        Some((bits_of(first), if first.is_ipv4() { 96 + bits } else { bits }))
+    };
+    list.split_whitespace().filter_map(network).collect()
+}
+
+/// Returns the bits of an IPv6 address, or of an IPv4 address as IPv6 maps it.
+fn bits_of(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(ip) => ip.to_bits(),
+    }
+}
 
 /// Returns true if Python's `ipaddress` calls `ip` global (multicast is); `ip` must be canonical.
 pub(super) fn is_global(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => {
-            let is_in = |&(network, bits): &(Ipv4Addr, u32)| {
-                (ip.to_bits() ^ network.to_bits()).leading_zeros() >= bits
-            };
-            !SPECIAL_IPV4.iter().any(is_in) || GLOBAL_IPV4.iter().any(is_in)
-        }
-        IpAddr::V6(ip) => {
-            let is_in = |&(network, bits): &(Ipv6Addr, u32)| {
-                (ip.to_bits() ^ network.to_bits()).leading_zeros() >= bits
-            };
-            !SPECIAL_IPV6.iter().any(is_in) || GLOBAL_IPV6.iter().any(is_in)
-        }
-    }
+    let is_in = |(first, bits): &Network| (bits_of(ip) ^ first).leading_zeros() >= *bits;
+    !SPECIAL.iter().any(is_in) || GLOBAL.iter().any(is_in)
 }
 
 /// Returns true if `ip` is in `scope`. Public addresses are global, not multicast and, for IPv6, in

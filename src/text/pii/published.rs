@@ -16,10 +16,14 @@ use super::email::{Grammar, first_email};
 use super::ip::{is_global, octet};
 use super::options::IpScope;
 use super::span::{PiiKind, PiiSpan};
+use crate::characters::is_match;
 
 /// Grammar with Python's words and ASCII domains.
-const GRAMMAR: Grammar =
-    Grammar { is_word: is_python_word, is_label: |_| false, mixes_scripts: true };
+const GRAMMAR: Grammar = Grammar {
+    is_word: |c| is_match(LETTER_OR_NUMBER.as_ref(), c),
+    is_label: |_| false,
+    mixes_scripts: true,
+};
 
 /// Apertus' only IBAN form: `A` is a capital, `0` a digit, `X` either; one more `X` may follow.
 const APERTUS_IBAN: &[u8] = b"AA00 0000 0000 0000 0000 X";
@@ -127,9 +131,4 @@ fn apertus_iban_bytes(bytes: &[u8]) -> Option<usize> {
     let (start, rest) = bytes.split_at_checked(APERTUS_IBAN.len())?;
     let has_second = rest.first().is_some_and(|byte| fits((&b'X', byte)));
     APERTUS_IBAN.iter().zip(start).all(fits).then(|| start.len() + usize::from(has_second))
-}
-
-/// Returns true if a non-ASCII character is part of a word in Python's regular expressions.
-fn is_python_word(c: char) -> bool {
-    LETTER_OR_NUMBER.as_ref().is_some_and(|class| class.is_match(c.encode_utf8(&mut [0; 4])))
 }

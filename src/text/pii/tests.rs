@@ -227,49 +227,13 @@ fn only_what_is_asked_for_is_found() {
 }
 
 fn fragments() -> impl Strategy<Value = String> {
-    let parts = [
-        "a@b.co",
-        "@",
-        "@b.c.",
-        "_x@y.de",
-        "@a-long-domain.example.com",
-        "a",
-        "é",
-        "中",
-        ".",
-        "-",
-        "_",
-        "'",
-        ":",
-        "::",
-        "::1",
-        " ",
-        "\u{a0}",
-        "[",
-        "]",
-        "a@[1.2.3.4]",
-        "8.8.8.8",
-        "1.2.3.",
-        "255",
-        "9",
-        "2606:4700::",
-        "2606:4700:4700::1111",
-        "ffff",
-        "10.0.0.1",
-        "22.214.171.124",
-        "email@example.com",
-        "DE89 3704 0044 0532 0130 00",
-        "CH93-0076-2011-6238-5295-7",
-        "NO9386011117947",
-        "DE89 3704 ",
-        "0044 0532 0130 00",
-        "CH93",
-        "<",
-        ">",
-        "<email-pii>",
-    ];
-    prop::collection::vec(prop::sample::select(parts.to_vec()), 0..16)
-        .prop_map(|parts| parts.concat())
+    let parts = "a@b.co|@|@b.c.|_x@y.de|@a-long-domain.example.com|a|é|中|.|-|_|'|:|::|::1| |\
+                 \u{a0}|[|]|a@[1.2.3.4]|8.8.8.8|1.2.3.|255|9|2606:4700::|2606:4700:4700::1111|\
+                 ffff|10.0.0.1|22.214.171.124|email@example.com|DE89 3704 0044 0532 0130 00|\
+                 CH93-0076-2011-6238-5295-7|NO9386011117947|DE89 3704 |0044 0532 0130 00|CH93|\
+                 <|>|<email-pii>";
+    let parts: Vec<&str> = parts.split('|').collect();
+    prop::collection::vec(prop::sample::select(parts), 0..16).prop_map(|parts| parts.concat())
 }
 
 fn assert_sound(text: &str) -> Result<(), TestCaseError> {

@@ -97,14 +97,10 @@ impl Agents {
     pub(super) fn groups<'a>(&self, names: &'a [String]) -> Vec<Option<&'a str>> {
         let group = |agent: &String| {
             let agent = agent.to_ascii_lowercase();
-            let mut best = (0, None);
-            for name in names {
-                let score = self.matching.score(name, &agent);
-                if score > best.0 {
-                    best = (score, Some(name.as_str()));
-                }
-            }
-            best.1
+            let scores = names.iter().map(|name| (self.matching.score(name, &agent), name));
+            // Of equal scores the first counts, which is the last in reverse.
+            let best = scores.rev().filter(|(score, _)| *score > 0).max_by_key(|(score, _)| *score);
+            best.map(|(_, name)| name.as_str())
         };
         self.labels.iter().map(group).collect()
     }

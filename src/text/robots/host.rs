@@ -123,22 +123,14 @@ fn is_plain_path(path: &str) -> bool {
         };
         (0..bytes.len()).any(starts_segment)
     };
-    bytes.iter().all(|byte| IS_PLAIN[usize::from(*byte)]) && !has_dot_segment()
+    path.bytes().all(is_plain) && !has_dot_segment()
 }
 
-/// Bytes that paths and queries keep unchanged.
-const IS_PLAIN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = b'!';
-    while byte <= b'~' {
-        table[byte as usize] = !matches!(
-            byte,
-            b'"' | b'#' | b'\'' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}'
-        );
-        byte += 1;
-    }
-    table
-};
+/// Returns true for bytes that paths and queries keep unchanged.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_graphic()
+        && !matches!(byte, b'"' | b'#' | b'\'' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{'..=b'}')
+}
 
 fn locate_any(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
     let parsed = Url::parse(url).map_err(|error| UrlError::Unreadable(error.to_string()))?;

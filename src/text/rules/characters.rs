@@ -96,16 +96,15 @@ impl Folded {
 
 /// Folds a character of NFKC for comparison: without case, with one apostrophe and one hyphen.
 pub(super) fn fold_case(c: char) -> impl Iterator<Item = char> {
-    let several = match c {
-        'ς' => ['σ', '\0'],
-        'ß' | 'ẞ' => ['s', 's'],
-        '‘' | '’' | 'ʼ' => ['\'', '\0'],
-        '\u{2010}'..='\u{2015}' | '−' => ['-', '\0'],
-        _ => ['\0'; 2],
+    let listed = match c {
+        'ς' => "σ",
+        'ß' | 'ẞ' => "ss",
+        '‘' | '’' | 'ʼ' => "'",
+        '\u{2010}'..='\u{2015}' | '−' => "-",
+        _ => "",
     };
-    let is_listed = several[0] != '\0';
-    let listed = several.into_iter().filter(|c| *c != '\0');
-    listed.chain((!is_listed).then(|| c.to_lowercase()).into_iter().flatten())
+    let other = listed.is_empty().then(|| c.to_lowercase());
+    listed.chars().chain(other.into_iter().flatten())
 }
 
 /// Returns true if a character has the property `Default_Ignorable_Code_Point` (Unicode 17).
