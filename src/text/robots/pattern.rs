@@ -1,6 +1,6 @@
 //! Matches paths with patterns, after both are put in the same spelling.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use super::Matching;
 
@@ -9,46 +9,41 @@ const ANYTHING: char = '\n';
 
 /// A path pattern: literals with anything between them.
 #[derive(Debug, Clone)]
-pub(super) struct Pattern<'a> {
+pub(super) struct Pattern {
     /// Literals separated by [`ANYTHING`]; the first is at the start of the path.
-    pub(super) literals: Cow<'a, str>,
+    pub(super) literals: String,
     /// True if the last literal is at the end of the path.
     pub(super) is_anchored: bool,
     /// Length of the pattern in characters; the longest pattern that matches decides.
     pub(super) priority: u32,
 }
 
-impl Pattern<'_> {
-    /// Returns true if it matches a path in the same spelling; linear in the length of the path.
-    pub(super) fn matches(&self, path: &str) -> bool {
-        let mut literals = self.literals.split(ANYTHING);
-        let first = literals.next().unwrap_or_default();
-        let Some(mut rest) = path.strip_prefix(first) else { return false };
-        let Some(last) = literals.next_back() else {
-            return !self.is_anchored || rest.is_empty();
-        };
-        // The first occurrence of each literal leaves most of the path to the others.
-        for literal in literals {
-            let Some(at) = rest.find(literal) else { return false };
-            rest = &rest[at + literal.len()..];
-        }
-        if self.is_anchored { rest.ends_with(last) } else { rest.contains(last) }
+/// Returns true if a pattern matches a path in the same spelling; linear in the length of the path.
+pub(super) fn matches(literals: &str, is_anchored: bool, path: &str) -> bool {
+    let mut literals = literals.split(ANYTHING);
+    let first = literals.next().unwrap_or_default();
+    let Some(mut rest) = path.strip_prefix(first) else { return false };
+    let Some(last) = literals.next_back() else {
+        return !is_anchored || rest.is_empty();
+    };
+    // The first occurrence of each literal leaves most of the path to the others.
+    for literal in literals {
+        let Some(at) = rest.find(literal) else { return false };
+        rest = &rest[at + literal.len()..];
     }
+    if is_anchored { rest.ends_with(last) } else { rest.contains(last) }
+}
 
-    /// Returns true if it certainly matches every path; false is inconclusive.
-    pub(super) fn matches_everything(&self) -> bool {
-        let others = self.literals.strip_prefix('/').unwrap_or(&self.literals);
-        others.chars().all(|c| c == ANYTHING) && (!self.is_anchored || !others.is_empty())
-    }
+/// Returns true if a pattern certainly matches every path; false is inconclusive.
+pub(super) fn matches_everything(literals: &str, is_anchored: bool) -> bool {
+    let others = literals.strip_prefix('/').unwrap_or(literals);
+    others.chars().all(|c| c == ANYTHING) && (!is_anchored || !others.is_empty())
+}
 
-    fn new(literals: &[impl AsRef<str>], is_anchored: bool, priority: usize) -> Self {
-        let mut joined = String::new();
-        for (i, literal) in literals.iter().enumerate() {
-            joined.extend((i > 0).then_some(ANYTHING));
-            joined.push_str(literal.as_ref());
-        }
+impl Pattern {
+    fn new(literals: String, is_anchored: bool, priority: usize) -> Self {
         let priority = u32::try_from(priority).unwrap_or(u32::MAX);
-        Self { literals: joined.into(), is_anchored, priority }
+        Self { literals, is_anchored, priority }
     }
 
     /// Returns the pattern of a value in RFC 9309's spelling.
@@ -60,10 +55,9 @@ impl Pattern<'_> {
             is_query |= literal.contains('?');
             spelling
         };
-        let literals: Vec<Cow<str>> = value.split('*').map(spelled).collect();
-        let num_stars = literals.len() - 1;
-        let priority = literals.iter().map(|literal| literal.len()).sum::<usize>() + num_stars;
-        Self::new(&literals, is_anchored, priority + usize::from(is_anchored))
+        let literals = joined(&value.split('*').map(spelled).collect::<Vec<_>>());
+        let priority = literals.len() + usize::from(is_anchored);
+        Self::new(literals, is_anchored, priority)
     }
 
     /// Returns the pattern of a value in Protego's spelling, or `None` if nothing can match it.
@@ -80,13 +74,13 @@ impl Pattern<'_> {
             literals.push("");
             is_anchored = false;
         }
-        (priority > 0).then(|| Self::new(&literals, is_anchored, priority))
+        (priority > 0).then(|| Self::new(joined(&literals), is_anchored, priority))
     }
 }
 
 impl Matching {
     /// Returns the patterns of a non-empty `Allow` or `Disallow` value.
-    pub(super) fn patterns(self, value: &str, is_allow: bool) -> Vec<Pattern<'static>> {
+    pub(super) fn patterns(self, value: &str, is_allow: bool) -> Vec<Pattern> {
         if self == Self::Rfc9309 {
             return vec![Pattern::of_value(value)];
         }
@@ -131,6 +125,10 @@ impl Matching {
             }
         }
     }
+}
+
+fn joined<L: Borrow<str>>(literals: &[L]) -> String {
+    literals.join(ANYTHING.encode_utf8(&mut [0]))
 }
 
 /// Removes the `$` that anchors a pattern, and returns whether it had one.
@@ -344,9 +342,11 @@ mod tests {
             path in "/[ab]{0,12}",
         ) {
             for compiled in [Pattern::of_value(&pattern)].iter().chain(&Pattern::of_spelling(&pattern)) {
-                prop_assert_eq!(compiled.matches(&path), is_match(&pattern, &path));
-                prop_assert!(!compiled.matches_everything() || compiled.matches(&path));
-                prop_assert_eq!(compiled.priority as usize, pattern.len());
+                let Pattern { literals, is_anchored, priority } = compiled;
+                let is_found = matches(literals, *is_anchored, &path);
+                prop_assert_eq!(is_found, is_match(&pattern, &path));
+                prop_assert!(!matches_everything(literals, *is_anchored) || is_found);
+                prop_assert_eq!(*priority as usize, pattern.len());
             }
         }
 

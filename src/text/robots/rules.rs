@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::Matching;
 use super::agents::{AgentMask, Agents, bit};
 use super::lines::{Field, Line, lines};
-use super::pattern::Pattern;
+use super::pattern::{Pattern, matches, matches_everything};
 
 /// Rules of a robots.txt for a list of agents.
 ///
@@ -14,15 +14,15 @@ use super::pattern::Pattern;
 pub struct Robots {
     matching: Matching,
     /// Rules in deciding order: longest first, `Allow` before `Disallow`, then as in the file.
-    rules: Box<[StoredRule]>,
+    rules: Box<[Rule]>,
     /// Literals of all patterns, concatenated.
     literals: Box<str>,
     everyone: AgentMask,
 }
 
-/// A [`Rule`] without its literals.
+/// A rule without the literals of its pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct StoredRule {
+struct Rule {
     /// End of its literals in `Robots::literals`.
     end: u32,
     priority: u32,
@@ -32,14 +32,6 @@ struct StoredRule {
     is_allow: bool,
 }
 
-#[derive(Debug)]
-struct Rule<'a> {
-    pattern: Pattern<'a>,
-    is_allow: bool,
-    agents: AgentMask,
-    line: u32,
-}
-
 impl Robots {
     /// Parses the rules for these agents. Accepts any content and ignores what is not a rule.
     pub fn parse(content: &[u8], agents: &Agents) -> Self {
@@ -47,30 +39,25 @@ impl Robots {
         let text = matching.text(content);
         let lines: Vec<Line> = lines(&text, matching).collect();
         let mut rules = rules(&lines, agents);
-        rules.sort_by_key(|rule| (Reverse(rule.pattern.priority), !rule.is_allow));
+        rules.sort_by_key(|(_, rule)| (Reverse(rule.priority), !rule.is_allow));
         let everyone = (0..agents.labels().len()).fold(0, |mask, agent| mask | bit(agent));
         let mut literals = String::new();
         let mut stored = Vec::with_capacity(rules.len());
-        for Rule { pattern, is_allow, agents, line } in rules {
-            let Pattern { is_anchored, priority, .. } = pattern;
+        for (literals_of_rule, rule) in rules {
             // Only the rules of the shortest patterns lie behind the first 4 GiB of literals.
-            let end = literals.len() + pattern.literals.len();
-            let Ok(end) = u32::try_from(end) else { break };
-            literals.push_str(&pattern.literals);
-            stored.push(StoredRule { end, priority, line, agents, is_anchored, is_allow });
+            let Ok(end) = u32::try_from(literals.len() + literals_of_rule.len()) else { break };
+            literals.push_str(&literals_of_rule);
+            stored.push(Rule { end, ..rule });
         }
         Self { matching, rules: stored.into(), literals: literals.into(), everyone }
     }
 
-    /// Returns the rules in deciding order.
-    fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
+    /// Returns the rules in deciding order, with their literals.
+    fn rules(&self) -> impl Iterator<Item = (&str, &Rule)> {
         let mut start = 0;
         self.rules.iter().map(move |rule| {
-            let StoredRule { end, priority, line, agents, is_anchored, is_allow } = *rule;
-            let literals =
-                &self.literals[std::mem::replace(&mut start, end as usize)..end as usize];
-            let pattern = Pattern { literals: literals.into(), is_anchored, priority };
-            Rule { pattern, is_allow, agents, line }
+            let end = rule.end as usize;
+            (&self.literals[std::mem::replace(&mut start, end)..end], rule)
         })
     }
 
@@ -81,9 +68,9 @@ impl Robots {
         }
         let path = self.matching.spelling(path);
         let (mut undecided, mut blocked) = (self.everyone, 0);
-        for rule in self.rules() {
+        for (literals, rule) in self.rules() {
             let decided = rule.agents & undecided;
-            if decided != 0 && rule.pattern.matches(&path) {
+            if decided != 0 && matches(literals, rule.is_anchored, &path) {
                 undecided &= !decided;
                 blocked |= if rule.is_allow { 0 } else { decided };
                 if undecided == 0 {
@@ -102,19 +89,26 @@ impl Robots {
         }
         let path = self.matching.spelling(path);
         let agent = if agent < super::MAX_AGENTS { bit(agent) } else { 0 };
-        let decides = |rule: &Rule| rule.agents & agent != 0 && rule.pattern.matches(&path);
-        self.rules().find(decides).map(|rule| rule.line as usize)
+        let decides = |(literals, rule): &(&str, &Rule)| {
+            rule.agents & agent != 0 && matches(literals, rule.is_anchored, &path)
+        };
+        self.rules().find(decides).map(|(_, rule)| rule.line as usize)
     }
 
     /// Returns the agents that certainly may fetch no path beginning with `/`, and those that
     /// certainly may fetch every path, except paths that [`Matching::always_allows`].
     pub fn everywhere(&self) -> (AgentMask, AgentMask) {
-        let agents = |is_wanted: fn(&Rule) -> bool| {
-            self.rules().filter(is_wanted).fold(0, |mask, rule| mask | rule.agents)
-        };
-        let closed = agents(|rule| !rule.is_allow && rule.pattern.matches_everything());
-        let allowing = agents(|rule| rule.is_allow);
-        let disallowing = agents(|rule| !rule.is_allow);
+        let (mut closed, mut allowing, mut disallowing) = (0, 0, 0);
+        for (literals, rule) in self.rules() {
+            if rule.is_allow {
+                allowing |= rule.agents;
+                continue;
+            }
+            disallowing |= rule.agents;
+            if matches_everything(literals, rule.is_anchored) {
+                closed |= rule.agents;
+            }
+        }
         (closed & !allowing, self.everyone & !disallowing)
     }
 }
@@ -125,8 +119,8 @@ pub fn line_text(content: &[u8], matching: Matching, number: usize) -> Option<St
     lines(&text, matching).find(|line| line.number == number).map(|line| line.text.to_owned())
 }
 
-/// Returns the rules that concern an agent of the list, in file order.
-fn rules(lines: &[Line], agents: &Agents) -> Vec<Rule<'static>> {
+/// Returns the rules that concern an agent of the list, in file order, with their literals.
+fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, Rule)> {
     let matching = agents.matching();
     let of_agents = lines.iter().filter(|line| line.field == Field::UserAgent);
     let names: Vec<String> = of_agents.flat_map(|line| matching.group_names(&line.value)).collect();
@@ -159,12 +153,13 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<Rule<'static>> {
         if !is_rule || group == 0 || line.value.is_empty() {
             continue;
         }
-        rules.extend(matching.patterns(&line.value, is_allow).into_iter().map(|pattern| Rule {
-            pattern,
-            is_allow,
-            agents: group,
-            line: u32::try_from(line.number).unwrap_or(u32::MAX),
-        }));
+        let line_number = u32::try_from(line.number).unwrap_or(u32::MAX);
+        for Pattern { literals, is_anchored, priority } in matching.patterns(&line.value, is_allow)
+        {
+            let (line, agents) = (line_number, group);
+            let rule = Rule { end: 0, priority, line, agents, is_anchored, is_allow };
+            rules.push((literals, rule));
+        }
     }
     rules
 }

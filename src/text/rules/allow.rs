@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::robots::{DocumentUrl, Matching, Suffixes, locate, public_suffix};
 
@@ -10,24 +10,19 @@ use crate::robots::{DocumentUrl, Matching, Suffixes, locate, public_suffix};
 const PUBLISHED: &str = include_str!("permissive.toml");
 
 /// A source of usable documents, given by one of `host`, `url` and `suffix`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllowEntry {
     /// A host with its subdomains: `python.org`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// A host with its subdomains, and a path with all below it: `open.umn.edu/opentextbooks`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Consecutive labels in the public suffix of a host: `gov` matches `irs.gov` and `www.gov.uk`,
     /// but not `irs.gov.example.com`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub suffix: Option<String>,
     /// SPDX name of the licence, if known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub license: Option<String>,
     /// Confidence in the licence, such as MixtureVitae's tiers `1`, `2a`, `2b` and `3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
 }
 

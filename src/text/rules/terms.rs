@@ -19,18 +19,10 @@ pub fn default_restrictive_terms() -> Vec<String> {
 }
 
 /// Names of licences that forbid commercial use or changes, as in texts and addresses of licences.
+#[rustfmt::skip]
 pub(super) const LICENSE_MARKS: [&str; 11] = [
-    "by-nc",
-    "by-nd",
-    "by_nc",
-    "by_nd",
-    "cc by nc",
-    "cc by nd",
-    "cc-nc",
-    "cc-nd",
-    "noncommercial",
-    "noderivatives",
-    "noderivs",
+    "by-nc", "by-nd", "by_nc", "by_nd", "cc by nc", "cc by nd", "cc-nc", "cc-nd", "noncommercial",
+    "noderivatives", "noderivs",
 ];
 
 /// Terms for reserved rights (MixtureVitae's code).
@@ -87,8 +79,6 @@ const NO_DERIVATIVES: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct Terms {
     written: Vec<String>,
-    /// For each term, whether its start and its end must be word boundaries.
-    borders: Vec<(bool, bool)>,
     finder: AhoCorasick,
 }
 
@@ -97,14 +87,9 @@ impl Terms {
     /// Returns a message for a term without characters, or for too many terms.
     pub(super) fn new(terms: Vec<String>) -> Result<Self, String> {
         let folded = folded(&terms).ok_or("a term has no characters")?;
-        let is_border = |c: Option<char>| c.is_some_and(is_spaced_letter);
-        let borders = folded
-            .iter()
-            .map(|term| (is_border(term.chars().next()), is_border(last_letter(term))))
-            .collect();
         let kind = Some(AhoCorasickKind::DFA);
         let finder = AhoCorasick::builder().kind(kind).build(&folded).map_err(|e| e.to_string())?;
-        Ok(Self { written: terms, borders, finder })
+        Ok(Self { written: terms, finder })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -117,19 +102,18 @@ impl Terms {
             return None;
         }
         let mut hits = self.finder.find_overlapping_iter(folded);
-        let hit = hits.find(|hit| self.is_whole(hit, folded))?;
+        let hit = hits.find(|hit| is_whole(hit, folded))?;
         Some(&self.written[hit.pattern()])
     }
+}
 
-    /// Returns true if a hit is not part of a longer word.
-    fn is_whole(&self, hit: &Match, folded: &str) -> bool {
-        let (starts_word, ends_word) = self.borders[hit.pattern()];
-        let before = || last_letter(&folded[..hit.start()]);
-        let behind = || folded[hit.end()..].chars().next();
-        let goes_on = |c: char| c.is_alphanumeric() || character(c).word == WordClass::Mark;
-        !(starts_word && before().is_some_and(goes_on)
-            || ends_word && behind().is_some_and(goes_on))
-    }
+/// Returns true if no letter at an end of a hit is part of a longer word.
+fn is_whole(hit: &Match, folded: &str) -> bool {
+    let (term, behind) = (&folded[hit.range()], &folded[hit.end()..]);
+    let goes_on = |c: char| c.is_alphanumeric() || character(c).word == WordClass::Mark;
+    let starts_within = || last_letter(&folded[..hit.start()]).is_some_and(goes_on);
+    !(term.starts_with(is_spaced_letter) && starts_within()
+        || last_letter(term).is_some_and(is_spaced_letter) && behind.starts_with(goes_on))
 }
 
 /// Returns the folded form of each term; `None` if one has no characters.

@@ -6,6 +6,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ::base64::alphabet::STANDARD;
+use ::base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
+use ::base64::{DecodeError, Engine as _};
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -371,26 +374,11 @@ fn sentences_are_compared_without_case_and_white_space() {
 }
 
 /// Decodes base64 of any alphabet and with any line ends.
-fn decoded(written: &str) -> Vec<u8> {
-    let (mut bits, mut held, mut bytes) = (0_u32, 0, Vec::new());
-    for byte in written.bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => continue,
-        };
-        bits = bits << 6 | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held) as u8);
-            bits &= (1 << held) - 1;
-        }
-    }
-    bytes
+fn decoded(written: &str) -> Result<Vec<u8>, DecodeError> {
+    let is_data = |c: &char| c.is_ascii_alphanumeric() || "+/-_".contains(*c);
+    let data: String = written.chars().filter(is_data).collect();
+    let config = NO_PAD.with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&STANDARD, config).decode(data.replace('-', "+").replace('_', "/"))
 }
 
 #[test]
@@ -400,7 +388,7 @@ fn golden_base64() -> TestResult {
         let mut found = Vec::new();
         for range in base64_ranges(&case.text) {
             let mut hex = String::new();
-            for byte in decoded(&case.text[range]) {
+            for byte in decoded(&case.text[range])? {
                 write!(hex, "{byte:02x}")?;
             }
             found.push(hex);
@@ -511,52 +499,10 @@ fn long_texts_that_are_made_to_take_long_do_not() -> TestResult {
 }
 
 fn awkward() -> impl Strategy<Value = String> {
-    let pieces = vec![
-        "a",
-        "A",
-        "1",
-        " ",
-        "\n",
-        "\r\n",
-        ".",
-        "!",
-        "'",
-        "\"",
-        "/",
-        "://",
-        "http",
-        "=",
-        "+",
-        "-",
-        "_",
-        "é",
-        "e\u{301}",
-        "\u{301}",
-        "\u{323}",
-        "ß",
-        "İ",
-        "ﬁ",
-        "\u{ad}",
-        "变",
-        "ア",
-        "ｶﾞ",
-        "ก",
-        "ำ",
-        "א",
-        "가",
-        "\u{1100}",
-        "\u{1161}",
-        "🖕",
-        "cc-by",
-        "by-nd",
-        "©",
-        "quick brown",
-        DATA,
-        "A sentence of more than thirty characters. ",
-        "\u{3000}",
-        "¨",
-        "\u{85}",
-    ];
+    let pieces = "a|A|1| |\n|\r\n|.|!|'|\"|/|://|http|=|+|-|_|é|e\u{301}|\u{301}|\u{323}|ß|İ|ﬁ|\u{ad}|\
+                  变|ア|ｶﾞ|ก|ำ|א|가|\u{1100}|\u{1161}|🖕|cc-by|by-nd|©|quick brown|\u{3000}|¨|\
+                  \u{85}|A sentence of more than thirty characters. ";
+    let pieces: Vec<&str> = pieces.split('|').chain([DATA]).collect();
     let piece = prop_oneof![
         8 => prop::sample::select(pieces).prop_map(str::to_owned),
         1 => any::<char>().prop_map(String::from),

@@ -5,39 +5,42 @@ use std::ops::Range;
 use super::characters::{Character, character};
 use crate::characters::WordClass;
 
-/// Places of the units of a text.
-#[derive(Debug)]
-pub(super) struct Units {
-    /// A bit for each byte at which a unit starts.
-    starts: Bits,
-    /// A bit for each byte of a unit except its first.
-    insides: Bits,
+/// What a byte of a text is to the unit that it may be part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UnitByte {
+    Outside,
+    First,
+    Other,
 }
+
+/// Places of the units of a text, byte by byte.
+#[derive(Debug)]
+pub(super) struct Units(Vec<UnitByte>);
 
 impl Units {
     pub(super) fn of(text: &str) -> Self {
-        let mut units = Self { starts: Bits::new(text.len()), insides: Bits::new(text.len()) };
+        let mut bytes = vec![UnitByte::Outside; text.len()];
         for_each_unit(text, |unit| {
-            units.starts.set(unit.start..unit.start + 1);
-            units.insides.set(unit.start + 1..unit.end);
+            bytes[unit.start] = UnitByte::First;
+            bytes[unit.start + 1..unit.end].fill(UnitByte::Other);
         });
-        units
+        Self(bytes)
     }
 
     /// Returns true if no unit extends across `at`.
     pub(super) fn is_border(&self, at: usize) -> bool {
-        !self.insides.has(at)
+        self.0.get(at) != Some(&UnitByte::Other)
     }
 
     /// Counts the units that start in `part`.
     pub(super) fn count(&self, part: Range<usize>) -> usize {
-        self.starts.count(part)
+        self.0[part].iter().filter(|byte| **byte == UnitByte::First).count()
     }
 
     /// Adds a unit for a part without one, such as an emoji.
     pub(super) fn add(&mut self, part: Range<usize>) {
         if !part.is_empty() && self.count(part.clone()) == 0 {
-            self.starts.set(part.start..part.start + 1);
+            self.0[part.start] = UnitByte::First;
         }
     }
 }
@@ -146,40 +149,6 @@ impl Open {
     }
 }
 
-/// A bit for each byte of a text.
-#[derive(Debug)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(len: usize) -> Self {
-        Self(vec![0; len / 64 + 1])
-    }
-
-    fn has(&self, at: usize) -> bool {
-        self.0[at / 64] >> (at % 64) & 1 == 1
-    }
-
-    fn set(&mut self, range: Range<usize>) {
-        for (word, mask) in masks(range) {
-            self.0[word] |= mask;
-        }
-    }
-
-    fn count(&self, range: Range<usize>) -> usize {
-        masks(range).map(|(word, mask)| (self.0[word] & mask).count_ones() as usize).sum()
-    }
-}
-
-/// Returns the 64-bit words that a range of bits overlaps, with a mask of the overlap.
-fn masks(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-    let first = range.start / 64;
-    let words = if range.is_empty() { first..first } else { first..range.end.div_ceil(64) };
-    words.map(move |word| {
-        let (first, last) = (range.start.max(word * 64), range.end.min(word * 64 + 64));
-        (word, u64::MAX >> (64 - (last - first)) << (first % 64))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -217,16 +186,6 @@ mod tests {
             let expected: Vec<&str> =
                 text.unicode_words().filter(|word| word.contains(is_letter)).collect();
             prop_assert_eq!(found, expected);
-        }
-
-        #[test]
-        fn bits_are_counted_as_they_are_set(a in 0_usize..300, b in 0_usize..300, c in 0_usize..300) {
-            let (first, last) = (a.min(b), a.max(b));
-            let mut bits = Bits::new(300);
-            bits.set(first..last);
-            prop_assert_eq!(bits.count(0..300), last - first);
-            prop_assert_eq!(bits.has(c), (first..last).contains(&c));
-            prop_assert_eq!(bits.count(0..c), c.clamp(first, last) - first);
         }
     }
 }
