@@ -22,23 +22,27 @@ pub(super) struct AddedTokenMatch {
 pub(super) struct AddedTokens {
     search: AhoCorasick,
     tokens: Vec<AddedToken>,
-    longest: usize,
+    /// Bytes of the longest token.
+    pub(super) longest: usize,
 }
 
 impl AddedTokens {
-    /// Builds the search. Returns `None` if that fails.
-    pub(crate) fn new(tokens: &[(String, AddedToken)]) -> Option<Self> {
+    /// Builds the search; `None` without tokens.
+    ///
+    /// # Errors
+    /// The reason why these texts cannot be searched.
+    pub(super) fn new(mut tokens: Vec<(String, AddedToken)>) -> Result<Option<Self>, &'static str> {
+        tokens.sort_by(|a, b| a.0.cmp(&b.0));
+        if tokens.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err("two added tokens have one text");
+        }
+        let (texts, tokens): (Vec<String>, Vec<AddedToken>) = tokens.into_iter().unzip();
+        let Some(longest) = texts.iter().map(String::len).max() else { return Ok(None) };
         let search = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
-            .build(tokens.iter().map(|(text, _)| text))
-            .ok()?;
-        let longest = tokens.iter().map(|(text, _)| text.len()).max()?;
-        Some(Self { search, tokens: tokens.iter().map(|(_, token)| *token).collect(), longest })
-    }
-
-    /// Returns the bytes of the longest token.
-    pub(super) fn longest(&self) -> usize {
-        self.longest
+            .build(texts)
+            .map_err(|_| "its added tokens cannot be searched")?;
+        Ok(Some(Self { search, tokens, longest }))
     }
 
     /// Returns the first token that starts in `from..to`; of several at one place, the longest.

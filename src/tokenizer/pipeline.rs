@@ -86,7 +86,7 @@ impl TokenPipeline {
             let added = AddedToken { id, lstrip: token.lstrip, rstrip: token.rstrip };
             texts.push((token.content, added));
         }
-        let added_tokens = search(texts)?;
+        let added_tokens = AddedTokens::new(texts)?;
         Ok(Self { model: PipelineModel::Bpe(Box::new(Bpe::of(model)?)), added_tokens })
     }
 }
@@ -129,13 +129,14 @@ fn charmap(precompiled: &Precompiled) -> Supported<CharMap> {
 /// Returns true if white space splits words before `▁` is inserted.
 fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
     use PreTokenizerWrapper::{Metaspace as Meta, Sequence, WhitespaceSplit};
-    let (splits, metaspace) = match pre_tokenizer {
-        Some(Meta(metaspace)) => (false, metaspace),
-        Some(Sequence(sequence)) => match sequence.as_ref() {
-            [Meta(metaspace)] => (false, metaspace),
-            [WhitespaceSplit(_), Meta(metaspace)] => (true, metaspace),
-            _ => return Err("its pre-tokenizer is not XLM-RoBERTa's"),
-        },
+    let steps = match pre_tokenizer {
+        None => &[],
+        Some(Sequence(sequence)) => sequence.as_ref(),
+        Some(step) => std::slice::from_ref(step),
+    };
+    let (splits, metaspace) = match steps {
+        [Meta(metaspace)] => (false, metaspace),
+        [WhitespaceSplit(_), Meta(metaspace)] => (true, metaspace),
         _ => return Err("its pre-tokenizer is not XLM-RoBERTa's"),
     };
     if *metaspace == Metaspace::new(META, PrependScheme::Always, true) {
@@ -174,18 +175,7 @@ fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Supported<[Option<Ad
         texts[usize::from(token.normalized)].push((text, added));
     }
     let [raw, normalized] = texts;
-    Ok([search(raw)?, search(normalized)?])
-}
-
-fn search(mut texts: Vec<(String, AddedToken)>) -> Supported<Option<AddedTokens>> {
-    texts.sort_by(|a, b| a.0.cmp(&b.0));
-    if texts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-        return Err("two added tokens have one text");
-    }
-    match &texts[..] {
-        [] => Ok(None),
-        texts => AddedTokens::new(texts).map(Some).ok_or("its added tokens cannot be searched"),
-    }
+    Ok([AddedTokens::new(raw)?, AddedTokens::new(normalized)?])
 }
 
 pub(super) fn normalized(tokenizer: &Tokenizer, text: &str) -> Supported<String> {

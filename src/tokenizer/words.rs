@@ -255,7 +255,7 @@ impl WordWriter<'_> {
     /// Encodes the part of a long word that is certain whatever follows.
     #[cold]
     fn shorten(&mut self) -> Flow {
-        let margin = self.model.added_tokens.as_ref().map_or(0, AddedTokens::longest);
+        let margin = self.model.added_tokens.as_ref().map_or(0, |tokens| tokens.longest);
         while self.take_added_token(margin) {}
         self.scratch.enough()?;
         let limit = self.scratch.limit.saturating_sub(self.scratch.ids.len());
