@@ -12,6 +12,32 @@ use polysift_config::{
 };
 use polysift_encoder::Recipe;
 
+/// A head: its card, and what computes its scores.
+#[derive(Debug, Clone)]
+pub struct HeadOf<S> {
+    pub(super) card: ModelCard,
+    pub(super) scorer: S,
+    pub(super) digest: String,
+}
+
+impl<S> HeadOf<S> {
+    /// Returns the spec: what the head computes.
+    pub fn spec(&self) -> &HeadSpec {
+        &self.card.spec
+    }
+
+    /// Returns the model card, which says where the head comes from.
+    pub fn card(&self) -> &ModelCard {
+        &self.card
+    }
+
+    /// Returns the BLAKE3 of the file's bytes, in hex. It does not cover settings that override the
+    /// file's card. A head without a file has the digest of its source as JSON.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+}
+
 /// Definition of what a head computes; part of the [`ModelCard`] in its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct HeadSpec {

@@ -6,7 +6,7 @@ use std::path::Path;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::card::{HeadSpec, ModelCard};
+use super::card::{HeadOf, HeadSpec, ModelCard};
 use super::pytorch;
 use super::scorer::{DocumentScore, ScoreScratch, Scorer};
 use super::weights::{self, Keys};
@@ -17,13 +17,8 @@ use polysift_config::{ChunkRule, HeadOutput};
 /// order of a hash map and the bytes must not depend on that order.
 pub(super) const CARD_KEY: &str = "polysift.card";
 
-/// A head, ready to score.
-#[derive(Debug, Clone)]
-pub struct Head {
-    pub(super) card: ModelCard,
-    pub(super) scorer: Scorer,
-    digest: String,
-}
+/// A head that scores embeddings of chunks.
+pub type Head = HeadOf<Scorer>;
 
 impl Head {
     /// Makes a head whose digest is the hash of [`Head::to_bytes`]. Fails with [`Error::Shape`] if
@@ -33,27 +28,6 @@ impl Head {
         let mut head = Self { card, scorer, digest: String::new() };
         head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
         Ok(head)
-    }
-
-    /// Makes a head of a file with this `digest`; the card's spec fits `scorer`.
-    pub(super) fn of_file(card: ModelCard, scorer: Scorer, digest: String) -> Self {
-        Self { card, scorer, digest }
-    }
-
-    /// Returns the spec: what the head computes.
-    pub fn spec(&self) -> &HeadSpec {
-        &self.card.spec
-    }
-
-    /// Returns the model card, which says where the head comes from.
-    pub fn card(&self) -> &ModelCard {
-        &self.card
-    }
-
-    /// Returns the BLAKE3 of the file's bytes, in hex. It does not cover settings that override the
-    /// file's spec; [`Head::spec`] has them.
-    pub fn digest(&self) -> &str {
-        &self.digest
     }
 
     /// Returns the width `D` of the embeddings that the head scores.

@@ -188,7 +188,7 @@ impl HeadFile {
             return Err(fail("holds linear layers; a cosine head was asked for".into()));
         }
         spec.check().map_err(|reason| fail(format!("head `{name}`: {reason}")))?;
-        Ok(Head::of_file(card, scorer, digest))
+        Ok(Head { card, scorer, digest })
     }
 }
 

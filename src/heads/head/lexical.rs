@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use safetensors::SafeTensors;
 use serde_json::json;
 
-use super::card::{HeadSpec, ModelCard};
+use super::card::{HeadOf, HeadSpec, ModelCard};
 use super::embedding::CARD_KEY;
 use super::file;
 use super::scorer::DocumentScore;
@@ -30,13 +30,14 @@ const MAX_TOKENIZER_BYTES: u64 = 1 << 28;
 /// Maximum bytes of a file that are read to find out what it is.
 const MAX_HEADER_BYTES: u64 = 1 << 24;
 
-/// A head that scores the first chunk of a text, ready to score.
+/// A head that scores the first chunk of a text by its tokens.
+pub type LexicalHead = HeadOf<LexicalScorer>;
+
+/// A network, and the tokenizer that makes its input.
 #[derive(Debug, Clone)]
-pub struct LexicalHead {
-    card: ModelCard,
+pub struct LexicalScorer {
     network: LexicalModel,
     tokenizer: Arc<HeadTokenizer>,
-    digest: String,
 }
 
 #[derive(Debug)]
@@ -128,7 +129,7 @@ impl LexicalHead {
         let untold = || fail("its card does not say how texts become tokens".to_owned());
         let tokenizer = HeadTokenizer::shared(packed, recipe.ok_or_else(untold)?, path)?;
         let digest = blake3::hash(&bytes).to_hex().to_string();
-        let mut head = Self { card, network, tokenizer, digest };
+        let mut head = Self { card, scorer: LexicalScorer { network, tokenizer }, digest };
         head.card.spec.keep = config.keep.unwrap_or(head.card.spec.keep);
         Ok(head)
     }
@@ -141,7 +142,8 @@ impl LexicalHead {
         tokenizer: Arc<HeadTokenizer>,
     ) -> Result<Self> {
         card.spec = spec(&network, &card);
-        let mut head = Self { card, network, tokenizer, digest: String::new() };
+        let scorer = LexicalScorer { network, tokenizer };
+        let mut head = Self { card, scorer, digest: String::new() };
         head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
         Ok(head)
     }
@@ -154,22 +156,8 @@ impl LexicalHead {
         let card = serde_json::to_string(&self.card);
         let card = card.map_err(|e| Error::shape("head file", e.to_string()))?;
         let metadata = HashMap::from([(CARD_KEY.to_owned(), card)]);
-        self.network.to_bytes(&[(TOKENIZER, &self.tokenizer.packed)], Some(metadata))
-    }
-
-    /// Returns the spec: what the head computes.
-    pub fn spec(&self) -> &HeadSpec {
-        &self.card.spec
-    }
-
-    /// Returns the model card, which says where the head comes from.
-    pub fn card(&self) -> &ModelCard {
-        &self.card
-    }
-
-    /// Returns the BLAKE3 of the file's bytes, in hex.
-    pub fn digest(&self) -> &str {
-        &self.digest
+        let LexicalScorer { network, tokenizer } = &self.scorer;
+        network.to_bytes(&[(TOKENIZER, &tokenizer.packed)], Some(metadata))
     }
 
     /// Scores one text.
@@ -177,7 +165,8 @@ impl LexicalHead {
     /// # Errors
     /// The errors of [`Tokenizer::chunks`].
     pub fn score(&self, text: &str) -> Result<DocumentScore> {
-        let logit = self.network.score(&self.tokenizer.first_chunk(text)?)[0];
+        let LexicalScorer { network, tokenizer } = &self.scorer;
+        let logit = network.score(&tokenizer.first_chunk(text)?)[0];
         Ok(DocumentScore::new(logit, self.card.spec.output))
     }
 }

@@ -3,18 +3,13 @@
 use serde::Serialize;
 use twox_hash::XxHash3_64;
 
-use super::card::{HeadSpec, ModelCard};
+use super::card::{HeadOf, HeadSpec, ModelCard};
 use super::scorer::DocumentScore;
 use polysift_base::sample::hash_seed;
 use polysift_config::{HeadConfig, HeadKind};
 
-/// A head that scores rows without their texts.
-#[derive(Debug, Clone)]
-pub struct RowHead {
-    card: ModelCard,
-    source: ScoreSource,
-    digest: String,
-}
+/// A head that scores rows without their texts; its card has a name and a spec without layers.
+pub type RowHead = HeadOf<ScoreSource>;
 
 /// Where the score of a row comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,35 +24,25 @@ pub enum ScoreSource {
 impl RowHead {
     /// Makes the row head called `name` of `config`; `seed` is the run's.
     pub fn new(name: &str, config: &HeadConfig, seed: u64) -> Self {
-        let source = match &config.score {
+        let scorer = match &config.score {
             Some(column) if config.kind == HeadKind::Column => ScoreSource::Column(column.clone()),
             // Every head and every seed of a run gives another order.
             _ => ScoreSource::Random(hash_seed(&[name], seed)),
         };
-        let json = serde_json::to_vec(&source).unwrap_or_default();
+        let json = serde_json::to_vec(&scorer).unwrap_or_default();
         let spec = HeadSpec::of_config(config, name, Vec::new());
         let card = ModelCard { head: name.to_owned(), spec, ..ModelCard::default() };
-        Self { card, source, digest: blake3::hash(&json).to_hex().to_string() }
-    }
-
-    /// Returns the model card, which has only the name and a spec without layers.
-    pub fn card(&self) -> &ModelCard {
-        &self.card
-    }
-
-    /// Returns the BLAKE3 of [`RowHead::source`] as JSON, in hex.
-    pub fn digest(&self) -> &str {
-        &self.digest
+        Self { card, scorer, digest: blake3::hash(&json).to_hex().to_string() }
     }
 
     /// Returns where the score of a row comes from.
     pub fn source(&self) -> &ScoreSource {
-        &self.source
+        &self.scorer
     }
 
     /// Returns the column that provides the values for [`RowHead::score`].
     pub fn column(&self) -> Option<&str> {
-        match &self.source {
+        match &self.scorer {
             ScoreSource::Column(column) => Some(column),
             ScoreSource::Random(_) => None,
         }
@@ -65,7 +50,7 @@ impl RowHead {
 
     /// Scores the row `id`; `value` is its value in the column.
     pub fn score(&self, id: &str, value: Option<f32>) -> Option<DocumentScore> {
-        let score = match self.source {
+        let score = match self.scorer {
             ScoreSource::Column(_) => value?,
             // Floats are finer near zero, and low numbers are kept.
             ScoreSource::Random(seed) => {

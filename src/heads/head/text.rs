@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::card::{HeadSpec, ModelCard, TextCard};
+use super::card::{HeadOf, HeadSpec, ModelCard, TextCard};
 use super::scorer::DocumentScore;
 use crate::fasttext::{FastTextModel, TextScratch, document_line};
 use polysift_base::error::{Error, Result};
@@ -14,15 +14,16 @@ use polysift_base::io::{if_there, read};
 use polysift_base::metrics::Metrics;
 use polysift_config::{Activation, ChunkRule, HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
 
-/// A head that scores texts with a fastText model.
+/// A head that scores texts by their words.
+pub type FastTextHead = HeadOf<FastTextScorer>;
+
+/// A fastText model, and how texts become its words.
 #[derive(Debug, Clone)]
-pub struct FastTextHead {
-    card: ModelCard,
-    text: TextSpec,
+pub struct FastTextScorer {
+    spec: TextSpec,
     model: FastTextModel,
     /// Index of the label whose probability is the score.
     label: usize,
-    digest: String,
 }
 
 impl FastTextHead {
@@ -88,15 +89,15 @@ impl FastTextHead {
 
     /// Sets the spec of `card` from the model, except for the kept side.
     fn new(mut card: ModelCard, model: FastTextModel, digest: String) -> Result<Self, String> {
-        let Some(text) = card.text.as_ref().map(|text| text.spec.clone()) else {
+        let Some(spec) = card.text.as_ref().map(|text| text.spec.clone()) else {
             return Err("its card does not say how texts become words".to_owned());
         };
         let labels = model.labels();
-        let Some(label) = labels.iter().position(|label| *label == text.positive) else {
+        let Some(label) = labels.iter().position(|label| *label == spec.positive) else {
             let known: Vec<String> = labels.iter().take(10).cloned().collect();
             return Err(format!(
                 "has no label `{}`; it has {} label(s): {}",
-                text.positive,
+                spec.positive,
                 labels.len(),
                 known.join(", ")
             ));
@@ -110,7 +111,7 @@ impl FastTextHead {
             chunk: ChunkRule::First,
             keep: card.spec.keep,
         };
-        Ok(Self { card, text, model, label, digest })
+        Ok(Self { card, scorer: FastTextScorer { spec, model, label }, digest })
     }
 
     /// Records the metrics on samples that the training did not use.
@@ -120,24 +121,9 @@ impl FastTextHead {
         }
     }
 
-    /// Returns the spec: what the head computes.
-    pub fn spec(&self) -> &HeadSpec {
-        &self.card.spec
-    }
-
-    /// Returns the model card, which says where the head comes from.
-    pub fn card(&self) -> &ModelCard {
-        &self.card
-    }
-
-    /// Returns the BLAKE3 of the model file's bytes, in hex, without [`FastTextHead::text_spec`].
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
-
     /// Returns how a text becomes words.
     pub fn text_spec(&self) -> &TextSpec {
-        &self.text
+        &self.scorer.spec
     }
 
     /// Scores `texts` in parallel on the current rayon pool; a document without text scores `None`.
@@ -152,8 +138,8 @@ impl FastTextHead {
     /// log-odds, which still tells documents of probability 1 apart. Both are NaN if the model
     /// knows no word of the text.
     pub fn score_one(&self, text: &str, scratch: &mut TextScratch) -> DocumentScore {
-        let line = document_line(&self.text, text);
-        match self.model.score(&line, self.label, scratch) {
+        let FastTextScorer { spec, model, label } = &self.scorer;
+        match model.score(&document_line(spec, text), *label, scratch) {
             Some(score) if score.logit.is_finite() => {
                 DocumentScore { logit: score.logit, score: score.probability }
             }
