@@ -153,7 +153,7 @@ fn print_heads(context: Context<'_>) -> Result<()> {
     let (mut of_classes, mut of_grades) = (Vec::new(), Vec::new());
     for (name, card) in polysift::stages::train::cards(context)? {
         let Some(training) = &card.training else { continue };
-        let is_graded = training.samples.values().any(|s| matches!(s, LabelCounts::Grades(_)));
+        let is_graded = training.samples.values().any(|s| matches!(s, LabelCounts::Grades { .. }));
         let samples: usize = training.samples.values().map(LabelCounts::num_samples).sum();
         let half = training.learning_curve.iter().rev().nth(1).map(|half| half.test);
         let distance =

@@ -201,7 +201,7 @@ impl Heads {
         };
         if languages.iter().all(|language| *language == languages[0]) {
             return match languages.first().map_or(Ok(None), |language| checked(language))? {
-                Some(head) => head.score_here(values, offsets, scratch),
+                Some(head) => head.score_with(values, offsets, scratch),
                 None => Ok(vec![None; languages.len()]),
             };
         }
@@ -218,7 +218,7 @@ impl Heads {
                 own.extend_from_slice(&values[chunks.start * width..chunks.end * width]);
                 own_offsets.push(own.len() / width.max(1));
             }
-            let scored = head.score_here(&own, &own_offsets, scratch)?;
+            let scored = head.score_with(&own, &own_offsets, scratch)?;
             for (document, score) in documents.into_iter().zip(scored) {
                 scores[document] = score;
             }

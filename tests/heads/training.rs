@@ -543,12 +543,13 @@ fn grades_of_any_range_are_learned_by_every_loss() -> Result<()> {
         assert_eq!((test.roc_auc, test.accuracy), (None, None));
         assert!(record.linear_test.is_some_and(|test| test.spearman > Some(0.8)));
         assert_eq!(record.learning_curve.len(), 3);
-        let LabelCounts::Grades(counts) = record.samples["train"] else {
+        let LabelCounts::Grades { num_samples, lowest, highest, .. } = record.samples["train"]
+        else {
             anyhow::bail!("no grades: {:?}", record.samples);
         };
-        assert_eq!(counts.num_samples, 320);
+        assert_eq!(num_samples, 320);
         assert_eq!(
-            (counts.lowest, counts.highest),
+            (lowest, highest),
             (f64::from(middle - 2.0 * step), f64::from(middle + 2.0 * step))
         );
         let (output, sizes) = match loss {

@@ -171,10 +171,8 @@ impl FastTextModel {
 
     /// Returns the labels, with their prefix, in the order of the file.
     pub fn labels(&self) -> Vec<String> {
-        let labels = 0..self.dictionary.num_labels();
-        labels
-            .map(|label| String::from_utf8_lossy(self.dictionary.label(label)).into_owned())
-            .collect()
+        let text = |at| String::from_utf8_lossy(self.dictionary.label(at)).into_owned();
+        (0..self.dictionary.num_labels()).map(text).collect()
     }
 
     /// Scores the label with this index for the first line of `text`. Returns `None` if the model
@@ -197,15 +195,10 @@ impl FastTextModel {
     /// with `k = -1` (C++ `FastText::predict`); empty if the model knows no word of `text`.
     pub fn predict(&self, text: &str) -> Vec<(String, f32)> {
         let mut scratch = TextScratch::default();
-        let probability = |label| Some(self.score(text, label, &mut scratch)?.probability);
-        let probabilities: Vec<Option<f32>> =
-            (0..self.dictionary.num_labels()).map(probability).collect();
-        let mut predicted: Vec<(String, f32)> = self
-            .labels()
-            .into_iter()
-            .zip(probabilities)
-            .filter_map(|(l, p)| Some((l, p?)))
-            .collect();
+        let scored = self.labels().into_iter().enumerate().filter_map(|(at, label)| {
+            Some((label, self.score(text, at, &mut scratch)?.probability))
+        });
+        let mut predicted: Vec<(String, f32)> = scored.collect();
         predicted.sort_by(|a, b| b.1.total_cmp(&a.1));
         predicted
     }

@@ -235,44 +235,35 @@ pub struct TrainingRecord {
 #[serde(untagged)]
 pub enum LabelCounts {
     /// Labels are classes.
-    Classes(ClassCounts),
+    Classes {
+        /// Samples of the positive class (toxic for example).
+        positive: usize,
+        /// Samples of the other class.
+        negative: usize,
+    },
     /// Labels are grades.
-    Grades(GradeCounts),
+    Grades {
+        /// Number of samples.
+        num_samples: usize,
+        /// Mean grade.
+        mean: f64,
+        /// Standard deviation of the grades.
+        deviation: f64,
+        /// Lowest grade.
+        lowest: f64,
+        /// Highest grade.
+        highest: f64,
+    },
 }
 
 impl LabelCounts {
     /// Returns the number of samples.
     pub fn num_samples(&self) -> usize {
         match self {
-            Self::Classes(counts) => counts.positive + counts.negative,
-            Self::Grades(counts) => counts.num_samples,
+            Self::Classes { positive, negative } => positive + negative,
+            Self::Grades { num_samples, .. } => *num_samples,
         }
     }
-}
-
-/// Statistics of samples with grades.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GradeCounts {
-    /// Number of samples.
-    pub num_samples: usize,
-    /// Mean grade.
-    pub mean: f64,
-    /// Standard deviation of the grades.
-    pub deviation: f64,
-    /// Lowest grade.
-    pub lowest: f64,
-    /// Highest grade.
-    pub highest: f64,
-}
-
-/// Number of samples by class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct ClassCounts {
-    /// Samples of the positive class (toxic for example).
-    pub positive: usize,
-    /// Samples of the other class.
-    pub negative: usize,
 }
 
 /// How the references of a cosine head were chosen.

@@ -11,7 +11,7 @@ use super::pytorch;
 use super::scorer::{DocumentScore, ScoreScratch, Scorer};
 use super::weights::{self, Keys};
 use polysift_base::error::{Error, Result};
-use polysift_config::{ChunkRule, HeadOutput};
+use polysift_config::ChunkRule;
 
 /// Key of the card in the metadata. It is the only key, because safetensors writes metadata in the
 /// order of a hash map and the bytes must not depend on that order.
@@ -43,8 +43,6 @@ impl Head {
     /// the output turns that logit into the score. A chunk or an output that is not finite gives
     /// NaN, as does a zero vector in a cosine head; a NaN chunk that counts makes the document NaN.
     ///
-    /// Blocks of documents are scored in parallel on the current rayon pool.
-    ///
     /// # Errors
     /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`.
     ///
@@ -56,30 +54,15 @@ impl Head {
         chunks: &[f32],
         chunk_offsets: &[usize],
     ) -> Result<Vec<Option<DocumentScore>>> {
-        self.score_by(chunks, chunk_offsets, |rows, output| {
-            self.scorer.logits(chunks, rows, output)
-        })
+        self.score_with(chunks, chunk_offsets, &mut ScoreScratch::default())
     }
 
-    /// As [`Head::score`], in the calling thread alone, for callers that are parallel themselves.
-    /// `scratch` is for any head.
-    pub fn score_here(
+    /// As [`Head::score`], with memory of earlier calls, of this or any other head.
+    pub fn score_with(
         &self,
         chunks: &[f32],
         chunk_offsets: &[usize],
         scratch: &mut ScoreScratch,
-    ) -> Result<Vec<Option<DocumentScore>>> {
-        self.score_by(chunks, chunk_offsets, |rows, output| {
-            self.scorer.logits_here(chunks, rows, output, scratch)
-        })
-    }
-
-    /// Scores documents with the logits that `logits_of` finds for rows of `chunks`.
-    fn score_by(
-        &self,
-        chunks: &[f32],
-        chunk_offsets: &[usize],
-        logits_of: impl FnOnce(&[usize], HeadOutput) -> Vec<f32>,
     ) -> Result<Vec<Option<DocumentScore>>> {
         self.check_shapes(chunks, chunk_offsets)?;
         let HeadSpec { chunk, output, .. } = self.card.spec;
@@ -88,7 +71,7 @@ impl Head {
             ChunkRule::First => documents().filter(|d| !d.is_empty()).map(|d| d.start).collect(),
             ChunkRule::Max | ChunkRule::Mean => documents().flatten().collect(),
         };
-        let logits = logits_of(&rows, output);
+        let logits = self.scorer.logits(chunks, &rows, output, scratch);
         let mut rest = logits.as_slice();
         let scores = documents().map(|document| {
             let used =

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use safetensors::SafeTensors;
+use safetensors::{SafeTensorError, SafeTensors};
 
 use super::card::{HeadSpec, ImportSource, ModelCard, Provenance};
 use super::embedding::{CARD_KEY, Head};
@@ -78,6 +78,19 @@ impl Head {
 pub(super) fn read(path: &Path, name: &str) -> Result<Vec<u8>> {
     let missing = || Error::missing(path, format!("the file of the head `{name}` does not exist"));
     if_there(io::read(path))?.ok_or_else(missing)
+}
+
+/// Reads a safetensors file and its card, if polysift wrote it. `unreadable` says that the file is
+/// of another format.
+pub(super) fn with_card(
+    bytes: &[u8],
+    unreadable: impl Fn(SafeTensorError) -> String,
+) -> Result<(SafeTensors<'_>, Option<ModelCard>), String> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(&unreadable)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(&unreadable)?;
+    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(CARD_KEY));
+    let card = card.map(|json| serde_json::from_slice(json.as_bytes())).transpose();
+    Ok((tensors, card.map_err(|e| format!("its card cannot be read: {e}"))?))
 }
 
 struct HeadFile {
@@ -205,18 +218,9 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
         let (scorer, references) = pytorch::read(bytes, known)?;
         return Ok((foreign(references), scorer));
     }
-    let unreadable = |e: safetensors::SafeTensorError| {
+    let (tensors, card) = with_card(bytes, |e| {
         format!("neither a safetensors file ({e}) nor one of PyTorch (no zip file)")
-    };
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
-    let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
-    let card: Option<ModelCard> = metadata
-        .metadata()
-        .as_ref()
-        .and_then(|entries| entries.get(CARD_KEY))
-        .map(|json| serde_json::from_slice(json.as_bytes()))
-        .transpose()
-        .map_err(|e| format!("its card cannot be read: {e}"))?;
+    })?;
     if let Some(ModelCard { spec, .. }) = &card {
         if spec.kind.is_of_texts() {
             return Err("scores texts, not embeddings".to_owned());

@@ -6,7 +6,6 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
-use safetensors::SafeTensors;
 use serde_json::json;
 
 use super::card::{HeadOf, HeadSpec, ModelCard};
@@ -15,7 +14,7 @@ use super::file;
 use super::scorer::DocumentScore;
 use crate::lexical::LexicalModel;
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{if_there, open};
+use polysift_base::io::{if_there, open, read};
 use polysift_base::panics::lock;
 use polysift_config::{
     Activation, ChunkRule, Chunks, EncoderConfig, HeadConfig, HeadKind, HeadOutput,
@@ -27,8 +26,6 @@ use polysift_tokenizer::Tokenizer;
 const TOKENIZER: &str = "tokenizer.json.zst";
 /// Maximum size of the decompressed `tokenizer.json`.
 const MAX_TOKENIZER_BYTES: u64 = 1 << 28;
-/// Maximum bytes of a file that are read to find out what it is.
-const MAX_HEADER_BYTES: u64 = 1 << 24;
 
 /// A head that scores the first chunk of a text by its tokens.
 pub type LexicalHead = HeadOf<LexicalScorer>;
@@ -101,20 +98,9 @@ impl LexicalHead {
     /// # Errors
     /// The errors of reading, also for a link that leads out of the folder.
     pub fn is_file(path: &Path) -> Result<bool> {
-        let Some(file) = if_there(open(path))? else { return Ok(false) };
-        let mut file = file.take(MAX_HEADER_BYTES);
-        let mut length = [0; 8];
-        let mut header = Vec::new();
-        if file.read_exact(&mut length).is_err() {
-            return Ok(false);
-        }
-        file.take(u64::from_le_bytes(length))
-            .read_to_end(&mut header)
-            .map_err(Error::io(path, "read"))?;
-        let header: serde_json::Value = serde_json::from_slice(&header).unwrap_or_default();
-        let card = header["__metadata__"][CARD_KEY].as_str().unwrap_or_default();
-        let card: serde_json::Value = serde_json::from_slice(card.as_bytes()).unwrap_or_default();
-        Ok(card["spec"]["kind"] == json!(HeadKind::Lexical))
+        let Some(bytes) = if_there(read(path))? else { return Ok(false) };
+        let card = file::with_card(&bytes, |_| String::new()).ok().and_then(|(_, card)| card);
+        Ok(card.is_some_and(|card| card.spec.kind == HeadKind::Lexical))
     }
 
     /// Reads the head called `name` from a file at `path`. Of `config`, only `keep` has an effect.
@@ -186,13 +172,8 @@ fn spec(network: &LexicalModel, card: &ModelCard) -> HeadSpec {
 
 /// Returns card, network and compressed tokenizer of a file; the error text says what is wrong.
 fn decode(bytes: &[u8]) -> Result<(ModelCard, LexicalModel, &[u8]), String> {
-    let unreadable = |e: safetensors::SafeTensorError| format!("is no safetensors file: {e}");
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
-    let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
-    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(CARD_KEY));
+    let (tensors, card) = file::with_card(bytes, |e| format!("is no safetensors file: {e}"))?;
     let card = card.ok_or("is no lexical head: it has no card")?;
-    let card: ModelCard = serde_json::from_slice(card.as_bytes())
-        .map_err(|e| format!("its card cannot be read: {e}"))?;
     let network = LexicalModel::of_tensors(&tensors)?;
     let is_output = matches!(card.spec.output, HeadOutput::Sigmoid | HeadOutput::Raw);
     if card.spec != spec(&network, &card) || network.layer_sizes().last() != Some(&1) || !is_output

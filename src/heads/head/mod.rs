@@ -39,8 +39,8 @@ mod weights;
 use std::path::Path;
 
 pub use card::{
-    ClassCounts, EpochMetrics, GradeCounts, HeadOf, HeadSpec, ImportSource, LabelCounts,
-    LearningPoint, ModelCard, Provenance, ReferenceCounts, Schedule, TextCard, TrainingRecord,
+    EpochMetrics, HeadOf, HeadSpec, ImportSource, LabelCounts, LearningPoint, ModelCard,
+    Provenance, ReferenceCounts, Schedule, TextCard, TrainingRecord,
 };
 pub use embedding::Head;
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};

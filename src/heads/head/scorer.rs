@@ -7,7 +7,6 @@ use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, finite_rows, gelu,
     gemm, layer_norm, linear_f64, raise_to_row_max, relu,
 };
-use rayon::prelude::*;
 
 use polysift_base::metrics::sigmoid;
 use polysift_config::{Activation, Centering, HeadKind, HeadOutput};
@@ -251,19 +250,9 @@ impl Scorer {
         }
     }
 
-    /// Computes the logits of the given `rows` of `matrix` `[_, D]` f32, in that order, on the
-    /// current rayon pool; NaN if a row or its logit is not finite. All rows must lie inside the
-    /// matrix.
-    pub(crate) fn logits(&self, matrix: &[f32], rows: &[usize], output: HeadOutput) -> Vec<f32> {
-        let blocks =
-            rows.par_chunks(BLOCK_ROWS).map_init(ScoreScratch::default, |scratch, rows| {
-                self.logits_here(matrix, rows, output, scratch)
-            });
-        blocks.collect::<Vec<_>>().concat()
-    }
-
-    /// Computes [`Scorer::logits`] in the calling thread.
-    pub(super) fn logits_here(
+    /// Computes the logits of the given `rows` of `matrix` `[_, D]` f32, in that order; NaN if a
+    /// row or its logit is not finite. All rows must lie inside the matrix.
+    pub(crate) fn logits(
         &self,
         matrix: &[f32],
         rows: &[usize],

@@ -13,21 +13,14 @@
 //! ```
 
 mod center;
-mod lexical;
 #[cfg(feature = "train")]
-mod linear;
-#[cfg(feature = "train")]
-mod loss;
-#[cfg(feature = "train")]
-mod mlp;
-#[cfg(feature = "train")]
-mod network;
+mod fit;
 #[cfg(not(feature = "train"))]
-mod no_training;
+#[path = "no_fit.rs"]
+mod fit;
+mod lexical;
 mod request;
 mod samples;
-#[cfg(feature = "train")]
-mod standardisation;
 mod text;
 
 use rand::seq::SliceRandom;
@@ -37,10 +30,6 @@ use crate::head::{
     Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord, normalised,
 };
 pub use lexical::train_lexical_head;
-#[cfg(not(feature = "train"))]
-use no_training as linear;
-#[cfg(not(feature = "train"))]
-use no_training as mlp;
 use polysift_base::error::Result;
 use polysift_base::metrics::Metrics;
 use polysift_base::progress::Stop;
@@ -81,8 +70,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let is_default = config.training.mode == Mode::Default;
     let (splits, excluded_samples) = request.split(is_default || !config.is_class(name))?;
     let Trained { scorer, record, references } = match config.kind {
-        HeadKind::Mlp => mlp::train(request, &splits, stop)?,
-        HeadKind::Logistic | HeadKind::Ridge => linear::train(request, &splits, stop)?,
+        HeadKind::Mlp | HeadKind::Logistic | HeadKind::Ridge => fit::train(request, &splits, stop)?,
         HeadKind::Cosine => sample_references(request, &splits)?,
         HeadKind::FastText | HeadKind::Lexical => {
             return Err(request.error("it is trained on texts"));
@@ -105,7 +93,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         let training = TrainingConfig { loss: None, ..config.training.clone() };
         let linear = HeadConfig { kind, output: None, training, ..config.clone() };
         let baseline = TrainingRequest { config: &linear, ..request.clone() };
-        let scorer = linear::train(&baseline, &splits, stop)?.scorer;
+        let scorer = fit::train(&baseline, &splits, stop)?.scorer;
         record.linear_test = baseline.metrics(&scorer, &splits.test).map(Metrics::rounded);
         record.learning_curve = learning_curve(request, &splits, &record, stop)?;
         record.learning_curve.push(LearningPoint { num_samples: splits.train.len(), test });
@@ -150,10 +138,7 @@ fn learning_curve(
         }
         let part = Splits { train, ..splits.clone() };
         let request = TrainingRequest { config: &config, ..request.clone() };
-        let Trained { scorer, .. } = match config.kind {
-            HeadKind::Logistic | HeadKind::Ridge => linear::train(&request, &part, stop)?,
-            _ => mlp::train(&request, &part, stop)?,
-        };
+        let scorer = fit::train(&request, &part, stop)?.scorer;
         if let Some(test) = request.metrics(&scorer, &splits.test) {
             points.push(LearningPoint { num_samples: part.train.len(), test: test.rounded() });
         }

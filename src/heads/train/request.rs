@@ -2,9 +2,13 @@
 
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
+use rayon::prelude::*;
 
 use super::samples::{Samples, Splits, split};
-use crate::head::{HeadSpec, ModelCard, Provenance, ReferenceCounts, Scorer, TrainingRecord};
+use crate::head::{
+    BLOCK_ROWS, HeadSpec, ModelCard, Provenance, ReferenceCounts, ScoreScratch, Scorer,
+    TrainingRecord,
+};
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{Metrics, log_loss};
 use polysift_config::{HeadConfig, HeadKind, LabelKind, Loss};
@@ -115,7 +119,12 @@ impl TrainingRequest<'_> {
     }
 
     pub(super) fn logits(&self, scorer: &Scorer, rows: &[usize]) -> Vec<f32> {
-        scorer.logits(&self.samples.embeddings, rows, self.config.output(self.name))
+        let output = self.config.output(self.name);
+        let logits = |scratch: &mut ScoreScratch, rows: &[usize]| {
+            scorer.logits(&self.samples.embeddings, rows, output, scratch)
+        };
+        let blocks = rows.par_chunks(BLOCK_ROWS).map_init(ScoreScratch::default, logits);
+        blocks.collect::<Vec<_>>().concat()
     }
 
     /// Computes the metrics of `scorer` on the samples of `rows`; `None` if none has a score. The

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use crate::head::{ClassCounts, GradeCounts, LabelCounts};
+use crate::head::LabelCounts;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::rounded;
 use polysift_base::sample::{Ranks, text_key};
@@ -72,19 +72,18 @@ impl Samples {
 
     pub(super) fn counts(&self, rows: &[usize], kind: LabelKind) -> LabelCounts {
         if kind != LabelKind::Grades {
-            let positive =
-                self.classes(rows).into_iter().filter(|is_positive| *is_positive).count();
-            return LabelCounts::Classes(ClassCounts { positive, negative: rows.len() - positive });
+            let positive = rows.iter().filter(|row| self.is_positive(**row)).count();
+            return LabelCounts::Classes { positive, negative: rows.len() - positive };
         }
         let grades = || rows.iter().map(|&row| f64::from(self.labels[row]));
         let (mean, deviation) = self.mean_and_deviation(rows);
-        LabelCounts::Grades(GradeCounts {
+        LabelCounts::Grades {
             num_samples: rows.len(),
             mean: rounded(mean),
             deviation: rounded(deviation),
             lowest: grades().reduce(f64::min).unwrap_or_default(),
             highest: grades().reduce(f64::max).unwrap_or_default(),
-        })
+        }
     }
 
     /// Returns a digest in hex of the texts of `rows`, in any order.
@@ -296,7 +295,7 @@ mod tests {
         for (rows, positive, negative) in
             [(&splits.train, 32, 48), (&splits.validation, 4, 6), (&splits.test, 4, 6)]
         {
-            let counts = LabelCounts::Classes(ClassCounts { positive, negative });
+            let counts = LabelCounts::Classes { positive, negative };
             assert_eq!(samples.counts(rows, LabelKind::Classes), counts);
         }
     }

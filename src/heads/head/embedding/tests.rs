@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::head::scorer::{Center, LinearLayer, References, normalised};
-use polysift_config::Keep;
+use polysift_config::{HeadOutput, Keep};
 
 /// Uniform values in [-1, 1).
 fn noise(count: usize, seed: u64) -> Vec<f32> {

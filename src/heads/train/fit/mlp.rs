@@ -6,10 +6,10 @@ use rayon::prelude::*;
 
 use super::loss::{self, HeadLoss};
 use super::network::Network;
-use super::request::{Trained, TrainingRequest};
-use super::samples::Splits;
 use super::standardisation::Standardisation;
 use crate::head::{EpochMetrics, LinearLayer, Schedule, Scorer, TrainingRecord};
+use crate::train::request::{Trained, TrainingRequest};
+use crate::train::samples::Splits;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{Metrics, rounded};
 use polysift_base::progress::Stop;

@@ -1,8 +1,8 @@
 //! Standardisation of a head's inputs to mean 0 and deviation 1 in training. The first layer then
 //! takes it back, so that a head file scores embeddings as they are.
 
-use super::samples::Samples;
 use crate::head::LinearLayer;
+use crate::train::samples::Samples;
 
 /// Values subtracted from the inputs, then divisors, `[D]` each.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ impl Standardisation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::head::Scorer;
+    use crate::head::{ScoreScratch, Scorer};
     use polysift_config::HeadOutput;
 
     #[test]
@@ -75,7 +75,9 @@ mod tests {
         assert_eq!((standardisation.mean[2], standardisation.scale[2]), (7.0, 1.0));
         let (weight, bias) = ([0.5, -1.25, 3.0], 0.75);
         let scorer = Scorer::mlp(vec![standardisation.fold(&weight, &[bias])]);
-        let logits = scorer.logits(&samples.embeddings, &[0, 1, 2, 3], HeadOutput::Sigmoid);
+        let scratch = &mut ScoreScratch::default();
+        let logits =
+            scorer.logits(&samples.embeddings, &[0, 1, 2, 3], HeadOutput::Sigmoid, scratch);
         for (row, logit) in logits.into_iter().enumerate() {
             let mut inputs = Vec::new();
             standardisation.apply(samples.embedding(row), &mut inputs);

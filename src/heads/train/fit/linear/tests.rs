@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use candle_core::{DType, Device, Tensor};
 
 use super::*;
+use crate::head::ScoreScratch;
 use polysift_config::HeadOutput;
 
 fn golden(name: &str) -> anyhow::Result<HashMap<String, Tensor>> {
@@ -27,8 +28,9 @@ fn check_optima(
         objective.penalty = 1.0 / (c * rows.len() as f64);
         let parameters = objective.minimise(vec![0.0; 9])?;
         let (weight, bias) = (in_f64(format!("{c:?}.weight"))?, in_f64(format!("{c:?}.bias"))?);
-        let found =
-            objective.scorer(&parameters).logits(&samples.embeddings, &rows, HeadOutput::Raw);
+        let scratch = &mut ScoreScratch::default();
+        let scorer = objective.scorer(&parameters);
+        let found = scorer.logits(&samples.embeddings, &rows, HeadOutput::Raw, scratch);
         for (row, found) in found.into_iter().enumerate() {
             let inputs = samples.embedding(row).iter().zip(&weight);
             let expected = inputs.map(|(&x, w)| f64::from(x) * w).sum::<f64>() + bias[0];

@@ -7,10 +7,10 @@ use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;
 use rayon::prelude::*;
 
-use super::request::{Trained, TrainingRequest};
-use super::samples::{Samples, Splits};
 use super::standardisation::Standardisation;
 use crate::head::{Scorer, TrainingRecord};
+use crate::train::request::{Trained, TrainingRequest};
+use crate::train::samples::{Samples, Splits};
 use least_squares::Moments;
 use polysift_base::error::Result;
 use polysift_base::metrics::rounded;

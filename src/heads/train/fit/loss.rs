@@ -143,7 +143,7 @@ mod tests {
     /// Both sides divide whole numbers in f64, so they agree exactly.
     #[test]
     fn the_schedule_is_that_of_transformers() -> Result<(), Box<dyn std::error::Error>> {
-        let text = include_str!("../../../tests/golden/toxicity/schedule.json");
+        let text = include_str!("../../../../tests/golden/toxicity/schedule.json");
         let cases: Vec<(Schedule, BTreeMap<usize, f64>)> = serde_json::from_str(text)?;
         assert!(cases.len() >= 3);
         for (schedule, factors) in cases {
