@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use safetensors::SafeTensors;
 use serde::Deserialize;
 
 use super::architecture::Architecture;
@@ -60,9 +61,12 @@ impl ModelFiles {
         self.weights.iter().chain([&self.tokenizer]).map(|blob| blob.path.as_path()).collect()
     }
 
-    /// Returns the path and the contents of each file of weights.
-    pub fn weights(&self) -> impl Iterator<Item = (&Path, &[u8])> {
-        self.weights.iter().map(|blob| (blob.path.as_path(), blob.bytes()))
+    /// Returns the tensors of each file of weights.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for a file that is not whole.
+    pub fn tensors(&self) -> Result<Vec<SafeTensors<'_>>> {
+        headers(&self.weights)
     }
 
     /// Returns the contents of `tokenizer.json` and its path.

@@ -3,4 +3,5 @@
 pub mod fasttext;
 pub mod head;
 pub mod lexical;
+mod tensors;
 pub mod train;

@@ -9,8 +9,8 @@ const NEWLINE_TOKEN: &str = "<NEW_LINE>";
 
 /// Returns the line of a sample.
 pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
-    let line = cased(spec.lowercase, spaced(spec.preprocessing, text));
-    segmented(spec.segmenter, line)
+    let line = spaced(spec.preprocessing, text);
+    segmented(spec.segmenter, if spec.lowercase { line.to_lowercase() } else { line })
 }
 
 /// Returns the line of a text to score.
@@ -40,18 +40,7 @@ fn spaced(preprocessing: Preprocessing, text: &str) -> String {
 
 /// Joins the words that are not empty by spaces.
 fn joined<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    let mut line = String::new();
-    for word in words.filter(|word| !word.is_empty()) {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    line
-}
-
-fn cased(lowercase: bool, line: String) -> String {
-    if lowercase { line.to_lowercase() } else { line }
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn segmented(segmenter: Segmenter, line: String) -> String {

@@ -1,10 +1,11 @@
 //! The model card, which describes a head in its file. It contains no time and no host name, so
 //! that equal trainings give equal bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use polysift_base::error::{Error, Result};
 use polysift_base::metrics::Metrics;
 use polysift_config::{
     Activation, Centering, ChunkRule, FastTextConfig, HeadConfig, HeadKind, HeadOutput, Keep,
@@ -66,11 +67,10 @@ impl HeadSpec {
         Self {
             kind: config.kind,
             layer_sizes,
-            activation: Activation::Relu,
-            norm_eps: None,
             output: config.output(name),
             chunk: config.chunk(name),
             keep: config.keep(name),
+            ..Self::default()
         }
     }
 
@@ -139,6 +139,18 @@ pub struct ModelCard {
     /// How the head was trained, and its metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<TrainingRecord>,
+}
+
+impl ModelCard {
+    /// Key of the card in the metadata.
+    pub(super) const KEY: &str = "polysift.card";
+
+    /// Returns the metadata of a file with this card.
+    pub(super) fn metadata(&self) -> Result<HashMap<String, String>> {
+        let json = serde_json::to_string(self);
+        let json = json.map_err(|e| Error::shape("head file", e.to_string()))?;
+        Ok(HashMap::from([(Self::KEY.to_owned(), json)]))
+    }
 }
 
 /// How a fastText head treats texts.

@@ -1,21 +1,14 @@
 //! Embedding heads: they score documents from the embeddings of their chunks.
 
-use std::collections::HashMap;
 use std::path::Path;
-
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
 
 use super::card::{HeadOf, HeadSpec, ModelCard};
 use super::pytorch;
 use super::scorer::{DocumentScore, ScoreScratch, Scorer};
 use super::weights::{self, Keys};
+use crate::tensors;
 use polysift_base::error::{Error, Result};
 use polysift_config::ChunkRule;
-
-/// Key of the card in the metadata. It is the only key, because safetensors writes metadata in the
-/// order of a hash map and the bytes must not depend on that order.
-pub(super) const CARD_KEY: &str = "polysift.card";
 
 /// A head that scores embeddings of chunks.
 pub type Head = HeadOf<Scorer>;
@@ -85,22 +78,9 @@ impl Head {
 
     /// Returns the file's bytes; equal heads give equal bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let invalid = |error: &dyn std::fmt::Display| Error::shape("head file", error.to_string());
-        let card = serde_json::to_string(&self.card).map_err(|e| invalid(&e))?;
-        let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> =
-            weights::named(&self.scorer, Keys::Classifier)
-                .into_iter()
-                .map(|(name, shape, values)| (name, shape, bytes(values)))
-                .collect();
-        let views: Result<Vec<_>, _> = (tensors.iter())
-            .map(|(name, shape, data)| {
-                TensorView::new(Dtype::F32, shape.clone(), data).map(|view| (name, view))
-            })
-            .collect();
-        let metadata = HashMap::from([(CARD_KEY.to_owned(), card)]);
-        safetensors::serialize(views.map_err(|e| invalid(&e))?, Some(metadata))
-            .map_err(|e| invalid(&e))
+        let named = weights::named(&self.scorer, Keys::Classifier);
+        let tensors: Vec<_> = named.into_iter().map(tensors::of_floats).collect();
+        tensors::to_file(&tensors, Some(self.card.metadata()?))
     }
 
     /// Returns a state dict of the head's tensors (f32) that `torch.load(weights_only=True)` reads.

@@ -6,7 +6,7 @@ use std::path::Path;
 use safetensors::{SafeTensorError, SafeTensors};
 
 use super::card::{HeadSpec, ImportSource, ModelCard, Provenance};
-use super::embedding::{CARD_KEY, Head};
+use super::embedding::Head;
 use super::published::PublishedRecipe;
 use super::scorer::Scorer;
 use super::weights::KnownLayers;
@@ -76,8 +76,11 @@ impl Head {
 
 /// Reads the file of the head `name`; fails with [`Error::Missing`] if there is none.
 pub(super) fn read(path: &Path, name: &str) -> Result<Vec<u8>> {
-    let missing = || Error::missing(path, format!("the file of the head `{name}` does not exist"));
-    if_there(io::read(path))?.ok_or_else(missing)
+    if_there(io::read(path))?.ok_or_else(|| missing(path, name))
+}
+
+pub(super) fn missing(path: &Path, name: &str) -> Error {
+    Error::missing(path, format!("the file of the head `{name}` does not exist"))
 }
 
 /// Reads a safetensors file and its card, if polysift wrote it. `unreadable` says that the file is
@@ -88,7 +91,7 @@ pub(super) fn with_card(
 ) -> Result<(SafeTensors<'_>, Option<ModelCard>), String> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(&unreadable)?;
     let tensors = SafeTensors::deserialize(bytes).map_err(&unreadable)?;
-    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(CARD_KEY));
+    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(ModelCard::KEY));
     let card = card.map(|json| serde_json::from_slice(json.as_bytes())).transpose();
     Ok((tensors, card.map_err(|e| format!("its card cannot be read: {e}"))?))
 }
@@ -133,19 +136,12 @@ impl HeadFile {
         let classifier = files.classifier.as_ref().ok_or_else(|| {
             fail("`architectures` in its config.json names no `*ForSequenceClassification`".into())
         })?;
-        let tensors: Result<Vec<_>> = (files.weights())
-            .map(|(path, bytes)| {
-                let broken =
-                    |e| Error::model(path, format!("is not a whole safetensors file: {e}"));
-                SafeTensors::deserialize(bytes).map_err(broken)
-            })
-            .collect();
         let known = KnownLayers {
             is_own: false,
             activation: activation.or(classifier.activation),
             norm_eps: classifier.norm_eps,
         };
-        let (scorer, _) = weights::parse_safetensors(&tensors?, known).map_err(fail)?;
+        let (scorer, _) = weights::parse_safetensors(&files.tensors()?, known).map_err(fail)?;
         let outputs = scorer.layer_sizes().last().copied().unwrap_or_default();
         let provenance = Provenance {
             encoder_digest: files.digest.clone(),
@@ -207,45 +203,38 @@ impl HeadFile {
 
 /// Reads the card and the weights. The card of a foreign file has only the counts of references.
 fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Scorer), String> {
-    let foreign = |references| ModelCard { references, ..ModelCard::default() };
     let mut known = KnownLayers { activation, ..KnownLayers::default() };
     if bytes.starts_with(LEGACY_MAGIC) {
         return Err(
             "is in PyTorch's format before 1.6; load it there and torch.save it again".into()
         );
     }
+    let foreign = |(scorer, references)| (ModelCard { references, ..ModelCard::default() }, scorer);
     if bytes.starts_with(ZIP_MAGIC) {
-        let (scorer, references) = pytorch::read(bytes, known)?;
-        return Ok((foreign(references), scorer));
+        return pytorch::read(bytes, known).map(foreign);
     }
     let (tensors, card) = with_card(bytes, |e| {
         format!("neither a safetensors file ({e}) nor one of PyTorch (no zip file)")
     })?;
-    if let Some(ModelCard { spec, .. }) = &card {
-        if spec.kind.is_of_texts() {
-            return Err("scores texts, not embeddings".to_owned());
-        }
-        let (activation, norm_eps) = (Some(spec.activation), spec.norm_eps);
-        known = KnownLayers { is_own: true, activation, norm_eps };
+    let Some(card) = card else {
+        return weights::parse_safetensors(&[tensors], known).map(foreign);
+    };
+    if card.spec.kind.is_of_texts() {
+        return Err("scores texts, not embeddings".to_owned());
     }
-    let (scorer, references) = weights::parse_safetensors(&[tensors], known)?;
-    if let Some(card) = card {
-        let sizes = scorer.layer_sizes();
-        let center = card.references.and_then(|references| references.center);
-        let is_sound = card.spec.norm_eps.is_none_or(|eps| eps >= 0.0);
-        if center != scorer.centering() {
-            let found = scorer.centering();
-            return Err(format!("its card says centering {center:?}, its tensors are {found:?}"));
-        }
-        if card.spec.layer_sizes != sizes || card.spec.kind != scorer.kind() || !is_sound {
-            return Err(format!(
-                "its card says layers {:?}, its tensors are {sizes:?}",
-                card.spec.layer_sizes
-            ));
-        }
-        return Ok((card, scorer));
+    let HeadSpec { kind, layer_sizes: sizes, activation, norm_eps, .. } = &card.spec;
+    known = KnownLayers { is_own: true, activation: Some(*activation), norm_eps: *norm_eps };
+    let (scorer, _) = weights::parse_safetensors(&[tensors], known)?;
+    let center = card.references.and_then(|references| references.center);
+    let (found, found_sizes) = (scorer.centering(), scorer.layer_sizes());
+    if center != found {
+        return Err(format!("its card says centering {center:?}, its tensors are {found:?}"));
     }
-    Ok((foreign(references), scorer))
+    let is_sound = norm_eps.is_none_or(|eps| eps >= 0.0);
+    if *sizes != found_sizes || *kind != scorer.kind() || !is_sound {
+        return Err(format!("its card says layers {sizes:?}, its tensors are {found_sizes:?}"));
+    }
+    Ok((card, scorer))
 }
 
 /// What is known of a head beyond its file; all of it may be left open.
@@ -347,17 +336,12 @@ pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result
 /// one, or is the name of a language (`german_cls.pth`) or its two letters (`de.pth`).
 pub fn language_of(file_name: &str) -> Option<String> {
     let stem = file_name.rsplit_once('.').map_or(file_name, |(stem, _)| stem);
-    if let Some(code) = stem.get(..8)
-        && is_code(code)
-        && !stem[8..].starts_with(|c: char| c.is_ascii_alphanumeric())
-    {
-        return Some(code.to_owned());
-    }
+    let first = stem.split_at_checked(8).filter(|(code, after)| {
+        is_code(code) && !after.starts_with(|c: char| c.is_ascii_alphanumeric())
+    });
     let last = stem.len().checked_sub(8).and_then(|at| stem.split_at_checked(at));
-    if let Some((before, code)) = last
-        && is_code(code)
-        && before.ends_with(['_', '-'])
-    {
+    let last = last.filter(|(before, code)| is_code(code) && before.ends_with(['_', '-']));
+    if let Some(code) = first.map(|(code, _)| code).or(last.map(|(_, code)| code)) {
         return Some(code.to_owned());
     }
     let stem = SUFFIXES.iter().find_map(|suffix| stem.strip_suffix(suffix)).unwrap_or(stem);

@@ -1,7 +1,7 @@
 //! Lexical heads: a network over n-grams of tokens. The file (safetensors) also holds the
 //! tokenizer, so that the head scores texts without an encoder.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,16 +9,13 @@ use std::sync::{Arc, Mutex, Weak};
 use serde_json::json;
 
 use super::card::{HeadOf, HeadSpec, ModelCard};
-use super::embedding::CARD_KEY;
 use super::file;
 use super::scorer::DocumentScore;
 use crate::lexical::LexicalModel;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, open, read};
 use polysift_base::panics::lock;
-use polysift_config::{
-    Activation, ChunkRule, Chunks, EncoderConfig, HeadConfig, HeadKind, HeadOutput,
-};
+use polysift_config::{Activation, ChunkRule, Chunks, EncoderConfig, HeadConfig, HeadKind, HeadOutput};
 use polysift_encoder::Recipe;
 use polysift_tokenizer::Tokenizer;
 
@@ -139,11 +136,8 @@ impl LexicalHead {
     /// # Errors
     /// [`Error::Shape`], which does not happen.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let card = serde_json::to_string(&self.card);
-        let card = card.map_err(|e| Error::shape("head file", e.to_string()))?;
-        let metadata = HashMap::from([(CARD_KEY.to_owned(), card)]);
         let LexicalScorer { network, tokenizer } = &self.scorer;
-        network.to_bytes(&[(TOKENIZER, &tokenizer.packed)], Some(metadata))
+        network.to_bytes(&[(TOKENIZER, &tokenizer.packed)], Some(self.card.metadata()?))
     }
 
     /// Scores one text.
@@ -162,11 +156,9 @@ fn spec(network: &LexicalModel, card: &ModelCard) -> HeadSpec {
     HeadSpec {
         kind: HeadKind::Lexical,
         layer_sizes: network.layer_sizes(),
-        activation: Activation::Relu,
-        norm_eps: None,
         output: card.spec.output,
-        chunk: ChunkRule::First,
         keep: card.spec.keep,
+        ..HeadSpec::default()
     }
 }
 

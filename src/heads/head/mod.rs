@@ -129,10 +129,7 @@ impl AnyHead {
 
     /// Returns the head if it scores embeddings.
     pub fn as_embedding(&self) -> Option<&Head> {
-        match self {
-            Self::Embedding(head) => Some(head),
-            Self::FastText(_) | Self::Lexical(_) | Self::Row(_) => None,
-        }
+        if let Self::Embedding(head) = self { Some(head) } else { None }
     }
 
     /// Returns true if the head scores texts.
@@ -155,9 +152,6 @@ impl AnyHead {
 
     /// Returns the head if it scores rows.
     pub fn as_row(&self) -> Option<&RowHead> {
-        match self {
-            Self::Row(head) => Some(head),
-            Self::Embedding(_) | Self::FastText(_) | Self::Lexical(_) => None,
-        }
+        if let Self::Row(head) = self { Some(head) } else { None }
     }
 }

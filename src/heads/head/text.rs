@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::card::{HeadOf, HeadSpec, ModelCard, TextCard};
+use super::file::missing;
 use super::scorer::DocumentScore;
 use crate::fasttext::{FastTextModel, TextScratch, document_line};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
 use polysift_base::metrics::Metrics;
-use polysift_config::{Activation, ChunkRule, HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
+use polysift_config::{HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
 
 /// A head that scores texts by their words.
 pub type FastTextHead = HeadOf<FastTextScorer>;
@@ -65,10 +66,7 @@ impl FastTextHead {
     /// is damaged or lacks the label, or if its card is of another file.
     pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
         if !path.is_file() {
-            return Err(Error::missing(
-                path,
-                format!("the file of the head `{name}` does not exist"),
-            ));
+            return Err(missing(path, name));
         }
         let (model, digest) = FastTextModel::read(path)?;
         let mut card = match Self::card_of(path, &digest)? {
@@ -105,11 +103,9 @@ impl FastTextHead {
         card.spec = HeadSpec {
             kind: HeadKind::FastText,
             layer_sizes: vec![model.dim(), labels.len()],
-            activation: Activation::Relu,
-            norm_eps: None,
             output: HeadOutput::Class(label),
-            chunk: ChunkRule::First,
             keep: card.spec.keep,
+            ..HeadSpec::default()
         };
         Ok(Self { card, scorer: FastTextScorer { spec, model, label }, digest })
     }

@@ -193,18 +193,8 @@ fn references(
     if values.is_empty() {
         return Err(format!("tensor `{REFERENCES}`: all references are zero"));
     }
-    let mut of_shape = |name: &str, shape: &[usize]| {
-        if !names.iter().any(|known| known == name) {
-            return Ok(None);
-        }
-        let stored = read(name)?;
-        if stored.shape != shape {
-            let found = &stored.shape;
-            return Err(format!("tensor `{name}` has the shape {found:?}; expected {shape:?}"));
-        }
-        stored.values(name).map(Some)
-    };
-    let center = match (of_shape(MEAN, &[width])?, of_shape(WHITENING, &[width, width])?) {
+    let mean = optional(names, read, MEAN, &[width])?;
+    let center = match (mean, optional(names, read, WHITENING, &[width, width])?) {
         (Some(mean), whitening) => Some(Center { mean, whitening }),
         (None, None) => None,
         (None, Some(_)) => return Err(format!("{}, but not `{WHITENING}`", missing(MEAN))),
@@ -313,22 +303,31 @@ fn layer(
         ));
     }
     let weight = weight.values(&weight_name)?;
-    let mut beta = vec![0.0; outputs];
-    if names.contains(&bias_name) {
-        let bias = read(&bias_name)?;
-        if bias.shape != [outputs] {
-            return Err(format!(
-                "tensor `{bias_name}` has the shape {:?}; expected [{outputs}]",
-                bias.shape
-            ));
-        }
-        beta = bias.values(&bias_name)?;
-    }
+    let beta = optional(names, read, &bias_name, &[outputs])?;
+    let beta = beta.unwrap_or_else(|| vec![0.0; outputs]);
     if is_norm {
         let eps = norm_eps.unwrap_or(DEFAULT_EPS);
         return Ok(HeadLayer::LayerNorm { gamma: weight, beta, eps });
     }
     Ok(HeadLayer::Linear(LinearLayer::new(weight, beta)))
+}
+
+/// Reads the tensor called `name`, which must have this shape, if there is one.
+fn optional(
+    names: &[String],
+    read: Read<'_, '_>,
+    name: &str,
+    shape: &[usize],
+) -> Result<Option<Vec<f32>>, String> {
+    if !names.iter().any(|known| known == name) {
+        return Ok(None);
+    }
+    let stored = read(name)?;
+    if stored.shape != shape {
+        let found = &stored.shape;
+        return Err(format!("tensor `{name}` has the shape {found:?}; expected {shape:?}"));
+    }
+    stored.values(name).map(Some)
 }
 
 /// Returns the rows and columns of a tensor, which must be a matrix with at least one value.
@@ -406,12 +405,10 @@ impl Stored<'_> {
             return Ok(Vec::new());
         }
         let size = self.dtype.bitsize() / 8;
-        let end = (rows - 1)
-            .checked_mul(row_stride)
-            .zip((columns - 1).checked_mul(stride))
-            .and_then(|(down, along)| down.checked_add(along)?.checked_add(self.offset))
-            .and_then(|last| last.checked_add(1)?.checked_mul(size));
-        if end.is_none_or(|end| end > self.data.len()) {
+        // Rows and columns are fewer than the bytes of the data, so that nothing overflows.
+        let steps = [(rows - 1, row_stride), (columns - 1, stride), (1, self.offset)];
+        let last: u128 = steps.iter().map(|&(count, step)| count as u128 * step as u128).sum();
+        if (last + 1) * size as u128 > self.data.len() as u128 {
             return Err(outside());
         }
         let value: fn(&[u8]) -> f32 = match self.dtype {

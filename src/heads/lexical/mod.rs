@@ -11,11 +11,12 @@
 
 mod fit;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::{Dtype, SafeTensors};
 
+use crate::tensors;
 use polysift_base::error::{Error, Result};
 
 pub use fit::fit;
@@ -97,17 +98,6 @@ impl LexicalModel {
         vec![self.ngrams.len(), WIDTH, self.second_bias.len()]
     }
 
-    fn tensors(&self) -> [(&'static str, Vec<usize>, &[f32]); 5] {
-        let (ngrams, outputs) = (self.ngrams.len(), self.second_bias.len());
-        [
-            ("idf", vec![ngrams], &self.idf),
-            ("first.weight", vec![ngrams, WIDTH], &self.first),
-            ("first.bias", vec![WIDTH], &self.first_bias),
-            ("second.weight", vec![outputs, WIDTH], &self.second),
-            ("second.bias", vec![outputs], &self.second_bias),
-        ]
-    }
-
     /// Returns a safetensors file with f32 tensors, u32 n-grams, bytes of `others`, and `metadata`.
     ///
     /// # Errors
@@ -117,25 +107,22 @@ impl LexicalModel {
         others: &[(&str, &[u8])],
         metadata: Option<HashMap<String, String>>,
     ) -> Result<Vec<u8>> {
-        let failed = |e: safetensors::SafeTensorError| Error::shape("lexical model", e.to_string());
-        let stored: Vec<(&str, Vec<usize>, Vec<u8>)> = (self.tensors().into_iter())
-            .map(|(name, shape, values)| {
-                (name, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
-            })
-            .collect();
-        let mut views = BTreeMap::new();
-        for (name, shape, bytes) in &stored {
-            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failed)?;
-            views.insert(*name, view);
-        }
-        let ngrams: Vec<u8> = self.ngrams.iter().flat_map(|ngram| ngram.to_le_bytes()).collect();
-        let view = TensorView::new(Dtype::U32, vec![self.ngrams.len()], &ngrams).map_err(failed)?;
-        views.insert("ngrams", view);
-        for (name, bytes) in others {
-            let view = TensorView::new(Dtype::U8, vec![bytes.len()], bytes).map_err(failed)?;
-            views.insert(*name, view);
-        }
-        safetensors::serialize(views, metadata).map_err(failed)
+        let (ngrams, outputs) = (self.ngrams.len(), self.second_bias.len());
+        let floats: [(&str, Vec<usize>, &[f32]); 5] = [
+            ("idf", vec![ngrams], &self.idf),
+            ("first.weight", vec![ngrams, WIDTH], &self.first),
+            ("first.bias", vec![WIDTH], &self.first_bias),
+            ("second.weight", vec![outputs, WIDTH], &self.second),
+            ("second.bias", vec![outputs], &self.second_bias),
+        ];
+        let mut tensors = floats.map(tensors::of_floats).to_vec();
+        let numbers = self.ngrams.iter().flat_map(|ngram| ngram.to_le_bytes()).collect();
+        tensors.push(("ngrams".to_owned(), Dtype::U32, vec![ngrams], numbers));
+        let of_bytes = |(name, bytes): &(&str, &[u8])| {
+            ((*name).to_owned(), Dtype::U8, vec![bytes.len()], bytes.to_vec())
+        };
+        tensors.extend(others.iter().map(of_bytes));
+        tensors::to_file(&tensors, metadata)
     }
 
     /// Reads a model from the `bytes` of the file `path`.

@@ -6,6 +6,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, System, ZipWriter};
 
 use crate::head::weights::{NamedTensor, contiguous_strides};
+use crate::tensors::le_bytes;
 
 /// Folder of the entries. PyTorch uses the file's name; the bytes must not depend on it.
 const FOLDER: &str = "archive";
@@ -23,8 +24,7 @@ pub(in crate::head) fn to_bytes(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, 
         ("version".to_owned(), VERSION.to_vec()),
     ];
     for (key, (_, _, values)) in tensors.iter().enumerate() {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        entries.push((format!("data/{key}"), bytes));
+        entries.push((format!("data/{key}"), le_bytes(values)));
     }
     let options = SimpleFileOptions::DEFAULT
         .compression_method(CompressionMethod::Stored)
