@@ -30,7 +30,7 @@ pub(super) struct Dictionary {
     /// Number of tokens in which words and labels were counted.
     num_tokens: i64,
     /// Rows of the n-grams that a quantised model kept, counted after the words, by bucket.
-    pruned: Option<BTreeMap<u32, u32>>,
+    pub(super) pruned: Option<BTreeMap<u32, u32>>,
     /// Entries by the hash of their text; collisions go to the next free slot.
     table: Vec<u32>,
 }
@@ -119,11 +119,6 @@ impl Dictionary {
         let Some(pruned) = &self.pruned else { return Some(self.num_words + settings.buckets) };
         let in_place = pruned.values().all(|&row| (row as usize) < pruned.len());
         in_place.then_some(self.num_words + pruned.len())
-    }
-
-    /// Returns true if only some n-grams have rows.
-    pub(super) fn is_pruned(&self) -> bool {
-        self.pruned.is_some()
     }
 
     /// Turns `text` into rows of the input matrix for known words, character n-grams of all words,

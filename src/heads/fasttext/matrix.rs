@@ -103,7 +103,7 @@ impl QuantisedMatrix {
 
     fn read(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
         let has_norms = source.bool()?;
-        let (rows, cols) = shape(source)?;
+        let (rows, cols) = (source.count("rows")?, source.count("columns")?);
         let code_bytes = usize::try_from(source.i32()?).unwrap_or(usize::MAX);
         let codes = source.bytes(code_bytes, "codes")?;
         let quantiser = Quantiser::read(source, cols)?;
@@ -121,17 +121,11 @@ impl QuantisedMatrix {
 }
 
 impl WordMatrix {
-    pub(super) fn rows(&self) -> usize {
+    /// Returns the numbers of rows and columns.
+    pub(super) fn shape(&self) -> (usize, usize) {
         match self {
-            Self::Dense(dense) => dense.rows,
-            Self::Quantised(quantised) => quantised.rows,
-        }
-    }
-
-    pub(super) fn cols(&self) -> usize {
-        match self {
-            Self::Dense(dense) => dense.cols,
-            Self::Quantised(quantised) => quantised.cols,
+            Self::Dense(dense) => (dense.rows, dense.cols),
+            Self::Quantised(quantised) => (quantised.rows, quantised.cols),
         }
     }
 
@@ -173,7 +167,7 @@ impl WordMatrix {
         if is_quantised {
             return QuantisedMatrix::read(source).map(Self::Quantised);
         }
-        let (rows, cols) = shape(source)?;
+        let (rows, cols) = (source.count("rows")?, source.count("columns")?);
         let Some(len) = rows.checked_mul(cols) else {
             return broken(format!("has a matrix of {rows} rows of {cols} values"));
         };
@@ -201,8 +195,4 @@ pub(super) fn scale(values: &mut [f32], factor: f32) {
     for value in values {
         *value *= factor;
     }
-}
-
-fn shape(source: &mut ModelReader<impl Read>) -> io::Result<(usize, usize)> {
-    Ok((source.count("rows")?, source.count("columns")?))
 }

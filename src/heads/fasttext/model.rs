@@ -103,7 +103,7 @@ impl FastTextModel {
     /// Checks that the parts fit together, so that every row of a line exists.
     fn check(&self) -> io::Result<()> {
         let Self { settings, dictionary, input, output } = self;
-        if dictionary.is_pruned() && matches!(input, WordMatrix::Dense(_)) {
+        if dictionary.pruned.is_some() && matches!(input, WordMatrix::Dense(_)) {
             return broken("is pruned but not quantised, which fastText refuses too");
         }
         if dictionary.num_labels() == 0 {
@@ -115,8 +115,8 @@ impl FastTextModel {
         for (name, matrix, rows) in
             [("input", input, rows), ("output", output, dictionary.num_labels())]
         {
-            if matrix.rows() != rows || matrix.cols() != settings.dim {
-                let (found, cols, dim) = (matrix.rows(), matrix.cols(), settings.dim);
+            let ((found, cols), dim) = (matrix.shape(), settings.dim);
+            if (found, cols) != (rows, dim) {
                 return broken(format!(
                     "has an {name} matrix of {found} rows of {cols} values where {rows} of {dim} \
                      are needed"
@@ -217,7 +217,7 @@ impl FastTextModel {
         }
         scale(hidden, (1.0 / line.rows.len() as f64) as f32);
         outputs.clear();
-        outputs.extend((0..self.output.rows()).map(|label| self.output.dot_row(label, hidden)));
+        outputs.extend((0..self.output.shape().0).map(|label| self.output.dot_row(label, hidden)));
         Some(outputs)
     }
 }

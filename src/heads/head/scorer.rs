@@ -187,22 +187,11 @@ impl Scorer {
         Self::Mlp(with_relu.skip(1).collect())
     }
 
-    /// Returns the layers of an MLP, or none for a cosine head.
-    fn layers(&self) -> &[HeadLayer] {
-        if let Self::Mlp(layers) = self { layers } else { &[] }
-    }
-
-    fn linear_layers(&self) -> impl Iterator<Item = &LinearLayer> {
-        self.layers().iter().filter_map(|layer| match layer {
-            HeadLayer::Linear(layer) => Some(layer),
-            _ => None,
-        })
-    }
-
     /// Returns the activation between linear layers and the eps of the norms; see `HeadSpec`.
     pub(super) fn between(&self) -> (Activation, Option<f64>) {
         let (mut activation, mut norm_eps) = (Activation::Relu, None);
-        for layer in self.layers() {
+        let layers = if let Self::Mlp(layers) = self { &layers[..] } else { &[] };
+        for layer in layers {
             match layer {
                 HeadLayer::Linear(_) => {}
                 HeadLayer::Activation(one) => activation = *one,
@@ -234,10 +223,14 @@ impl Scorer {
     /// Returns the widths of all layers, as in `HeadSpec::layer_sizes`.
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
         match self {
-            Self::Mlp(_) => [self.hidden_size()]
-                .into_iter()
-                .chain(self.linear_layers().map(LinearLayer::outputs))
-                .collect(),
+            Self::Mlp(layers) => {
+                let outputs = |layer: &HeadLayer| match layer {
+                    HeadLayer::Linear(layer) => Some(layer.outputs()),
+                    _ => None,
+                };
+                let outputs = layers.iter().filter_map(outputs);
+                [self.hidden_size()].into_iter().chain(outputs).collect()
+            }
             Self::Cosine(references) => vec![references.hidden_size, references.len()],
         }
     }

@@ -80,13 +80,13 @@ impl FastTextHead {
         Self::new(card, model, digest).map_err(|reason| Error::model(path, reason))
     }
 
-    /// Makes a head of a model that was just trained; `digest` is the file's.
-    pub(crate) fn trained(card: ModelCard, model: FastTextModel, digest: String) -> Result<Self> {
-        Self::new(card, model, digest).map_err(|reason| Error::shape("fastText head", reason))
-    }
-
-    /// Sets the spec of `card` from the model, except for the kept side.
-    fn new(mut card: ModelCard, model: FastTextModel, digest: String) -> Result<Self, String> {
+    /// Makes a head of a model whose file has this `digest`. Sets the spec of `card` from the model,
+    /// except for the kept side.
+    pub(crate) fn new(
+        mut card: ModelCard,
+        model: FastTextModel,
+        digest: String,
+    ) -> Result<Self, String> {
         let Some(spec) = card.text.as_ref().map(|text| text.spec.clone()) else {
             return Err("its card does not say how texts become words".to_owned());
         };

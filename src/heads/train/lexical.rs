@@ -11,7 +11,6 @@ use crate::lexical::fit;
 use polysift_base::error::Result;
 use polysift_base::metrics::Metrics;
 use polysift_base::progress::Stop;
-use polysift_config::LabelKind;
 
 /// Trains a lexical head on 80% of the samples (10% each are kept for validation and test).
 /// `tokenizer` is a `tokenizer.json`, which `origin` names in errors; the request's recipe applies.
@@ -43,11 +42,7 @@ pub fn train_lexical_head(
         let score =
             |&row: &usize| Ok(network.score(&tokenizer.first_chunk(&samples.texts[row])?)[0]);
         let scores = rows.par_iter().map(score).collect::<Result<Vec<f32>>>()?;
-        let found = match config.label_kind() {
-            LabelKind::Grades => Metrics::of_grades(&scores, &samples.grades(rows)),
-            _ => Metrics::of_logits(&scores, &samples.classes(rows)),
-        };
-        Ok(found.map(Metrics::rounded))
+        Ok(request.metrics_of(&scores, rows).map(Metrics::rounded))
     };
     let test = metrics(&splits.test)?;
     request.warn_of_few(test);

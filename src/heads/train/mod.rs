@@ -153,13 +153,13 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
     let (positives, negatives): (Vec<usize>, Vec<usize>) =
         splits.train.iter().partition(|&&row| samples.is_positive(row));
     let centering = request.config.center.unwrap_or_default();
-    let whitens = centering == Centering::Whiten;
     let no_spread = "`center` whitens, but the negatives of the training split are all equal";
-    let center = (centering != Centering::None)
-        .then(|| {
-            center::of_rows(samples, &negatives, whitens).ok_or_else(|| request.error(no_spread))
-        })
-        .transpose()?;
+    let center = match centering {
+        Centering::None => None,
+        centering => center::of_rows(samples, &negatives, centering == Centering::Whiten)
+            .ok_or_else(|| request.error(no_spread))
+            .map(Some)?,
+    };
     let unit = |&row: &usize| match &center {
         Some(center) => normalised(&center.apply(samples.embedding(row))),
         None => normalised(samples.embedding(row)),

@@ -131,13 +131,9 @@ impl TrainingRequest<'_> {
     /// loss is weighted; for grades it is the squared error (absolute for Huber and ordinal loss).
     pub(super) fn metrics(&self, scorer: &Scorer, rows: &[usize]) -> Option<Metrics> {
         let (samples, logits) = (self.samples, self.logits(scorer, rows));
-        let metrics = match (self.config.kind, self.config.label_kind()) {
-            (HeadKind::Cosine, _) => {
-                return Metrics::of_scores(&logits, &samples.classes(rows));
-            }
-            (_, LabelKind::Grades) => Metrics::of_grades(&logits, &samples.grades(rows)),
-            _ => Metrics::of_logits(&logits, &samples.classes(rows)),
-        };
+        if self.config.kind == HeadKind::Cosine {
+            return Metrics::of_scores(&logits, &samples.classes(rows));
+        }
         let loss = |logit: f32, label: f32| {
             let error = f64::from(logit) - f64::from(label);
             match self.config.loss() {
@@ -151,7 +147,16 @@ impl TrainingRequest<'_> {
             .zip(rows)
             .map(|(&logit, &row)| samples.weight(row) * loss(logit, samples.labels[row]));
         let mean = losses.sum::<f64>() / samples.total_weight(rows);
-        metrics.map(|metrics| Metrics { loss: mean.is_finite().then_some(mean), ..metrics })
+        let loss = mean.is_finite().then_some(mean);
+        self.metrics_of(&logits, rows).map(|metrics| Metrics { loss, ..metrics })
+    }
+
+    /// Computes the metrics of the `logits` of `rows`, none of which may be NaN.
+    pub(super) fn metrics_of(&self, logits: &[f32], rows: &[usize]) -> Option<Metrics> {
+        match self.config.label_kind() {
+            LabelKind::Grades => Metrics::of_grades(logits, &self.samples.grades(rows)),
+            _ => Metrics::of_logits(logits, &self.samples.classes(rows)),
+        }
     }
 }
 
@@ -208,32 +213,26 @@ fn check(
     };
     let has_several = has_several(labels);
     let is_enough = labels.len() >= least && has_several;
-    if config.label_kind() != LabelKind::Grades {
-        let positive = labels.iter().filter(|label| **label > 0.5).count();
-        let negative = labels.len() - positive;
-        return if is_enough {
-            Ok(())
-        } else {
-            Err(format!(
-                "{positive} positive and {negative} negative sample(s) {which}can be used{excluded}; \
-                 needed are samples of both classes, at least {MIN_SAMPLES} in all"
-            ))
-        };
-    }
-    if !is_enough {
-        return Err(format!(
+    let is_impossible = |grade: &&f32| !(0.0..=HIGHEST_GRADE).contains(*grade);
+    match (config.label_kind(), labels.iter().find(is_impossible)) {
+        (LabelKind::Grades, _) if !is_enough => Err(format!(
             "{} sample(s) {which}can be used{excluded}{}; needed are at least {MIN_SAMPLES} in all, not \
              all of one grade",
             labels.len(),
             if has_several || labels.is_empty() { "" } else { ", all of one grade" },
-        ));
-    }
-    let is_possible = |grade: &f32| (0.0..=HIGHEST_GRADE).contains(grade);
-    match labels.iter().find(|grade| !is_possible(grade)) {
-        Some(grade) if config.loss() == Loss::Ordinal => Err(format!(
+        )),
+        (LabelKind::Grades, Some(grade)) if config.loss() == Loss::Ordinal => Err(format!(
             "a grade is {grade}; `training.loss = \"ordinal\"` needs grades from 0 to {HIGHEST_GRADE}, the \
              other losses take any"
         )),
-        _ => Ok(()),
+        _ if is_enough => Ok(()),
+        _ => {
+            let positive = labels.iter().filter(|label| **label > 0.5).count();
+            let negative = labels.len() - positive;
+            Err(format!(
+                "{positive} positive and {negative} negative sample(s) {which}can be used{excluded}; \
+                 needed are samples of both classes, at least {MIN_SAMPLES} in all"
+            ))
+        }
     }
 }

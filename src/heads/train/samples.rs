@@ -142,31 +142,25 @@ pub struct Splits {
 /// `with_test`, as much to test; a group that is too large for the rest of both goes to train.
 pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
     let ranks = Ranks::new(seed, "training");
-    let keyed = (0..samples.ids.len()).map(|row| Keyed {
-        rank: ranks.of(text_key(&samples.texts[row])),
-        id: &samples.ids[row],
-        label: samples.labels[row],
-        is_positive: samples.is_positive(row),
-        named: samples.splits.get(row).copied().flatten(),
-        row,
-    });
-    let mut ordered: Vec<Keyed<'_>> = keyed.collect();
+    let ranks: Vec<u128> = samples.texts.iter().map(|text| ranks.of(text_key(text))).collect();
+    let named = |row: usize| samples.splits.get(row).copied().flatten();
+    let mut ordered: Vec<usize> = (0..samples.ids.len()).collect();
     // Samples equal in all of this are interchangeable, so the row itself decides nothing visible.
-    ordered.sort_unstable_by(|a, b| {
-        let content = (a.rank, a.id).cmp(&(b.rank, b.id));
-        let weight = |keyed: &Keyed<'_>| samples.weight(keyed.row);
-        let labels = a.label.total_cmp(&b.label).then(weight(a).total_cmp(&weight(b)));
-        content.then(labels).then(a.row.cmp(&b.row))
+    ordered.sort_unstable_by(|&a, &b| {
+        let content = (ranks[a], &samples.ids[a]).cmp(&(ranks[b], &samples.ids[b]));
+        let labels = samples.labels[a].total_cmp(&samples.labels[b]);
+        let weights = samples.weight(a).total_cmp(&samples.weight(b));
+        content.then(labels).then(weights).then(a.cmp(&b))
     });
 
     let mut splits = vec![Split::Train; ordered.len()];
     let mut open = [Vec::new(), Vec::new()];
-    for group in groups(&ordered) {
-        match group.iter().find_map(|&at| ordered[at].named) {
-            None => open[usize::from(ordered[group[0]].is_positive)].push(group),
+    for group in groups(&ordered, &ranks, &samples.ids) {
+        match group.iter().find_map(|&row| named(row)) {
+            None => open[usize::from(samples.is_positive(group[0]))].push(group),
             Some(first) => {
-                for at in group {
-                    splits[at] = ordered[at].named.unwrap_or(first);
+                for row in group {
+                    splits[row] = named(row).unwrap_or(first);
                 }
             }
         }
@@ -176,31 +170,18 @@ pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
         let validation = tenth(sizes.iter().sum());
         let test = if with_test { validation } else { 0 };
         for (group, part) in groups.iter().zip(hold_out(&sizes, validation, test)) {
-            for &at in group {
-                splits[at] = part;
+            for &row in group {
+                splits[row] = part;
             }
         }
     }
-    let rows_of = |part: Split| {
-        ordered.iter().zip(&splits).filter(|(_, own)| **own == part).map(|(s, _)| s.row).collect()
-    };
+    let rows_of =
+        |part: Split| ordered.iter().copied().filter(|&row| splits[row] == part).collect();
     Splits {
         train: rows_of(Split::Train),
         validation: rows_of(Split::Validation),
         test: rows_of(Split::Test),
     }
-}
-
-/// A sample with its sort keys.
-struct Keyed<'a> {
-    /// Rank of the text for the seed.
-    rank: u128,
-    id: &'a str,
-    label: f32,
-    is_positive: bool,
-    /// Split that the sample names for itself.
-    named: Option<Split>,
-    row: usize,
 }
 
 /// Returns one tenth of `size`, rounded to nearest.
@@ -225,22 +206,21 @@ pub fn hold_out(sizes: &[usize], mut validation: usize, mut test: usize) -> Vec<
     sizes.iter().map(place).collect()
 }
 
-/// Groups positions of `ordered` by equal id or equal text, transitively. Positions ascend within a
-/// group, and groups by their first position.
-fn groups(ordered: &[Keyed<'_>]) -> Vec<Vec<usize>> {
+/// Groups the rows in `ordered` by equal id or equal rank of the text, transitively. Rows and groups
+/// keep the order, groups that of their first row.
+fn groups(ordered: &[usize], ranks: &[u128], ids: &[String]) -> Vec<Vec<usize>> {
     let mut parents: Vec<usize> = (0..ordered.len()).collect();
     let mut by_id = HashMap::new();
-    for at in 0..ordered.len() {
-        if at > 0 && ordered[at].rank == ordered[at - 1].rank {
+    for (at, &row) in ordered.iter().enumerate() {
+        if at > 0 && ranks[row] == ranks[ordered[at - 1]] {
             join(&mut parents, at - 1, at);
         }
-        let twin = *by_id.entry(ordered[at].id).or_insert(at);
+        let twin = *by_id.entry(&ids[row]).or_insert(at);
         join(&mut parents, twin, at);
     }
     let mut groups: Vec<Vec<usize>> = vec![Vec::new(); ordered.len()];
-    for at in 0..ordered.len() {
-        let root = root(&mut parents, at);
-        groups[root].push(at);
+    for (at, &row) in ordered.iter().enumerate() {
+        groups[root(&mut parents, at)].push(row);
     }
     groups.retain(|group| !group.is_empty());
     groups

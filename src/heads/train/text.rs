@@ -41,7 +41,8 @@ pub fn train_text_head(
         word_ngrams: model.word_ngrams(),
         training: Some(request.config.fasttext.clone()),
     });
-    let mut head = FastTextHead::trained(card, model, model_file.blake3.clone())?;
+    let mut head = FastTextHead::new(card, model, model_file.blake3.clone())
+        .map_err(|reason| Error::shape("fastText head", reason))?;
     let (validation, test) =
         (metrics(request, &head, &splits.validation), metrics(request, &head, &splits.test));
     request.warn_of_few(test);

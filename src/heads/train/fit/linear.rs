@@ -85,16 +85,8 @@ impl<'a> Objective<'a> {
     fn new(samples: &'a Samples, rows: &'a [usize], kind: LabelKind) -> Self {
         let standardisation = Standardisation::of(samples, rows);
         let mean_weight = samples.total_weight(rows) / rows.len().max(1) as f64;
-        let moments = (kind == LabelKind::Grades).then(|| {
-            let Standardisation { mean, scale } = &standardisation;
-            let inputs = |row| {
-                let centred =
-                    samples.embedding(row).iter().zip(mean).map(|(&x, m)| f64::from(x) - m);
-                centred.zip(scale).map(|(x, scale)| x / scale)
-            };
-            let of_row = |row| (samples.weight(row) / mean_weight, f64::from(samples.labels[row]));
-            Moments::of(samples.hidden_size, rows, inputs, of_row)
-        });
+        let moments = (kind == LabelKind::Grades)
+            .then(|| Moments::of(samples, rows, &standardisation, mean_weight));
         Self { samples, rows, standardisation, moments, mean_weight, penalty: 0.0 }
     }
 

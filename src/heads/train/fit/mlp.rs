@@ -15,10 +15,6 @@ use polysift_base::metrics::{Metrics, rounded};
 use polysift_base::progress::Stop;
 use polysift_config::{Checkpoint, HeadOutput, Loss, Mode, TrainingConfig};
 
-fn failed(error: candle_core::Error) -> Error {
-    Error::Tensor(Box::new(error))
-}
-
 /// Maximum number of epochs of a training for which metrics are computed.
 const MAX_CHECKS: usize = 32;
 
@@ -205,7 +201,7 @@ impl<'a> Trainer<'a> {
         order.shuffle(&mut self.shuffling);
         for rows in order.chunks(self.settings.batch_size.unwrap_or(1)) {
             stop.check()?;
-            self.step(rows).map_err(failed)?;
+            self.step(rows).map_err(|error| Error::Tensor(Box::new(error)))?;
         }
         Ok(())
     }
@@ -214,7 +210,8 @@ impl<'a> Trainer<'a> {
         let samples = self.request.samples;
         let mut batch = Vec::with_capacity(rows.len() * samples.hidden_size);
         for &row in rows {
-            self.standardisation.apply(samples.embedding(row), &mut batch);
+            let inputs = self.standardisation.of_row(samples.embedding(row));
+            batch.extend(inputs.map(|x| x as f32));
         }
         let dropout = self.settings.dropout.unwrap_or_default();
         let activations = self.network.forward(batch, dropout, &mut self.dropout)?;

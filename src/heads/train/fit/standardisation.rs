@@ -36,10 +36,10 @@ impl Standardisation {
         Self { mean, scale }
     }
 
-    /// Appends the standardised `row`.
-    pub(super) fn apply(&self, row: &[f32], out: &mut Vec<f32>) {
+    /// Returns the standardised values of `row`.
+    pub(super) fn of_row(&self, row: &[f32]) -> impl Iterator<Item = f64> {
         let inputs = row.iter().zip(self.mean.iter().zip(&self.scale));
-        out.extend(inputs.map(|(&x, (mean, scale))| ((f64::from(x) - mean) / scale) as f32));
+        inputs.map(|(&x, (mean, scale))| (f64::from(x) - mean) / scale)
     }
 
     /// Makes the first layer of a head for embeddings as they are, from the `weight` `[outputs, D]`
@@ -79,9 +79,8 @@ mod tests {
         let logits =
             scorer.logits(&samples.embeddings, &[0, 1, 2, 3], HeadOutput::Sigmoid, scratch);
         for (row, logit) in logits.into_iter().enumerate() {
-            let mut inputs = Vec::new();
-            standardisation.apply(samples.embedding(row), &mut inputs);
-            let products = inputs.iter().zip(weight).map(|(&x, w)| f64::from(x) * w);
+            let inputs = standardisation.of_row(samples.embedding(row));
+            let products = inputs.zip(weight).map(|(x, w)| f64::from(x as f32) * w);
             let expected = products.sum::<f64>() + bias;
             // The largest terms, weight / scale * mean, are about 30, rounded to f32 once or twice.
             assert!((f64::from(logit) - expected).abs() < 30.0 * 2f64.powi(-22), "{row}");

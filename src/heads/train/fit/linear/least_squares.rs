@@ -2,6 +2,9 @@
 
 use rayon::prelude::*;
 
+use super::super::standardisation::Standardisation;
+use crate::train::samples::Samples;
+
 const BLOCK_ROWS: usize = 256;
 
 /// Weighted sums over samples of `D` inputs and a target, which give the optimum for any penalty.
@@ -17,14 +20,17 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// Sums `rows`: `inputs` returns the inputs of a row, `of_row` its weight and target. One
-    /// thread computes each sum in the order of the rows.
-    pub(super) fn of<I: Iterator<Item = f64>>(
-        width: usize,
+    /// Sums the standardised embeddings and labels of `rows`; weights are divided by
+    /// `mean_weight`. One thread computes each sum in the order of the rows.
+    pub(super) fn of(
+        samples: &Samples,
         rows: &[usize],
-        inputs: impl Fn(usize) -> I + Sync,
-        of_row: impl Fn(usize) -> (f64, f64),
+        standardisation: &Standardisation,
+        mean_weight: f64,
     ) -> Self {
+        let width = samples.hidden_size;
+        let of_row =
+            |&row: &usize| (samples.weight(row) / mean_weight, f64::from(samples.labels[row]));
         let mut sums = Self {
             rows: rows.len() as f64,
             weight: 0.0,
@@ -33,9 +39,10 @@ impl Moments {
             products: vec![0.0; width * width],
             with_target: vec![0.0; width],
         };
+        let inputs = |&row: &usize| standardisation.of_row(samples.embedding(row)).collect();
         for rows in rows.chunks(BLOCK_ROWS) {
-            let block: Vec<Vec<f64>> = rows.par_iter().map(|&row| inputs(row).collect()).collect();
-            let weights: Vec<(f64, f64)> = rows.iter().map(|&row| of_row(row)).collect();
+            let block: Vec<Vec<f64>> = rows.par_iter().map(inputs).collect();
+            let weights: Vec<(f64, f64)> = rows.iter().map(of_row).collect();
             let products = sums.products.par_chunks_mut(width.max(1)).enumerate();
             products.for_each(|(i, sums)| {
                 for (inputs, (weight, _)) in block.iter().zip(&weights) {
