@@ -22,7 +22,7 @@ use self::layer::{PackedLayer, Workspace, normalise};
 use super::architecture::{Architecture, Rope};
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
-use super::weights::{Blob, EmbeddingWeights, NormWeights, Table, Weights};
+use super::weights::{Blob, EmbeddingWeights, NormWeights, Weights};
 use polysift_base::batch::PackedBatch;
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
@@ -35,12 +35,7 @@ pub(super) struct CpuEncoder {
     isa: Isa,
     architecture: Architecture,
     pooling: Pooling,
-    /// `[vocab_size, H]`.
-    words: Table,
-    /// `[rows of Positions, H]`, with the embedding of token type 0 added.
-    positions: Vec<f32>,
-    embedding_norm: NormWeights,
-    final_norm: Option<NormWeights>,
+    embedding: EmbeddingWeights,
     precision: Precision,
     layers: Vec<PackedLayer>,
     /// Source of the weights for [`CpuEncoder::exact_layers`].
@@ -60,16 +55,12 @@ impl CpuEncoder {
         tracing::debug!(%precision, instructions = isa.name(), "packing weights");
         let precision = of_kernels(precision)?;
         let weights = Weights::open(&files.weights, config)?;
-        let EmbeddingWeights { words, positions, norm, final_norm } = weights.embedding()?;
         let mut this = Self {
             info: files.info("cpu".into()),
             isa,
             architecture: config.clone(),
             pooling: files.output.pooling,
-            words,
-            positions,
-            embedding_norm: norm,
-            final_norm,
+            embedding: weights.embedding()?,
             precision,
             layers: Vec::new(),
             files: Arc::clone(&files.weights),
@@ -186,7 +177,7 @@ impl CpuEncoder {
                 Pooling::Last => end - width..end,
             };
             let states = &workspace.hidden[pooled];
-            let states = match &self.final_norm {
+            let states = match &self.embedding.final_norm {
                 None => states,
                 Some(norm) => {
                     workspace.normed.resize(states.len(), 0.0);
@@ -215,14 +206,15 @@ impl CpuEncoder {
         hidden.resize((end - first) as usize * width, 0.0);
         word.resize(width, 0.0);
         let mut rows = hidden.chunks_exact_mut(width);
-        let NormWeights { gamma, beta, eps } = &self.embedding_norm;
+        let EmbeddingWeights { words, positions, norm, .. } = &self.embedding;
+        let NormWeights { gamma, beta, eps } = norm;
         for i in range {
             let ids = batch.sequence(i);
             for ((&id, row), out) in
                 ids.iter().zip(self.architecture.positions.of(ids)).zip(&mut rows)
             {
-                self.words.read_row(id as usize, word);
-                let position = &self.positions[row * width..][..width];
+                words.read_row(id as usize, word);
+                let position = &positions[row * width..][..width];
                 add_layer_norm(self.isa, word, position, gamma, beta, *eps, out);
             }
         }
@@ -388,7 +380,7 @@ mod tests {
                 }
                 for (row, &start) in embeddings.chunks(width).zip(&workspace.starts) {
                     let mut first = workspace.hidden[start * width..][..width].to_vec();
-                    if let Some(norm) = &encoder.final_norm {
+                    if let Some(norm) = &encoder.embedding.final_norm {
                         normalise(encoder.isa, norm, &first.clone(), &mut first);
                     }
                     let is_same = row.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits());

@@ -99,17 +99,12 @@ fn open_with<T: Send>(
 fn good_ones<T>(
     outcomes: impl IntoIterator<Item = Result<T, CudaError>>,
 ) -> Result<Vec<T>, CudaError> {
-    let (mut good, mut problem) = (Vec::new(), None);
-    for outcome in outcomes {
-        match outcome {
-            Ok(value) => good.push(value),
-            Err(error) => problem = problem.or(Some(error)),
-        }
+    let (good, bad): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    match (good.is_empty(), bad.into_iter().next()) {
+        (true, None) => Err(CudaError::NoDevice { ordinal: 0, count: 0 }),
+        (true, Some(problem)) => problem.map(|value| vec![value]),
+        _ => good.into_iter().collect(),
     }
-    if good.is_empty() {
-        return Err(problem.unwrap_or(CudaError::NoDevice { ordinal: 0, count: 0 }));
-    }
-    Ok(good)
 }
 
 /// An encoder with the place where it computes.

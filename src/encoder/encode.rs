@@ -133,55 +133,43 @@ pub fn embed_chunks(
         }
         on_batch(group.len(), group.iter().map(|&i| lengths[i]).sum());
     };
+    let encode = |group: &[usize]| {
+        stop.check()?;
+        let mut batch = PackedBatch::new();
+        for &i in group {
+            batch.push(chunks[i]);
+        }
+        let mut rows = vec![0.0; group.len() * width];
+        encoder.encode(&batch, &mut rows, stop).map(|()| rows)
+    };
     let in_flight = encoder.in_flight().min(groups.len());
     if in_flight > 1 {
-        encode_concurrently(encoder, chunks, &groups, (in_flight, stop), take)?;
+        encode_concurrently(&groups, in_flight, encode, take)?;
     } else {
-        let mut rows = Vec::new();
         for group in &groups {
-            encode_group(encoder, chunks, group, stop, &mut rows)?;
-            take(group, &rows);
+            take(group, &encode(group)?);
         }
     }
     Ok(embeddings)
 }
 
-fn encode_group(
-    encoder: &dyn Encoder,
-    chunks: &[&[u32]],
-    group: &[usize],
-    stop: &Stop,
-    rows: &mut Vec<f32>,
-) -> Result<()> {
-    stop.check()?;
-    let mut batch = PackedBatch::new();
-    for &i in group {
-        batch.push(chunks[i]);
-    }
-    rows.resize(group.len() * encoder.info().embedding_size, 0.0);
-    encoder.encode(&batch, rows, stop)
-}
-
-/// Encodes `groups` in order in `in_flight` threads, and passes each finished group to `take` in
-/// the calling thread.
+/// Calls `encode` for each of `groups`, in order, in `in_flight` threads, and passes each finished
+/// group to `take` in the calling thread.
 fn encode_concurrently(
-    encoder: &dyn Encoder,
-    chunks: &[&[u32]],
     groups: &[Vec<usize>],
-    (in_flight, stop): (usize, &Stop),
+    in_flight: usize,
+    encode: impl Fn(&[usize]) -> Result<Vec<f32>> + Sync,
     mut take: impl FnMut(&[usize], &[f32]),
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let (send, done) = crossbeam_channel::bounded(in_flight);
         for _ in 0..in_flight {
-            let (send, next) = (send.clone(), &next);
+            let (send, next, encode) = (send.clone(), &next, &encode);
             scope.spawn(move || {
                 while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut rows = Vec::new();
-                    let outcome = encode_group(encoder, chunks, group, stop, &mut rows);
                     // The receiver is gone once another thread has failed.
-                    if send.send((group, outcome.map(|()| rows))).is_err() {
+                    if send.send((group, encode(group))).is_err() {
                         break;
                     }
                 }

@@ -2,6 +2,7 @@
 //! sentence-transformers, and those over the defaults.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Once;
 
 use serde::Serialize;
@@ -101,29 +102,26 @@ impl ResolvedEncoder {
         }
 
         let mut size = hidden_size;
-        let truncate_dim = files.truncate_dim();
-        let mut dense = Vec::new();
-        let mut dense_sources = Vec::new();
-        for (map, path) in files.dense {
+        for (map, path) in &files.dense {
             if map.inputs() != size {
                 let inputs = map.inputs();
                 let reason = format!("in_features is {inputs}, but {size} values come to it");
-                return Err(Error::model(&path, reason));
+                return Err(Error::model(path, reason));
             }
             size = map.outputs();
-            dense.push(map);
-            dense_sources.push(path.display().to_string());
         }
+        let truncate_dim = files.truncate_dim();
+        let source = |(map, path): (Dense, PathBuf)| (map, path.display().to_string());
+        let (dense, dense_sources): (Vec<Dense>, Vec<String>) =
+            files.dense.into_iter().map(source).unzip();
         if let Some(wanted) = config.dimensions {
             check_cut(&config.model, wanted, size, truncate_dim.as_ref().map(|said| said.0))?;
         }
         let truncate_dim = truncate_dim.filter(|(kept, _)| (1..=size).contains(kept));
         let (kept, kept_source) = pick(config.dimensions, truncate_dim, size);
 
-        let dense_source = match dense_sources.join(", ") {
-            none if none.is_empty() => "default".to_owned(),
-            files => files,
-        };
+        let dense_source =
+            if dense.is_empty() { "default".to_owned() } else { dense_sources.join(", ") };
         let dense_widths: Vec<usize> = dense.iter().map(Dense::outputs).collect();
         let output =
             Output { pooling, dense, dimensions: (kept < size).then_some(kept), normalize };

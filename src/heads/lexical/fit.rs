@@ -4,7 +4,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::{LexicalModel, WIDTH, count};
+use super::{Counts, LexicalModel, WIDTH, count};
 use polysift_base::error::Result;
 use polysift_base::metrics::{log_loss, sigmoid};
 use polysift_base::progress::Stop;
@@ -25,21 +25,73 @@ const LEAST_SAMPLES: usize = 2;
 /// Added to AdaGrad's sums of squares.
 const EPSILON: f32 = 1e-8;
 
-/// AdaGrad's sums of squared gradients for one tensor.
-struct AdaGrad {
-    squares: Vec<f32>,
+/// What a network is trained on.
+struct Training<'a> {
+    samples: &'a [(Vec<u32>, Vec<f32>)],
+    weights: &'a [f32],
+    loss: Loss,
+    features: Vec<Vec<(usize, f32)>>,
+    /// Mean and deviation of each score, which the network learns with mean 0 and deviation 1.
+    spread: Vec<(f32, f32)>,
 }
 
-impl AdaGrad {
-    fn new(len: usize) -> Self {
-        Self { squares: vec![0.0; len] }
+impl Training<'_> {
+    fn weight(&self, sample: usize) -> f32 {
+        self.weights.get(sample).copied().unwrap_or(1.0)
     }
 
-    fn step(&mut self, at: usize, parameter: &mut f32, gradient: f32) {
-        let square = &mut self.squares[at];
-        *square += gradient * gradient;
-        *parameter -= LEARNING_RATE * gradient / (*square + EPSILON).sqrt();
+    fn target(&self, sample: usize, output: usize) -> f32 {
+        let (mean, deviation) = self.spread[output];
+        (self.samples[sample].1[output] - mean) / deviation
     }
+
+    /// Returns the weighted sum of the losses of the samples `held`.
+    fn error(&self, model: &LexicalModel, held: &[usize]) -> f64 {
+        let of_sample = |&sample: &usize| {
+            let (_, found) = model.forward(&self.features[sample]);
+            let off = |(output, found): (usize, f32)| match self.target(sample, output) {
+                target if self.loss == Loss::CrossEntropy => log_loss(found, target > 0.5),
+                target => f64::from(found - target).powi(2),
+            };
+            f64::from(self.weight(sample)) * found.into_iter().enumerate().map(off).sum::<f64>()
+        };
+        held.iter().map(of_sample).sum()
+    }
+
+    /// Takes one step of `model` on a sample; `squares` are those of [`descend`] for each tensor.
+    fn step(&self, model: &mut LexicalModel, squares: &mut [Vec<f32>; 4], sample: usize) {
+        let [first, first_bias, second, second_bias] = squares;
+        let (hidden, found) = model.forward(&self.features[sample]);
+        let mut of_hidden = [0.0f32; WIDTH];
+        for (output, found) in found.into_iter().enumerate() {
+            let found = if self.loss == Loss::CrossEntropy { sigmoid(found) } else { found };
+            let off = self.weight(sample) * (found - self.target(sample, output));
+            for unit in 0..WIDTH {
+                let place = output * WIDTH + unit;
+                of_hidden[unit] += off * model.second[place];
+                descend(&mut model.second, second, place, off * hidden[unit]);
+            }
+            descend(&mut model.second_bias, second_bias, output, off);
+        }
+        for unit in 0..WIDTH {
+            if hidden[unit] <= 0.0 {
+                of_hidden[unit] = 0.0;
+            } else {
+                descend(&mut model.first_bias, first_bias, unit, of_hidden[unit]);
+            }
+        }
+        for &(at, value) in &self.features[sample] {
+            for (unit, gradient) in of_hidden.iter().enumerate().filter(|(_, g)| **g != 0.0) {
+                descend(&mut model.first, first, at * WIDTH + unit, gradient * value);
+            }
+        }
+    }
+}
+
+/// Takes a step of AdaGrad for the parameter `at`; `squares` are sums of squared gradients.
+fn descend(parameters: &mut [f32], squares: &mut [f32], at: usize, gradient: f32) {
+    squares[at] += gradient * gradient;
+    parameters[at] -= LEARNING_RATE * gradient / (squares[at] + EPSILON).sqrt();
 }
 
 /// Trains a network that predicts the scores of `samples`, which are token ids and one score per
@@ -56,52 +108,21 @@ pub fn fit(
     seed: u64,
     stop: &Stop,
 ) -> Result<LexicalModel> {
-    let weight = |sample: usize| weights.get(sample).copied().unwrap_or(1.0);
     let outputs = samples.first().map_or(0, |(_, scores)| scores.len());
-    let counts: Vec<_> = samples.iter().map(|(ids, _)| count(ids)).collect();
-    let mut seen: Vec<u32> = counts.iter().flatten().map(|(ngram, _)| *ngram).collect();
-    seen.sort_unstable();
-    let total = samples.len() as f32;
-    let idf = |same: &[u32]| ((1.0 + total) / (1.0 + same.len() as f32)).ln() + 1.0;
-    let known = seen.chunk_by(|a, b| a == b).filter(|same| same.len() >= LEAST_SAMPLES);
-    let (ngrams, idf): (Vec<u32>, Vec<f32>) = known.map(|same| (same[0], idf(same))).unzip();
+    let counts: Vec<Counts> = samples.iter().map(|(ids, _)| count(ids)).collect();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut uniform = |len: usize, limit: f32| -> Vec<f32> {
-        (0..len).map(|_| random.random_range(-limit..=limit)).collect()
+    let mut model = untrained(&counts, outputs, &mut random);
+    let features = counts.iter().map(|counts| model.features(counts)).collect();
+    let spread = match loss {
+        Loss::CrossEntropy => vec![(0.0, 1.0); outputs],
+        _ => (0..outputs).map(|output| mean_and_deviation(samples, output)).collect(),
     };
-    let mut model = LexicalModel {
-        first: uniform(ngrams.len() * WIDTH, FIRST_LIMIT),
-        ngrams,
-        idf,
-        first_bias: vec![0.0; WIDTH],
-        second: uniform(outputs * WIDTH, (1.0 / WIDTH as f32).sqrt()),
-        second_bias: vec![0.0; outputs],
-    };
-    let features: Vec<Vec<(usize, f32)>> =
-        counts.iter().map(|counts| model.features(counts)).collect();
-    let spread: Vec<(f32, f32)> =
-        (0..outputs).map(|output| mean_and_deviation(samples, output)).collect();
-    let spread = if loss == Loss::CrossEntropy { vec![(0.0, 1.0); outputs] } else { spread };
-    let target = |sample: usize, output: usize| {
-        let (mean, deviation) = spread[output];
-        (samples[sample].1[output] - mean) / deviation
-    };
+    let training = Training { samples, weights, loss, features, spread };
     let mut order: Vec<usize> = (0..samples.len()).collect();
     order.shuffle(&mut random);
     let (held, order) = order.split_at_mut(samples.len() / HOLD_OUT);
-    let error = |model: &LexicalModel| -> f64 {
-        let of_sample = |&sample: &usize| {
-            let (_, found) = model.forward(&features[sample]);
-            let off = |(output, found): (usize, f32)| match (loss, target(sample, output)) {
-                (Loss::CrossEntropy, target) => log_loss(found, target > 0.5),
-                (_, target) => f64::from(found - target).powi(2),
-            };
-            f64::from(weight(sample)) * found.into_iter().enumerate().map(off).sum::<f64>()
-        };
-        held.iter().map(of_sample).sum()
-    };
-    let [mut first, mut first_bias, mut second, mut second_bias] =
-        [model.first.len(), WIDTH, outputs * WIDTH, outputs].map(AdaGrad::new);
+    let mut squares = [&model.first, &model.first_bias, &model.second, &model.second_bias]
+        .map(|tensor| vec![0.0; tensor.len()]);
     let (mut best, mut lowest, mut since) = (model.clone(), f64::INFINITY, 0);
     for _ in 0..PASSES {
         order.shuffle(&mut random);
@@ -109,33 +130,9 @@ pub fn fit(
             if at % 256 == 0 {
                 stop.check()?;
             }
-            let (hidden, found) = model.forward(&features[sample]);
-            let mut of_hidden = [0.0f32; WIDTH];
-            for (output, found) in found.into_iter().enumerate() {
-                let found = if loss == Loss::CrossEntropy { sigmoid(found) } else { found };
-                let off = weight(sample) * (found - target(sample, output));
-                for unit in 0..WIDTH {
-                    let place = output * WIDTH + unit;
-                    of_hidden[unit] += off * model.second[place];
-                    second.step(place, &mut model.second[place], off * hidden[unit]);
-                }
-                second_bias.step(output, &mut model.second_bias[output], off);
-            }
-            for unit in 0..WIDTH {
-                if hidden[unit] <= 0.0 {
-                    of_hidden[unit] = 0.0;
-                } else {
-                    first_bias.step(unit, &mut model.first_bias[unit], of_hidden[unit]);
-                }
-            }
-            for &(at, value) in &features[sample] {
-                let row = at * WIDTH;
-                for (unit, gradient) in of_hidden.iter().enumerate().filter(|(_, g)| **g != 0.0) {
-                    first.step(row + unit, &mut model.first[row + unit], gradient * value);
-                }
-            }
+            training.step(&mut model, &mut squares, sample);
         }
-        let found = error(&model);
+        let found = training.error(&model, held);
         since += 1;
         if found < lowest || held.is_empty() {
             (best, lowest, since) = (model.clone(), found, 0);
@@ -144,11 +141,32 @@ pub fn fit(
             break;
         }
     }
-    for (output, (mean, deviation)) in spread.into_iter().enumerate() {
+    for (output, (mean, deviation)) in training.spread.into_iter().enumerate() {
         best.second[output * WIDTH..][..WIDTH].iter_mut().for_each(|weight| *weight *= deviation);
         best.second_bias[output] = best.second_bias[output] * deviation + mean;
     }
     Ok(best)
+}
+
+/// Makes a network of the n-grams that are in enough samples, with random weights.
+fn untrained(counts: &[Counts], outputs: usize, random: &mut ChaCha8Rng) -> LexicalModel {
+    let mut seen: Vec<u32> = counts.iter().flatten().map(|(ngram, _)| *ngram).collect();
+    seen.sort_unstable();
+    let total = counts.len() as f32;
+    let idf = |same: &[u32]| ((1.0 + total) / (1.0 + same.len() as f32)).ln() + 1.0;
+    let known = seen.chunk_by(|a, b| a == b).filter(|same| same.len() >= LEAST_SAMPLES);
+    let (ngrams, idf): (Vec<u32>, Vec<f32>) = known.map(|same| (same[0], idf(same))).unzip();
+    let mut uniform = |len: usize, limit: f32| -> Vec<f32> {
+        (0..len).map(|_| random.random_range(-limit..=limit)).collect()
+    };
+    LexicalModel {
+        first: uniform(ngrams.len() * WIDTH, FIRST_LIMIT),
+        ngrams,
+        idf,
+        first_bias: vec![0.0; WIDTH],
+        second: uniform(outputs * WIDTH, (1.0 / WIDTH as f32).sqrt()),
+        second_bias: vec![0.0; outputs],
+    }
 }
 
 /// Returns mean and standard deviation of a score; the deviation of equal scores is 1.
