@@ -56,11 +56,6 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Returns the paths of the weights, then the path of the tokenizer.
-    pub fn paths(&self) -> Vec<&Path> {
-        self.weights.iter().chain([&self.tokenizer]).map(|blob| blob.path.as_path()).collect()
-    }
-
     /// Returns the tensors of each file of weights.
     ///
     /// # Errors

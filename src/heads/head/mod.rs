@@ -109,21 +109,20 @@ impl AnyHead {
 
     /// Returns the model card, which says where the head comes from.
     pub fn card(&self) -> &ModelCard {
-        match self {
-            Self::Embedding(head) => head.card(),
-            Self::FastText(head) => head.card(),
-            Self::Lexical(head) => head.card(),
-            Self::Row(head) => head.card(),
-        }
+        self.described().0
     }
 
     /// Returns the BLAKE3 of the file's bytes, in hex.
     pub fn digest(&self) -> &str {
+        self.described().1
+    }
+
+    fn described(&self) -> (&ModelCard, &str) {
         match self {
-            Self::Embedding(head) => head.digest(),
-            Self::FastText(head) => head.digest(),
-            Self::Lexical(head) => head.digest(),
-            Self::Row(head) => head.digest(),
+            Self::Embedding(head) => (&head.card, &head.digest),
+            Self::FastText(head) => (&head.card, &head.digest),
+            Self::Lexical(head) => (&head.card, &head.digest),
+            Self::Row(head) => (&head.card, &head.digest),
         }
     }
 

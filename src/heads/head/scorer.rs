@@ -373,27 +373,23 @@ fn mlp_outputs(
             HeadLayer::Linear(layer) => {
                 let bias = Epilogue::Bias(&layer.bias);
                 product(input, count, &layer.packed, bias, next, scratch);
+                std::mem::swap(previous, next);
             }
             HeadLayer::LayerNorm { gamma, beta, eps } => {
                 next.resize(input.len(), 0.0);
                 layer_norm(isa, input, gamma, beta, *eps, next);
+                std::mem::swap(previous, next);
             }
-            HeadLayer::Activation(activation) => {
-                next.clear();
-                next.extend_from_slice(input);
-                match activation {
-                    Activation::Relu => relu(isa, next),
-                    Activation::Gelu => gelu(isa, next),
-                    // libm's tanh gives the same values on all machines; the platform's does not.
-                    Activation::Tanh => {
-                        for x in next.iter_mut() {
-                            *x = libm::tanh(f64::from(*x)) as f32;
-                        }
-                    }
+            // An activation follows another layer.
+            HeadLayer::Activation(Activation::Relu) => relu(isa, previous),
+            HeadLayer::Activation(Activation::Gelu) => gelu(isa, previous),
+            // libm's tanh gives the same values on all machines; the platform's does not.
+            HeadLayer::Activation(Activation::Tanh) => {
+                for x in previous.iter_mut() {
+                    *x = libm::tanh(f64::from(*x)) as f32;
                 }
             }
         }
-        std::mem::swap(previous, next);
     }
     let input = if hidden.is_empty() { block } else { previous.as_slice() };
     linear_f64(isa, input, &last.weight, &last.bias, outputs);

@@ -18,10 +18,9 @@ mod fit;
 #[cfg(not(feature = "train"))]
 #[path = "no_fit.rs"]
 mod fit;
-mod lexical;
 mod request;
 mod samples;
-mod text;
+mod texts;
 
 use rand::seq::SliceRandom;
 use rayon::prelude::*;
@@ -29,7 +28,6 @@ use rayon::prelude::*;
 use crate::head::{
     Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord, normalised,
 };
-pub use lexical::train_lexical_head;
 use polysift_base::error::Result;
 use polysift_base::metrics::Metrics;
 use polysift_base::progress::Stop;
@@ -38,7 +36,7 @@ pub use request::{MIN_SAMPLES, TrainingRequest, check_labels};
 use request::{Trained, has_several};
 pub use samples::{Samples, Splits, split};
 pub use samples::{hold_out, tenth};
-pub use text::train_text_head;
+pub use texts::{train_lexical_head, train_text_head};
 
 /// Trains a head on 80% of the samples and keeps 10% each for validation and test. A head of
 /// classes in published mode has no test split. Samples may also name their splits.
