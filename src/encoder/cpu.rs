@@ -32,7 +32,6 @@ use polysift_tokenizer::Tokenizer;
 
 pub(super) struct CpuEncoder {
     info: EncoderInfo,
-    isa: Isa,
     architecture: Architecture,
     pooling: Pooling,
     embedding: EmbeddingWeights,
@@ -51,14 +50,12 @@ impl CpuEncoder {
     /// Reads the model and packs its weights for `precision`, which is not
     /// [`EncoderPrecision::Auto`].
     pub(super) fn load(files: &ModelFiles, precision: EncoderPrecision) -> Result<Self> {
-        let (config, isa) = (&files.architecture, Isa::detect());
-        tracing::debug!(%precision, instructions = isa.name(), "packing weights");
+        tracing::debug!(%precision, instructions = Isa::detect().name(), "packing weights");
         let precision = of_kernels(precision)?;
-        let weights = Weights::open(&files.weights, config)?;
+        let weights = Weights::open(&files.weights, &files.architecture)?;
         let mut this = Self {
             info: files.info("cpu".into()),
-            isa,
-            architecture: config.clone(),
+            architecture: files.architecture.clone(),
             pooling: files.output.pooling,
             embedding: weights.embedding()?,
             precision,
@@ -74,7 +71,7 @@ impl CpuEncoder {
             }
             _ => Vec::new(),
         };
-        this.layers = pack(&weights, config, isa, precision, &inputs)?;
+        this.layers = pack(&weights, precision, &inputs)?;
         tracing::debug!(
             bytes = this.layers.iter().map(PackedLayer::bytes).sum::<usize>(),
             "weights packed"
@@ -100,16 +97,9 @@ impl CpuEncoder {
             (0..batch.cu_seqlens.len() - 1).map(workspace).collect();
         let angles = angles(&self.architecture);
         let layer = |i| {
-            let layer = PackedLayer::load(
-                self.isa,
-                (Precision::F32, None),
-                weights,
-                &self.architecture,
-                &angles,
-                i,
-            )?;
+            let layer = PackedLayer::load((Precision::F32, None), weights, &angles, i)?;
             workspaces.par_iter_mut().for_each(|workspace| {
-                layer.forward(self.isa, workspace, false, &Stop::default());
+                layer.forward(workspace, false, &Stop::default());
             });
             let mut inputs = LayerInputs::default();
             // Merging in the order of the texts makes the sums independent of the threads.
@@ -165,8 +155,7 @@ impl CpuEncoder {
         // With `cls` pooling, only the first token's output of the last layer is needed.
         let only_first = |i: usize| self.pooling == Pooling::Cls && i + 1 == layers.len();
         let mut numbered = layers.iter().enumerate();
-        let is_done =
-            numbered.all(|(i, layer)| layer.forward(self.isa, &mut workspace, only_first(i), stop));
+        let is_done = numbered.all(|(i, layer)| layer.forward(&mut workspace, only_first(i), stop));
         let embeddings = if is_done { embeddings } else { &mut [] };
         let width = self.info.hidden_size;
         for (out, span) in embeddings.chunks_exact_mut(width).zip(workspace.starts.windows(2)) {
@@ -181,12 +170,12 @@ impl CpuEncoder {
                 None => states,
                 Some(norm) => {
                     workspace.normed.resize(states.len(), 0.0);
-                    normalise(self.isa, norm, states, &mut workspace.normed);
+                    normalise(norm, states, &mut workspace.normed);
                     &workspace.normed
                 }
             };
             match self.pooling {
-                Pooling::Mean => mean_rows(self.isa, states, out),
+                Pooling::Mean => mean_rows(Isa::detect(), states, out),
                 Pooling::Cls | Pooling::Last => out.copy_from_slice(states),
             }
         }
@@ -206,6 +195,7 @@ impl CpuEncoder {
         hidden.resize((end - first) as usize * width, 0.0);
         word.resize(width, 0.0);
         let mut rows = hidden.chunks_exact_mut(width);
+        let isa = Isa::detect();
         let EmbeddingWeights { words, positions, norm, .. } = &self.embedding;
         let NormWeights { gamma, beta, eps } = norm;
         for i in range {
@@ -215,7 +205,7 @@ impl CpuEncoder {
             {
                 words.read_row(id as usize, word);
                 let position = &positions[row * width..][..width];
-                add_layer_norm(self.isa, word, position, gamma, beta, *eps, out);
+                add_layer_norm(isa, word, position, gamma, beta, *eps, out);
             }
         }
     }
@@ -245,7 +235,7 @@ impl CpuEncoder {
             return Ok(Arc::clone(layers));
         }
         let weights = Weights::open(&self.files, &self.architecture)?;
-        let packed = Arc::new(pack(&weights, &self.architecture, self.isa, Precision::F32, &[])?);
+        let packed = Arc::new(pack(&weights, Precision::F32, &[])?);
         Ok(Arc::clone(layers.insert(packed)))
     }
 }
@@ -280,14 +270,12 @@ impl Encoder for CpuEncoder {
 /// needed for int8.
 fn pack(
     weights: &Weights<'_>,
-    config: &Architecture,
-    isa: Isa,
     precision: Precision,
     inputs: &[LayerInputs],
 ) -> Result<Vec<PackedLayer>> {
-    let angles = angles(config);
-    let layer = |i| PackedLayer::load(isa, (precision, inputs.get(i)), weights, config, &angles, i);
-    (0..config.num_layers()).into_par_iter().map(layer).collect()
+    let angles = angles(weights.architecture);
+    let layer = |i| PackedLayer::load((precision, inputs.get(i)), weights, &angles, i);
+    (0..weights.architecture.num_layers()).into_par_iter().map(layer).collect()
 }
 
 /// Computes the angles `[max_tokens, head_size]` of each rope.
@@ -376,12 +364,12 @@ mod tests {
                 let mut workspace = Workspace::default();
                 encoder.embed_tokens(&batch, 0..6, &mut workspace);
                 for layer in &encoder.layers {
-                    assert!(layer.forward(encoder.isa, &mut workspace, false, &stop));
+                    assert!(layer.forward(&mut workspace, false, &stop));
                 }
                 for (row, &start) in embeddings.chunks(width).zip(&workspace.starts) {
                     let mut first = workspace.hidden[start * width..][..width].to_vec();
                     if let Some(norm) = &encoder.embedding.final_norm {
-                        normalise(encoder.isa, norm, &first.clone(), &mut first);
+                        normalise(norm, &first.clone(), &mut first);
                     }
                     let is_same = row.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(is_same, "{name}, {precision}, from {start}");

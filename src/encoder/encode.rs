@@ -8,7 +8,7 @@ use polysift_base::progress::Stop;
 use polysift_config::{DEFAULT_BATCH_TOKENS, EncoderConfig};
 
 /// Describes an encoder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncoderInfo {
     /// The model's name as the user wrote it.
     pub model: String,

@@ -30,15 +30,12 @@ impl FakeEncoder {
     #[must_use]
     pub fn new(in_flight: usize) -> Self {
         let info = EncoderInfo {
-            model: "fake".into(),
             hidden_size: 2,
             embedding_size: 2,
             linear_flops: 1,
-            windows: vec![None],
             vocab_size: 1000,
             max_tokens: 512,
-            device: "fake".into(),
-            digest: "fake".into(),
+            ..EncoderInfo::default()
         };
         let (now_in_flight, most_in_flight, calls) = Default::default();
         Self { info, in_flight, now_in_flight, most_in_flight, calls }

@@ -127,12 +127,10 @@ impl Model {
                 chunks.truncate(1);
             }
         }
-        let chunk_offsets = std::iter::once(0)
-            .chain(tokenized.iter().scan(0, |end, chunks| {
-                *end += chunks.len();
-                Some(*end)
-            }))
-            .collect();
+        let mut chunk_offsets = vec![0];
+        for chunks in &tokenized {
+            chunk_offsets.push(chunk_offsets[chunk_offsets.len() - 1] + chunks.len());
+        }
         let chunks: Vec<&[u32]> = tokenized.iter().flatten().map(Vec::as_slice).collect();
         let encoder = self.encoder.as_ref();
         let batch_tokens = batch_tokens(config, encoder);

@@ -57,9 +57,9 @@ impl Recipe {
         hold("normalize", [self, other].map(|recipe| recipe.normalize.to_string()));
         hold("prompt", [self, other].map(|recipe| json!(recipe.prompt).to_string()));
         hold("max_tokens", [self, other].map(|recipe| recipe.max_tokens.to_string()));
-        if let Some(wanted) = self.max_chars {
-            let found = other.max_chars.map_or("all".to_owned(), |found| found.to_string());
-            hold("max_chars", [wanted.to_string(), found]);
+        if self.max_chars.is_some() {
+            let chars = |recipe: &Self| recipe.max_chars.map_or("all".into(), |n| n.to_string());
+            hold("max_chars", [self, other].map(chars));
         }
         if let (Some(wanted), Some(found)) = (self.dimensions, other.dimensions) {
             hold("dimensions", [wanted, found].map(|values| values.to_string()));

@@ -173,7 +173,7 @@ impl<L, N> Layer<L, N> {
 /// The tensors of a checkpoint in one or several files.
 pub(super) struct Weights<'a> {
     blobs: &'a Arc<[Blob]>,
-    architecture: &'a Architecture,
+    pub(super) architecture: &'a Architecture,
     /// One entry for each blob.
     files: Vec<SafeTensors<'a>>,
     /// Precedes every tensor name; includes the prefix of a wrapper such as `DataParallel`.

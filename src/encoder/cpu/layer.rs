@@ -9,7 +9,7 @@ use polysift_kernels::{
 };
 
 use super::calibration::{FIRST, LayerInputs};
-use crate::architecture::{Architecture, FeedForward};
+use crate::architecture::FeedForward;
 use crate::weights::{Layer, LinearWeights, NormWeights, Weights};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
@@ -32,7 +32,6 @@ impl PackedLinear {
     /// `[N, outputs]`; `tail` makes the epilogue from the bias.
     fn apply<'a>(
         &'a self,
-        isa: Isa,
         (x, kinds): (&[f32], &[u8]),
         tail: impl FnOnce(&'a [f32]) -> Epilogue<'a>,
         y: &mut Vec<f32>,
@@ -45,7 +44,7 @@ impl PackedLinear {
         let outputs = self.weight.outputs();
         y.resize(x.rows() * outputs, 0.0);
         let mut y = MatrixMut::new(y, x.rows(), outputs, outputs);
-        gemm(isa, x, &self.weight, tail(&self.bias), &mut y, scratch);
+        gemm(Isa::detect(), x, &self.weight, tail(&self.bias), &mut y, scratch);
     }
 }
 
@@ -106,13 +105,12 @@ impl PackedLayer {
     /// Packs layer `i` for `precision`; for int8 around the means of the layer's `inputs`. `angles`
     /// has an entry per rope.
     pub(super) fn load(
-        isa: Isa,
         (precision, inputs): (Precision, Option<&LayerInputs>),
         weights: &Weights<'_>,
-        architecture: &Architecture,
         angles: &[Arc<[f32]>],
         i: usize,
     ) -> Result<Self> {
+        let (architecture, isa) = (weights.architecture, Isa::detect());
         let mut place = 0;
         let linear = |LinearWeights { weight, bias }| {
             let (outputs, k) = (bias.len(), weight.len() / bias.len());
@@ -147,22 +145,16 @@ impl PackedLayer {
     /// Replaces `workspace.hidden` with the states after this layer; returns false if `stop` was
     /// asked for. `only_first` keeps only each sequence's first token, which then is a sequence of
     /// its own; the other tokens' attention outputs and feed-forward states are not computed.
-    pub(super) fn forward(
-        &self,
-        isa: Isa,
-        workspace: &mut Workspace,
-        only_first: bool,
-        stop: &Stop,
-    ) -> bool {
+    pub(super) fn forward(&self, workspace: &mut Workspace, only_first: bool, stop: &Stop) -> bool {
         let Layer { query_key_value: to_heads, attention_norm, .. } = &self.parts;
         let Workspace { kinds, hidden, query_key_value, context, normed, products, .. } = workspace;
         let width = to_heads.weight.k();
         match attention_norm.as_ref().filter(|_| self.pre_norm) {
-            None => to_heads.apply(isa, (hidden, kinds), Epilogue::Bias, query_key_value, products),
+            None => to_heads.apply((hidden, kinds), Epilogue::Bias, query_key_value, products),
             Some(norm) => {
                 normed.resize(hidden.len(), 0.0);
-                normalise(isa, norm, hidden, normed);
-                to_heads.apply(isa, (normed, kinds), Epilogue::Bias, query_key_value, products);
+                normalise(norm, hidden, normed);
+                to_heads.apply((normed, kinds), Epilogue::Bias, query_key_value, products);
             }
         }
         context.resize(hidden.len(), 0.0);
@@ -171,11 +163,12 @@ impl PackedLayer {
             if let Some(angles) = &self.angles {
                 let rows = &mut query_key_value[start * 3 * width..][..length * 3 * width];
                 // Queries and keys are adjacent.
-                rotate(isa, rows, 3 * width, 2 * width / self.head_size, angles, self.head_size);
+                let heads = 2 * width / self.head_size;
+                rotate(Isa::detect(), rows, 3 * width, heads, angles, self.head_size);
             }
             let out = if only_first { i..i + 1 } else { span[0]..span[1] };
             let out = &mut context[out.start * width..out.end * width];
-            self.attend(isa, query_key_value, start, length, out, &mut workspace.attention);
+            self.attend(query_key_value, start, length, out, &mut workspace.attention);
         }
         if only_first {
             let sequences = workspace.starts.len() - 1;
@@ -194,7 +187,7 @@ impl PackedLayer {
         (0..workspace.hidden.len() / width).step_by(tokens).all(|first| {
             let is_on = !stop.is_asked();
             if is_on {
-                self.feed(isa, workspace, first * width, tokens * width);
+                self.feed(workspace, first * width, tokens * width);
             }
             is_on
         })
@@ -202,7 +195,7 @@ impl PackedLayer {
 
     /// Computes everything after attention for the tokens whose values in `workspace.hidden` start
     /// at `first`, at most `most` values.
-    fn feed(&self, isa: Isa, workspace: &mut Workspace, first: usize, most: usize) {
+    fn feed(&self, workspace: &mut Workspace, first: usize, most: usize) {
         let Layer { attention_output, attention_norm, intermediate, output, output_norm, .. } =
             &self.parts;
         let Workspace { kinds, hidden, context, normed, sums, gated, products, .. } = workspace;
@@ -212,38 +205,38 @@ impl PackedLayer {
         let (hidden, context) = (&mut hidden[first..end], &context[first..end]);
 
         let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-        attention_output.apply(isa, (context, kinds), tail, sums, products);
+        attention_output.apply((context, kinds), tail, sums, products);
         let states: &[f32] = if self.pre_norm {
             hidden.copy_from_slice(sums);
             normed.resize(normed.len().max(hidden.len()), 0.0);
             let normed = &mut normed[..hidden.len()];
-            normalise(isa, output_norm, hidden, normed);
+            normalise(output_norm, hidden, normed);
             normed
         } else {
             if let Some(norm) = attention_norm {
-                normalise(isa, norm, sums, hidden);
+                normalise(norm, sums, hidden);
             }
             hidden
         };
 
         let inner = match self.gated {
             None => {
-                intermediate.apply(isa, (states, kinds), Epilogue::BiasGelu, inner, products);
+                intermediate.apply((states, kinds), Epilogue::BiasGelu, inner, products);
                 inner
             }
             Some(width) => {
-                intermediate.apply(isa, (states, kinds), Epilogue::Bias, inner, products);
+                intermediate.apply((states, kinds), Epilogue::Bias, inner, products);
                 gated.resize(inner.len() / 2, 0.0);
-                geglu(isa, inner, width, gated);
+                geglu(Isa::detect(), inner, width, gated);
                 gated
             }
         };
         let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-        output.apply(isa, (inner, kinds), tail, sums, products);
+        output.apply((inner, kinds), tail, sums, products);
         if self.pre_norm {
             hidden.copy_from_slice(sums);
         } else {
-            normalise(isa, output_norm, sums, hidden);
+            normalise(output_norm, sums, hidden);
         }
     }
 
@@ -252,7 +245,6 @@ impl PackedLayer {
     /// first tokens.
     fn attend(
         &self,
-        isa: Isa,
         query_key_value: &[f32],
         start: usize,
         length: usize,
@@ -268,14 +260,14 @@ impl PackedLayer {
             };
             let parts = [part(0, queries), part(1, length), part(2, length)];
             let mut out = MatrixMut::new(&mut context[column..], queries, head_size, width);
-            attention(isa, self.precision, parts, self.window, &mut out, scratch);
+            attention(Isa::detect(), self.precision, parts, self.window, &mut out, scratch);
         }
     }
 }
 
 /// Writes the layer norm of each row of `x` to `out`.
-pub(super) fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
-    layer_norm(isa, x, &norm.gamma, &norm.beta, norm.eps, out);
+pub(super) fn normalise(norm: &NormWeights, x: &[f32], out: &mut [f32]) {
+    layer_norm(Isa::detect(), x, &norm.gamma, &norm.beta, norm.eps, out);
 }
 
 fn view(values: &[f32], width: usize) -> Matrix<'_> {
