@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+
+use super::rate::written;
 
 /// An amount of text above 0, in the unit of `selection.weight`: documents, bytes or tokens.
 ///
@@ -47,27 +48,9 @@ impl fmt::Display for Budget {
     }
 }
 
-struct Written;
-
-impl Visitor<'_> for Written {
-    type Value = Budget;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a budget as 500000 or \"70B\"")
-    }
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Budget, E> {
-        value.to_string().parse().map_err(E::custom)
-    }
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Budget, E> {
-        value.to_string().parse().map_err(E::custom)
-    }
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Budget, E> {
-        value.parse().map_err(E::custom)
-    }
-}
-
 impl<'de> Deserialize<'de> for Budget {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Written)
+        written(deserializer, "a budget as 500000 or \"70B\"")
     }
 }
 

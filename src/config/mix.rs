@@ -3,70 +3,59 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::rate::written;
 use super::{Budget, DEFAULT_SEED, Rate, is_language_code, words};
 use polysift_base::error::{Error, Result};
-
-const DEFAULT_MAX_EPOCHS: Epochs = Epochs { whole: 4, rest: None };
-const DEFAULT_OUTPUT_BYTES: Budget = Budget(1 << 30);
 
 const MOST_EPOCHS: u64 = 1000;
 
 /// The settings of `polysift mix`. Paths are relative to the file that names them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct MixConfig {
     /// Total number of tokens, which sources have shares of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Budget>,
     /// Counts tokens without special ones: a `tokenizer.json`, a directory with one, or a hub id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<String>,
     /// What is counted instead of a tokenizer's tokens: `bytes` of text, or `column:NAME`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<TokenCount>,
     /// Seed of the draw and the shuffle.
-    #[serde(default = "default_seed")]
     pub seed: u64,
     /// Maximum number of epochs of a source, or of a language with its own share of a source.
-    #[serde(default = "default_max_epochs")]
     pub max_epochs: Epochs,
     /// Approximate size of an output file in bytes before compression; one file is held in memory.
-    #[serde(default = "default_output_bytes")]
     pub output_bytes: Budget,
     /// Which input columns are written.
-    #[serde(default)]
     pub columns: MixColumns,
     /// Name of the text column.
-    #[serde(default = "default_text")]
     pub text: String,
     /// Id column, which decides the draw and the order; without it, ids are `<file>/<row>`.
-    #[serde(default = "default_id")]
     pub id: String,
     /// Sources of the mixture.
     #[serde(rename = "source")]
     pub sources: Vec<MixSource>,
 }
 
-fn default_seed() -> u64 {
-    DEFAULT_SEED
-}
-
-fn default_max_epochs() -> Epochs {
-    DEFAULT_MAX_EPOCHS
-}
-
-fn default_output_bytes() -> Budget {
-    DEFAULT_OUTPUT_BYTES
-}
-
-fn default_text() -> String {
-    "text".to_owned()
-}
-
-fn default_id() -> String {
-    "id".to_owned()
+impl Default for MixConfig {
+    fn default() -> Self {
+        Self {
+            tokens: None,
+            tokenizer: None,
+            count: None,
+            seed: DEFAULT_SEED,
+            max_epochs: Epochs { whole: 4, rest: None },
+            output_bytes: Budget(1 << 30),
+            columns: MixColumns::default(),
+            text: "text".to_owned(),
+            id: "id".to_owned(),
+            sources: Vec::new(),
+        }
+    }
 }
 
 /// Settings of `[[source]]`: documents with a common amount.
@@ -178,8 +167,7 @@ pub enum Copies {
 }
 
 /// A number of epochs above 0, exact: 2.37 epochs of 1000 tokens are 2370 tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "f64")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Epochs {
     whole: u64,
     rest: Option<Rate>,
@@ -211,12 +199,9 @@ impl FromStr for Epochs {
     }
 }
 
-impl TryFrom<f64> for Epochs {
-    type Error = String;
-
-    // The shortest decimal that parses to `value` is what the user wrote.
-    fn try_from(value: f64) -> Result<Self, String> {
-        format!("{value}").parse()
+impl<'de> Deserialize<'de> for Epochs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        written(deserializer, "a number of epochs, such as 2.37,")
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{self, Visitor};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use toml::Value;
 
 /// Maximum number of decimal places of a [`Rate`].
 const MAX_DECIMALS: u32 = 12;
@@ -76,32 +77,25 @@ impl Serialize for Rate {
     }
 }
 
-struct Number;
-
-impl Visitor<'_> for Number {
-    type Value = Rate;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a rate above 0 and at most 1")
-    }
-    // The shortest decimal that parses to `value` is what the user wrote.
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Rate, E> {
-        format!("{value}").parse().map_err(E::custom)
-    }
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Rate, E> {
-        value.to_string().parse().map_err(E::custom)
-    }
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Rate, E> {
-        value.to_string().parse().map_err(E::custom)
-    }
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Rate, E> {
-        value.parse().map_err(E::custom)
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        written(deserializer, "a rate above 0 and at most 1")
     }
 }
 
-impl<'de> Deserialize<'de> for Rate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Number)
-    }
+/// Reads what is written as a number or as text; `needed` says what is allowed.
+pub(super) fn written<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
+    deserializer: D,
+    needed: &str,
+) -> Result<T, D::Error> {
+    let text = match Value::deserialize(deserializer)? {
+        Value::String(text) => text,
+        Value::Integer(number) => number.to_string(),
+        // The shortest decimal that parses to the number is what the user wrote.
+        Value::Float(number) => number.to_string(),
+        other => return Err(D::Error::custom(format!("is {other}; {needed} is needed"))),
+    };
+    text.parse().map_err(D::Error::custom)
 }
 
 /// Reads rates by head, as in `{ quality = [0.1, 0.33] }`; a single rate is a list of one.
