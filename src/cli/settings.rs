@@ -290,6 +290,10 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     let mut config = RunConfig::from_table(table)
         .map_err(|reason| blamed(file, &overrides).unwrap_or(Error::config(origin, reason)))?;
     config.check()?;
+    if let Some(to) = &config.export.to {
+        let wrong = |error: Error| Error::config("export.to", error.to_string());
+        polysift::remote::check_destination(to).map_err(wrong)?;
+    }
     // The settings are stored and printed, so secrets are removed from their URLs.
     let heads = config.heads.values_mut().flat_map(|head| head.train.iter_mut());
     for pattern in config.input.files.iter_mut().chain(heads).filter(|text| is_url(text)) {

@@ -140,20 +140,16 @@ pub struct EncoderConfig {
     #[serde(with = "auto")]
     pub normalize: Option<bool>,
     /// Number of leading values kept of each embedding; by default as many as the model expects.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dimensions: Option<usize>,
     /// Maximum tokens per chunk, `<s>` and `</s>` included.
     pub max_tokens: usize,
     /// Maximum characters (code points) per document; the rest is ignored. No limit by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// Which chunks are embedded.
     pub chunks: Chunks,
     /// Text put before every document (`query: ` for the E5 models); by default the model's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     /// Name of one of the model's prompts, instead of `prompt`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_name: Option<String>,
     /// Device that computes embeddings.
     pub device: DeviceChoice,
@@ -163,7 +159,6 @@ pub struct EncoderConfig {
     #[doc(hidden)]
     pub gelu: Gelu,
     /// Maximum tokens per packed batch; chosen by the encoder by default. It does not change results.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_tokens: Option<usize>,
 }
 

@@ -124,10 +124,6 @@ impl Default for FastTextConfig {
 }
 
 impl FastTextConfig {
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Returns how texts in `language` become words.
     pub fn text_spec(&self, language: &str) -> TextSpec {
         let segmenter = match self.segmenter {

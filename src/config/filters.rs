@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::is_language_code;
+use super::checks::{Wrong, check_keys};
+use super::{LANGUAGE_CODE, is_default, is_language_code};
 use polysift_base::error::{Error, Result};
 use polysift_text::decontamination::Rule;
 use polysift_text::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
@@ -28,24 +29,22 @@ pub enum FilterKind {
     Repetition,
 }
 
-impl FilterKind {
-    /// Returns the keys that only filters of this kind take.
-    fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Ids => &["lists", "mode"],
-            Self::Urls => &["lists", "mode", "url", "suffixes"],
-            Self::Robots => {
-                &["url", "as_of", "sources", "agents", "unknown", "matching", "suffixes"]
-            }
-            Self::Decontamination => &["index", "rule", "min_hits", "min_coverage", "min_item"],
-            Self::License => {
-                &["url", "allow", "keywords", "window", "restrictive", "restrictive_on"]
-            }
-            Self::Words => &["lists", "max_share"],
-            Self::Repetition => &["max_rate", "base64"],
-        }
-    }
-}
+/// Keys of filters, by the kinds that they are for.
+const KEYS: [(&[FilterKind], &[&str]); 10] = {
+    use FilterKind::{Decontamination, Ids, License, Repetition, Robots, Urls, Words};
+    [
+        (&[], &["kind", "when", "action", "languages"]),
+        (&[Ids, Urls, Words], &["lists"]),
+        (&[Ids, Urls], &["mode"]),
+        (&[Urls, Robots, License], &["url"]),
+        (&[Urls, Robots], &["suffixes"]),
+        (&[Robots], &["as_of", "sources", "agents", "unknown", "matching"]),
+        (&[Decontamination], &["index", "rule", "min_hits", "min_coverage", "min_item"]),
+        (&[License], &["allow", "keywords", "window", "restrictive", "restrictive_on"]),
+        (&[Words], &["max_share"]),
+        (&[Repetition], &["max_rate", "base64"]),
+    ]
+};
 
 /// Whether a filter applies before or after the thresholds are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -126,6 +125,14 @@ pub struct ConsentSource {
     /// and `fetched`, or a folder of files named after their hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub robots: Option<String>,
+}
+
+impl ConsentSource {
+    fn is_one(&self) -> bool {
+        let Self { ids, blocked_if, domains, robots } = self;
+        let sources = [ids, domains, robots].into_iter().flatten().count();
+        sources == 1 && (ids.is_some() || blocked_if.is_none())
+    }
 }
 
 /// Settings of `[filters.<name>]`; the name is the reason of a removal.
@@ -213,13 +220,7 @@ pub struct FilterConfig {
     pub base64: bool,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 impl FilterConfig {
-    const COMMON_KEYS: [&str; 4] = ["kind", "when", "action", "languages"];
-
     /// Returns true if the removed documents are left out of the thresholds.
     pub fn removes_before(&self) -> bool {
         self.action != FilterAction::Flag && self.when() == FilterWhen::Before
@@ -254,32 +255,15 @@ impl FilterConfig {
     }
 
     /// Returns the rule by which a document counts as contaminated.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a share outside 0 to 1, or a key of another rule.
-    pub fn rule(&self, name: &str) -> Result<Rule> {
-        let fail =
-            |key: &str, reason: &str| Err(Error::config(format!("filters.{name}.{key}"), reason));
-        for (key, share) in [("min_coverage", self.min_coverage), ("min_item", self.min_item)] {
-            if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-                return fail(key, "is no share; 0 to 1 are allowed");
-            }
-        }
-        let is_coverage = self.rule == ContaminationRule::Coverage;
-        if (self.min_hits.is_some() || self.min_coverage.is_some()) && !is_coverage {
-            return fail("rule", "is not `coverage`, which `min_hits` and `min_coverage` are for");
-        }
-        if self.min_item.is_some() && self.rule != ContaminationRule::Item {
-            return fail("rule", "is not `item`, which `min_item` is for");
-        }
-        Ok(match self.rule {
+    pub fn rule(&self) -> Rule {
+        match self.rule {
             ContaminationRule::Any => Rule::Any,
             ContaminationRule::Coverage => Rule::Coverage {
                 min_hits: self.min_hits.unwrap_or(3),
                 min_coverage: self.min_coverage.unwrap_or(0.001),
             },
             ContaminationRule::Item => Rule::Item { min_item: self.min_item.unwrap_or(0.5) },
-        })
+        }
     }
 
     /// Returns true if the filter applies to documents of `language`.
@@ -310,72 +294,68 @@ impl FilterConfig {
 
     /// Checks what the types cannot express.
     pub fn check(&self, name: &str) -> Result<()> {
-        let fail =
-            |key: &str, reason: String| Err(Error::config(format!("filters.{name}{key}"), reason));
+        let place = format!("filters.{name}");
         if !is_language_code(name) {
-            let reason = "a filter's name is made of ASCII letters, digits, `_` and `-`";
-            return fail("", reason.to_owned());
+            return Err(Error::config(place, format!("a filter's name is {LANGUAGE_CODE}")));
         }
-        let written =
-            toml::Table::try_from(self).map_err(|e| Error::config(name, e.to_string()))?;
-        let known = |key: &&String| {
-            let keys = Self::COMMON_KEYS.iter().chain(self.kind.keys());
-            keys.into_iter().any(|known| known == key)
-        };
-        if let Some(key) = written.keys().find(|key| !known(key)) {
-            let kind = written["kind"].as_str().unwrap_or_default();
-            return fail(&format!(".{key}"), format!("is not for filters of the kind `{kind}`"));
+        check_keys(&place, self, &self.kind, &KEYS)?;
+        let wrong = self.wrong_key().or_else(|| self.wrong_rule()).or_else(|| self.wrong_source());
+        if let Some((key, reason)) = wrong {
+            return Err(Error::config(format!("{place}.{key}"), reason));
         }
+        self.agents(name).map(drop)
+    }
+
+    fn wrong_key(&self) -> Option<Wrong> {
+        let of_lists = [FilterKind::Ids, FilterKind::Urls, FilterKind::Words];
+        let can_cut = [FilterKind::Decontamination, FilterKind::Repetition].contains(&self.kind);
         if self.action == FilterAction::Flag && self.when.is_some() {
-            return fail(".when", "says nothing of a filter that only flags".to_owned());
+            return Some(("when", "says nothing of a filter that only flags"));
         }
-        let can_cut = matches!(self.kind, FilterKind::Decontamination | FilterKind::Repetition);
         if self.action == FilterAction::Cut && !can_cut {
-            let reason = "is `cut`, which is for decontamination and repetition";
-            return fail(".action", reason.to_owned());
+            return Some(("action", "is `cut`, which is for decontamination and repetition"));
         }
-        for (key, share) in [(".max_share", self.max_share), (".max_rate", self.max_rate)] {
-            if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-                return fail(key, "is no share; 0 to 1 are allowed".to_owned());
-            }
+        if of_lists.contains(&self.kind) && self.lists.is_empty() {
+            return Some(("lists", "is empty; name at least one file"));
         }
-        match self.kind {
-            FilterKind::Decontamination if self.index.is_none() => {
-                fail(".index", "is missing; `polysift dataset benchmarks` makes one".to_owned())
-            }
-            FilterKind::Decontamination => self.rule(name).map(drop),
-            FilterKind::Ids | FilterKind::Urls | FilterKind::Words if self.lists.is_empty() => {
-                fail(".lists", "is empty; name at least one file".to_owned())
-            }
-            FilterKind::Ids
-            | FilterKind::Urls
-            | FilterKind::Words
-            | FilterKind::License
-            | FilterKind::Repetition => Ok(()),
-            FilterKind::Robots if self.as_of.is_none() => {
-                fail(".as_of", "is missing; say when the sources were fetched".to_owned())
-            }
-            FilterKind::Robots if !self.as_of.as_deref().is_some_and(is_date) => {
-                fail(".as_of", "is no date, as in 2025-01 or 2025-01-31".to_owned())
-            }
-            FilterKind::Robots if self.sources.is_empty() => {
-                fail(".sources", "is empty; name at least one source".to_owned())
-            }
-            FilterKind::Robots => {
-                let is_one = |source: &ConsentSource| {
-                    let [ids, domains, robots] = [&source.ids, &source.domains, &source.robots]
-                        .map(Option::is_some)
-                        .map(usize::from);
-                    ids + domains + robots == 1 && (ids == 1 || source.blocked_if.is_none())
-                };
-                if !self.sources.iter().all(is_one) {
-                    let reason = "has a source that is not one of `ids` (which may have \
-                                  `blocked_if`), `domains` and `robots`";
-                    return fail(".sources", reason.to_owned());
-                }
-                self.agents(name).map(drop)
-            }
+        let shares = [
+            ("max_share", self.max_share),
+            ("max_rate", self.max_rate),
+            ("min_coverage", self.min_coverage),
+            ("min_item", self.min_item),
+        ];
+        let is_share = |share: f64| (0.0..=1.0).contains(&share);
+        let wrong = shares.into_iter().find(|(_, share)| !share.is_none_or(is_share));
+        wrong.map(|(key, _)| (key, "is no share; 0 to 1 are allowed"))
+    }
+
+    fn wrong_rule(&self) -> Option<Wrong> {
+        if self.kind == FilterKind::Decontamination && self.index.is_none() {
+            return Some(("index", "is missing; `polysift dataset benchmarks` makes one"));
         }
+        let of_coverage = self.min_hits.is_some() || self.min_coverage.is_some();
+        if of_coverage && self.rule != ContaminationRule::Coverage {
+            let reason = "is not `coverage`, which `min_hits` and `min_coverage` are for";
+            return Some(("rule", reason));
+        }
+        let of_item = self.min_item.is_some() && self.rule != ContaminationRule::Item;
+        of_item.then_some(("rule", "is not `item`, which `min_item` is for"))
+    }
+
+    fn wrong_source(&self) -> Option<Wrong> {
+        if self.kind != FilterKind::Robots {
+            return None;
+        }
+        Some(match self.as_of.as_deref() {
+            None => ("as_of", "is missing; say when the sources were fetched"),
+            Some(text) if !is_date(text) => ("as_of", "is no date, as in 2025-01 or 2025-01-31"),
+            _ if self.sources.is_empty() => ("sources", "is empty; name at least one source"),
+            _ if self.sources.iter().all(ConsentSource::is_one) => return None,
+            _ => (
+                "sources",
+                "has a source that is not one of `ids` (which may have `blocked_if`), `domains` and `robots`",
+            ),
+        })
     }
 }
 

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{FastTextConfig, Mode};
+use super::checks::{Wrong, check_keys};
+use super::{FastTextConfig, LANGUAGE_CODE, Mode, is_default, is_language_code};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
 
@@ -47,6 +48,26 @@ impl HeadKind {
     }
 }
 
+/// Keys of heads, by the kinds that they are for.
+const KEYS: [(&[HeadKind], &[&str]); 10] = {
+    use HeadKind::{Column, Cosine, FastText, Lexical, Logistic, Mlp, Ridge};
+    [
+        (&[], &["kind", "column"]),
+        (&[Column], &["score"]),
+        (&[Mlp, Logistic, Ridge, Cosine, FastText, Lexical, Column], &["keep"]),
+        (
+            &[Mlp, Logistic, Ridge, Cosine, FastText, Lexical],
+            &["preset", "path", "train", "fallback", "label"],
+        ),
+        (&[Mlp, Logistic, Ridge, Lexical], &["languages", "weight"]),
+        (&[Mlp, Logistic, Ridge, Cosine, Lexical], &["training"]),
+        (&[Mlp, Logistic, Ridge, Cosine], &["output", "chunk", "references"]),
+        (&[Mlp, Cosine], &["hidden"]),
+        (&[Cosine], &["center"]),
+        (&[FastText], &["fasttext"]),
+    ]
+};
+
 /// How the outputs of a head become one score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HeadOutput {
@@ -67,6 +88,10 @@ impl HeadOutput {
     /// Returns true if scores are probabilities.
     pub fn is_probability(self) -> bool {
         matches!(self, Self::Sigmoid | Self::SigmoidOf(_) | Self::Class(_))
+    }
+
+    fn is_single(self) -> bool {
+        matches!(self, Self::Sigmoid | Self::Raw)
     }
 
     /// Returns true if a head with this many outputs can produce the score.
@@ -246,12 +271,6 @@ pub enum HeadLanguages {
     Groups(Vec<Vec<String>>),
 }
 
-impl HeadLanguages {
-    fn is_each(&self) -> bool {
-        *self == Self::Each
-    }
-}
-
 /// Which epoch's weights become the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -274,7 +293,7 @@ pub struct TrainingConfig {
     /// output, FineWeb2-HQ's `train_mlp.py`; for a head of classes, Apertus's toxicity head:
     /// cross-entropy of the softmax of the probabilities (softmax twice), a learning rate that
     /// rises over [`TrainingConfig::WARM_UP_STEPS`] steps and falls to 0, and no test split.
-    #[serde(skip_serializing_if = "Mode::is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub mode: Mode,
     /// Training loss; cross-entropy by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -349,19 +368,16 @@ pub struct HeadConfig {
     /// Model that computes the score.
     pub kind: HeadKind,
     /// Preset with the defaults: `toxicity` if the head has this name, otherwise `quality`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
     /// Head file to load (`{lang}` allowed); without `{lang}` one head serves all languages.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Labelled samples (files, directories, globs, `{lang}`) with the columns `text` and `label`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train: Vec<String>,
     /// Languages that one head learns from and serves; each of several languages has equal weight.
-    #[serde(skip_serializing_if = "HeadLanguages::is_each")]
+    #[serde(skip_serializing_if = "is_default")]
     pub languages: HeadLanguages,
     /// Another head that scores the languages for which this head has no file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
     /// Label column of the samples: `positive`/`negative`, `toxic`/`nontoxic`, 1/0 or a boolean; a
     /// grade if the loss is for grades. Of several columns of grades (annotators), the mean of the
@@ -369,36 +385,27 @@ pub struct HeadConfig {
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub label: Vec<String>,
     /// Column with the weight of a sample in training, a number ≥ 0; null means 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
     /// Widths of the hidden layers; 0 stands for the encoder's hidden size.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
     /// How the outputs become one score.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<HeadOutput>,
     /// How the scores of a document's chunks become its score.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub chunk: Option<ChunkRule>,
     /// Side of the threshold that is kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<Keep>,
     /// Numeric column of the input that holds the score, for `kind = "column"`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<String>,
     /// Name of the exported column; `<name>_score` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
     /// Number K of reference embeddings of a cosine head, sampled from the positives.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub references: Option<usize>,
     /// Transformation of embeddings before a cosine head compares them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub center: Option<Centering>,
     /// Training settings.
     pub training: TrainingConfig,
     /// Settings of a fastText head.
-    #[serde(skip_serializing_if = "FastTextConfig::is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub fasttext: FastTextConfig,
 }
 
@@ -411,21 +418,21 @@ impl HeadConfig {
     /// Returns how outputs become a score, from the preset if unset. Cosine similarities, grades
     /// and scores of rows are raw; a fastText head gives the probability of its positive label.
     pub fn output(&self, name: &str) -> HeadOutput {
-        self.output.unwrap_or(match (self.kind, self.preset(name)) {
-            (HeadKind::Cosine | HeadKind::Ridge | HeadKind::Column | HeadKind::Random, _) => {
-                HeadOutput::Raw
-            }
-            (HeadKind::Mlp | HeadKind::Lexical, _) if self.label_kind() == LabelKind::Grades => {
-                match self.loss() {
-                    Loss::Ordinal => HeadOutput::Expected,
-                    _ => HeadOutput::Raw,
-                }
-            }
-            (HeadKind::Logistic | HeadKind::Lexical, _) | (HeadKind::Mlp, Preset::Quality) => {
-                HeadOutput::Sigmoid
-            }
+        let default = match (self.kind, self.preset(name)) {
+            (HeadKind::Cosine | HeadKind::Column | HeadKind::Random, _) => HeadOutput::Raw,
             (HeadKind::Mlp, Preset::Toxicity) | (HeadKind::FastText, _) => HeadOutput::Class(1),
-        })
+            _ => HeadOutput::Sigmoid,
+        };
+        self.output.or(self.output_of_grades()).unwrap_or(default)
+    }
+
+    /// Returns the output of a head that gives grades; `None` for other heads.
+    fn output_of_grades(&self) -> Option<HeadOutput> {
+        match self.loss() {
+            Loss::CrossEntropy => None,
+            Loss::SquaredError | Loss::Huber => Some(HeadOutput::Raw),
+            Loss::Ordinal => Some(HeadOutput::Expected),
+        }
     }
 
     /// Returns the chunk rule; the default comes from the preset.
@@ -514,184 +521,109 @@ impl HeadConfig {
 
     /// Checks what the types cannot express.
     pub fn check(&self, name: &str) -> Result<()> {
-        let fail =
-            |key: &str, reason: &str| Err(Error::config(format!("heads.{name}{key}"), reason));
-        if !super::is_language_code(name) {
-            return fail("", "a head's name is made of ASCII letters, digits, `_` and `-`");
+        let place = format!("heads.{name}");
+        if !is_language_code(name) {
+            return Err(Error::config(place, format!("a head's name is {LANGUAGE_CODE}")));
         }
-        if self.kind.is_of_rows() || self.score.is_some() {
-            return self.check_of_rows(name);
+        check_keys(&place, self, &self.kind, &KEYS)?;
+        let has_one_source = self.path.is_some() == self.train.is_empty();
+        if !self.kind.is_of_rows() && !has_one_source {
+            let reason = "give either `path` (a head to load) or `train` (samples to train on)";
+            return Err(Error::config(place, reason));
         }
-        if self.path.is_some() != self.train.is_empty() {
-            return fail(
-                "",
-                "give either `path` (a head to load) or `train` (samples to train on)",
-            );
+        let wrong = self.wrong_source().or_else(|| self.wrong_labels());
+        let wrong = wrong.or_else(|| self.wrong_output(name)).or_else(|| self.wrong_training(name));
+        if let Some((key, reason)) = wrong {
+            return Err(Error::config(format!("{place}.{key}"), reason));
+        }
+        self.fasttext.check(&format!("{place}.fasttext"))
+    }
+
+    fn wrong_source(&self) -> Option<Wrong> {
+        if self.kind == HeadKind::Column && self.score.is_none() {
+            return Some(("score", "is missing; it names the column of the input"));
         }
         if self.path.as_deref().is_some_and(is_url) {
-            return fail(".path", "is a URL; heads are loaded from files, so download it first");
+            return Some(("path", "is a URL; heads are loaded from files, so download it first"));
         }
-        if self.kind == HeadKind::Cosine && self.output(name) != HeadOutput::Raw {
-            return fail(".output", "a cosine head's score is the similarity itself: `raw`");
-        }
-        let one_output = matches!(self.output(name), HeadOutput::Sigmoid | HeadOutput::Raw);
-        let is_linear = matches!(self.kind, HeadKind::Logistic | HeadKind::Ridge);
-        if is_linear && (!one_output || self.hidden.is_some()) {
-            let reason =
-                "a logistic or ridge head has one output (`sigmoid` or `raw`) and no `hidden`";
-            return fail("", reason);
-        }
-        self.check_labels(name)?;
         if self.references == Some(0) {
-            return fail(".references", "is 0; at least 1 is needed");
+            return Some(("references", "is 0; at least 1 is needed"));
         }
-        if self.center.is_some() && (self.kind != HeadKind::Cosine || self.train.is_empty()) {
-            return fail(".center", "is for cosine heads that are trained");
-        }
-        self.check_of_texts(name)?;
-        let several = matches!(self.output, Some(HeadOutput::SigmoidOf(_) | HeadOutput::Expected));
-        if several && self.path.is_none() && self.loss() != Loss::Ordinal {
-            return fail(
-                ".output",
-                "is for heads that are loaded, and `expected` for `training.loss = \"ordinal\"`; train `sigmoid`, \
-                 `class:K` or `raw`",
-            );
-        }
-        let t = &self.training;
-        if t.epochs == Some(0) || t.batch_size == Some(0) {
-            return fail(".training", "`epochs` and `batch_size` are at least 1");
-        }
-        let is_rate = t.learning_rate.is_none_or(|rate| rate > 0.0);
-        let is_decay = t.weight_decay.is_none_or(|decay| decay >= 0.0);
-        if !(is_rate && is_decay && t.dropout.is_none_or(|rate| (0.0..1.0).contains(&rate))) {
-            return fail(
-                ".training",
-                "needs learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1",
-            );
-        }
-        let two_outputs = matches!(self.output(name), HeadOutput::Class(0 | 1));
-        let is_graded = self.label_kind() == LabelKind::Grades;
-        let was_published = self.kind == HeadKind::Mlp && (two_outputs || one_output) && !is_graded;
-        if t.mode == Mode::Published && !was_published {
-            return fail(
-                ".training.mode",
-                "`published` trains MLPs of one output, or of two classes (`class:1`, `class:0`)",
-            );
-        }
-        Ok(())
+        let of_samples = [
+            ("center", self.center.is_some()),
+            ("languages", self.languages != HeadLanguages::Each),
+        ];
+        let (key, _) =
+            of_samples.into_iter().find(|(_, is_set)| *is_set && self.train.is_empty())?;
+        Some((key, "is for heads that are trained"))
     }
 
-    /// Checks that a head of rows has its column, and no setting that only heads with a file have.
-    fn check_of_rows(&self, name: &str) -> Result<()> {
-        let fail = |reason: &str| Err(Error::config(format!("heads.{name}"), reason));
-        match (self.kind, &self.score) {
-            (HeadKind::Column, None) => {
-                return fail(
-                    "is of `kind = \"column\"`; `score` has to name the column of the input",
-                );
-            }
-            (kind, Some(_)) if kind != HeadKind::Column => {
-                return fail(
-                    "has `score`, which names the column of a head of `kind = \"column\"`",
-                );
-            }
-            (HeadKind::Random, _) if self.keep.is_some() => {
-                return fail("is random; `keep` says nothing of such scores");
-            }
-            _ => {}
-        }
-        let known = Self {
-            kind: self.kind,
-            keep: self.keep,
-            score: self.score.clone(),
-            column: self.column.clone(),
-            ..Self::default()
-        };
-        if *self == known {
-            return Ok(());
-        }
-        fail(
-            "has no file and is not trained: of the settings of heads it takes `score`, `keep` and `column`",
-        )
-    }
-
-    fn check_labels(&self, name: &str) -> Result<()> {
-        let fail =
-            |key: &str, reason: &str| Err(Error::config(format!("heads.{name}.{key}"), reason));
-        let is_graded = self.label_kind() == LabelKind::Grades;
-        let knows_loss = match (self.kind, self.training.loss) {
-            (HeadKind::Mlp, _) | (_, None) => true,
-            (kind, Some(loss)) => {
-                kind == HeadKind::Lexical && matches!(loss, Loss::CrossEntropy | Loss::SquaredError)
-            }
+    fn wrong_labels(&self) -> Option<Wrong> {
+        let knows_loss = match self.training.loss {
+            None => true,
+            Some(Loss::Huber | Loss::Ordinal) => self.kind == HeadKind::Mlp,
+            Some(_) => matches!(self.kind, HeadKind::Mlp | HeadKind::Lexical),
         };
         if !knows_loss {
-            return fail(
-                "training.loss",
-                "is for MLPs, and `cross-entropy` and `squared-error` for lexical heads; the kinds `logistic` and \
-                 `ridge` have theirs",
-            );
+            let reason = "is for MLPs, and `cross-entropy` and `squared-error` for lexical heads; the \
+                          kinds `logistic` and `ridge` have theirs";
+            return Some(("training.loss", reason));
         }
-        let expected =
-            if self.loss() == Loss::Ordinal { HeadOutput::Expected } else { HeadOutput::Raw };
-        if is_graded && self.output(name) != expected {
+        if self.label.len() > 1 && self.label_kind() != LabelKind::Grades {
             let reason =
-                format!("is `{}`; a head that gives grades has `{expected}`", self.output(name));
-            return fail("output", &reason);
+                "names several columns, which are for grades (`training.loss`, `kind = \"ridge\"`)";
+            return Some(("label", reason));
         }
-        if self.label.len() > 1 && !is_graded {
-            return fail(
-                "label",
-                "names several columns, which are for grades (`training.loss`, `kind = \"ridge\"`)",
-            );
-        }
-        let is_weighted = !matches!(self.kind, HeadKind::Cosine | HeadKind::FastText);
-        if self.weight.is_some() && !is_weighted {
-            return fail(
-                "weight",
-                "is for heads of `kind` `mlp`, `logistic`, `ridge` and `lexical`",
-            );
-        }
-        if self.languages == HeadLanguages::Each {
-            return Ok(());
-        }
-        if !is_weighted || self.train.is_empty() {
-            let reason =
-                "is for heads of `kind` `mlp`, `logistic`, `ridge` and `lexical` that are trained";
-            return fail("languages", reason);
-        }
-        if let HeadLanguages::Groups(groups) = &self.languages {
-            let mut seen = BTreeSet::new();
-            let mut all = groups.iter().flatten();
-            if groups.iter().any(Vec::is_empty) || !all.all(|language| seen.insert(language)) {
-                return fail("languages", "has an empty list, or a language twice");
-            }
-        }
-        Ok(())
+        let HeadLanguages::Groups(groups) = &self.languages else { return None };
+        let mut seen = BTreeSet::new();
+        let is_wrong = groups.iter().any(Vec::is_empty)
+            || !groups.iter().flatten().all(|language| seen.insert(language));
+        is_wrong.then_some(("languages", "has an empty list, or a language twice"))
     }
 
-    /// Checks that settings for embeddings and settings for texts are not mixed.
-    fn check_of_texts(&self, name: &str) -> Result<()> {
-        let fail = |reason: &str| Err(Error::config(format!("heads.{name}"), reason));
-        if self.kind != HeadKind::FastText && !self.fasttext.is_default() {
-            return fail("has a table `fasttext` but is not of `kind = \"fasttext\"`");
-        }
-        if !self.kind.is_of_texts() {
-            return Ok(());
-        }
-        let of_embeddings = self.output.is_some()
-            || self.chunk.is_some()
-            || self.hidden.is_some()
-            || self.references.is_some()
-            || self.training
-                != TrainingConfig { loss: self.training.loss, ..TrainingConfig::default() };
-        if of_embeddings {
-            return fail(
-                "scores whole texts or their first chunks (a fastText head is set up by its table `fasttext`); `output`, `chunk`, `hidden`, \
-                 `references` and `training`, but for the `loss` of a lexical head, are for heads of embeddings",
-            );
-        }
-        self.fasttext.check(&format!("heads.{name}.fasttext"))
+    fn wrong_output(&self, name: &str) -> Option<Wrong> {
+        let output = self.output(name);
+        let is_linear = matches!(self.kind, HeadKind::Logistic | HeadKind::Ridge);
+        let reason = if self.kind == HeadKind::Cosine && output != HeadOutput::Raw {
+            "a cosine head's score is the similarity itself: `raw`"
+        } else if is_linear && !output.is_single() {
+            "a logistic or ridge head has one output: `sigmoid` or `raw`"
+        } else if self.output_of_grades().is_some_and(|of_grades| output != of_grades) {
+            "a head that gives grades has `raw`, or `expected` for the loss `ordinal`"
+        } else if matches!(output, HeadOutput::SigmoidOf(_) | HeadOutput::Expected)
+            && self.path.is_none()
+            && self.loss() != Loss::Ordinal
+        {
+            "is for heads that are loaded, and `expected` for `training.loss = \"ordinal\"`; \
+             train `sigmoid`, `class:K` or `raw`"
+        } else {
+            return None;
+        };
+        Some(("output", reason))
+    }
+
+    fn wrong_training(&self, name: &str) -> Option<Wrong> {
+        let (t, output) = (&self.training, self.output(name));
+        let only_loss = TrainingConfig { loss: t.loss, ..TrainingConfig::default() };
+        let is_rate = t.learning_rate.is_none_or(|rate| rate > 0.0)
+            && t.weight_decay.is_none_or(|decay| decay >= 0.0)
+            && t.dropout.is_none_or(|rate| (0.0..1.0).contains(&rate));
+        let was_published = self.kind == HeadKind::Mlp
+            && self.label_kind() == LabelKind::Classes
+            && (output.is_single() || matches!(output, HeadOutput::Class(0 | 1)));
+        Some(if self.kind == HeadKind::Lexical && *t != only_loss {
+            ("training", "of a lexical head has only `loss`")
+        } else if t.epochs == Some(0) || t.batch_size == Some(0) {
+            ("training", "`epochs` and `batch_size` are at least 1")
+        } else if !is_rate {
+            ("training", "needs learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1")
+        } else if t.mode == Mode::Published && !was_published {
+            let reason =
+                "`published` trains MLPs of one output, or of two classes (`class:1`, `class:0`)";
+            ("training.mode", reason)
+        } else {
+            return None;
+        })
     }
 }
 
@@ -776,7 +708,10 @@ mod tests {
             ("label=['a','b']", "heads.edu.label"),
             ("label=3", "the name of a column or a list of names"),
             ("kind='logistic'\ntraining.loss='huber'", "heads.edu.training.loss"),
-            ("training.loss='huber'\noutput='sigmoid'", "heads.edu.output: is `sigmoid`"),
+            (
+                "training.loss='huber'\noutput='sigmoid'",
+                "heads.edu.output: a head that gives grades",
+            ),
             ("training.loss='ordinal'\ntraining.mode='published'", "heads.edu.training.mode"),
             ("kind='ridge'\nhidden=[3]", "heads.edu"),
             ("kind='cosine'\nweight='w'", "heads.edu.weight"),
@@ -784,8 +719,8 @@ mod tests {
             ("languages='some'", "`each`, `all`, `others` or lists of languages"),
             ("languages=[['a'],['b','a']]", "a language twice"),
             ("fallback='none'", "heads.edu.fallback: names the head `none`"),
-            ("kind='random'", "heads.edu: has no file"),
-            ("score='a'", "heads.edu: has `score`"),
+            ("kind='random'", "heads.edu.train: is not for heads of the kind \"random\""),
+            ("score='a'", "which have the keys kind, column, keep,"),
             ("fallback='edu'", "heads.edu.fallback"),
         ] {
             let error = parsed(settings).err().unwrap_or_default();

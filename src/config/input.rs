@@ -18,11 +18,10 @@ pub struct InputConfig {
     pub text: String,
     /// Name of the id column; without this column, ids are `<shard name>/<row>`, as in datatrove.
     pub id: String,
-    /// Where a document's language comes from.
-    #[serde(skip_serializing_if = "LanguageSource::is_path")]
+    /// Where a document's language comes from; TOML cannot express the default.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub language: LanguageSource,
     /// Column of ready embeddings (FineWeb2-embedded: `embeddings`), which are used unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub embeddings: Option<String>,
     /// Maximum malformed rows per file that are set aside (unparsable JSON, too long documents).
     pub max_rejects: u64,
@@ -70,11 +69,4 @@ pub enum LanguageSource {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         script_column: Option<String>,
     },
-}
-
-impl LanguageSource {
-    /// Returns true for the default, which TOML cannot express.
-    pub(super) fn is_path(&self) -> bool {
-        *self == Self::Path
-    }
 }

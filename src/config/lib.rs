@@ -16,6 +16,7 @@
 mod budget;
 mod card;
 mod cascade;
+mod checks;
 mod device;
 mod encoder;
 mod export;
@@ -62,7 +63,6 @@ pub use selection::{
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
-use polysift_remote as remote;
 
 /// Value of [`EncoderConfig::model`] for the encoder inside the binary.
 pub const DEFAULT_MODEL: &str = "polysift-mini";
@@ -91,7 +91,6 @@ pub const CASCADE: &str = "cascade";
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
     /// Run directory; `--run` takes precedence.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub run_dir: Option<String>,
     /// Input files and columns.
     pub input: InputConfig,
@@ -110,15 +109,13 @@ pub struct RunConfig {
     /// How thresholds are computed.
     pub selection: SelectionConfig,
     /// First pass that drops documents before the encoder; there is none by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cascade: Option<CascadeConfig>,
     /// Redaction of personal data in exported texts; without it, texts stay unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pii: Option<PiiConfig>,
     /// Exported files.
     pub export: ExportConfig,
     /// Facts for the data set card that a run cannot know.
-    #[serde(skip_serializing_if = "CardConfig::is_empty")]
+    #[serde(skip_serializing_if = "is_default")]
     pub card: CardConfig,
     /// Seed of all random choices (splits, initialisation, shuffling, dropout, reference sampling).
     pub seed: Seed,
@@ -135,12 +132,9 @@ pub enum Mode {
     Published,
 }
 
-impl Mode {
-    /// Returns true for the default, which is not written into model cards.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Self::Default
-    }
+/// Returns true for a default, which is not written; nor does TOML write `None`.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Seed of a run, see [`RunConfig::seed`].
@@ -249,56 +243,50 @@ impl RunConfig {
 
     /// Checks what the types cannot express: ranges, and that every head that is named is defined.
     pub fn check(&self) -> Result<()> {
-        let positive = |name: &str, value: usize, least: usize| {
-            if value < least {
-                Err(Error::config(name, format!("is {value}; at least {least} is needed")))
-            } else {
-                Ok(())
+        for (name, value, least) in [
+            ("encoder.max_tokens", Some(self.encoder.max_tokens), 3),
+            ("encoder.batch_tokens", self.encoder.batch_tokens, self.encoder.max_tokens),
+            ("encoder.max_chars", self.encoder.max_chars, 1),
+            ("parts.rows", Some(self.parts.rows), 1),
+            ("export.row_group_mb", Some(self.export.row_group_mb), 1),
+            ("export.max_file_mb", self.export.max_file_mb, 1),
+        ] {
+            if let Some(value) = value.filter(|value| *value < least) {
+                let reason = format!("is {value}; at least {least} is needed");
+                return Err(Error::config(name, reason));
             }
-        };
-        positive("encoder.max_tokens", self.encoder.max_tokens, 3)?;
-        if let Some(tokens) = self.encoder.batch_tokens {
-            positive("encoder.batch_tokens", tokens, self.encoder.max_tokens)?;
-        }
-        if let Some(chars) = self.encoder.max_chars {
-            positive("encoder.max_chars", chars, 1)?;
         }
         self.encoder.check_device()?;
         if is_url(&self.encoder.model) {
             let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";
             return Err(Error::config("encoder.model", reason));
         }
-        if let Some(to) = &self.export.to {
-            remote::check_destination(to).map_err(|e| Error::config("export.to", e.to_string()))?;
-        }
-        positive("parts.rows", self.parts.rows, 1)?;
-        positive("export.row_group_mb", self.export.row_group_mb, 1)?;
-        positive("export.max_file_mb", self.export.max_file_mb.unwrap_or(1), 1)?;
-        for (name, level) in [("parts.zstd", self.parts.zstd), ("export.zstd", self.export.zstd)] {
-            if !(1..=22).contains(&level) {
-                return Err(Error::config(name, format!("is {level}; 1 to 22 are allowed")));
+        for (name, value, most) in [
+            ("parts.zstd", i128::from(self.parts.zstd), 22),
+            ("export.zstd", i128::from(self.export.zstd), 22),
+            (
+                "input.max_document_bytes",
+                i128::from(self.input.max_document_bytes),
+                i128::from(LARGEST_DOCUMENT_BYTES),
+            ),
+        ] {
+            if !(1..=most).contains(&value) {
+                let reason = format!("is {value}; 1 to {most} are allowed");
+                return Err(Error::config(name, reason));
             }
-        }
-        let (bytes, most) = (self.input.max_document_bytes, LARGEST_DOCUMENT_BYTES);
-        if !(1..=most).contains(&bytes) {
-            let reason = format!("is {bytes}; 1 to {most} are allowed");
-            return Err(Error::config("input.max_document_bytes", reason));
         }
         if let LanguageSource::Fixed(code) = &self.input.language
             && !is_language_code(code)
         {
-            return Err(Error::config(
-                "input.language",
-                format!("`{code}` is not {LANGUAGE_CODE}"),
-            ));
+            let reason = format!("`{code}` is not {LANGUAGE_CODE}");
+            return Err(Error::config("input.language", reason));
         }
         for (name, head) in &self.heads {
             head.check(name)?;
             self.check_fallback(name, head)?;
             if head.learns_from_embeddings() && self.encoder.model == NO_MODEL {
-                return Err(Self::no_encoder(format!(
-                    "the head `{name}` is trained on embeddings"
-                )));
+                let what = format!("the head `{name}` is trained on embeddings");
+                return Err(Self::no_encoder(what));
             }
         }
         for (name, filter) in &self.filters {

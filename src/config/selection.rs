@@ -23,16 +23,13 @@ pub const REFINE_MAX_SAMPLE: u64 = 4096;
 pub struct LanguageConfig {
     /// Rates of documents to keep, with the best scores of this head: exactly ceil(rate · n). A
     /// single rate may stand for a list of one.
-    #[serde(deserialize_with = "rate::by_head", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "rate::by_head")]
     pub retention: Option<BTreeMap<String, Vec<Rate>>>,
     /// Rate of documents to remove, with the worst scores of this head: exactly ceil(rate · n).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<BTreeMap<String, Rate>>,
     /// Fixed thresholds on this head's score, instead of a rate.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<BTreeMap<String, FixedThreshold>>,
     /// Amount to keep, in the unit of `selection.weight`, with the best scores of this head.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BTreeMap<String, Budget>>,
 }
 

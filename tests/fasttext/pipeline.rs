@@ -162,8 +162,8 @@ fn a_model_of_the_library_scores_a_corpus() -> TestResult {
 fn settings_of_texts_and_of_embeddings_do_not_mix() -> TestResult {
     let work = workspace()?;
     for (setting, reason) in [
-        ("heads.ft.chunk=max", "scores whole texts"),
-        ("heads.ft.kind=mlp", "has a table `fasttext`"),
+        ("heads.ft.chunk=max", "heads.ft.chunk: is not for heads of the kind \"fasttext\""),
+        ("heads.ft.kind=mlp", "heads.ft.fasttext: is not for heads of the kind \"mlp\""),
         ("heads.ft.fasttext.positive=good", "__label__"),
         ("heads.ft.fasttext.dim=0", "heads.ft.fasttext.dim"),
     ] {

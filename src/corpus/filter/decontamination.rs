@@ -55,13 +55,13 @@ pub struct Leaks {
 }
 
 impl DecontaminationFilter {
-    pub(super) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
+    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
         let path = PathBuf::from(config.index.as_deref().unwrap_or_default());
         if !path.is_file() {
             let reason = "there is no such index; `polysift dataset benchmarks` makes one";
             return Err(Error::missing(&path, reason));
         }
-        let (index, rule) = (Index::open(&path)?, config.rule(name)?);
+        let (index, rule) = (Index::open(&path)?, config.rule());
         Ok(Self { path, index, rule, cuts: config.action == FilterAction::Cut })
     }
 

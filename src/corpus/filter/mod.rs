@@ -59,7 +59,7 @@ impl Filter {
             FilterKind::Urls => FilterRule::Urls(UrlFilter::open(config)?),
             FilterKind::Robots => FilterRule::Consent(ConsentFilter::open(name, config)?),
             FilterKind::Decontamination => {
-                FilterRule::Decontamination(DecontaminationFilter::open(name, config)?)
+                FilterRule::Decontamination(DecontaminationFilter::open(config)?)
             }
             FilterKind::License => FilterRule::License(LicenseFilter::open(name, config)?),
             FilterKind::Words => FilterRule::Words(WordFilter::open(config)?),
