@@ -16,7 +16,9 @@ use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig, ListMode, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
-use polysift_corpus::filter::{Filter, FilteredDocument, Finding, RobotsVerdict, Verdict};
+use polysift_corpus::filter::{
+    Filter, FilteredDocument, Finding, RobotsVerdict, Verdict, digests, open_filter,
+};
 use polysift_corpus::texts::Texts;
 use polysift_corpus::verdicts::{FILTERS, REPORTS, actions};
 use polysift_corpus::work::StageWork;
@@ -153,7 +155,7 @@ pub fn check_robots(
     let mut verdicts = Vec::new();
     let wanted = config.filters.iter().filter(|(name, _)| filter.is_none_or(|only| only == *name));
     for (name, settings) in wanted {
-        let filter = Filter::open(name, settings)?;
+        let filter = open_filter(name, settings)?;
         for url in urls {
             verdicts.extend(filter.explain(url, stop)?);
         }
@@ -166,19 +168,19 @@ pub fn check_robots(
     Ok(verdicts)
 }
 
-struct OpenFilters<'a>(BTreeMap<&'a str, (&'a FilterConfig, Filter)>);
+struct OpenFilters<'a>(BTreeMap<&'a str, (&'a FilterConfig, Box<dyn Filter>)>);
 
 impl<'a> OpenFilters<'a> {
     fn open(filters: &'a BTreeMap<String, FilterConfig>) -> Result<Self> {
         let open = |(name, config): (&'a String, &'a FilterConfig)| {
-            Ok((name.as_str(), (config, Filter::open(name, config)?)))
+            Ok((name.as_str(), (config, open_filter(name, config)?)))
         };
         filters.iter().map(open).collect::<Result<_>>().map(Self)
     }
 
     /// Returns the settings that the verdicts depend on, including digests of the lists.
     fn settings(&self) -> Result<serde_json::Value> {
-        let digests = self.0.iter().map(|(name, (_, filter))| Ok((*name, filter.digests()?)));
+        let digests = self.0.iter().map(|(name, (_, filter))| Ok((*name, digests(&**filter)?)));
         let lists: BTreeMap<&str, BTreeMap<String, String>> = digests.collect::<Result<_>>()?;
         let filters: BTreeMap<&str, &FilterConfig> =
             self.0.iter().map(|(name, (config, _))| (*name, *config)).collect();

@@ -14,12 +14,13 @@ use std::sync::Arc;
 use arrow_cast::parse::string_to_timestamp_nanos;
 use rayon::prelude::*;
 
-use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::Filter;
+use super::document::{FilteredDocument, Finding, Verdict, judge_by_language};
 use super::ids::id_list;
 use super::strings::{LanguageStrings, ListFormat, ListedStrings};
 use super::urls::{UNREADABLE_URL, listed_domain, url_key};
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{read, stamp};
+use polysift_base::io::read;
 use polysift_base::progress::Stop;
 use polysift_config::{FilterConfig, Unknown};
 use polysift_data::input::{
@@ -73,37 +74,6 @@ impl ConsentFilter {
         })
     }
 
-    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
-        let mut digests = BTreeMap::new();
-        for lists in self.ids.iter().chain(&self.domains) {
-            digests.extend(lists.digests()?);
-        }
-        for path in self.robots.iter().flat_map(|source| &source.paths) {
-            digests.insert(path.to_string_lossy().into_owned(), stamp(path)?.blake3);
-        }
-        Ok(digests)
-    }
-
-    pub(super) fn judge(
-        &self,
-        documents: &[FilteredDocument<'_>],
-        stop: &Stop,
-    ) -> Result<Vec<Verdict>> {
-        for_each_language(documents, |language, documents, verdicts| {
-            let ids = self.ids.iter().map(|lists| lists.of(language, stop));
-            let ids: Vec<LanguageStrings> = ids.collect::<Result<_>>()?;
-            let domains =
-                self.domains.as_ref().map(|lists| lists.of(language, stop)).transpose()?;
-            verdicts.extend(documents.iter().map(|document| {
-                if ids.iter().any(|listed| listed.contains(document.id)) {
-                    return Verdict::of(Finding::of("id"));
-                }
-                self.by_url(document.url, domains.as_ref())
-            }));
-            Ok(())
-        })
-    }
-
     fn by_url(&self, url: Option<&str>, domains: Option<&LanguageStrings>) -> Verdict {
         let unknown = |note: &'static str, host: Option<String>| Verdict {
             finding: (self.unknown == Unknown::Remove)
@@ -134,31 +104,52 @@ impl ConsentFilter {
         let agents = source.agents.labels_of(blocked).map(str::to_owned).collect();
         found("robots", agents, Some(HAS_ROBOTS))
     }
+}
 
-    /// Reads the robots.txt files in parallel. Must not run on a thread that others wait for.
-    pub(super) fn prepare(&mut self, stop: &Stop) -> Result<()> {
+impl Filter for ConsentFilter {
+    fn files(&self) -> Vec<&Path> {
+        let lists = self.ids.iter().chain(&self.domains).flat_map(ListedStrings::files);
+        let robots = self.robots.iter().flat_map(|source| &source.paths);
+        lists.chain(robots.map(PathBuf::as_path)).collect()
+    }
+
+    // Must not run on a thread that others wait for.
+    fn prepare(&mut self, stop: &Stop) -> Result<()> {
         let read = |source| RobotsFiles::read(source, stop);
         self.files = self.robots.as_ref().map(read).transpose()?;
         Ok(())
     }
 
-    /// Explains what robots.txt files say of `url`; `None` if the filter has no such source.
-    pub(super) fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
+    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
+        judge_by_language(documents, |language| {
+            let ids = self.ids.iter().map(|lists| lists.of(language, stop));
+            let ids: Vec<LanguageStrings> = ids.collect::<Result<_>>()?;
+            let domains =
+                self.domains.as_ref().map(|lists| lists.of(language, stop)).transpose()?;
+            Ok(move |document: &FilteredDocument<'_>| {
+                if ids.iter().any(|listed| listed.contains(document.id)) {
+                    return Verdict::of(Finding::of("id"));
+                }
+                self.by_url(document.url, domains.as_ref())
+            })
+        })
+    }
+
+    fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
         let Some(source) = &self.robots else { return Ok(None) };
         let location = locate(url).map_err(|error| Error::config(url, error.to_string()))?;
-        let mut contents: BTreeMap<WebScheme, String> = BTreeMap::new();
-        let authorities = schemes(&location).map(|scheme| (authority(&location, scheme), scheme));
-        let mut fetched: BTreeMap<WebScheme, Option<f64>> = BTreeMap::new();
+        let authorities: Vec<String> = authorities(&location).collect();
+        let mut files: BTreeMap<String, (Option<f64>, String)> = BTreeMap::new();
         source.for_each_file(stop, &mut |file| {
-            let known = authorities.iter().find(|(authority, _)| *authority == file.authority);
-            let Some((_, scheme)) = known else { return Ok(()) };
-            if fetched.get(scheme).is_none_or(|before| *before < file.fetched) {
-                contents.insert(*scheme, file.content.to_owned());
-                fetched.insert(*scheme, file.fetched);
+            let before = files.get(&file.authority);
+            let is_latest = before.is_none_or(|(before, _)| *before < file.fetched);
+            if is_latest && authorities.contains(&file.authority) {
+                files.insert(file.authority, (file.fetched, file.content.to_owned()));
             }
             Ok(())
         })?;
-        let content = schemes(&location).iter().find_map(|scheme| contents.remove(scheme));
+        let content = authorities.iter().find_map(|authority| files.remove(authority));
+        let content = content.map(|(_, content)| content);
         let agents = &source.agents;
         let path = location.path(agents.matching());
         let robots = content.as_ref().map(|text| Robots::parse(text.as_bytes(), agents));
@@ -325,18 +316,16 @@ fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
     Ok(location.authority.to_string())
 }
 
-/// Returns the schemes to look for a file of `location`, in order; the first with a file counts.
-fn schemes(location: &DocumentUrl<'_>) -> [WebScheme; 2] {
-    match location.authority.scheme {
-        WebScheme::Http => [WebScheme::Http, WebScheme::Https],
-        WebScheme::Https => [WebScheme::Https, WebScheme::Http],
-    }
-}
-
-fn authority(location: &DocumentUrl<'_>, scheme: WebScheme) -> String {
+/// Returns where to look for the robots.txt of `location`, in order; the first that there is counts.
+fn authorities(location: &DocumentUrl<'_>) -> impl Iterator<Item = String> {
+    let other = match location.authority.scheme {
+        WebScheme::Http => WebScheme::Https,
+        WebScheme::Https => WebScheme::Http,
+    };
     let mut authority = location.authority.clone();
-    authority.scheme = scheme;
-    authority.to_string()
+    let own = authority.to_string();
+    authority.scheme = other;
+    [own].into_iter().chain(std::iter::once_with(move || authority.to_string()))
 }
 
 /// Parsed robots.txt by authority; equal rules are stored once.
@@ -421,8 +410,7 @@ impl RobotsFiles {
 
     /// Returns the agents that may not fetch `location`; `None` if its host has no file.
     fn blocked(&self, location: &DocumentUrl<'_>, agents: &Agents) -> Option<AgentMask> {
-        let mut places = schemes(location).into_iter();
-        let rules = places.find_map(|scheme| self.0.get(&authority(location, scheme)))?;
+        let rules = authorities(location).find_map(|authority| self.0.get(&authority))?;
         let path = location.path(agents.matching());
         Some(match &rules.robots {
             Some(robots) => robots.blocked(path),

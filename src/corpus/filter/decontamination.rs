@@ -1,14 +1,15 @@
 //! Filter for documents that hold text of benchmarks.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::Filter;
 use super::document::{FilteredDocument, Finding, Verdict};
-use super::strings::digests;
 use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig};
 use polysift_text::decontamination::{Hit, Hits, Index, ItemCoverage, Rule, cut};
 
@@ -65,14 +66,6 @@ impl DecontaminationFilter {
         Ok(Self { path, index, rule, cuts: config.action == FilterAction::Cut })
     }
 
-    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
-        digests([&*self.path])
-    }
-
-    pub(super) fn judge(&self, documents: &[FilteredDocument<'_>]) -> Vec<Verdict> {
-        documents.par_iter().map(|document| self.verdict(document)).collect()
-    }
-
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
         let Some(text) = document.text else { return Verdict::default() };
         let hits = self.index.scan(text, document.language);
@@ -89,9 +82,18 @@ impl DecontaminationFilter {
         let finding = Finding { details, pieces, ..Finding::of("contaminated") };
         Verdict { finding: Some(finding), note: None, ngrams }
     }
+}
 
-    /// Reports the benchmark items in a corpus, given the n-grams hit with their document counts.
-    pub(super) fn leaks(&self, found: &BTreeMap<u32, u64>) -> Leaks {
+impl Filter for DecontaminationFilter {
+    fn files(&self) -> Vec<&Path> {
+        vec![&self.path]
+    }
+
+    fn judge(&self, documents: &[FilteredDocument<'_>], _stop: &Stop) -> Result<Vec<Verdict>> {
+        Ok(documents.par_iter().map(|document| self.verdict(document)).collect())
+    }
+
+    fn leaks(&self, found: &BTreeMap<u32, u64>) -> Option<Leaks> {
         let index = &self.index;
         let hits = found.keys().map(|&ngram| Hit { ngram, range: 0..0 }).collect();
         let items = index.items_hit(&Hits { hits, distinct_ngrams: found.len() });
@@ -130,10 +132,10 @@ impl DecontaminationFilter {
             let found = index.item(item.item);
             (index.tasks()[found.task].task.clone(), found.id.to_owned(), item.share)
         };
-        Leaks {
+        Some(Leaks {
             tasks,
             ngrams: ngrams.into_iter().take(MAX_NGRAMS).map(text).collect(),
             items: items.iter().map(item).collect(),
-        }
+        })
     }
 }

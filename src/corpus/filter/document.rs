@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use polysift_base::error::Result;
 
 #[derive(Debug, Clone, Copy)]
@@ -60,14 +62,14 @@ impl Verdict {
     }
 }
 
-/// Calls `judge` on each run of documents of one language; returns all verdicts in order.
-pub(super) fn for_each_language(
+/// Judges documents in parallel, each run of one language with what `judge_of` returns for it.
+pub(super) fn judge_by_language<J: Fn(&FilteredDocument<'_>) -> Verdict + Sync + Send>(
     documents: &[FilteredDocument<'_>],
-    mut judge: impl FnMut(&str, &[FilteredDocument<'_>], &mut Vec<Verdict>) -> Result<()>,
+    judge_of: impl Fn(&str) -> Result<J>,
 ) -> Result<Vec<Verdict>> {
     let mut verdicts = Vec::with_capacity(documents.len());
     for run in documents.chunk_by(|a, b| a.language == b.language) {
-        judge(run[0].language, run, &mut verdicts)?;
+        verdicts.par_extend(run.par_iter().map(judge_of(run[0].language)?));
     }
     Ok(verdicts)
 }

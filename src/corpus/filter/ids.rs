@@ -1,8 +1,10 @@
 //! Filter for documents by their ids, such as opt-out requests or verdicts of other programs.
 
 use std::borrow::Cow;
+use std::path::Path;
 
-use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::Filter;
+use super::document::{FilteredDocument, Finding, Verdict, judge_by_language};
 use super::strings::{ListFormat, ListedStrings};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
@@ -16,7 +18,7 @@ pub(super) fn id_list(blocked_if: Option<String>) -> ListFormat {
 /// Finds documents that the lists name, or documents that they do not name.
 #[derive(Debug)]
 pub(super) struct IdFilter {
-    pub(super) lists: ListedStrings,
+    lists: ListedStrings,
     mode: ListMode,
 }
 
@@ -25,24 +27,29 @@ impl IdFilter {
         let lists = ListedStrings::open(&config.lists, id_list(None))?;
         Ok(Self { lists, mode: config.mode })
     }
+}
 
-    pub(super) fn judge(
-        &self,
-        documents: &[FilteredDocument<'_>],
-        stop: &Stop,
-    ) -> Result<Vec<Verdict>> {
+impl Filter for IdFilter {
+    fn files(&self) -> Vec<&Path> {
+        self.lists.files().collect()
+    }
+
+    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
         let reason = match self.mode {
             ListMode::Exclude => "listed",
             ListMode::Include => "not-listed",
         };
-        for_each_language(documents, |language, documents, verdicts| {
+        judge_by_language(documents, |language| {
             let listed = self.lists.of(language, stop)?;
-            verdicts.extend(documents.iter().map(|document| {
+            Ok(move |document: &FilteredDocument<'_>| {
                 let is_found = listed.contains(document.id) == (self.mode == ListMode::Exclude);
                 let finding = is_found.then(|| Finding::of(reason));
                 Verdict { finding, ..Verdict::default() }
-            }));
-            Ok(())
+            })
         })
+    }
+
+    fn num_listed_ids(&self, stop: &Stop) -> Result<Option<u64>> {
+        self.lists.count(stop).map(Some)
     }
 }

@@ -1,14 +1,14 @@
 //! Filter for documents by evidence of a licence.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::Filter;
 use super::document::{FilteredDocument, Finding, Verdict};
-use super::strings::digests;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
+use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig};
 use polysift_text::rules::{
     LicenseRule, Licensed, Refusal, parse_allow_list, published_allow_list,
@@ -40,14 +40,6 @@ impl LicenseFilter {
         Ok(Self { allow, rule, flags: config.action == FilterAction::Flag })
     }
 
-    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
-        digests(self.allow.as_deref())
-    }
-
-    pub(super) fn judge(&self, documents: &[FilteredDocument<'_>]) -> Vec<Verdict> {
-        documents.par_iter().map(|document| self.verdict(document)).collect()
-    }
-
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
         let judged = self.rule.judge(document.url, document.text);
         match judged {
@@ -65,5 +57,15 @@ impl LicenseFilter {
             }
             Ok(_) | Err(_) => Verdict::default(),
         }
+    }
+}
+
+impl Filter for LicenseFilter {
+    fn files(&self) -> Vec<&Path> {
+        self.allow.as_deref().into_iter().collect()
+    }
+
+    fn judge(&self, documents: &[FilteredDocument<'_>], _stop: &Stop) -> Result<Vec<Verdict>> {
+        Ok(documents.par_iter().map(|document| self.verdict(document)).collect())
     }
 }

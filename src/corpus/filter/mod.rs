@@ -16,6 +16,8 @@ mod urls;
 mod words;
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::Path;
 
 use consent::ConsentFilter;
 pub use consent::{AgentVerdict, RobotsVerdict};
@@ -25,6 +27,7 @@ pub use document::{FilteredDocument, Finding, Verdict};
 use ids::IdFilter;
 use license::LicenseFilter;
 use polysift_base::error::Result;
+use polysift_base::io::stamp;
 use polysift_base::progress::Stop;
 use polysift_config::{FilterConfig, FilterKind};
 use repetition::RepetitionFilter;
@@ -33,102 +36,59 @@ use urls::UrlFilter;
 use words::WordFilter;
 
 /// A filter with its lists.
-#[derive(Debug)]
-pub struct Filter(FilterRule);
-
-#[derive(Debug)]
-enum FilterRule {
-    Ids(IdFilter),
-    Urls(UrlFilter),
-    Consent(ConsentFilter),
-    Decontamination(DecontaminationFilter),
-    License(LicenseFilter),
-    Words(WordFilter),
-    Repetition(RepetitionFilter),
-}
-
-impl Filter {
-    /// Opens a filter; reads its lists only when they are needed, after [`Filter::prepare`].
-    ///
-    /// # Errors
-    /// [`Error::Missing`](polysift_base::Error::Missing) for a missing list; errors in lists and
-    /// settings.
-    pub fn open(name: &str, config: &FilterConfig) -> Result<Self> {
-        Ok(Self(match config.kind {
-            FilterKind::Ids => FilterRule::Ids(IdFilter::open(config)?),
-            FilterKind::Urls => FilterRule::Urls(UrlFilter::open(config)?),
-            FilterKind::Robots => FilterRule::Consent(ConsentFilter::open(name, config)?),
-            FilterKind::Decontamination => {
-                FilterRule::Decontamination(DecontaminationFilter::open(config)?)
-            }
-            FilterKind::License => FilterRule::License(LicenseFilter::open(name, config)?),
-            FilterKind::Words => FilterRule::Words(WordFilter::open(config)?),
-            FilterKind::Repetition => FilterRule::Repetition(RepetitionFilter::open(config)),
-        }))
+pub trait Filter: Debug + Send + Sync {
+    /// Returns the files that verdicts depend on.
+    fn files(&self) -> Vec<&Path> {
+        Vec::new()
     }
 
     /// Reads robots.txt files in parallel; one thread calls this before any document is judged.
-    pub fn prepare(&mut self, stop: &Stop) -> Result<()> {
-        match &mut self.0 {
-            FilterRule::Consent(filter) => filter.prepare(stop),
-            _ => Ok(()),
-        }
+    fn prepare(&mut self, _stop: &Stop) -> Result<()> {
+        Ok(())
     }
 
-    /// Returns the BLAKE3 digest of each list of the filter, by path.
-    pub fn digests(&self) -> Result<BTreeMap<String, String>> {
-        match &self.0 {
-            FilterRule::Ids(filter) => filter.lists.digests(),
-            FilterRule::Urls(filter) => filter.lists.digests(),
-            FilterRule::Consent(filter) => filter.digests(),
-            FilterRule::Decontamination(filter) => filter.digests(),
-            FilterRule::License(filter) => filter.digests(),
-            FilterRule::Words(filter) => filter.digests(),
-            FilterRule::Repetition(_) => Ok(BTreeMap::new()),
-        }
-    }
-
-    /// Returns one verdict per document, in order.
-    pub fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
-        match &self.0 {
-            FilterRule::Ids(filter) => filter.judge(documents, stop),
-            FilterRule::Urls(filter) => filter.judge(documents, stop),
-            FilterRule::Consent(filter) => filter.judge(documents, stop),
-            FilterRule::Decontamination(filter) => Ok(filter.judge(documents)),
-            FilterRule::License(filter) => Ok(filter.judge(documents)),
-            FilterRule::Words(filter) => filter.judge(documents, stop),
-            FilterRule::Repetition(filter) => Ok(filter.judge(documents)),
-        }
-    }
+    /// Returns one verdict per document, in order; reads lists when they are needed.
+    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>>;
 
     /// Explains what robots.txt files say of `url`; `None` if the filter has no such files.
     ///
     /// # Errors
     /// [`Error::Config`](polysift_base::Error::Config) for an invalid URL; errors of reading files.
-    pub fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
-        match &self.0 {
-            FilterRule::Consent(filter) => filter.explain(url, stop),
-            _ => Ok(None),
-        }
+    fn explain(&self, _url: &str, _stop: &Stop) -> Result<Option<RobotsVerdict>> {
+        Ok(None)
     }
 
     /// Returns the number of ids in the lists of an id filter; `None` for other filters.
-    ///
-    /// # Errors
-    /// Errors of reading the lists.
-    pub fn num_listed_ids(&self, stop: &Stop) -> Result<Option<u64>> {
-        match &self.0 {
-            FilterRule::Ids(filter) => filter.lists.count(stop).map(Some),
-            _ => Ok(None),
-        }
+    fn num_listed_ids(&self, _stop: &Stop) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     /// Reports which benchmark items stand in the corpus, given the n-grams that were hit and the
     /// number of documents that hold each; `None` if the filter has no index.
-    pub fn leaks(&self, ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {
-        match &self.0 {
-            FilterRule::Decontamination(filter) => Some(filter.leaks(ngrams)),
-            _ => None,
-        }
+    fn leaks(&self, _ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {
+        None
     }
+}
+
+/// Opens the filter `name`.
+///
+/// # Errors
+/// [`Error::Missing`](polysift_base::Error::Missing) for a missing list; errors in lists and
+/// settings.
+pub fn open_filter(name: &str, config: &FilterConfig) -> Result<Box<dyn Filter>> {
+    Ok(match config.kind {
+        FilterKind::Ids => Box::new(IdFilter::open(config)?),
+        FilterKind::Urls => Box::new(UrlFilter::open(config)?),
+        FilterKind::Robots => Box::new(ConsentFilter::open(name, config)?),
+        FilterKind::Decontamination => Box::new(DecontaminationFilter::open(config)?),
+        FilterKind::License => Box::new(LicenseFilter::open(name, config)?),
+        FilterKind::Words => Box::new(WordFilter::open(config)?),
+        FilterKind::Repetition => Box::new(RepetitionFilter::open(config)),
+    })
+}
+
+/// Returns the BLAKE3 digest of each file of `filter`, by path.
+pub fn digests(filter: &dyn Filter) -> Result<BTreeMap<String, String>> {
+    let digest = |path: &Path| Ok((path.to_string_lossy().into_owned(), stamp(path)?.blake3));
+    filter.files().into_iter().map(digest).collect()
 }

@@ -2,7 +2,10 @@
 
 use rayon::prelude::*;
 
+use super::Filter;
 use super::document::{FilteredDocument, Finding, Verdict};
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig};
 use polysift_text::rules::{MAX_REPETITION_RATE, Repetition, base64_ranges};
 
@@ -23,10 +26,6 @@ impl RepetitionFilter {
         }
     }
 
-    pub(super) fn judge(&self, documents: &[FilteredDocument<'_>]) -> Vec<Verdict> {
-        documents.par_iter().map(|document| self.verdict(document)).collect()
-    }
-
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
         let Some(text) = document.text else { return Verdict::default() };
         if self.base64 && !base64_ranges(text).is_empty() {
@@ -41,5 +40,11 @@ impl RepetitionFilter {
         }
         let pieces = Some(repetition.pieces);
         Verdict::of(Finding { pieces, ..Finding::of("repetition") })
+    }
+}
+
+impl Filter for RepetitionFilter {
+    fn judge(&self, documents: &[FilteredDocument<'_>], _stop: &Stop) -> Result<Vec<Verdict>> {
+        Ok(documents.par_iter().map(|document| self.verdict(document)).collect())
     }
 }

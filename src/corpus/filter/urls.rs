@@ -1,8 +1,10 @@
 //! Filter for documents by their URLs: hosts, registrable domains, prefixes of paths.
 
 use std::borrow::Cow;
+use std::path::Path;
 
-use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
+use super::Filter;
+use super::document::{FilteredDocument, Finding, Verdict, judge_by_language};
 use super::strings::{LanguageStrings, ListFormat, ListedStrings};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
@@ -21,7 +23,7 @@ pub(super) const UNREADABLE_URL: &str = "unreadable-url";
 /// (`example.com`), or a host with path segments, for everything below (`example.com/blog`).
 #[derive(Debug)]
 pub(super) struct UrlFilter {
-    pub(super) lists: ListedStrings,
+    lists: ListedStrings,
     mode: ListMode,
     suffixes: Suffixes,
 }
@@ -31,18 +33,6 @@ impl UrlFilter {
         let format = ListFormat { column: URL, blocked_if: None, key: url_key };
         let lists = ListedStrings::open(&config.lists, format)?;
         Ok(Self { lists, mode: config.mode, suffixes: config.suffixes })
-    }
-
-    pub(super) fn judge(
-        &self,
-        documents: &[FilteredDocument<'_>],
-        stop: &Stop,
-    ) -> Result<Vec<Verdict>> {
-        for_each_language(documents, |language, documents, verdicts| {
-            let listed = self.lists.of(language, stop)?;
-            verdicts.extend(documents.iter().map(|document| self.verdict(document, &listed)));
-            Ok(())
-        })
     }
 
     fn verdict(&self, document: &FilteredDocument<'_>, listed: &LanguageStrings) -> Verdict {
@@ -70,6 +60,19 @@ impl UrlFilter {
         let finding =
             finding.map(|(details, reason)| Finding { details, host, ..Finding::of(reason) });
         Verdict { finding, ..Verdict::default() }
+    }
+}
+
+impl Filter for UrlFilter {
+    fn files(&self) -> Vec<&Path> {
+        self.lists.files().collect()
+    }
+
+    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
+        judge_by_language(documents, |language| {
+            let listed = self.lists.of(language, stop)?;
+            Ok(move |document: &FilteredDocument<'_>| self.verdict(document, &listed))
+        })
     }
 }
 

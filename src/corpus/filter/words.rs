@@ -1,12 +1,11 @@
 //! Filter for documents by the share of their words that lists name.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use rayon::prelude::*;
-
-use super::document::{FilteredDocument, Finding, Verdict, for_each_language};
-use super::strings::digests;
+use super::Filter;
+use super::document::{FilteredDocument, Finding, Verdict, judge_by_language};
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
@@ -38,32 +37,6 @@ impl WordFilter {
         Ok(Self { files, max_share, loaded: Mutex::default() })
     }
 
-    pub(super) fn digests(&self) -> Result<BTreeMap<String, String>> {
-        digests(self.files.iter().map(|list| &*list.path))
-    }
-
-    pub(super) fn judge(
-        &self,
-        documents: &[FilteredDocument<'_>],
-        stop: &Stop,
-    ) -> Result<Vec<Verdict>> {
-        for_each_language(documents, |language, documents, verdicts| {
-            let list = self.of(language, stop)?;
-            let verdict = |document: &FilteredDocument<'_>| {
-                let (Some(list), Some(text)) = (&list, document.text) else {
-                    return Verdict::default();
-                };
-                if list.share(text).share() <= self.max_share {
-                    return Verdict::default();
-                }
-                let details = list.find(text).map(str::to_owned).into_iter().collect();
-                Verdict::of(Finding { details, ..Finding::of("words") })
-            };
-            verdicts.extend(documents.par_iter().map(verdict).collect::<Vec<_>>());
-            Ok(())
-        })
-    }
-
     /// Returns the words of all lists that apply to `language`, or `None` if no list does.
     fn of(&self, language: &str, stop: &Stop) -> Result<Option<Arc<WordList>>> {
         // The lock is held while lists are read, so that no other thread reads the same lists.
@@ -87,5 +60,27 @@ impl WordFilter {
         let list = list.transpose()?;
         loaded.insert(language.to_owned(), list.clone());
         Ok(list)
+    }
+}
+
+impl Filter for WordFilter {
+    fn files(&self) -> Vec<&Path> {
+        self.files.iter().map(|list| &*list.path).collect()
+    }
+
+    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
+        judge_by_language(documents, |language| {
+            let list = self.of(language, stop)?;
+            Ok(move |document: &FilteredDocument<'_>| {
+                let (Some(list), Some(text)) = (&list, document.text) else {
+                    return Verdict::default();
+                };
+                if list.share(text).share() <= self.max_share {
+                    return Verdict::default();
+                }
+                let details = list.find(text).map(str::to_owned).into_iter().collect();
+                Verdict::of(Finding { details, ..Finding::of("words") })
+            })
+        })
     }
 }

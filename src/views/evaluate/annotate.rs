@@ -11,7 +11,7 @@ use polysift_config::{
     Budget, FilterAction, FilterConfig, FilterWhen, FixedThreshold, HeadConfig, HeadKind, Rate,
     RunConfig,
 };
-use polysift_corpus::filter::{Filter, FilteredDocument, Finding};
+use polysift_corpus::filter::{Filter, FilteredDocument, Finding, open_filter};
 use polysift_corpus::heads::Heads;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::rows::Fate;
@@ -100,7 +100,7 @@ pub struct Annotator<'a> {
     config: &'a RunConfig,
     stop: &'a Stop,
     scorer: TextScorer<'a>,
-    filters: Vec<(&'a str, Filter)>,
+    filters: Vec<(&'a str, Box<dyn Filter>)>,
     selections: BTreeMap<String, Selection>,
     cuts: BTreeMap<String, Vec<ScoreCut>>,
 }
@@ -158,7 +158,7 @@ impl<'a> Annotator<'a> {
         let selections = run.map(selections).transpose()?.unwrap_or_default();
         let mut filters = Vec::new();
         for (name, settings) in &config.filters {
-            let mut filter = Filter::open(name, settings)?;
+            let mut filter = open_filter(name, settings)?;
             filter.prepare(stop)?;
             filters.push((name.as_str(), filter));
         }
