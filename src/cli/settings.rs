@@ -329,55 +329,47 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
     Ok((table, origin))
 }
 
+/// Keys whose values are paths; `*` stands for every name.
+const PATHS: [&str; 10] = [
+    "run_dir",
+    "input.files",
+    "heads.*.path",
+    "heads.*.train",
+    "filters.*.lists",
+    "filters.*.index",
+    "filters.*.allow",
+    "filters.*.sources.ids",
+    "filters.*.sources.domains",
+    "filters.*.sources.robots",
+];
+
 /// Makes the paths of a settings file absolute; they are relative to its directory `base`.
 fn make_absolute(table: &mut Table, base: &Path) {
-    if let Some(run_dir) = table.get_mut("run_dir") {
-        absolute_value(run_dir, base);
-    }
-    if let Some(files) = table.get_mut("input").and_then(|t| t.get_mut("files")) {
-        absolute_value(files, base);
+    for key in PATHS {
+        make_key_absolute(table, key, base);
     }
     if let Some(model) = table.get_mut("encoder").and_then(|t| t.get_mut("model")) {
         // A model is a path only if such a directory exists; otherwise it is a name or a hub id.
         let is_name = |name: &str| [DEFAULT_MODEL, NO_MODEL].contains(&name);
         if model.as_str().is_some_and(|name| !is_name(name) && base.join(name).is_dir()) {
-            absolute_value(model, base);
-        }
-    }
-    if let Some(heads) = table.get_mut("heads").and_then(Value::as_table_mut) {
-        for (_, head) in heads.iter_mut() {
-            for key in ["path", "train"] {
-                head.get_mut(key).into_iter().for_each(|value| absolute_value(value, base));
-            }
-        }
-    }
-    let filters = table.get_mut("filters").and_then(Value::as_table_mut);
-    for (_, filter) in filters.into_iter().flat_map(|filters| filters.iter_mut()) {
-        make_filter_absolute(filter, base);
-    }
-}
-
-/// Keys of a filter whose values are paths, or tables with such keys.
-const FILTER_PATHS: [&str; 7] = ["lists", "sources", "ids", "domains", "robots", "index", "allow"];
-
-fn make_filter_absolute(filter: &mut Value, base: &Path) {
-    let Some(filter) = filter.as_table_mut() else { return };
-    for (_, value) in filter.iter_mut().filter(|(key, _)| FILTER_PATHS.contains(&key.as_str())) {
-        match value {
-            Value::Array(sources) if sources.iter().any(Value::is_table) => {
-                for source in sources {
-                    make_filter_absolute(source, base);
-                }
-            }
-            value => absolute_value(value, base),
+            make_value_absolute(model, "", base);
         }
     }
 }
 
-fn absolute_value(value: &mut Value, base: &Path) {
+fn make_key_absolute(table: &mut Table, key: &str, base: &Path) {
+    let (name, rest) = key.split_once('.').unwrap_or((key, ""));
+    for (_, value) in table.iter_mut().filter(|(own, _)| [own.as_str(), "*"].contains(&name)) {
+        make_value_absolute(value, rest, base);
+    }
+}
+
+/// Makes the paths in a value absolute: all of them, or those at the key `rest`.
+fn make_value_absolute(value: &mut Value, rest: &str, base: &Path) {
     match value {
-        Value::String(path) => *path = join(base, path),
-        Value::Array(paths) => paths.iter_mut().for_each(|path| absolute_value(path, base)),
+        Value::String(path) if rest.is_empty() => *path = join(base, path),
+        Value::Table(table) if !rest.is_empty() => make_key_absolute(table, rest, base),
+        Value::Array(all) => all.iter_mut().for_each(|one| make_value_absolute(one, rest, base)),
         _ => {}
     }
 }
