@@ -147,36 +147,36 @@ impl FastTextConfig {
 
     /// Checks what the types cannot express; `key` is the key of the table.
     pub fn check(&self, key: &str) -> Result<()> {
-        let fail = |name: &str, reason: &str| Err(Error::config(format!("{key}.{name}"), reason));
-        for (name, label) in [("positive", &self.positive), ("negative", &self.negative)] {
-            let rest = label.strip_prefix(LABEL_PREFIX).unwrap_or_default();
-            if rest.is_empty() || label.contains(|c: char| c.is_whitespace() || c == '\0') {
-                return fail(name, "is `__label__` with a name after it, without white space");
-            }
-        }
-        if self.positive == self.negative {
-            return fail("negative", "is the positive label");
-        }
-        if !(1..=100).contains(&self.word_ngrams.unwrap_or(1)) {
-            return fail("word_ngrams", "is between 1 and 100");
-        }
-        if self.epochs == 0 || self.min_count == 0 {
-            return fail("epochs", "and `min_count` are at least 1");
-        }
-        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return fail("learning_rate", "is a number above 0");
-        }
-        if !(1..=65_536).contains(&self.dim) {
-            return fail("dim", "is between 1 and 65536");
-        }
-        if !(1..=1 << 30).contains(&self.buckets) {
-            return fail("buckets", "is between 1 and 2^30");
-        }
-        if self.dim * self.buckets > MAX_VALUES {
-            return fail("buckets", "times `dim` is at most 2^32, a matrix of 16 GiB");
-        }
-        Ok(())
+        let (name, reason) = if !is_label(&self.positive) {
+            ("positive", LABEL)
+        } else if !is_label(&self.negative) {
+            ("negative", LABEL)
+        } else if self.positive == self.negative {
+            ("negative", "is the positive label")
+        } else if !(1..=100).contains(&self.word_ngrams.unwrap_or(1)) {
+            ("word_ngrams", "is between 1 and 100")
+        } else if self.epochs == 0 || self.min_count == 0 {
+            ("epochs", "and `min_count` are at least 1")
+        } else if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            ("learning_rate", "is a number above 0")
+        } else if !(1..=65_536).contains(&self.dim) {
+            ("dim", "is between 1 and 65536")
+        } else if !(1..=1 << 30).contains(&self.buckets) {
+            ("buckets", "is between 1 and 2^30")
+        } else if self.dim * self.buckets > MAX_VALUES {
+            ("buckets", "times `dim` is at most 2^32, a matrix of 16 GiB")
+        } else {
+            return Ok(());
+        };
+        Err(Error::config(format!("{key}.{name}"), reason))
     }
+}
+
+const LABEL: &str = "is `__label__` with a name after it, without white space";
+
+fn is_label(label: &str) -> bool {
+    let rest = label.strip_prefix(LABEL_PREFIX).unwrap_or_default();
+    !rest.is_empty() && !label.contains(|c: char| c.is_whitespace() || c == '\0')
 }
 
 #[cfg(test)]

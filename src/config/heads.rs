@@ -5,8 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
+use super::amounts::one_or_many;
 use super::checks::{Wrong, check_keys};
 use super::{FastTextConfig, LANGUAGE_CODE, Mode, is_default, is_language_code};
 use polysift_base::error::{Error, Result};
@@ -333,32 +334,6 @@ impl TrainingConfig {
     pub const WEIGHT_DECAYS: [f64; 3] = [0.01, 1.0, 10.0];
     /// Minimum number of epochs, and the number of epochs in published mode.
     const MIN_EPOCHS: usize = 6;
-
-    /// Fills in all settings but the weight decay, for a training split of `num_samples`.
-    fn resolved(&self, num_samples: usize, is_class: bool) -> Self {
-        let is_published = self.mode == Mode::Published;
-        let batch_size = self.batch_size.unwrap_or(match (is_published, is_class) {
-            (true, true) => 64,
-            (true, false) => 256,
-            (false, _) => (num_samples / 8).clamp(32, 256),
-        });
-        let steps_per_epoch = num_samples.div_ceil(batch_size.max(1)).max(1);
-        let enough = Self::MIN_STEPS.div_ceil(steps_per_epoch).max(Self::MIN_EPOCHS);
-        let checkpoint = match (is_published, is_class) {
-            (true, false) => Checkpoint::Last,
-            _ => Checkpoint::LowestLoss,
-        };
-        Self {
-            mode: self.mode,
-            loss: self.loss,
-            epochs: self.epochs.or(Some(if is_published { Self::MIN_EPOCHS } else { enough })),
-            batch_size: Some(batch_size),
-            learning_rate: self.learning_rate.or(Some(if is_published { 3e-4 } else { 1e-3 })),
-            weight_decay: self.weight_decay.or(is_published.then_some(0.01)),
-            dropout: self.dropout.or(Some(0.2)),
-            checkpoint: self.checkpoint.or(Some(checkpoint)),
-        }
-    }
 }
 
 /// Settings of `[heads.<name>]`; unset keys come from the preset.
@@ -475,7 +450,30 @@ impl HeadConfig {
 
     /// Returns the training settings for `num_samples`; only the weight decay may be unset.
     pub fn training(&self, name: &str, num_samples: usize) -> TrainingConfig {
-        self.training.resolved(num_samples, self.is_class(name))
+        let (own, is_class) = (&self.training, self.is_class(name));
+        let is_published = own.mode == Mode::Published;
+        let batch_size = own.batch_size.unwrap_or(match (is_published, is_class) {
+            (true, true) => 64,
+            (true, false) => 256,
+            (false, _) => (num_samples / 8).clamp(32, 256),
+        });
+        let steps_per_epoch = num_samples.div_ceil(batch_size.max(1)).max(1);
+        let enough = TrainingConfig::MIN_STEPS.div_ceil(steps_per_epoch);
+        let epochs = if is_published { 0 } else { enough }.max(TrainingConfig::MIN_EPOCHS);
+        let checkpoint = match (is_published, is_class) {
+            (true, false) => Checkpoint::Last,
+            _ => Checkpoint::LowestLoss,
+        };
+        TrainingConfig {
+            mode: own.mode,
+            loss: own.loss,
+            epochs: own.epochs.or(Some(epochs)),
+            batch_size: Some(batch_size),
+            learning_rate: own.learning_rate.or(Some(if is_published { 3e-4 } else { 1e-3 })),
+            weight_decay: own.weight_decay.or(is_published.then_some(0.01)),
+            dropout: own.dropout.or(Some(0.2)),
+            checkpoint: own.checkpoint.or(Some(checkpoint)),
+        }
     }
 
     /// Returns the widths of all layers for embeddings of `hidden_size`: input, hidden..., outputs.
@@ -627,19 +625,6 @@ impl HeadConfig {
     }
 }
 
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "the name of a column or a list of names is needed")]
-    enum OneOrMany {
-        One(String),
-        Many(Vec<String>),
-    }
-    Ok(match OneOrMany::deserialize(deserializer)? {
-        OneOrMany::One(name) => vec![name],
-        OneOrMany::Many(names) => names,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -706,7 +691,7 @@ mod tests {
         }
         for (settings, wrong) in [
             ("label=['a','b']", "heads.edu.label"),
-            ("label=3", "the name of a column or a list of names"),
+            ("label=3", "is the number 3; text in quotes is needed"),
             ("kind='logistic'\ntraining.loss='huber'", "heads.edu.training.loss"),
             (
                 "training.loss='huber'\noutput='sigmoid'",

@@ -13,11 +13,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod budget;
-mod card;
+mod amounts;
 mod cascade;
 mod checks;
-mod device;
 mod encoder;
 mod export;
 mod fasttext;
@@ -26,7 +24,6 @@ mod heads;
 mod input;
 mod mix;
 mod pii;
-mod rate;
 mod selection;
 mod words;
 
@@ -34,14 +31,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use budget::Budget;
-pub use card::CardConfig;
+pub use amounts::{Budget, Rate};
 pub use cascade::{CascadeConfig, FirstPass};
-pub use device::DeviceChoice;
 pub use encoder::{
-    Chunks, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig, Pooling,
+    Chunks, DeviceChoice, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig,
+    Pooling,
 };
-pub use export::{ExportConfig, Layout};
+pub use export::{CardConfig, ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use filters::{
     ConsentSource, ContaminationRule, FilterAction, FilterConfig, FilterKind, FilterWhen, ListMode,
@@ -55,7 +51,6 @@ pub use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
 pub use mix::{Copies, Epochs, MixColumns, MixConfig, MixSource, TokenCount, ValueCopies};
 pub use pii::{PiiAudit, PiiConfig};
-pub use rate::Rate;
 pub use selection::{
     FixedThreshold, LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE,
     REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,

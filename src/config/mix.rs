@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::rate::written;
+use super::amounts::written;
 use super::{Budget, DEFAULT_SEED, Rate, is_language_code, words};
 use polysift_base::error::{Error, Result};
 
@@ -260,28 +260,18 @@ impl MixConfig {
             }
         }
         let shares: Vec<Rate> = self.sources.iter().filter_map(|source| source.share).collect();
-        match (shares.len(), self.tokens) {
-            (0, None) => return Ok(()),
-            (0, Some(_)) => {
-                return Err(Error::config(
-                    "tokens",
-                    "is of the whole; sources have no `share` of it",
-                ));
-            }
-            (_, None) => {
-                return Err(Error::config("tokens", "is missing; sources have a `share` of it"));
-            }
-            (some, _) if some < self.sources.len() => {
-                return Err(Error::config("source", "either all sources have a `share`, or none"));
-            }
-            _ => {}
-        }
         let sum = sum(&shares);
-        if sum == WHOLE {
-            return Ok(());
-        }
-        let reason = format!("adds up to {}, not to 1", sum as f64 / WHOLE as f64);
-        Err(Error::config("source.share", reason))
+        let (key, reason) = match (shares.len(), self.tokens) {
+            (0, None) => return Ok(()),
+            (0, Some(_)) => ("tokens", "is of the whole; sources have no `share` of it".to_owned()),
+            (_, None) => ("tokens", "is missing; sources have a `share` of it".to_owned()),
+            (some, _) if some < self.sources.len() => {
+                ("source", "either all sources have a `share`, or none".to_owned())
+            }
+            _ if sum == WHOLE => return Ok(()),
+            _ => ("source.share", format!("adds up to {}, not to 1", sum as f64 / WHOLE as f64)),
+        };
+        Err(Error::config(key, reason))
     }
 }
 

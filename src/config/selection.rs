@@ -6,7 +6,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::{Budget, Mode, Rate, rate};
+use super::{Budget, Mode, Rate, amounts};
 
 /// Margin around a threshold, as a multiple of the largest score difference in the sample.
 pub const REFINE_SAFETY: f64 = 2.0;
@@ -23,7 +23,7 @@ pub const REFINE_MAX_SAMPLE: u64 = 4096;
 pub struct LanguageConfig {
     /// Rates of documents to keep, with the best scores of this head: exactly ceil(rate · n). A
     /// single rate may stand for a list of one.
-    #[serde(deserialize_with = "rate::by_head")]
+    #[serde(deserialize_with = "amounts::by_head")]
     pub retention: Option<BTreeMap<String, Vec<Rate>>>,
     /// Rate of documents to remove, with the worst scores of this head: exactly ceil(rate · n).
     pub removal: Option<BTreeMap<String, Rate>>,

@@ -53,7 +53,7 @@ impl Recipe {
                 let _ = write!(flags, " --set 'encoder.{key}={value}'");
             }
         };
-        hold("pooling", [self, other].map(|recipe| recipe.pooling.name().to_owned()));
+        hold("pooling", [self, other].map(|recipe| recipe.pooling.to_string()));
         hold("normalize", [self, other].map(|recipe| recipe.normalize.to_string()));
         hold("prompt", [self, other].map(|recipe| json!(recipe.prompt).to_string()));
         hold("max_tokens", [self, other].map(|recipe| recipe.max_tokens.to_string()));

@@ -137,7 +137,7 @@ impl ResolvedEncoder {
         };
         let setting = |name, value: String, source| ResolvedSetting { name, value, source };
         let mut settings = vec![
-            setting("pooling", pooling.name().to_owned(), pooling_source),
+            setting("pooling", pooling.to_string(), pooling_source),
             setting("dense", format!("{dense_widths:?}"), dense_source),
             setting("dimensions", kept.to_string(), kept_source),
             setting("normalize", normalize.to_string(), normalize_source),

@@ -1,10 +1,10 @@
-//! Rates as exact decimal fractions, so that `ceil(rate · n)` equals the result by hand.
+//! Exact amounts: rates, so that `ceil(rate · n)` equals the result by hand, and budgets.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::Error;
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
@@ -18,7 +18,7 @@ const MAX_DECIMALS: u32 = 12;
 /// assert_eq!(rate.ceil_of(30), 3); // 0.1 * 30.0 is 3.0000000000000004 in f64
 /// # Ok::<(), String>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate {
     /// The rate in units of 10^-[`MAX_DECIMALS`].
     units: u64,
@@ -65,12 +65,6 @@ impl fmt::Display for Rate {
     }
 }
 
-impl fmt::Debug for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl Serialize for Rate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.as_f64())
@@ -80,6 +74,53 @@ impl Serialize for Rate {
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         written(deserializer, "a rate above 0 and at most 1")
+    }
+}
+
+/// An amount of text above 0, in the unit of `selection.weight`: documents, bytes or tokens.
+///
+/// ```
+/// let budget: polysift_config::Budget = "1.5M".parse()?;
+/// assert_eq!(budget.0, 1_500_000);
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Budget(pub u64);
+
+impl FromStr for Budget {
+    type Err = String;
+
+    /// Parses a whole number, or a decimal with `k`, `M`, `B` or `T` for 10^3, 10^6, 10^9 or 10^12.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is not a budget; a number above 0 is needed, as in 500000, 1.5M or 70B"
+            )
+        };
+        let (number, exponent) = [('k', 3), ('M', 6), ('B', 9), ('T', 12)]
+            .into_iter()
+            .find_map(|(suffix, exponent)| Some((text.strip_suffix(suffix)?, exponent)))
+            .unwrap_or((text, 0));
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        let is_decimal = whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !is_decimal || decimals.len() > exponent {
+            return Err(wrong());
+        }
+        let units = format!("{whole}{decimals:0<exponent$}").parse().ok();
+        units.filter(|units| *units > 0).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Budget {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        written(deserializer, "a budget as 500000 or \"70B\"")
     }
 }
 
@@ -98,23 +139,27 @@ pub(super) fn written<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
     text.parse().map_err(D::Error::custom)
 }
 
+/// Reads one value or a list of values.
+pub(super) fn one_or_many<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let values = match Value::deserialize(deserializer)? {
+        Value::Array(values) => values,
+        one => vec![one],
+    };
+    let values = values.into_iter().map(Value::try_into);
+    values.collect::<Result<_, _>>().map_err(|e| D::Error::custom(e.message()))
+}
+
 /// Reads rates by head, as in `{ quality = [0.1, 0.33] }`; a single rate is a list of one.
 pub(super) fn by_head<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, Vec<Rate>>>, D::Error> {
-    let rates = |rates| match rates {
-        OneOrMany::One(rate) => vec![rate],
-        OneOrMany::Many(rates) => rates,
-    };
-    let by_head = Option::<BTreeMap<String, OneOrMany>>::deserialize(deserializer)?;
-    Ok(by_head.map(|heads| heads.into_iter().map(|(head, own)| (head, rates(own))).collect()))
-}
+    #[derive(Deserialize)]
+    struct Rates(#[serde(deserialize_with = "one_or_many")] Vec<Rate>);
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "rates above 0 and at most 1 are needed, as in [0.1, 0.33]")]
-enum OneOrMany {
-    One(Rate),
-    Many(Vec<Rate>),
+    let by_head = Option::<BTreeMap<String, Rates>>::deserialize(deserializer)?;
+    Ok(by_head.map(|heads| heads.into_iter().map(|(head, Rates(own))| (head, own)).collect()))
 }
 
 #[cfg(test)]
@@ -145,5 +190,25 @@ mod tests {
             assert_eq!(text.parse::<Rate>()?.to_string(), text);
         }
         Ok(())
+    }
+
+    #[test]
+    fn budgets_are_exact_whole_numbers() {
+        for (text, units) in [
+            ("1", 1),
+            ("500000", 500_000),
+            ("12k", 12_000),
+            ("1.5M", 1_500_000),
+            ("70B", 70_000_000_000),
+            ("0.000000000001T", 1),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(Budget(units)), "{text}");
+        }
+        for text in
+            ["", "0", "0k", "-1", "1.5", "1.2345k", ".5M", "70 B", "70b", "1e9", "99999999T"]
+        {
+            assert!(text.parse::<Budget>().is_err(), "{text}");
+        }
     }
 }
