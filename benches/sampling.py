@@ -23,14 +23,7 @@ POSITIVE = {"positive", "toxic"}
 SHARE = 0.1
 FIRST, SECOND = 60, 240
 RANDOM = "uniform"
-MIXTURES = [
-    RANDOM,
-    "uniform=0.5,scores=0.2,near=0.2,diverse=0.1",
-    "uniform=0.2,near=0.8",
-    "scores=1",
-    "near=1",
-    "diverse=1",
-]
+MIXTURES = [RANDOM, "uniform=0.2,near=0.8", "near=1"]
 
 
 def draw(text):

@@ -279,10 +279,6 @@ fn a_run_without_an_encoder_selects_what_one_with_an_encoder_does() -> TestResul
     let told = contains("encoder.model: is `none`, and the head `quality` scores embeddings");
     work.command("run", "other").assert().code(2).stderr(told.clone());
     work.command("score", "none").args(["--redo", "score"]).assert().code(2).stderr(told);
-    let sample = ["--count", "3", "--strategy", "diverse", "--out", "sample.jsonl"];
-    let mut command = polysift();
-    command.current_dir(work.dir.path()).arg("sample").arg("none").args(sample);
-    command.assert().code(2).stderr(contains("`diverse` looks at embeddings"));
     Ok(())
 }
 

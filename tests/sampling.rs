@@ -54,7 +54,7 @@ fn request<'a>(mixture: &'a Mixture, languages: &'a [String]) -> SampleRequest<'
         count: 6,
         languages,
         mixture,
-        heads: &[],
+        head: None,
         cuts: &[],
         exclude: &[],
         seed: 0,
@@ -117,12 +117,8 @@ fn documents_are_drawn_with_the_probability_that_is_written() -> TestResult {
     let languages = ["fra_Latn".to_owned()];
     let known = |i: &usize| *i != 7 && *i != 8;
     let total: usize = (0..40).filter(known).sum();
-    for (mixture, frame) in [
-        ("uniform=0.4,scores=0.3,near=0.3", 1000),
-        ("uniform=0.6,diverse=0.4", 1000),
-        ("uniform=0.6,near=0.4", 20),
-    ] {
-        let mixture: Mixture = mixture.parse()?;
+    for frame in [1000, 20] {
+        let mixture: Mixture = "uniform=0.6,near=0.4".parse()?;
         let mut counts: BTreeMap<String, (f64, u64)> = BTreeMap::new();
         let mut estimates: [Vec<f64>; 2] = Default::default();
         for seed in 0..SEEDS {
@@ -144,10 +140,10 @@ fn documents_are_drawn_with_the_probability_that_is_written() -> TestResult {
             let mean = estimates.iter().sum::<f64>() / n;
             let variance = estimates.iter().map(|e| (e - mean).powi(2)).sum::<f64>() / (n - 1.0);
             let error = (mean - total).abs() / (variance / n).sqrt().max(1e-9);
-            assert!(error < 4.5, "{mixture}, {frame}: {mean} for {total}, {error} errors");
+            assert!(error < 4.5, "{frame}: {mean} for {total}, {error} errors");
         }
         // Only there the probabilities are the same for all seeds.
-        if mixture.to_string().contains("scores") {
+        if frame == 1000 {
             for (id, (probability, count)) in counts {
                 let n = SEEDS as f64;
                 let deviation = (n * probability * (1.0 - probability)).sqrt().max(1.0);
@@ -161,57 +157,46 @@ fn documents_are_drawn_with_the_probability_that_is_written() -> TestResult {
 
 /// Sizes by hand from the scores of all documents: what is written is `count` times the share of the size.
 #[test]
-fn strategies_spread_their_share_as_they_say() -> TestResult {
+fn documents_near_a_threshold_get_as_much_as_their_place_says() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out")
         .args(["--train-on", "likeness=samples/{lang}.jsonl"])
         .args(["--set", "heads.likeness.kind=cosine", "--set", "heads.likeness.references=16"])
         .assert()
         .success();
+    sampled(&work, &["--out", "s.jsonl", "--strategy", "near"])
+        .assert()
+        .code(2)
+        .stderr(contains("`near` looks at one head, of likeness, quality"));
     let languages = ["fra_Latn".to_owned()];
-    let heads = ["quality".to_owned(), "likeness".to_owned()];
     let all: Mixture = "uniform".parse()?;
     let (_, all) = drawn(&work, &SampleRequest { count: FRENCH, ..request(&all, &languages) })?;
     assert_eq!(all.len(), FRENCH);
-    let scores =
-        |head: &str| -> Vec<f64> { all.iter().map(|row| number(&row["scores"], head)).collect() };
-    // The share of the documents before each, and half of those beside it.
-    let places = |scores: &[f64]| -> Vec<f64> {
-        let place = |score: &f64| {
+    for head in ["quality", "likeness"] {
+        let scores: Vec<f64> = all.iter().map(|row| number(&row["scores"], head)).collect();
+        // The share of the documents before each, and half of those beside it.
+        let size = |score: &f64| {
             let before = scores.iter().filter(|other| *other > score).count() as f64;
             let beside =
                 scores.iter().filter(|other| other.total_cmp(score).is_eq()).count() as f64;
-            (before + beside / 2.0) / scores.len() as f64
+            let place = (before + beside / 2.0) / scores.len() as f64;
+            (-(place - 0.25).abs() / 0.125).exp()
         };
-        scores.iter().map(place).collect()
-    };
-    let (quality, likeness) = (scores("quality"), scores("likeness"));
-    let low = quality.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = quality.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let stratum = |score: f64| (((score - low) / (high - low) * 10.0) as usize).min(9);
-    let in_stratum = |score: f64| quality.iter().filter(|s| stratum(**s) == stratum(score)).count();
-    let strata: Vec<f64> = quality.iter().map(|score| 1.0 / in_stratum(*score) as f64).collect();
-    let near = |place: &f64| (-(place - 0.25).abs() / 0.125).exp();
-    let near: Vec<f64> = places(&quality).iter().map(near).collect();
-    let apart = places(&quality).into_iter().zip(places(&likeness)).map(|(a, b)| (a - b).abs());
-    for (strategy, sizes) in
-        [("scores", strata), ("near", near), ("disagreement", apart.collect::<Vec<f64>>())]
-    {
-        let mixture: Mixture = strategy.parse()?;
-        let cuts = ["0.25".parse()?];
-        // So few that none is certain.
-        let request =
-            SampleRequest { heads: &heads, cuts: &cuts, count: 1, ..request(&mixture, &languages) };
+        let sizes: Vec<f64> = scores.iter().map(size).collect();
         let sum: f64 = sizes.iter().sum();
+        let (mixture, cuts): (Mixture, _) = ("near".parse()?, ["0.25".parse()?]);
+        // So few that none is certain.
+        let request = SampleRequest {
+            head: Some(head),
+            cuts: &cuts,
+            count: 1,
+            ..request(&mixture, &languages)
+        };
         for seed in 0..10 {
             let (_, rows) = drawn(&work, &SampleRequest { seed, ..request.clone() })?;
             let at = all.iter().position(|row| row["id"] == rows[0]["id"]).ok_or("no such id")?;
-            let found = number(&rows[0], "inclusion_probability");
-            assert!(
-                (found - sizes[at] / sum).abs() < 1e-9,
-                "{strategy}: {found} {}",
-                sizes[at] / sum
-            );
+            let (found, expected) = (number(&rows[0], "inclusion_probability"), sizes[at] / sum);
+            assert!((found - expected).abs() < 1e-9, "{head}: {found} {expected}");
         }
     }
     Ok(())
@@ -258,7 +243,7 @@ fn what_is_missing_is_named() -> TestResult {
     sampled(&[]).code(66).stderr(contains("polysift embed"));
     work.command("embed", "out").assert().success();
     sampled(&["--strategy", "near"]).code(66).stderr(contains("polysift score"));
-    sampled(&["--strategy", "uniform=0.5,diverse=0.5", "--count", "5"]).success();
+    sampled(&["--count", "5"]).success();
     assert_eq!(rows(&work.path("s/deu_Latn.jsonl"))?[0]["scores"], json!({}));
     sampled(&[]).code(2).stderr(contains("exists, maybe with annotations"));
     std::fs::remove_dir_all(work.path("s"))?;
@@ -266,9 +251,8 @@ fn what_is_missing_is_named() -> TestResult {
     for (arguments, told) in [
         (vec!["--language", "ita_Latn"], "no documents of `ita_Latn`"),
         (vec!["--strategy", "near", "--head", "likeness"], "no head `likeness`"),
-        (vec!["--strategy", "disagreement"], "needs two heads"),
         (vec!["--strategy", "uniform=0.5"], "add up to 0.5"),
-        (vec!["--strategy", "oldest"], "is no strategy"),
+        (vec!["--strategy", "diverse"], "is no strategy; the strategies are uniform, near"),
     ] {
         sampled(&arguments).code(2).stderr(contains(told));
     }

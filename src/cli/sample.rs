@@ -28,12 +28,12 @@ pub(crate) struct SampleArgs {
     /// Sample only these languages
     #[arg(long, value_name = "CODE")]
     language: Vec<String>,
-    /// Strategies (uniform, scores, near, disagreement, diverse) and shares: uniform=0.5,near=0.5
+    /// Strategies (uniform, near) and shares: uniform=0.5,near=0.5
     #[arg(long, value_name = "SHARES", default_value = "uniform")]
     strategy: Mixture,
-    /// Heads for `disagreement`; `scores` and `near` use the first [default: all heads of the run]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    head: Vec<String>,
+    /// Head whose thresholds `near` samples around, needed if the run has several
+    #[arg(long, value_name = "NAME")]
+    head: Option<String>,
     /// Rates of the thresholds that `near` samples around, e.g. 0.1 [default: the run's thresholds]
     #[arg(long, value_name = "RATES", value_delimiter = ',')]
     cut: Vec<Rate>,
@@ -65,7 +65,7 @@ impl SampleArgs {
                 count: self.count,
                 languages: &self.language,
                 mixture: &self.strategy,
-                heads: &self.head,
+                head: self.head.as_deref(),
                 cuts: &self.cut,
                 exclude: &exclude,
                 seed: self.seed.unwrap_or(context.config.seed.0),

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  stored documents, scores ──uniform by hash──▶ frame ──mixture──▶ sizes ──systematic──▶ drawn
-//!  earlier rounds ──ids──────────────┘              ▲                                       │
-//!  embeddings ──k-means─────────────────────────────┘         input ──texts──▶ rows to annotate
+//!  earlier rounds ──ids──────────────┘                                                      │
+//!                                                             input ──texts──▶ rows to annotate
 //! ```
 //!
 //! Each strategy of a mixture spreads its share of the sample over the documents of a frame. The
@@ -13,12 +13,10 @@
 //! product of both phases, and its reciprocal the weight of two-phase sampling (C.-E. Särndal, B.
 //! Swensson, J. Wretman: Model Assisted Survey Sampling, 1992, chapter 9).
 //!
-//! The run is only read. Memory: about 250 bytes per document of a frame plus 40 per head, for one
-//! language at a time, and the drawn texts.
+//! The run is only read. Memory: about 250 bytes per document of a frame, for one language at a
+//! time, and the drawn texts.
 
-mod clusters;
 mod design;
-mod draws;
 mod frame;
 mod mixture;
 mod rows;
@@ -28,9 +26,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use draws::Draws;
-use frame::{Frame, StoredDocuments};
-use mixture::{Cut, Features};
+use design::Draws;
+use frame::Frame;
+use mixture::{Cut, NearCuts};
 pub use mixture::{Mixture, Strategy};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_new;
@@ -43,8 +41,7 @@ use polysift_corpus::rows::RunRows;
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::scored_run;
 use polysift_data::input::{InputFile, LANG};
-use polysift_heads::head::AnyHead;
-use rows::{AnnotationRow, DrawnDocument, EarlierRounds, LanguageRows};
+use rows::{AnnotationRow, DrawnDocument, EarlierRounds, read_rows};
 
 /// Default maximum number of documents of a language that a sample is drawn from.
 pub const DEFAULT_FRAME: usize = 1_000_000;
@@ -58,9 +55,8 @@ pub struct SampleRequest<'a> {
     pub languages: &'a [String],
     /// Strategies with their shares.
     pub mixture: &'a Mixture,
-    /// Heads that `disagreement` compares; `scores` and `near` use the first. Empty for all heads
-    /// that are not random.
-    pub heads: &'a [String],
+    /// Head whose thresholds `near` is about; `None` for the only one that is not random.
+    pub head: Option<&'a str>,
     /// Top-k% rates of the thresholds of `near`; empty for the thresholds of the run.
     pub cuts: &'a [Rate],
     /// Earlier rounds; their texts are not drawn again.
@@ -103,9 +99,8 @@ pub struct LanguageSample {
 /// files are gone; [`Error::Config`] for an unknown language or head, a strategy that needs another
 /// head or a threshold, or an existing file; [`Error::Corrupt`] if the input changed.
 pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
-    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-    let places = head_places(context.config, request, &names)?;
-    let (embedded, heads, scores) = open(context, request, &names)?;
+    let head = head_of_near(context.config, request)?;
+    let (embedded, heads, scores) = open(context, request)?;
     let languages = languages(request, &embedded)?;
     let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
     for language in &languages {
@@ -117,16 +112,11 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     }
     let earlier = EarlierRounds::read(request.exclude, &context.config.input)?;
     let rows = RunRows::open(context, scores, embedded.languages())?;
-    let stored = StoredDocuments { embedded: &embedded, rows };
     let mut samples = Vec::new();
     for language in &languages {
-        let keep = |&place: &usize| {
-            let head = heads.as_ref().and_then(|heads| heads.get(names[place], language));
-            (place, head.map_or(Keep::Above, |head: &AnyHead| head.spec().keep))
-        };
-        let heads: Vec<(usize, Keep)> = places.iter().map(keep).collect();
-        let cuts = cuts(context, request, language, heads.first().map(|(place, _)| names[*place]))?;
-        let drawing = Drawing { stored: &stored, request, language, heads, cuts };
+        let near = head.zip(heads.as_ref());
+        let near = near.map(|head| near_cuts(context, request, language, head)).transpose()?;
+        let drawing = Drawing { embedded: &embedded, rows: &rows, request, language, near };
         let (sample, rows) = drawing.draw(&earlier)?;
         let path = PathBuf::from(request.out.replace(LANG, language));
         write_rows(&path, &rows, files.entry(path.clone()).or_default())?;
@@ -141,50 +131,38 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     Ok(samples)
 }
 
-/// Returns the places among `names` of the heads that strategies use.
-fn head_places(
-    config: &RunConfig,
-    request: &SampleRequest<'_>,
-    names: &[&str],
-) -> Result<Vec<usize>> {
-    let known = names.join(", ");
-    let place = |head: &String| {
-        let unknown = || format!("there is no head `{head}`; the heads are {known}");
-        let place = names.iter().position(|name| name == head);
-        place.ok_or_else(|| Error::config("--head", unknown()))
-    };
-    let mut places: Vec<usize> = request.heads.iter().map(place).collect::<Result<_>>()?;
-    if places.is_empty() {
-        let is_random = |place: &usize| config.heads[names[*place]].kind == HeadKind::Random;
-        places = (0..names.len()).filter(|place| !is_random(place)).collect();
-    }
-    let has = |strategy| request.mixture.has(strategy);
-    if has(Strategy::Disagreement) && places.len() < 2 {
-        let reason = format!("`disagreement` needs two heads; the heads are {known}");
-        return Err(Error::config("--strategy", reason));
-    }
-    if has(Strategy::Diverse) && !config.has_embeddings() {
-        return Err(RunConfig::no_encoder("`diverse` looks at embeddings"));
-    }
-    let looks_at_one = has(Strategy::Scores) || has(Strategy::Near);
-    if looks_at_one && places.len() != 1 && request.heads.is_empty() {
-        let reason = format!("is missing: `scores` and `near` look at one head, of {known}");
+/// Returns the head that `near` looks at; `None` without that strategy.
+fn head_of_near<'a>(config: &'a RunConfig, request: &SampleRequest<'a>) -> Result<Option<&'a str>> {
+    let known = || config.heads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    if let Some(head) = request.head.filter(|head| !config.heads.contains_key(*head)) {
+        let reason = format!("there is no head `{head}`; the heads are {}", known());
         return Err(Error::config("--head", reason));
     }
-    Ok(places)
+    if !request.mixture.has(Strategy::Near) {
+        return Ok(None);
+    }
+    let trained = config.heads.iter().filter(|(_, head)| head.kind != HeadKind::Random);
+    let trained: Vec<&str> = trained.map(|(name, _)| name.as_str()).collect();
+    match (request.head, &trained[..]) {
+        (Some(head), _) | (None, &[head]) => Ok(Some(head)),
+        _ => {
+            let reason = format!("is missing: `near` looks at one head, of {}", known());
+            Err(Error::config("--head", reason))
+        }
+    }
 }
 
-/// Opens the run: its heads if strategies need them, and its scores if there are any.
+/// Opens the run: its heads if `near` needs them, and its scores if there are any.
 fn open(
     context: Context<'_>,
     request: &SampleRequest<'_>,
-    names: &[&str],
 ) -> Result<(Embedded, Option<Heads>, Option<ScoreFiles>)> {
-    if request.mixture.needs_scores() {
+    if request.mixture.has(Strategy::Near) {
         let (embedded, heads) = scored_run(context)?;
         return Ok((embedded, Some(heads), Some(ScoreFiles::selected(context)?)));
     }
-    let scored = || Ok((Embedded::scored(context.run, names)?, ScoreFiles::selected(context)?));
+    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let scored = || Ok((Embedded::scored(context.run, &names)?, ScoreFiles::selected(context)?));
     match scored() {
         Ok((embedded, files)) => Ok((embedded, None, Some(files).filter(|_| !names.is_empty()))),
         Err(Error::Missing { .. }) => Ok((Embedded::of(context.run)?, None, None)),
@@ -205,15 +183,12 @@ fn languages(request: &SampleRequest<'_>, embedded: &Embedded) -> Result<BTreeSe
 }
 
 /// Returns the thresholds of `near`: from the request, else the run's thresholds of `head`.
-fn cuts(
+fn near_cuts(
     context: Context<'_>,
     request: &SampleRequest<'_>,
     language: &str,
-    head: Option<&str>,
-) -> Result<Vec<Cut>> {
-    let Some(head) = head.filter(|_| request.mixture.has(Strategy::Near)) else {
-        return Ok(Vec::new());
-    };
+    (head, heads): (&str, &Heads),
+) -> Result<NearCuts> {
     let mut cuts: Vec<Cut> = request.cuts.iter().map(|rate| Cut::Share(rate.as_f64())).collect();
     if cuts.is_empty() {
         let thresholds = context.config.thresholds(language);
@@ -229,33 +204,30 @@ fn cuts(
         );
         return Err(Error::config("--cut", reason));
     }
-    Ok(cuts)
+    Ok(NearCuts {
+        head: context.config.heads.keys().position(|name| name == head).unwrap_or_default(),
+        keep: heads.get(head, language).map_or(Keep::Above, |head| head.spec().keep),
+        cuts,
+    })
 }
 
 struct Drawing<'a> {
-    stored: &'a StoredDocuments<'a>,
+    embedded: &'a Embedded,
+    rows: &'a RunRows<'a>,
     request: &'a SampleRequest<'a>,
     language: &'a str,
-    heads: Vec<(usize, Keep)>,
-    cuts: Vec<Cut>,
+    near: Option<NearCuts>,
 }
 
 impl<'a> Drawing<'a> {
     fn draw(&self, earlier: &EarlierRounds) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
-        let &Self { stored, request, language, .. } = self;
+        let &Self { embedded, rows, request, language, ref near } = self;
         let history = earlier.history();
         let draws = |purpose| Draws::new(request.seed, &history, purpose, language);
-        let (ids, limit) = (&earlier.ids, request.frame.max(request.count));
-        let frame = Frame::draw(stored, language, ids, limit, draws("frame"))?;
-        let features = Features {
-            stored,
-            language,
-            frame: &frame,
-            heads: &self.heads,
-            cuts: &self.cuts,
-            draws: draws("clusters"),
-        };
-        let sizes = request.mixture.sizes(&features, request.count)?;
+        let (limit, head) = (request.frame.max(request.count), near.as_ref().map(|near| near.head));
+        let (stored, of) = ((embedded, rows), (language, head));
+        let frame = Frame::draw(stored, of, &earlier.ids, limit, draws("frame"))?;
+        let sizes = request.mixture.sizes(&frame.documents, near.as_ref());
         let units: Vec<f64> = sizes.iter().map(|(size, _)| *size).collect();
         let units = design::inclusion_probabilities(&units, request.count);
         // The frame is in random order, so the design is as well.
@@ -269,8 +241,8 @@ impl<'a> Drawing<'a> {
         let drawn: Vec<DrawnDocument> =
             design::systematic(&units, start).into_iter().map(drawn).collect();
         let num_drawn = drawn.len();
-        let LanguageRows { rows, known_texts } =
-            LanguageRows::read(stored, language, drawn, earlier, draws("order"))?;
+        let (rows, known_texts) =
+            read_rows((&embedded.plan, rows), drawn, earlier, draws("order"))?;
         let mut strategies = BTreeMap::new();
         for row in &rows {
             *strategies.entry(row.strategy).or_default() += 1;

@@ -1,21 +1,21 @@
 //! Drawn documents with their texts as rows to annotate, and the documents of earlier rounds.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::draws::Draws;
-use super::frame::StoredDocuments;
+use super::design::Draws;
 use super::mixture::Strategy;
 use polysift_base::error::{Error, Result};
 use polysift_config::{InputConfig, LanguageSource};
 use polysift_corpus::embedded::place_of;
-use polysift_corpus::rows::RowScores;
+use polysift_corpus::rows::RunRows;
 use polysift_corpus::texts::Texts;
 use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED_LANGUAGE};
-use polysift_runs::run::Shard;
+use polysift_runs::run::{Plan, Shard};
 
 /// Rows of an earlier round that are read together.
 const READ_ROWS: usize = 1024;
@@ -75,14 +75,14 @@ pub(super) struct DrawnDocument {
 pub(super) struct AnnotationRow<'a> {
     /// Names of the id and text columns.
     pub(super) columns: [&'a str; 2],
-    pub id: String,
+    pub(super) id: String,
     pub(super) text: String,
-    pub language: &'a str,
+    pub(super) language: String,
     pub(super) file: &'a Path,
     /// Row in the file, counted from 0.
-    pub row: u64,
+    pub(super) row: u64,
     /// Scores by head; `None` if absent or not finite.
-    pub(super) scores: Vec<(&'a str, Option<f32>)>,
+    pub(super) scores: BTreeMap<&'a str, Option<f32>>,
     pub(super) strategy: Strategy,
     /// Number of documents that all drawn ones with this text represent in estimates of totals.
     pub(super) weight: f64,
@@ -92,21 +92,15 @@ pub(super) struct AnnotationRow<'a> {
 
 impl Serialize for AnnotationRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Scores<'a>(&'a [(&'a str, Option<f32>)]);
-        impl Serialize for Scores<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_map(self.0.iter().copied())
-            }
-        }
         let [id, text] = self.columns;
         let mut row = serializer.serialize_map(None)?;
         row.serialize_entry(id, &self.id)?;
         row.serialize_entry(text, &self.text)?;
         row.serialize_entry("label", &())?;
-        row.serialize_entry("language", self.language)?;
+        row.serialize_entry("language", &self.language)?;
         row.serialize_entry("file", self.file)?;
         row.serialize_entry("row", &self.row)?;
-        row.serialize_entry("scores", &Scores(&self.scores))?;
+        row.serialize_entry("scores", &self.scores)?;
         row.serialize_entry("strategy", &self.strategy)?;
         row.serialize_entry("copies", &self.copies)?;
         row.serialize_entry("inclusion_probability", &(1.0 / self.weight))?;
@@ -115,94 +109,80 @@ impl Serialize for AnnotationRow<'_> {
     }
 }
 
-/// Rows of a language, and the number of drawn documents with a text of an earlier round.
-pub(super) struct LanguageRows<'a> {
-    /// Rows in random order, so that the first ones are also a sample.
-    pub(super) rows: Vec<AnnotationRow<'a>>,
-    pub(super) known_texts: u64,
-}
-
-impl<'a> LanguageRows<'a> {
-    /// Reads the texts of `drawn`, documents of `language`.
-    ///
-    /// Of equal texts, the first in the corpus becomes a row with the total weight of all, so that
-    /// estimates of totals do not change. Texts of earlier rounds are left out, which does not
-    /// change the probabilities of the others.
-    pub(super) fn read(
-        stored: &'a StoredDocuments<'_>,
-        language: &'a str,
-        mut drawn: Vec<DrawnDocument>,
-        earlier: &EarlierRounds,
-        order: Draws,
-    ) -> Result<Self> {
-        drawn.sort_unstable_by_key(|document| document.ordinal);
-        let mut found = Self { rows: Vec::with_capacity(drawn.len()), known_texts: 0 };
-        let (mut places, mut ranks) = (HashMap::new(), Vec::new());
-        for of_shard in drawn.chunk_by(|a, b| place_of(a.ordinal).0 == place_of(b.ordinal).0) {
-            let shard = &stored.embedded.plan.shards[place_of(of_shard[0].ordinal).0 as usize];
-            found.read_shard(stored, language, (shard, of_shard), |row, ordinal, rows| {
-                let digest = digest(&row.text);
-                if earlier.texts.contains(&digest) {
-                    return true;
-                }
-                let place = *places.entry(digest).or_insert(rows.len());
-                if let Some(first) = rows.get_mut(place) {
+/// Reads the texts of `drawn`, documents of one language, as rows in random order, so that the first
+/// ones are also a sample. Also returns the number of documents with a text of an earlier round.
+///
+/// Of equal texts, the first in the corpus becomes a row with the total weight of all, so that
+/// estimates of totals do not change. Texts of earlier rounds are left out, which does not change
+/// the probabilities of the others.
+pub(super) fn read_rows<'a>(
+    (plan, stored): (&'a Plan, &'a RunRows<'_>),
+    mut drawn: Vec<DrawnDocument>,
+    earlier: &EarlierRounds,
+    order: Draws,
+) -> Result<(Vec<AnnotationRow<'a>>, u64)> {
+    drawn.sort_unstable_by_key(|document| document.ordinal);
+    let (mut rows, mut places, mut known_texts) = (Vec::new(), HashMap::new(), 0);
+    for of_shard in drawn.chunk_by(|a, b| place_of(a.ordinal).0 == place_of(b.ordinal).0) {
+        let place = place_of(of_shard[0].ordinal).0;
+        let read = read_shard(stored, (place, &plan.shards[place as usize]), of_shard)?;
+        for (document, row) in of_shard.iter().zip(read) {
+            let digest = digest(&row.text);
+            if earlier.texts.contains(&digest) {
+                known_texts += 1;
+                continue;
+            }
+            match places.entry(digest) {
+                Entry::Occupied(place) => {
+                    let (_, first): &mut (_, AnnotationRow<'a>) = &mut rows[*place.get()];
                     first.weight += row.weight;
                     first.copies += 1;
-                } else {
-                    ranks.push((order.of(ordinal), ordinal));
-                    rows.push(row);
                 }
-                false
-            })?;
-        }
-        let mut ranked: Vec<_> = ranks.into_iter().zip(found.rows).collect();
-        ranked.sort_unstable_by_key(|(rank, _)| *rank);
-        found.rows = ranked.into_iter().map(|(_, row)| row).collect();
-        Ok(found)
-    }
-
-    /// Passes a shard's documents, with their ordinals, to `take`, which returns whether an earlier
-    /// round has the text.
-    fn read_shard(
-        &mut self,
-        stored: &'a StoredDocuments<'_>,
-        language: &'a str,
-        (shard, drawn): (&'a Shard, &[DrawnDocument]),
-        mut take: impl FnMut(AnnotationRow<'a>, u64, &mut Vec<AnnotationRow<'a>>) -> bool,
-    ) -> Result<()> {
-        let context = stored.rows.context;
-        let input = &context.config.input;
-        let mut texts = Texts::open(context, shard)?;
-        let mut drawn = drawn.iter().peekable();
-        let place = drawn.peek().map_or(0, |document| place_of(document.ordinal).0);
-        let (mut rows, mut memory) = (stored.rows.shard(place, shard)?, RowScores::default());
-        while drawn.peek().is_some() {
-            let Some(part) = rows.next_part()? else { break };
-            while let Some(document) = drawn.peek() {
-                let wanted = place_of(document.ordinal).1;
-                let Ok(at) = part.documents.rows().binary_search(&wanted) else { break };
-                let found = rows.row(&part, at, &mut memory);
-                let DocumentInfo { row, id, num_bytes, .. } = found.info;
-                let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
-                let score = |head| found.number(head).map(|n| n.1).filter(|s| s.is_finite());
-                let heads = stored.rows.heads.iter().take(part.scores.len()).enumerate();
-                let row = AnnotationRow {
-                    columns: [&input.id, &input.text],
-                    id: id.to_owned(),
-                    text: texts.text(row, num_bytes)?.ok_or_else(lost)?,
-                    language,
-                    file: &shard.file,
-                    row,
-                    scores: heads.map(|(head, name)| (*name, score(head))).collect(),
-                    strategy: document.strategy,
-                    weight: 1.0 / document.probability,
-                    copies: 1,
-                };
-                self.known_texts += u64::from(take(row, document.ordinal, &mut self.rows));
-                drawn.next();
+                Entry::Vacant(place) => {
+                    place.insert(rows.len());
+                    rows.push(((order.of(document.ordinal), document.ordinal), row));
+                }
             }
         }
-        Ok(())
     }
+    rows.sort_unstable_by_key(|(rank, _)| *rank);
+    Ok((rows.into_iter().map(|(_, row)| row).collect(), known_texts))
+}
+
+/// Reads a row for each of `drawn`, documents of `shard` in ascending order.
+fn read_shard<'a>(
+    stored: &'a RunRows<'_>,
+    (place, shard): (u64, &'a Shard),
+    drawn: &[DrawnDocument],
+) -> Result<Vec<AnnotationRow<'a>>> {
+    let context = stored.context;
+    let mut texts = Texts::open(context, shard)?;
+    let (mut read, mut stored_rows) =
+        (Vec::with_capacity(drawn.len()), stored.shard(place, shard)?);
+    while read.len() < drawn.len()
+        && let Some(part) = stored_rows.next_part()?
+    {
+        stored_rows.for_each_of(&part, |found| {
+            let DocumentInfo { row, id, language, num_bytes, .. } = found.info;
+            let is_next = |d: &&DrawnDocument| d.ordinal == found.scored.ordinal;
+            let Some(document) = drawn.get(read.len()).filter(is_next) else { return Ok(()) };
+            let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
+            let score = |head| found.number(head).map(|n| n.1).filter(|s| s.is_finite());
+            let heads = stored.heads.iter().take(part.scores.len()).enumerate();
+            read.push(AnnotationRow {
+                columns: [&context.config.input.id, &context.config.input.text],
+                id: id.to_owned(),
+                text: texts.text(row, num_bytes)?.ok_or_else(lost)?,
+                language: language.to_owned(),
+                file: &shard.file,
+                row,
+                scores: heads.map(|(head, name)| (*name, score(head))).collect(),
+                strategy: document.strategy,
+                weight: 1.0 / document.probability,
+                copies: 1,
+            });
+            Ok(())
+        })?;
+    }
+    Ok(read)
 }
