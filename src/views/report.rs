@@ -29,7 +29,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use self::compare::Comparison;
-use self::details::{LanguageDetails, ShardInput, Wanted, input_file};
+use self::details::{LanguageDetails, ShardInput, input_file};
 use self::language::SurveyedLanguage;
 use self::limits::ReportLimits;
 use self::stored::{SelectionName, StoredRun};
@@ -164,8 +164,8 @@ fn found(
     let mut without_input = 0;
     for group in groups {
         let surveyed = surveyed(run, limits, group)?;
-        for (surveyed, wanted, details) in detailed(run, request, surveyed, comparison.as_ref())? {
-            languages.push(surveyed.report(&wanted, &details, &order));
+        for (surveyed, details) in detailed(run, request, surveyed, comparison.as_ref())? {
+            languages.push(surveyed.report(&details, &order));
             compared.insert(surveyed.language.to_owned(), details.compared);
             without_input += usize::from(details.without_input);
         }
@@ -258,31 +258,24 @@ fn surveyed<'r>(
     let surveying =
         |language: &&'r str| (*language, Surveying::new(&run.languages[*language], limits));
     let surveys: BTreeMap<&str, Surveying> = languages.iter().map(surveying).collect();
-    shards_of(run, languages).into_par_iter().try_for_each(|place| {
-        run.for_each_part(place, |rows| {
-            let mut new: BTreeMap<&str, LanguageSurvey> = BTreeMap::new();
-            rows.for_each(|document| {
-                let language = document.info.language;
-                let Some((&language, survey)) = surveys.get_key_value(language) else {
-                    return Ok(());
-                };
-                let thresholds = &run.languages[language];
-                let make = || LanguageSurvey::new(thresholds, limits);
-                new.entry(language).or_insert_with(make).add(document, thresholds);
-                survey.offer(document);
-                Ok(())
-            })?;
-            for (language, mut survey) in new {
-                survey.count();
-                lock(&surveys[language].survey).merge(survey);
-            }
+    shards_of(run, languages).into_par_iter().try_for_each(|place| -> Result<()> {
+        let mut new: BTreeMap<&str, LanguageSurvey> = BTreeMap::new();
+        run.for_each(place, |document| {
+            let language = document.info.language;
+            let Some((&language, survey)) = surveys.get_key_value(language) else { return Ok(()) };
+            let thresholds = &run.languages[language];
+            let make = || LanguageSurvey::new(thresholds, limits);
+            new.entry(language).or_insert_with(make).add(document, thresholds);
+            survey.offer(document);
             Ok(())
-        })
+        })?;
+        for (language, survey) in new {
+            lock(&surveys[language].survey).merge(survey);
+        }
+        Ok(())
     })?;
     let finished = |(language, surveying): (&'r str, Surveying)| {
-        let (survey, sample) = surveying.finish();
-        let thresholds = &run.languages[language];
-        SurveyedLanguage { run, limits, language, thresholds, survey, sample }
+        SurveyedLanguage::new((run, limits), language, surveying.finish())
     };
     Ok(surveys.into_iter().map(finished).collect())
 }
@@ -293,42 +286,34 @@ fn detailed<'r>(
     request: &ReportRequest<'_>,
     languages: Vec<SurveyedLanguage<'r>>,
     comparison: Option<&Comparison>,
-) -> Result<Vec<(SurveyedLanguage<'r>, Wanted, LanguageDetails)>> {
+) -> Result<Vec<(SurveyedLanguage<'r>, LanguageDetails)>> {
     let names: Vec<&str> = languages.iter().map(|language| language.language).collect();
-    let empty = |language: &SurveyedLanguage<'_>, wanted: &Wanted| {
-        LanguageDetails::new(&language.survey, language.thresholds, wanted, language.limits.points)
+    let begin = |language: SurveyedLanguage<'r>| {
+        let details = Mutex::new(LanguageDetails::new(&language));
+        (language.language, (language, details))
     };
-    let begun: BTreeMap<&str, (SurveyedLanguage<'r>, Wanted, Mutex<LanguageDetails>)> = (languages
-        .into_iter())
-    .map(|language| {
-        let wanted = language.wanted();
-        let details = Mutex::new(empty(&language, &wanted));
-        (language.language, (language, wanted, details))
-    })
-    .collect();
-    shards_of(run, &names).into_par_iter().try_for_each(|place| {
+    let begun: BTreeMap<&str, (SurveyedLanguage<'r>, Mutex<LanguageDetails>)> =
+        languages.into_iter().map(begin).collect();
+    shards_of(run, &names).into_par_iter().try_for_each(|place| -> Result<()> {
         let shard = &run.embedded.plan.shards[place];
         let file = if request.texts { input_file(shard)? } else { None };
         let mut input = ShardInput::open(run.context, shard, file.as_ref())?;
-        run.for_each_part(place, |rows| {
-            let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
-            rows.for_each(|document| {
-                let language = document.info.language;
-                let Some((&name, (language, wanted, _))) = begun.get_key_value(language) else {
-                    return Ok(());
-                };
-                let details = new.entry(name).or_insert_with(|| empty(language, wanted));
-                details.add(document, (language.thresholds, wanted), &mut input, comparison)
-            })?;
-            for (language, mut details) in new {
-                details.count();
-                lock(&begun[language].2).merge(details);
-            }
-            Ok(())
-        })
+        let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
+        run.for_each(place, |document| {
+            let language = document.info.language;
+            let Some((&name, (language, _))) = begun.get_key_value(language) else {
+                return Ok(());
+            };
+            let details = new.entry(name).or_insert_with(|| LanguageDetails::new(language));
+            details.add(document, language, &mut input, comparison)
+        })?;
+        for (language, details) in new {
+            lock(&begun[language].1).merge(details);
+        }
+        Ok(())
     })?;
-    let finished = |(language, wanted, details): (_, _, Mutex<LanguageDetails>)| {
-        (language, wanted, unpoisoned(details.into_inner()))
+    let finished = |(language, details): (_, Mutex<LanguageDetails>)| {
+        (language, unpoisoned(details.into_inner()))
     };
     Ok(begun.into_values().map(finished).collect())
 }

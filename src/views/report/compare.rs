@@ -83,25 +83,23 @@ fn kept_ids(context: Context<'_>) -> Result<(Vec<u128>, BTreeMap<String, u64>)> 
     let rows = run.embedded.summaries.iter().map(|summary| summary.rows).sum();
     context.progress.extend(rows);
     let found = Mutex::new((Vec::new(), BTreeMap::new()));
-    (0..run.embedded.plan.shards.len()).into_par_iter().try_for_each(|place| {
-        run.for_each_part(place, |rows| {
-            let (mut ids, mut there) = (Vec::new(), BTreeMap::<String, u64>::new());
-            rows.for_each(|document| {
-                let language = document.info.language;
-                let Some(thresholds) = run.languages.get(language) else { return Ok(()) };
-                if document.info.num_bytes > 0 && thresholds.kept(document, |_, _| {}) > 0 {
-                    ids.push(hash(document.info.id));
-                    *there.entry(language.to_owned()).or_default() += 1;
-                }
-                Ok(())
-            })?;
-            let mut found = lock(&found);
-            found.0.append(&mut ids);
-            for (language, count) in there {
-                *found.1.entry(language).or_default() += count;
+    (0..run.embedded.plan.shards.len()).into_par_iter().try_for_each(|place| -> Result<()> {
+        let (mut ids, mut there) = (Vec::new(), BTreeMap::<String, u64>::new());
+        run.for_each(place, |document| {
+            let language = document.info.language;
+            let Some(thresholds) = run.languages.get(language) else { return Ok(()) };
+            if document.info.num_bytes > 0 && thresholds.kept(&document.scored, |_, _| {}) > 0 {
+                ids.push(hash(document.info.id));
+                *there.entry(language.to_owned()).or_default() += 1;
             }
             Ok(())
-        })
+        })?;
+        let mut found = lock(&found);
+        found.0.append(&mut ids);
+        for (language, count) in there {
+            *found.1.entry(language).or_default() += count;
+        }
+        Ok(())
     })?;
     Ok(unpoisoned(found.into_inner()))
 }

@@ -4,20 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::Comparison;
 use super::counts::{ScoreDetails, ValueCounts};
-use super::limits::ReportLimits;
-use super::stored::{KeptDocument, StoredDocument, StoredThresholds};
-use super::survey::{LanguageSurvey, sampling_hash};
+use super::language::SurveyedLanguage;
+use super::survey::{COUNTED_TOGETHER, sampling_hash};
 use polysift_base::error::{Error, Result};
 use polysift_config::{FilterConfig, RunConfig};
 use polysift_corpus::context::Context;
+use polysift_corpus::rows::Row;
 use polysift_corpus::texts::Texts;
 use polysift_data::input::{ColumnKind, ColumnValues, InputFile};
 use polysift_runs::run::{DocumentAmount, Shard};
 use polysift_selection::RankKey;
 use polysift_text::robots::{Suffixes, locate, registrable_domain};
 
-/// Approximate maximum of documents per language that count by domain.
-const MOST_LOCATED: u64 = 1_000_000;
 /// Default URL column, if no filter names one.
 const URL: &str = "url";
 
@@ -25,6 +23,7 @@ const URL: &str = "url";
 pub(super) const MEASURES: [&str; 4] = ["words", "characters", "bytes", "tokens"];
 
 /// What the second pass looks for in a language.
+#[derive(Default)]
 pub(super) struct Wanted {
     /// Places of each head's curve.
     pub(super) curves: Vec<BTreeSet<RankKey>>,
@@ -41,32 +40,6 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn new(
-        survey: &LanguageSurvey,
-        thresholds: &StoredThresholds,
-        curves: Vec<BTreeSet<RankKey>>,
-        (examples, sample): (&[&KeptDocument], &[KeptDocument]),
-        limits: &ReportLimits,
-    ) -> Self {
-        let mut steps = curves.clone();
-        for example in examples {
-            let ranked = thresholds.ranked(&example.stored());
-            for (steps, ranked) in steps.iter_mut().zip(ranked) {
-                steps.extend(ranked.map(|(key, _)| key));
-            }
-        }
-        let documents = survey.totals.documents;
-        let share = (u128::from(MOST_LOCATED) << 64) / u128::from(documents.max(1));
-        Self {
-            curves,
-            steps: steps.into_iter().map(|keys| keys.into_iter().collect()).collect(),
-            examples: examples.iter().map(|example| example.ordinal()).collect(),
-            sample: sample.iter().map(KeptDocument::ordinal).collect(),
-            located: u64::try_from(share).unwrap_or(u64::MAX),
-            characters: limits.characters,
-        }
-    }
-
     /// Returns whether only a sample of the documents counts by domain.
     pub(super) fn domains_are_sampled(&self) -> bool {
         self.located < u64::MAX
@@ -117,25 +90,21 @@ pub(super) struct LanguageDetails {
     pub(super) with_urls: bool,
     /// Number of documents kept here, in the other set, and in both.
     pub(super) compared: [u64; 3],
+    /// Values that are not counted yet: counting many together is faster.
     new_scores: Vec<Vec<(f32, f32)>>,
     new_lengths: Vec<[Vec<u64>; 4]>,
+    /// Number of documents that are not counted yet.
+    num_new: usize,
 }
 
 impl LanguageDetails {
-    pub(super) fn new(
-        survey: &LanguageSurvey,
-        thresholds: &StoredThresholds,
-        wanted: &Wanted,
-        bins: usize,
-    ) -> Self {
-        let selections = thresholds.names.len();
+    pub(super) fn new(language: &SurveyedLanguage<'_>) -> Self {
+        let (survey, selections) = (&language.survey, language.thresholds.names.len());
+        let bins = language.limits.points;
+        let steps = language.wanted.steps.iter();
         Self {
             scores: survey.heads.iter().map(|head| head.counts.details(bins)).collect(),
-            steps: wanted
-                .steps
-                .iter()
-                .map(|keys| vec![CurveStep::default(); keys.len() + 1])
-                .collect(),
+            steps: steps.map(|keys| vec![CurveStep::default(); keys.len() + 1]).collect(),
             selected: vec![DocumentAmount::default(); selections],
             lengths: vec![<[ValueCounts; 4]>::default(); selections + 1],
             domains: BTreeMap::new(),
@@ -146,19 +115,20 @@ impl LanguageDetails {
             compared: [0; 3],
             new_scores: vec![Vec::new(); survey.heads.len()],
             new_lengths: vec![<[Vec<u64>; 4]>::default(); selections + 1],
+            num_new: 0,
         }
     }
 
     /// Counts a document with its text and URL from `input`.
     pub(super) fn add(
         &mut self,
-        document: &StoredDocument<'_>,
-        (thresholds, wanted): (&StoredThresholds, &Wanted),
+        document: &Row<'_>,
+        &SurveyedLanguage { thresholds, ref wanted, .. }: &SurveyedLanguage<'_>,
         input: &mut ShardInput<'_>,
         comparison: Option<&Comparison>,
     ) -> Result<()> {
         let (info, ordinal) = (&document.info, document.scored.ordinal);
-        let ranked = thresholds.ranked(document);
+        let ranked = thresholds.ranked(&document.scored);
         for (head, ranked) in ranked.iter().enumerate() {
             let Some((key, number)) = ranked else { continue };
             self.new_scores[head].push(*number);
@@ -168,7 +138,7 @@ impl LanguageDetails {
             self.steps[head][place].merge(step);
         }
         let has_text = info.num_bytes > 0;
-        let kept = if has_text { thresholds.kept(document, |_, _| {}) } else { 0 };
+        let kept = if has_text { thresholds.kept(&document.scored, |_, _| {}) } else { 0 };
         let is_in = |selection: usize| kept >> selection & 1 == 1;
         for (selection, totals) in self.selected.iter_mut().enumerate() {
             if is_in(selection) {
@@ -213,6 +183,10 @@ impl LanguageDetails {
                 *count += u64::from(is_in(selection));
             }
         }
+        self.num_new += 1;
+        if self.num_new == COUNTED_TOGETHER {
+            self.count();
+        }
         if is_example {
             let shown = text.map(|text| text.chars().take(wanted.characters).collect());
             self.examples.insert(ordinal, ExampleText { text: shown, url });
@@ -220,8 +194,7 @@ impl LanguageDetails {
         Ok(())
     }
 
-    /// Counts the values since the last call; counting many together is faster.
-    pub(super) fn count(&mut self) {
+    fn count(&mut self) {
         for (scores, new) in self.scores.iter_mut().zip(&mut self.new_scores) {
             scores.add(new);
             new.clear();
@@ -230,9 +203,11 @@ impl LanguageDetails {
         for (counts, new) in groups.flat_map(|(counts, new)| counts.iter_mut().zip(new)) {
             counts.add(new);
         }
+        self.num_new = 0;
     }
 
-    pub(super) fn merge(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, mut other: Self) {
+        other.count();
         for (mine, theirs) in self.scores.iter_mut().zip(other.scores) {
             mine.merge(theirs);
         }
@@ -305,7 +280,7 @@ impl<'a> ShardInput<'a> {
         Ok(Self { texts: Some(Texts::open(context, shard)?), urls })
     }
 
-    fn text(&mut self, document: &StoredDocument<'_>) -> Result<Option<String>> {
+    fn text(&mut self, document: &Row<'_>) -> Result<Option<String>> {
         let (row, num_bytes) = (document.info.row, document.info.num_bytes);
         self.texts.as_mut().map_or(Ok(None), |texts| texts.text(row, num_bytes))
     }

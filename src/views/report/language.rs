@@ -17,6 +17,8 @@ use polysift_selection::{Amount, Bound, Decision, RankKey, ThresholdKind};
 const MAIN_QUANTILES: [&str; 3] = ["5", "50", "95"];
 /// Measures of length in a brief report.
 const MAIN_MEASURES: [&str; 2] = ["words", "tokens"];
+/// Approximate maximum of documents per language that count by domain.
+const MOST_LOCATED: u64 = 1_000_000;
 /// Points at the ends of a long curve, at powers of two.
 const END_POINTS: usize = 24;
 /// Name of the row that sums the domains not shown.
@@ -30,6 +32,9 @@ pub(super) struct SurveyedLanguage<'a> {
     pub(super) thresholds: &'a StoredThresholds,
     pub(super) survey: LanguageSurvey,
     pub(super) sample: Vec<KeptDocument>,
+    /// By head, the sample in its order: keys, with places in the sample.
+    orders: Vec<Vec<(RankKey, usize)>>,
+    pub(super) wanted: Wanted,
 }
 
 /// A document to read, and the reasons to show it, by head.
@@ -44,18 +49,25 @@ fn short(score: f32) -> Value {
     json!(text.parse::<f64>().ok().filter(|score| score.is_finite()))
 }
 
-impl SurveyedLanguage<'_> {
-    /// Sorts the sample by `head`: keys, with places in the sample.
-    fn order(&self, head: usize) -> Vec<(RankKey, usize)> {
-        let keep = self.thresholds.keeps[head];
-        let ranked = self
-            .sample
-            .iter()
-            .enumerate()
-            .filter_map(|(at, document)| Some((document.stored().ranked(head, keep)?.0, at)));
-        let mut order: Vec<(RankKey, usize)> = ranked.collect();
-        order.sort_unstable();
-        order
+impl<'a> SurveyedLanguage<'a> {
+    pub(super) fn new(
+        (run, limits): (&'a StoredRun<'a>, &'a ReportLimits),
+        language: &'a str,
+        (survey, sample): (LanguageSurvey, Vec<KeptDocument>),
+    ) -> Self {
+        let thresholds = &run.languages[language];
+        let mut orders = vec![Vec::new(); run.heads.len()];
+        for (at, document) in sample.iter().enumerate() {
+            for (order, ranked) in orders.iter_mut().zip(thresholds.ranked(&document.scored())) {
+                order.extend(ranked.map(|(key, _)| (key, at)));
+            }
+        }
+        for order in &mut orders {
+            order.sort_unstable();
+        }
+        let wanted = Wanted::default();
+        let found = Self { run, limits, language, thresholds, survey, sample, orders, wanted };
+        Self { wanted: found.to_look_for(), ..found }
     }
 
     fn cuts(&self, head: usize) -> impl Iterator<Item = usize> {
@@ -68,7 +80,7 @@ impl SurveyedLanguage<'_> {
         let heads = 0..self.run.heads.len();
         heads
             .map(|head| {
-                let order = self.order(head);
+                let order = &self.orders[head];
                 let at = thinned(order.len(), self.limits.points);
                 let cuts = self.cuts(head).filter_map(|cut| self.survey.cuts[cut].first_out);
                 at.into_iter().map(|at| order[at].0).chain(cuts).collect()
@@ -82,7 +94,8 @@ impl SurveyedLanguage<'_> {
         let mut places: HashMap<u64, usize> = HashMap::new();
         for (head, name) in self.run.heads.iter().enumerate() {
             let mut show = |document, word: &str| {
-                let at = *places.entry(KeptDocument::ordinal(document)).or_insert_with(|| {
+                let &KeptDocument { ordinal, .. } = document;
+                let at = *places.entry(ordinal).or_insert_with(|| {
                     found.push(Example { document, shown_for: BTreeMap::new() });
                     found.len() - 1
                 });
@@ -103,7 +116,7 @@ impl SurveyedLanguage<'_> {
                     below.for_each(|document| show(document, &format!("below_cut {selection}")));
                 }
             }
-            let order = self.order(head);
+            let order = &self.orders[head];
             for decile in 0..10 {
                 // The middle of the decile.
                 let first = (2 * decile + 1) * order.len() / 20;
@@ -116,16 +129,26 @@ impl SurveyedLanguage<'_> {
     }
 
     /// Returns what the second pass has to look for.
-    pub(super) fn wanted(&self) -> Wanted {
-        let documents: Vec<&KeptDocument> =
-            self.examples().into_iter().map(|example| example.document).collect();
-        Wanted::new(
-            &self.survey,
-            self.thresholds,
-            self.curves(),
-            (&documents, &self.sample),
-            self.limits,
-        )
+    fn to_look_for(&self) -> Wanted {
+        let curves = self.curves();
+        let (mut steps, mut examples) = (curves.clone(), BTreeSet::new());
+        for Example { document, .. } in self.examples() {
+            examples.insert(document.ordinal);
+            let ranked = self.thresholds.ranked(&document.scored());
+            for (steps, ranked) in steps.iter_mut().zip(ranked) {
+                steps.extend(ranked.map(|(key, _)| key));
+            }
+        }
+        let documents = self.survey.totals.documents;
+        let share = (u128::from(MOST_LOCATED) << 64) / u128::from(documents.max(1));
+        Wanted {
+            curves,
+            steps: steps.into_iter().map(|keys| keys.into_iter().collect()).collect(),
+            examples,
+            sample: self.sample.iter().map(|document| document.ordinal).collect(),
+            located: u64::try_from(share).unwrap_or(u64::MAX),
+            characters: self.limits.characters,
+        }
     }
 
     /// Returns `tokens` if all documents have a token count.
@@ -139,17 +162,12 @@ impl SurveyedLanguage<'_> {
     }
 
     /// Builds the whole report of the language, after the second pass.
-    pub(super) fn report(
-        &self,
-        wanted: &Wanted,
-        details: &LanguageDetails,
-        order: &[usize],
-    ) -> Value {
+    pub(super) fn report(&self, details: &LanguageDetails, order: &[usize]) -> Value {
         let (names, DocumentAmount { documents, bytes, tokens }) =
             (&self.thresholds.names, self.survey.totals);
         let scores: Map<String, Value> = (order.iter())
             .filter_map(|&head| {
-                Some((self.run.heads[head].to_owned(), self.scores(head, wanted, details)?))
+                Some((self.run.heads[head].to_owned(), self.scores(head, details)?))
             })
             .collect();
         let selected: Map<String, Value> = (names.iter().zip(&details.selected))
@@ -165,12 +183,12 @@ impl SurveyedLanguage<'_> {
             "thresholds": self.thresholds(),
             "selected": selected,
             "sample": self.sample(details),
-            "examples": self.shown_examples(wanted, details),
+            "examples": self.shown_examples(details),
             "length": self.lengths(details),
         });
         if self.has_domains(details) {
             report["domains"] = self.domains(details);
-            report["domains_sampled"] = json!(wanted.domains_are_sampled());
+            report["domains_sampled"] = json!(self.wanted.domains_are_sampled());
         }
         if let Some(cascade) = &self.thresholds.selection.cascade {
             report["cascade"] = json!(cascade);
@@ -179,7 +197,7 @@ impl SurveyedLanguage<'_> {
     }
 
     /// Reports the scores of a head; `None` if the language does not have the head.
-    fn scores(&self, head: usize, wanted: &Wanted, details: &LanguageDetails) -> Option<Value> {
+    fn scores(&self, head: usize, details: &LanguageDetails) -> Option<Value> {
         let survey = &self.survey.heads[head];
         let (counts, found) = (&survey.counts, &details.scores[head]);
         if counts.n + survey.nan == 0 && self.cuts(head).next().is_none() {
@@ -203,7 +221,7 @@ impl SurveyedLanguage<'_> {
             "quantiles": quantiles,
             "bins": found.bins,
             "logits": found.logits,
-            "curve": self.curve(head, wanted, details),
+            "curve": self.curve(head, details),
         });
         for (key, number) in [("infinite", counts.infinite), ("dropped", dropped)] {
             if number > 0 {
@@ -213,9 +231,9 @@ impl SurveyedLanguage<'_> {
         Some(report)
     }
 
-    fn curve(&self, head: usize, wanted: &Wanted, details: &LanguageDetails) -> Value {
-        let (steps, found) = (&wanted.steps[head], &details.steps[head]);
-        let of_curve = &wanted.curves[head];
+    fn curve(&self, head: usize, details: &LanguageDetails) -> Value {
+        let (steps, found) = (&self.wanted.steps[head], &details.steps[head]);
+        let of_curve = &self.wanted.curves[head];
         let (mut documents, mut bytes, mut tokens) = (vec![0], vec![0], vec![0]);
         let mut scores = vec![Value::Null];
         let (mut before, mut last) = (DocumentAmount::default(), Value::Null);
@@ -282,8 +300,8 @@ impl SurveyedLanguage<'_> {
         let mut ranks = Map::new();
         for (head, name) in self.run.heads.iter().enumerate() {
             let mut of_head = vec![-1; self.sample.len()];
-            for (rank, (_, at)) in (0i64..).zip(self.order(head)) {
-                of_head[at] = rank;
+            for (rank, (_, at)) in (0i64..).zip(&self.orders[head]) {
+                of_head[*at] = rank;
             }
             ranks.insert((*name).to_owned(), json!(of_head));
         }
@@ -297,8 +315,7 @@ impl SurveyedLanguage<'_> {
             "ranks": ranks,
         });
         if self.has_domains(details) && self.limits.sample_domains {
-            let of =
-                |d: &KeptDocument| details.sample_domains.get(&d.ordinal()).map(String::as_str);
+            let of = |d: &KeptDocument| details.sample_domains.get(&d.ordinal).map(String::as_str);
             let domains: Vec<&str> =
                 self.sample.iter().map(|d| of(d).unwrap_or_default()).collect();
             let names: BTreeSet<&str> = domains.iter().copied().collect();
@@ -314,9 +331,9 @@ impl SurveyedLanguage<'_> {
         details.with_urls && !details.without_input && self.limits.domains > 0
     }
 
-    fn shown_examples(&self, wanted: &Wanted, details: &LanguageDetails) -> Vec<Value> {
+    fn shown_examples(&self, details: &LanguageDetails) -> Vec<Value> {
         let sampled: HashMap<u64, usize> =
-            (self.sample.iter().enumerate()).map(|(at, d)| (d.ordinal(), at)).collect();
+            (self.sample.iter().enumerate()).map(|(at, d)| (d.ordinal, at)).collect();
         // Number of documents before each place of an order.
         let before: Vec<Vec<u64>> = (details.steps.iter())
             .map(|steps| {
@@ -328,20 +345,19 @@ impl SurveyedLanguage<'_> {
             })
             .collect();
         let shown = |example: Example<'_>| {
-            let (KeptDocument { id, bytes, tokens, .. }, ordinal) =
-                (example.document, example.document.ordinal());
+            let KeptDocument { id, bytes, tokens, ordinal, .. } = example.document;
             let (mut scores, mut ranks) = (Map::new(), Map::new());
-            let document = example.document.stored();
+            let document = example.document.scored();
             let ranked = self.thresholds.ranked(&document);
             for (head, name) in self.run.heads.iter().enumerate() {
                 let place = ranked[head].and_then(|(key, (_, score))| {
                     scores.insert((*name).to_owned(), short(score));
-                    let at = wanted.steps[head].binary_search(&key).ok()?;
+                    let at = self.wanted.steps[head].binary_search(&key).ok()?;
                     Some(before[head][at])
                 });
                 ranks.insert((*name).to_owned(), place.map_or(json!(-1), |rank| json!(rank)));
             }
-            let verdict = match self.thresholds.selection.decide(&document.scored) {
+            let verdict = match self.thresholds.selection.decide(&document) {
                 removed @ Decision::Removed { .. } => format!("removed: {removed}"),
                 Decision::Kept { .. } => {
                     let kept = self.thresholds.kept(&document, |_, _| {});
@@ -349,7 +365,7 @@ impl SurveyedLanguage<'_> {
                     first.map(|name| name.name.clone()).unwrap_or_default()
                 }
             };
-            let input = details.examples.get(&ordinal).cloned().unwrap_or_default();
+            let input = details.examples.get(ordinal).cloned().unwrap_or_default();
             let mut row = json!({"id": id});
             if let Some(url) = input.url {
                 row["domain"] = json!(domain_of(&url));
@@ -359,7 +375,7 @@ impl SurveyedLanguage<'_> {
             row["tokens"] = json!(tokens);
             row["scores"] = json!(scores);
             row["ranks"] = json!(ranks);
-            row["sample"] = json!(sampled.get(&ordinal));
+            row["sample"] = json!(sampled.get(ordinal));
             row["shown_for"] = json!(example.shown_for);
             row["verdict"] = json!(verdict);
             if let Some(text) = input.text {

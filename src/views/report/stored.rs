@@ -6,11 +6,10 @@ use polysift_base::error::Result;
 use polysift_config::{Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
-use polysift_corpus::rows::{PartRows, RunRows, ShardRows};
+use polysift_corpus::rows::{Row, RunRows};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::check_filtered;
-use polysift_data::input::DocumentInfo;
 use polysift_selection::{
     Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
 };
@@ -44,83 +43,30 @@ impl<'a> StoredRun<'a> {
         Ok(Self { context, embedded, rows, heads, languages })
     }
 
-    /// Calls `visit` for every part of the shard at `place` in the plan.
-    pub(super) fn for_each_part(
+    /// Calls `visit` for every document of the shard at `place` in the plan that no filter removes
+    /// before the thresholds.
+    pub(super) fn for_each(
         &self,
         place: usize,
-        mut visit: impl FnMut(&StoredRows<'_>) -> Result<()>,
+        mut visit: impl FnMut(&Row<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut shard = self.rows.shard(place as u64, &self.embedded.plan.shards[place])?;
         while let Some(part) = shard.next_part()? {
             self.context.progress.advance(part.documents.len() as u64, 0);
-            visit(&StoredRows { shard: &shard, part })?;
+            shard.for_each_of(&part, |row| if row.is_removed { Ok(()) } else { visit(row) })?;
         }
         Ok(())
-    }
-}
-
-pub(super) struct StoredRows<'r> {
-    shard: &'r ShardRows<'r>,
-    part: PartRows,
-}
-
-/// A document with its scores from all heads.
-#[derive(Clone, Copy)]
-pub(super) struct StoredDocument<'r> {
-    pub(super) info: DocumentInfo<'r>,
-    pub(super) scored: ScoredDocument<'r>,
-    /// Sort key without the logit.
-    tie: RankKey,
-}
-
-impl StoredRows<'_> {
-    /// Calls `visit` for every row that no filter removes before the thresholds.
-    pub(super) fn for_each(
-        &self,
-        mut visit: impl FnMut(&StoredDocument<'_>) -> Result<()>,
-    ) -> Result<()> {
-        self.shard.for_each_of(&self.part, |row| {
-            let (info, scored) = (row.info, row.scored);
-            let tie = RankKey::of_logit(0.0, Keep::Above).with_id(info.id, scored.ordinal);
-            if row.is_removed { Ok(()) } else { visit(&StoredDocument { info, scored, tie }) }
-        })
     }
 }
 
 /// A document's key in a head's order, with its logit and score.
 pub(super) type HeadRank = (RankKey, (f32, f32));
 
-impl StoredDocument<'_> {
-    /// Returns the logit and score of `head`; `None` without a score or for NaN.
-    pub(super) fn number(&self, head: usize) -> Option<(f32, f32)> {
-        let (logit, score) = (self.scored.logits[head]?, self.scored.scores[head]?);
-        (!logit.is_nan() && !score.is_nan()).then_some((logit, score))
-    }
-
-    /// Returns logit, score and the document's key in the order of `head`, which keeps `keep`.
-    pub(super) fn ranked(&self, head: usize, keep: Keep) -> Option<HeadRank> {
-        let number = self.number(head)?;
-        Some((RankKey { logit: RankKey::of_logit(number.0, keep).logit, ..self.tie }, number))
-    }
-
-    /// Copies the document, to outlive its part.
-    pub(super) fn to_kept(self) -> KeptDocument {
-        KeptDocument {
-            tie: self.tie,
-            id: self.info.id.into(),
-            bytes: self.info.num_bytes,
-            tokens: self.info.num_tokens,
-            logits: self.scored.logits.into(),
-            scores: self.scored.scores.into(),
-        }
-    }
-}
-
 /// A document of a sample or next to a threshold, independent of its part.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) struct KeptDocument {
-    tie: RankKey,
-    pub id: Box<str>,
+    pub(super) ordinal: u64,
+    pub(super) id: Box<str>,
     pub(super) bytes: u64,
     pub(super) tokens: Option<u64>,
     logits: Box<[Option<f32>]>,
@@ -128,19 +74,20 @@ pub(super) struct KeptDocument {
 }
 
 impl KeptDocument {
-    pub(super) fn ordinal(&self) -> u64 {
-        self.tie.ordinal
+    pub(super) fn of(row: &Row<'_>) -> Self {
+        Self {
+            ordinal: row.scored.ordinal,
+            id: row.info.id.into(),
+            bytes: row.info.num_bytes,
+            tokens: row.info.num_tokens,
+            logits: row.scored.logits.into(),
+            scores: row.scored.scores.into(),
+        }
     }
 
-    /// Returns the document in the form in which it was read.
-    pub(super) fn stored(&self) -> StoredDocument<'_> {
-        let (id, ordinal) = (&*self.id, self.ordinal());
-        let (num_bytes, num_tokens) = (self.bytes, self.tokens);
-        StoredDocument {
-            info: DocumentInfo { row: ordinal, id, language: "", num_bytes, num_tokens },
-            scored: ScoredDocument { id, ordinal, logits: &self.logits, scores: &self.scores },
-            tie: self.tie,
-        }
+    pub(super) fn scored(&self) -> ScoredDocument<'_> {
+        let &Self { ordinal, ref id, ref logits, ref scores, .. } = self;
+        ScoredDocument { id, ordinal, logits, scores }
     }
 }
 
@@ -195,22 +142,28 @@ impl StoredThresholds {
         Self { selection, keeps, names, cuts }
     }
 
-    /// Returns the key and numbers of `document` for each head.
-    pub(super) fn ranked(&self, document: &StoredDocument<'_>) -> Vec<Option<HeadRank>> {
-        self.keeps.iter().enumerate().map(|(head, keep)| document.ranked(head, *keep)).collect()
+    /// Returns the key and numbers of `document` for each head; `None` without a score or for NaN.
+    pub(super) fn ranked(&self, document: &ScoredDocument<'_>) -> Vec<Option<HeadRank>> {
+        let tie = RankKey::of_logit(0.0, Keep::Above).with_id(document.id, document.ordinal);
+        let ranked = |(head, keep): (usize, &Keep)| {
+            let (logit, score) = (document.logits[head]?, document.scores[head]?);
+            let key = RankKey { logit: RankKey::of_logit(logit, *keep).logit, ..tie };
+            (!logit.is_nan() && !score.is_nan()).then_some((key, (logit, score)))
+        };
+        self.keeps.iter().enumerate().map(ranked).collect()
     }
 
     /// Returns the final selections that keep a document as a bit set. `at_cut` is called for every
     /// threshold that the document reaches, with whether it passes.
     pub(super) fn kept(
         &self,
-        document: &StoredDocument<'_>,
+        document: &ScoredDocument<'_>,
         mut at_cut: impl FnMut(usize, bool),
     ) -> u64 {
         let thresholds = &self.selection.thresholds;
         let cuts_of =
             |before: &[ThresholdReport]| before.iter().map(|t| t.outcomes.len()).sum::<usize>();
-        self.selection.kept(&document.scored, |at, i, passes| {
+        self.selection.kept(document, |at, i, passes| {
             at_cut(cuts_of(&thresholds[..at]) + i, passes);
         })
     }

@@ -8,11 +8,15 @@ use twox_hash::XxHash3_64;
 
 use super::counts::ScoreCounts;
 use super::limits::ReportLimits;
-use super::stored::{HeadRank, KeptDocument, StoredDocument, StoredThresholds};
+use super::stored::{HeadRank, KeptDocument, StoredThresholds};
 use polysift_base::panics::unpoisoned;
 use polysift_base::sample::BottomKSample;
+use polysift_corpus::rows::Row;
 use polysift_runs::run::DocumentAmount;
 use polysift_selection::RankKey;
+
+/// Number of values that are counted together.
+pub(super) const COUNTED_TOGETHER: usize = 1024;
 
 /// Returns the hash that draws a sample of ids, smallest first.
 pub(super) fn sampling_hash(id: &str) -> u64 {
@@ -71,8 +75,15 @@ pub(super) struct HeadSurvey {
     pub(super) unscored: u64,
     pub(super) top: Ends,
     pub(super) bottom: Ends,
-    /// Logits and scores that are not counted yet.
+    /// Logits and scores that are not counted yet: counting many together is faster.
     new: Vec<(f32, f32)>,
+}
+
+impl HeadSurvey {
+    fn count(&mut self) {
+        self.counts.add(&self.new);
+        self.new.clear();
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -113,17 +124,20 @@ impl LanguageSurvey {
         }
     }
 
-    pub(super) fn add(&mut self, document: &StoredDocument<'_>, thresholds: &StoredThresholds) {
+    pub(super) fn add(&mut self, document: &Row<'_>, thresholds: &StoredThresholds) {
         self.totals.add(document.info.into());
         let is_uncounted = document.info.num_tokens.is_none() && document.info.num_bytes > 0;
         self.without_tokens += u64::from(is_uncounted);
-        let ranked = thresholds.ranked(document);
+        let ranked = thresholds.ranked(&document.scored);
         for (head, (survey, ranked)) in self.heads.iter_mut().zip(&ranked).enumerate() {
             match ranked {
                 Some((key, number)) => {
                     survey.new.push(*number);
-                    survey.top.offer(*key, || document.to_kept());
-                    survey.bottom.offer(*key, || document.to_kept());
+                    if survey.new.len() >= COUNTED_TOGETHER {
+                        survey.count();
+                    }
+                    survey.top.offer(*key, || KeptDocument::of(document));
+                    survey.bottom.offer(*key, || KeptDocument::of(document));
                 }
                 None if document.scored.logits[head].is_some()
                     && document.scored.scores[head].is_some() =>
@@ -141,26 +155,19 @@ impl LanguageSurvey {
                 survey.first_out = Some(ranked.0);
             }
         }
-        thresholds.kept(document, |cut, passes| {
+        thresholds.kept(&document.scored, |cut, passes| {
             let Some((key, _)) = of_cut(cut) else { return };
             let CutSurvey { above, below, .. } = &mut self.cuts[cut];
             let side = if passes { above } else { below };
-            side.offer(key, || document.to_kept());
+            side.offer(key, || KeptDocument::of(document));
         });
-    }
-
-    /// Counts the scores since the last call; counting many together is faster.
-    pub(super) fn count(&mut self) {
-        for head in &mut self.heads {
-            head.counts.add(&head.new);
-            head.new.clear();
-        }
     }
 
     pub(super) fn merge(&mut self, other: Self) {
         self.totals.add(other.totals);
         self.without_tokens += other.without_tokens;
-        for (mine, theirs) in self.heads.iter_mut().zip(other.heads) {
+        for (mine, mut theirs) in self.heads.iter_mut().zip(other.heads) {
+            theirs.count();
             mine.counts.merge(theirs.counts);
             mine.nan += theirs.nan;
             mine.unscored += theirs.unscored;
@@ -188,10 +195,10 @@ impl Surveying {
         Self { survey, sample: BottomKSample::new(limits.sample) }
     }
 
-    pub(super) fn offer(&self, document: &StoredDocument<'_>) {
+    pub(super) fn offer(&self, document: &Row<'_>) {
         let hash = sampling_hash(document.info.id);
         let rank = u128::from(hash) << 64 | u128::from(document.scored.ordinal);
-        self.sample.offer(rank, || document.to_kept());
+        self.sample.offer(rank, || KeptDocument::of(document));
     }
 
     /// Returns the survey, and the sample ordered by hash.
