@@ -1,10 +1,25 @@
-//! Agreement of two heads in the order of documents and in the documents they put on top.
+//! Agreement of two heads in the order of documents and in the documents they put on top: on
+//! labelled texts, or on the stored scores of a run, without reading or encoding texts.
 
+use rayon::prelude::*;
 use serde::Serialize;
+use twox_hash::XxHash3_64;
 
+use polysift_base::error::Result;
 use polysift_base::metrics::{ratio, spearman};
+use polysift_base::sample::BottomKSample;
 use polysift_config::{Keep, Rate};
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::rows::{Row, RunRows};
+use polysift_corpus::scan::ScoreFiles;
 use polysift_selection::RankKey;
+
+/// Default maximum number of documents of a language that are compared.
+pub const DEFAULT_SAMPLE: usize = 250_000;
+
+/// Seed of the hash that draws the sample; the hash for ties has another seed.
+const SAMPLE_SEED: u64 = 1;
 
 /// Agreement of two heads on the documents of a language that both scored.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,6 +46,70 @@ pub struct Pair {
 /// Name of a head and its logits on some documents; NaN where there is none.
 pub(super) type HeadLogits<'a> = (&'a str, Vec<f32>);
 
+/// Compares the heads of a run on their stored scores, from the refine stage if it has any. Memory
+/// holds at most `sample` documents per language: the ones with the smallest hashes of their ids
+/// among those with any score, without those that filters remove before the thresholds or a cascade
+/// drops. The order of files and the number of threads do not matter.
+///
+/// # Errors
+/// [`Error::Missing`](polysift_base::Error::Missing) if a head has not scored every document;
+/// [`Error::Stopped`](polysift_base::Error::Stopped); errors of reading the scores.
+pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
+    let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let embedded = Embedded::scored(context.run, &heads)?;
+    let files = ScoreFiles::selected(context)?;
+    let mut agreement = Vec::new();
+    if heads.is_empty() {
+        return Ok(agreement);
+    }
+    let languages = embedded.languages();
+    context.progress.begin("evaluate", Some(languages.len() as u64), "languages");
+    let outcome = languages.into_iter().try_for_each(|language| -> Result<()> {
+        let sampled = BottomKSample::new(sample);
+        let rows = RunRows::open(context, Some(files), [language.clone()])?;
+        let shards = embedded.shards_of(&language).into_par_iter();
+        shards.try_for_each(|(place, shard, _)| {
+            rows.shard(place, shard)?.for_each(|row| {
+                if row.info.language == language && !row.is_removed {
+                    offer(&sampled, row, heads.len());
+                }
+                Ok(())
+            })
+        })?;
+        let documents = sampled.into_items();
+        let ties: Vec<RankKey> = documents.iter().map(|document| document.tie).collect();
+        let logits = |(head, name)| -> HeadLogits<'_> {
+            (name, documents.iter().map(|document| document.logits[head]).collect())
+        };
+        let columns: Vec<_> = heads.iter().copied().enumerate().map(logits).collect();
+        agreement.extend(pairs(&language, &columns, &ties, top));
+        context.progress.advance(1, 0);
+        Ok(())
+    });
+    context.progress.end();
+    outcome.map(|()| agreement)
+}
+
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+struct SampledDocument {
+    tie: RankKey,
+    /// Logits by head; NaN where there is none.
+    logits: Box<[f32]>,
+}
+
+fn offer(sample: &BottomKSample<SampledDocument>, row: &Row<'_>, num_heads: usize) {
+    let logit = |head| row.number(head).map_or(f32::NAN, |(logit, _)| logit);
+    if (0..num_heads).all(|head| logit(head).is_nan()) {
+        return;
+    }
+    let (id, ordinal) = (row.info.id, row.scored.ordinal);
+    let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, id.as_bytes());
+    sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || SampledDocument {
+        tie: RankKey::of_logit(0.0, Keep::Above).with_id(id, ordinal),
+        logits: (0..num_heads).map(logit).collect(),
+    });
+}
+
 /// Compares all pairs of `columns` of a language. `ties` break ties between documents: each is the
 /// document's key without its logit.
 pub(super) fn pairs(
@@ -39,30 +118,29 @@ pub(super) fn pairs(
     ties: &[RankKey],
     top_rate: Rate,
 ) -> Vec<Pair> {
-    let mut pairs = Vec::new();
-    for (i, a) in columns.iter().enumerate() {
-        for b in &columns[i + 1..] {
-            pairs.push(Pair { language: language.to_owned(), ..pair(a, b, ties, top_rate) });
-        }
-    }
-    pairs
+    let pairs = columns.iter().enumerate().flat_map(|(i, a)| {
+        columns[i + 1..].iter().map(move |b| pair(language, (a, b), ties, top_rate))
+    });
+    pairs.collect()
 }
 
-fn pair(a: &HeadLogits<'_>, b: &HeadLogits<'_>, ties: &[RankKey], top_rate: Rate) -> Pair {
-    let is_scored = |&row: &usize| !a.1[row].is_nan() && !b.1[row].is_nan();
-    let rows: Vec<usize> = (0..ties.len()).filter(is_scored).collect();
-    let of =
-        |column: &HeadLogits<'_>| -> Vec<f32> { rows.iter().map(|&row| column.1[row]).collect() };
-    let (logits_a, logits_b) = (of(a), of(b));
-    let ties: Vec<RankKey> = rows.iter().map(|&row| ties[row]).collect();
-    let top = top_rate.ceil_of(rows.len() as u64) as usize;
+fn pair(
+    language: &str,
+    (a, b): (&HeadLogits<'_>, &HeadLogits<'_>),
+    ties: &[RankKey],
+    top_rate: Rate,
+) -> Pair {
+    let scored = a.1.iter().zip(&b.1).zip(ties);
+    let scored = scored.filter(|((a, b), _)| !a.is_nan() && !b.is_nan());
+    let ((logits_a, logits_b), ties): ((Vec<f32>, Vec<f32>), Vec<RankKey>) = scored.unzip();
+    let top = top_rate.ceil_of(ties.len() as u64) as usize;
     let (top_a, top_b) = (tops(&logits_a, &ties, top), tops(&logits_b, &ties, top));
     let shared = top_a.iter().zip(top_b).filter(|&(&in_a, in_b)| in_a && in_b).count();
     Pair {
-        language: String::new(),
+        language: language.to_owned(),
         a: a.0.to_owned(),
         b: b.0.to_owned(),
-        documents: rows.len(),
+        documents: ties.len(),
         spearman: spearman(&logits_a, &logits_b),
         top,
         shared,

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::texts::TextScorer;
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{
-    Budget, FilterAction, FilterConfig, FilterWhen, FixedThreshold, HeadConfig, HeadKind, Rate,
-    RunConfig,
+    FilterAction, FilterConfig, FilterWhen, HeadConfig, HeadKind, KEPT, Rate, RunConfig,
 };
 use polysift_corpus::filter::{Filter, FilteredDocument, Finding, open_filter};
 use polysift_corpus::heads::Heads;
@@ -33,9 +33,10 @@ pub struct Annotation<'a> {
     pub language: &'a str,
     /// Score by head name; `None` for NaN and without a score (no text, no head for the language).
     pub scores: BTreeMap<&'a str, Option<f32>>,
-    /// Whether the document is kept; `None` if the language has no thresholds.
+    /// `kept` or `removed`: whether the document is exported; `None` if the language has no
+    /// thresholds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<DocumentVerdict>,
+    pub verdict: Option<&'static str>,
     /// Why the document is removed: its folder in an export with `export.keep_removed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -45,45 +46,11 @@ pub struct Annotation<'a> {
     /// Names of the filters that flag the document, each with its reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub flags: BTreeMap<&'a str, String>,
-    /// The thresholds of the document's language.
+    /// The thresholds of the document's language: `head`; the rate, score or budget as `retention`,
+    /// `removal`, `threshold` or `budget`; and `score` at the boundary, null if all or no documents
+    /// are kept.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub cuts: &'a [ScoreCut],
-}
-
-/// Outcome for a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DocumentVerdict {
-    /// The document is exported.
-    Kept,
-    /// The document is not exported.
-    Removed,
-}
-
-/// A threshold with the score at its boundary.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ScoreCut {
-    /// Name of the head.
-    pub head: String,
-    /// What the threshold keeps or removes: a rate, a score, or a budget.
-    #[serde(flatten)]
-    pub kind: CutKind,
-    /// The score at the boundary; `None` if all or no documents are kept.
-    pub score: Option<f64>,
-}
-
-/// What a [`ScoreCut`] keeps or removes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CutKind {
-    /// Keeps this share of all documents, the best ones.
-    Retention(Rate),
-    /// Removes this share of the documents that are left, the worst ones.
-    Removal(Rate),
-    /// Keeps scores on the good side of this one.
-    Threshold(FixedThreshold),
-    /// Keeps the best documents until their total weight is this budget.
-    Budget(Budget),
+    pub cuts: &'a [Value],
 }
 
 /// What a filter does to a document that it found.
@@ -102,7 +69,7 @@ pub struct Annotator<'a> {
     scorer: TextScorer<'a>,
     filters: Vec<(&'a str, Box<dyn Filter>)>,
     selections: BTreeMap<String, Selection>,
-    cuts: BTreeMap<String, Vec<ScoreCut>>,
+    cuts: BTreeMap<String, Vec<Value>>,
 }
 
 /// Finds the heads for the languages of `run`, and for the languages that the head files are for.
@@ -266,19 +233,22 @@ impl<'a> Annotator<'a> {
                 found[at].extend(verdict.finding.map(|finding| (*name, settings, finding)));
             }
         }
-        let decided =
-            |(document, mut found): (&StreamDocument, Vec<(_, &'a FilterConfig, Finding)>)| {
-                let findings = found.iter_mut();
-                let mut findings: Vec<(FilterAction, &mut Finding)> =
-                    findings.map(|(_, settings, finding)| (settings.action, finding)).collect();
-                let actions = actions(text(document).unwrap_or_default(), &mut findings);
-                let found = found.into_iter().zip(actions);
-                let by = |((name, settings, finding), action): ((_, &FilterConfig, Finding), _)| {
-                    FoundBy { name, when: settings.when(), action, reason: finding.reason }
-                };
-                found.map(by).collect()
-            };
-        Ok(documents.iter().zip(found).map(decided).collect())
+        let mut decided = Vec::new();
+        for (document, mut found) in documents.iter().zip(found) {
+            let findings = found.iter_mut();
+            let mut findings: Vec<(FilterAction, &mut Finding)> =
+                findings.map(|(_, settings, finding)| (settings.action, finding)).collect();
+            let actions = actions(text(document).unwrap_or_default(), &mut findings);
+            let found =
+                found.into_iter().zip(actions).map(|((name, settings, finding), action)| FoundBy {
+                    name,
+                    when: settings.when(),
+                    action,
+                    reason: finding.reason,
+                });
+            decided.push(found.collect());
+        }
+        Ok(decided)
     }
 
     fn annotation<'d>(
@@ -318,9 +288,7 @@ impl<'a> Annotator<'a> {
             }
             fate => annotation.reason = Some(fate.to_string()),
         }
-        let is_kept = annotation.reason.is_none();
-        annotation.verdict =
-            Some(if is_kept { DocumentVerdict::Kept } else { DocumentVerdict::Removed });
+        annotation.verdict = Some(if annotation.reason.is_none() { KEPT } else { "removed" });
         annotation
     }
 }
@@ -331,25 +299,22 @@ fn text(document: &StreamDocument) -> Option<&str> {
 }
 
 /// Returns the distinct thresholds of `selection`, one for each rate.
-fn cuts(selection: &Selection) -> Vec<ScoreCut> {
-    let mut cuts: Vec<ScoreCut> = Vec::new();
+fn cuts(selection: &Selection) -> Vec<Value> {
+    let mut cuts = Vec::new();
     for report in &selection.thresholds {
         let threshold = &report.threshold;
         for (at, outcome) in report.outcomes.iter().enumerate() {
-            let kind = match &threshold.kind {
+            let (kind, value) = match &threshold.kind {
                 ThresholdKind::Retain(_) => match threshold.rate(at) {
-                    Some(rate) => CutKind::Retention(rate),
+                    Some(rate) => ("retention", json!(rate)),
                     None => continue,
                 },
-                ThresholdKind::Remove(rate) => CutKind::Removal(*rate),
-                ThresholdKind::Fixed(score) => CutKind::Threshold(*score),
-                ThresholdKind::Budget(budget) => CutKind::Budget(*budget),
+                ThresholdKind::Remove(rate) => ("removal", json!(rate)),
+                ThresholdKind::Fixed(score) => ("threshold", json!(score)),
+                ThresholdKind::Budget(budget) => ("budget", json!(budget)),
             };
-            let cut = ScoreCut {
-                head: threshold.head_name.clone(),
-                kind,
-                score: outcome.threshold_score,
-            };
+            let score = outcome.threshold_score;
+            let cut = json!({"head": threshold.head_name, kind: value, "score": score});
             if !cuts.contains(&cut) {
                 cuts.push(cut);
             }

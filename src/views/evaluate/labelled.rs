@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::agreement::{HeadLogits, pairs};
 use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
 use super::rules::{DecisionRule, Ranked, ScoreMeaning};
-use super::selections::{DrawnText, EstimatedRun, ScoredTexts};
+use super::selections::{EstimatedRun, ScoredTexts, drawn_texts};
 use super::texts::{BLOCK_TEXTS, TextScorer};
 use polysift_base::error::{Error, Result};
+use polysift_base::metrics::WeightedText;
 use polysift_base::progress::{Progress, Stop};
 use polysift_config::{HeadConfig, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
@@ -70,7 +71,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         let reason = "holds no labelled text".to_owned();
         return Err(Error::Missing { path: paths.join(", "), reason });
     }
-    let drawn = DrawnText::of(&samples, setup.columns.weight.is_some())?;
+    let drawn = drawn_texts(&samples, setup.columns.weight.is_some())?;
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
     let cuts = cuts(setup, &samples)?;
     let heads = Heads::find(setup.heads, setup.run, languages, setup.config.seed.0)?;
@@ -103,7 +104,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         let places: Vec<usize> = (0..samples.len()).filter(is_own).collect();
         let samples = places.iter().map(|at| &samples[*at]).collect();
         let drawn = estimated.as_ref().map(|(run, drawn)| {
-            (run, places.iter().map(|at| drawn[*at]).collect::<Vec<DrawnText>>())
+            (run, places.iter().map(|at| drawn[*at]).collect::<Vec<WeightedText>>())
         });
         LanguageTexts { setup, scorer: &scorer, cuts: &cuts, language, samples, drawn }
             .evaluate(&mut report)
@@ -190,7 +191,7 @@ struct LanguageTexts<'a> {
     language: &'a str,
     samples: Vec<&'a LabelledText>,
     /// The run that the texts were drawn from, and how each text was drawn.
-    drawn: Option<(&'a EstimatedRun<'a>, Vec<DrawnText>)>,
+    drawn: Option<(&'a EstimatedRun<'a>, Vec<WeightedText>)>,
 }
 
 impl<'a> LanguageTexts<'a> {

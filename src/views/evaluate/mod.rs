@@ -48,21 +48,18 @@
 
 mod agreement;
 mod annotate;
-mod group;
 mod labelled;
 mod report;
 mod rules;
 mod selections;
-mod stored;
 mod texts;
 
-pub use agreement::Pair;
-pub use annotate::{Annotation, Annotator, CutKind, DocumentVerdict, ScoreCut, heads_of};
-pub use group::TextGroup;
+pub use agreement::{DEFAULT_SAMPLE, Pair, evaluate_run};
+pub use annotate::{Annotation, Annotator, heads_of};
 pub use labelled::{Setup, evaluate};
 pub use report::{
     DataFile, EVERYTHING, EncoderUsed, GradeMeasures, HeadUsed, Measures, Report, RuleOutcome,
+    TextGroup,
 };
 pub use rules::DecisionRule;
 pub use selections::SelectionShares;
-pub use stored::{DEFAULT_SAMPLE, evaluate_run};

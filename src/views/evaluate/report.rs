@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::agreement::Pair;
-use super::group::TextGroup;
 use super::rules::{Calls, ScoreMeaning};
-use super::selections::{DrawnText, SelectionShares};
+use super::selections::SelectionShares;
 use polysift_base::metrics::{
-    CalibrationBin, Confusion, DECISION, average_precision, binary_cross_entropy, calibration,
-    calibration_error, kendall, mean_absolute_error, proportion_interval, roc_auc,
+    CalibrationBin, Confusion, DECISION, WeightedText, average_precision, binary_cross_entropy,
+    calibration, calibration_error, kendall, mean_absolute_error, proportion_interval, roc_auc,
     roc_auc_interval, spearman,
 };
 use polysift_data::input::SkippedRows;
@@ -97,6 +96,20 @@ pub struct HeadUsed {
     pub nan: usize,
     /// Number of texts left out because the head gave no score.
     pub unscored: usize,
+}
+
+/// The texts that a row is about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TextGroup {
+    /// Name of the head.
+    pub head: String,
+    /// The language, or `mean` for the mean over the languages.
+    pub language: String,
+    /// `all`, or `source: NAME`.
+    pub texts: String,
+    /// The grade above which a text is positive; `None` if the labels are classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<f64>,
 }
 
 /// How well a head separates the classes.
@@ -238,7 +251,7 @@ pub(super) struct Judged<'a> {
     /// Calls of the run's selection, and of the head at other rates.
     pub(super) selected: Vec<Calls>,
     /// How each document was drawn; empty if that is unknown.
-    pub(super) drawn: Vec<DrawnText>,
+    pub(super) drawn: Vec<WeightedText>,
     /// Number of documents left out because their score is NaN.
     pub(super) nan: usize,
     pub(super) unscored: usize,

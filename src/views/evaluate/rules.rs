@@ -16,12 +16,18 @@ pub struct DecisionRule {
 
 /// The documents that a rule calls positive.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Calls {
+pub(super) struct Calls {
     pub(super) rule: String,
     pub(super) threshold: Option<f64>,
     /// The grade threshold that the rule belongs to; `None` for all of them.
     pub(super) cut: Option<f64>,
     pub(super) positive: Vec<bool>,
+}
+
+impl Calls {
+    pub(super) fn new(rule: String, threshold: Option<f64>, positive: Vec<bool>) -> Self {
+        Self { rule, threshold, cut: None, positive }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,12 +100,8 @@ impl Ranked<'_> {
 
     fn above(&self, threshold: f64) -> Calls {
         let positive = |score: &DocumentScore| f64::from(score.score) > threshold;
-        Calls {
-            rule: format!("score above {threshold}"),
-            threshold: Some(threshold),
-            cut: None,
-            positive: self.scores.iter().map(positive).collect(),
-        }
+        let positive = self.scores.iter().map(positive).collect();
+        Calls::new(format!("score above {threshold}"), Some(threshold), positive)
     }
 
     /// Returns whether a document is positive: a kept one, or a removed one if the head keeps low
@@ -134,16 +136,15 @@ impl Ranked<'_> {
             positive[row] = self.positive(true);
         }
         let threshold = boundary.map(|&row| f64::from(self.scores[row].score));
-        Calls { rule, threshold, cut: None, positive }
+        Calls::new(rule, threshold, positive)
     }
 
     /// Applies the thresholds of this head in `selection`, each on its own. A document with the
     /// logit of the boundary is kept by a retention and removed by a removal, whatever its id.
     fn of_run(&self, selection: &Selection) -> Vec<Calls> {
         let mut calls = Vec::new();
-        for report in
-            selection.thresholds.iter().filter(|report| report.threshold.head_name == self.head)
-        {
+        let reports = selection.thresholds.iter();
+        for report in reports.filter(|report| report.threshold.head_name == self.head) {
             for outcome in &report.outcomes {
                 let mut rates: Vec<String> =
                     outcome.retentions.iter().map(ToString::to_string).collect();
@@ -155,19 +156,14 @@ impl Ranked<'_> {
                     ThresholdKind::Fixed(threshold) => format!("threshold {threshold}"),
                     ThresholdKind::Budget(budget) => format!("budget {budget}"),
                 };
-                let after = match rates.as_slice() {
-                    [] => String::new(),
-                    rates => format!(" after {}", rates.join(", ")),
-                };
+                let before = rates.join(", ");
+                let after = if rates.is_empty() { "" } else { " after " };
                 let kept = |(&score, key): (&DocumentScore, &RankKey)| {
                     self.positive(is_kept(outcome.bound, score, key))
                 };
-                calls.push(Calls {
-                    rule: format!("run: {rule}{after}"),
-                    threshold: outcome.threshold_score,
-                    cut: None,
-                    positive: self.scores.iter().zip(self.keys).map(kept).collect(),
-                });
+                let positive = self.scores.iter().zip(self.keys).map(kept).collect();
+                let rule = format!("run: {rule}{after}{before}");
+                calls.push(Calls::new(rule, outcome.threshold_score, positive));
             }
         }
         calls

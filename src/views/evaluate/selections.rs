@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::group::TextGroup;
+use super::report::TextGroup;
 use super::rules::Calls;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{WeightedText, weighted_precision, weighted_recall};
@@ -53,49 +53,43 @@ pub struct SelectionShares {
     pub recall_high: Option<f64>,
 }
 
-/// How the documents with one text were drawn.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DrawnText {
-    /// See [`WeightedText::weight`].
-    pub(super) weight: f64,
-    /// See [`WeightedText::probability`].
-    pub(super) probability: f64,
-    /// See [`WeightedText::copies`].
-    pub(super) copies: f64,
-}
-
-impl DrawnText {
-    /// Reads how `samples` were drawn: from a column of weights if `is_weighted`, else from their
-    /// inclusion probabilities; `None` if no sample has one.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if some samples have a probability and others have none.
-    pub fn of(samples: &[LabelledText], is_weighted: bool) -> Result<Option<Vec<Self>>> {
-        if is_weighted {
-            let of = |weight: f32| Self { weight: weight.into(), probability: 0.0, copies: 1.0 };
-            let drawn = |sample: &LabelledText| of(sample.weight);
-            return Ok(Some(samples.iter().map(drawn).collect()));
-        }
-        let of_sample = |sample: &LabelledText| {
-            // The reciprocal of this probability is the weight of all copies together.
-            let (probability, copies) = (sample.inclusion_probability?, f64::from(sample.copies));
-            let weight = 1.0 / probability;
-            let of_each = copies * probability;
-            let probability = if of_each > CERTAIN { 1.0 } else { of_each };
-            Some(Self { weight, probability, copies })
-        };
-        let drawn: Vec<Self> = samples.iter().filter_map(of_sample).collect();
-        match samples.len() - drawn.len() {
-            0 => Ok(Some(drawn)),
-            others if others == samples.len() => Ok(None),
-            others => {
-                let reason = format!(
-                    "{others} of {} texts have no inclusion probability; evaluate them alone, or name \
-                     a column of weights (--weight-column)",
-                    samples.len()
-                );
-                Err(Error::config("--data", reason))
-            }
+/// Returns how `samples` were drawn: from a column of weights if `is_weighted`, else from their
+/// inclusion probabilities; `None` if no sample has one. None is selected or positive yet.
+///
+/// # Errors
+/// [`Error::Config`] if some samples have a probability and others have none.
+pub(super) fn drawn_texts(
+    samples: &[LabelledText],
+    is_weighted: bool,
+) -> Result<Option<Vec<WeightedText>>> {
+    let text = |weight, probability, copies| WeightedText {
+        weight,
+        probability,
+        copies,
+        is_selected: false,
+        is_positive: false,
+    };
+    if is_weighted {
+        let of_sample = |sample: &LabelledText| text(sample.weight.into(), 0.0, 1.0);
+        return Ok(Some(samples.iter().map(of_sample).collect()));
+    }
+    let of_sample = |sample: &LabelledText| {
+        // The reciprocal of this probability is the weight of all copies together.
+        let (probability, copies) = (sample.inclusion_probability?, f64::from(sample.copies));
+        let of_each = copies * probability;
+        Some(text(1.0 / probability, if of_each > CERTAIN { 1.0 } else { of_each }, copies))
+    };
+    let drawn: Vec<WeightedText> = samples.iter().filter_map(of_sample).collect();
+    match samples.len() - drawn.len() {
+        0 => Ok(Some(drawn)),
+        others if others == samples.len() => Ok(None),
+        others => {
+            let reason = format!(
+                "{others} of {} texts have no inclusion probability; evaluate them alone, or name \
+                 a column of weights (--weight-column)",
+                samples.len()
+            );
+            Err(Error::config("--data", reason))
         }
     }
 }
@@ -216,12 +210,8 @@ impl<'a> EstimatedRun<'a> {
         for rate in rates {
             let outcome = |outcome: &&Outcome| outcome.retentions.last() == Some(&rate);
             let outcome = ladder.outcomes().iter().find(outcome);
-            calls.push(Calls {
-                rule: format!("rate {rate}"),
-                threshold: outcome.and_then(|outcome| outcome.threshold_score),
-                cut: None,
-                positive: smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect(),
-            });
+            let threshold = outcome.and_then(|outcome| outcome.threshold_score);
+            calls.push(Calls::new(format!("rate {rate}"), threshold, up_to(rate, &smallest)));
         }
         Ok(calls)
     }
@@ -262,6 +252,11 @@ impl ScoredTexts<'_> {
     }
 }
 
+/// Returns which texts have a smallest rate of at most `rate`.
+fn up_to(rate: Rate, smallest: &[Option<Rate>]) -> Vec<bool> {
+    smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect()
+}
+
 /// Applies the run's selection at each rate of the head `name`; empty if that has no threshold.
 fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
     let own = |report: &&ThresholdReport| report.threshold.head_name == name;
@@ -272,24 +267,16 @@ fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Ve
     let mut retentions = selection.thresholds.iter().map(|r| &r.threshold).filter(is_retention);
     let Some(place) = retentions.position(|threshold| threshold.head_name == name) else {
         let is_kept = |decision: Decision<'_>| matches!(decision, Decision::Kept { .. });
-        return vec![Calls {
-            rule: "run: selection".to_owned(),
-            threshold: None,
-            cut: None,
-            positive: texts.map(selection, is_kept),
-        }];
+        let positive = texts.map(selection, is_kept);
+        return vec![Calls::new("run: selection".to_owned(), None, positive)];
     };
     let smallest = texts.smallest_rates(selection, place);
     let report = selection.thresholds.iter().filter(own).find(|r| is_retention(&&r.threshold));
     let outcomes = report.map_or(&[][..], |report| &report.outcomes);
     let call = |outcome: &Outcome| {
         let rate = *outcome.retentions.get(place)?;
-        Some(Calls {
-            rule: format!("run: selection at {rate}"),
-            threshold: outcome.threshold_score,
-            cut: None,
-            positive: smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect(),
-        })
+        let rule = format!("run: selection at {rate}");
+        Some(Calls::new(rule, outcome.threshold_score, up_to(rate, &smallest)))
     };
     let mut calls: Vec<Calls> = outcomes.iter().filter_map(call).collect();
     calls.dedup_by(|a, b| a.rule == b.rule);
@@ -307,26 +294,26 @@ fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -
             ThresholdKind::Budget(budget) => format!("run: beyond the budget {budget}"),
         };
         let alone = Selection { thresholds: vec![report.clone()], ..selection.clone() };
-        Calls {
-            rule,
-            threshold: report.outcomes.first().and_then(|outcome| outcome.threshold_score),
-            cut: None,
-            positive: texts.map(&alone, |decision| matches!(decision, Decision::Removed { .. })),
-        }
+        let threshold = report.outcomes.first().and_then(|outcome| outcome.threshold_score);
+        let is_removed = |decision: Decision<'_>| matches!(decision, Decision::Removed { .. });
+        Calls::new(rule, threshold, texts.map(&alone, is_removed))
     };
     own.map(call).collect()
 }
 
 impl SelectionShares {
     /// Estimates the shares of `calls` from texts that were `drawn`, some of them `positive`.
-    pub fn new(group: &TextGroup, calls: &Calls, drawn: &[DrawnText], positive: &[bool]) -> Self {
+    pub(super) fn new(
+        group: &TextGroup,
+        calls: &Calls,
+        drawn: &[WeightedText],
+        positive: &[bool],
+    ) -> Self {
         let texts = drawn.iter().zip(calls.positive.iter().zip(positive));
         let texts = texts.map(|(drawn, (&is_selected, &is_positive))| WeightedText {
-            weight: drawn.weight,
-            probability: drawn.probability,
-            copies: drawn.copies,
             is_selected,
             is_positive,
+            ..*drawn
         });
         let texts: Vec<WeightedText> = texts.collect();
         let (precision, recall) = (weighted_precision(&texts), weighted_recall(&texts));
