@@ -128,13 +128,9 @@ struct EmbeddingProgress {
 /// Adds up the progress of the embed stage, including unfinished shards.
 fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<EmbeddingProgress> {
     let of_shard = |(shard, summary): (&Shard, &Option<Summary>)| -> Result<EmbeddingProgress> {
-        if let Some(summary) = summary {
-            let encoded = summary.encoded.unwrap_or_default();
-            return Ok(EmbeddingProgress {
-                encoded,
-                rows: summary.rows,
-                bytes: shard.bytes as f64,
-            });
+        if let Some(Summary { encoded, rows, .. }) = *summary {
+            let (encoded, bytes) = (encoded.unwrap_or_default(), shard.bytes as f64);
+            return Ok(EmbeddingProgress { encoded, rows, bytes });
         }
         let mut sum = EmbeddingProgress::default();
         let parts = run.part_markers(shard)?;

@@ -56,11 +56,10 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
             checks.marker(stage, &key);
         }
     }
-    match Cascade::of(context, &plan) {
-        Ok(cascade) if context.config.cascade.is_some() => checks.dropped(&cascade, &plan)?,
-        Ok(_) => {}
-        Err(Error::Stopped) => return Err(Error::Stopped),
-        Err(error) => checks.problem(error.report()),
+    if let Some(cascade) = checks.found(Cascade::of(context, &plan))?
+        && context.config.cascade.is_some()
+    {
+        checks.dropped(&cascade, &plan)?;
     }
     if checks.begun.contains(&Stage::Filter) {
         checks.marker(Stage::Filter, REPORTS);
@@ -75,13 +74,9 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         for key in run.done_keys(Stage::Threshold)? {
             checks.marker(Stage::Threshold, &key);
         }
-        match checks.thresholds() {
-            Ok(()) => {}
-            Err(Error::Stopped) => return Err(Error::Stopped),
-            Err(error) => {
-                checks.problem(error.report());
-                checks.incomplete.insert(Stage::Threshold);
-            }
+        let checked = checks.thresholds();
+        if checks.found(checked)?.is_none() {
+            checks.incomplete.insert(Stage::Threshold);
         }
     }
     checks.foreign()?;
@@ -153,11 +148,9 @@ impl Checks<'_> {
                 later.extend(keys.map(|key| (stage, key)));
             }
         }
-        for stage in [Stage::Filter, Stage::Export] {
-            if self.begun.contains(&stage) {
-                later.push((stage, shard.name.clone()));
-            }
-        }
+        let of_shards = [Stage::Filter, Stage::Export].into_iter();
+        let of_shards = of_shards.filter(|stage| self.begun.contains(stage));
+        later.extend(of_shards.map(|stage| (stage, shard.name.clone())));
         for (stage, key) in later {
             let Some(marker) = self.marker(stage, &key) else { continue };
             if marker.rows != embedded.rows {
@@ -232,16 +225,24 @@ impl Checks<'_> {
         let files = ScoreFiles::selected(context)?;
         for (language, stored) in stored {
             self.verified.languages += 1;
-            match select_language(context, &embedded, &heads, &language, files) {
-                Ok(recomputed) if recomputed == stored => {}
-                Ok(_) => {
-                    self.problem(format!("{language}: its thresholds are not those of the scores"));
-                }
-                Err(Error::Stopped) => return Err(Error::Stopped),
-                Err(error) => self.problem(error.report()),
+            let selected = select_language(context, &embedded, &heads, &language, files);
+            if self.found(selected)?.is_some_and(|recomputed| recomputed != stored) {
+                self.problem(format!("{language}: its thresholds are not those of the scores"));
             }
         }
         Ok(())
+    }
+
+    /// Returns what was found, or `None` after noting why it was not; fails if the program stops.
+    fn found<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::Stopped) => Err(Error::Stopped),
+            Err(error) => {
+                self.problem(error.report());
+                Ok(None)
+            }
+        }
     }
 
     fn problem(&mut self, problem: impl Into<String>) {
