@@ -113,23 +113,11 @@ pub(crate) enum Command {
     /// Write the selected documents with their scores and embeddings
     Export(#[command(flatten)] Box<SettingsArgs>),
     /// Show the progress of a run
-    Status {
-        /// The run directory
-        run: PathBuf,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Status(RunArgs),
     /// Print the tasks of a stage that have work left, as an array expression for a scheduler
     Retry(RetryArgs),
     /// Check a run: outputs exist, digests match, counts add up, recomputed thresholds agree
-    Verify {
-        /// The run directory
-        run: PathBuf,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Verify(RunArgs),
     /// Describe data files, heads or runs: schema, counts, score quantiles
     Inspect {
         /// Parquet or JSON lines files, directories of them, heads (.safetensors, .pt, .pth, a
@@ -222,6 +210,15 @@ pub(crate) enum RobotsCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The run directory
+    run: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RetryArgs {
     /// The run directory
     pub(crate) run: PathBuf,
@@ -261,9 +258,9 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Refine(settings) => context.stages(settings, &[Stage::Refine])?,
         Command::Threshold(settings) => context.stages(settings, &[Stage::Threshold])?,
         Command::Export(settings) => context.stages(settings, &[Stage::Export])?,
-        Command::Status { run, json } => context.status(run, *json)?,
+        Command::Status(args) => context.status(args)?,
         Command::Retry(args) => context.retry(args)?,
-        Command::Verify { run, json } => return context.verify(run, *json),
+        Command::Verify(args) => return context.verify(args),
         Command::Inspect { paths, rows: None, sort_by: None, json, .. } => {
             context.inspect(paths, *json)?;
         }
@@ -344,18 +341,8 @@ impl CommandContext<'_> {
             let run = RunDir::create(&run_dir.clone().ok_or_else(no_run_directory)?)?;
             check_redo(args.redo, &[Stage::Embed])?;
             let worker = Worker::join(&run, self.stop)?;
-            let context = Context {
-                config: &config,
-                run: &run,
-                hub: &hub,
-                stop: self.stop,
-                progress: &Silent,
-                redo: args.redo,
-                worker: &worker,
-                task: None,
-                waits: true,
-            };
-            freeze(context, &plan)?;
+            let context = Context::observing(&config, &run, &hub, self.stop, &Silent, &worker);
+            freeze(Context { redo: args.redo, waits: true, ..context }, &plan)?;
         }
         if self.quiet {
             return Ok(());
@@ -385,9 +372,9 @@ impl CommandContext<'_> {
         work(Context::observing(&config, &run, &hub, self.stop, &Silent, &worker))
     }
 
-    fn status(&self, root: &Path, json: bool) -> Result<()> {
-        self.with_run(root, |context| {
-            printer::show(json, &views::status::status(context)?, summary::print_status);
+    fn status(&self, args: &RunArgs) -> Result<()> {
+        self.with_run(&args.run, |context| {
+            printer::show(args.json, &views::status::status(context)?, summary::print_status);
             Ok(())
         })
     }
@@ -404,10 +391,10 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    fn verify(&self, root: &Path, json: bool) -> Result<ExitCode> {
-        let verified = self.with_run(root, views::verify::verify)?;
-        printer::show(json, &verified, summary::print_verified);
-        let wrong = Error::corrupt(root, "does not hold together");
+    fn verify(&self, args: &RunArgs) -> Result<ExitCode> {
+        let verified = self.with_run(&args.run, views::verify::verify)?;
+        printer::show(args.json, &verified, summary::print_verified);
+        let wrong = Error::corrupt(&args.run, "does not hold together");
         let code = if verified.problems.is_empty() { 0 } else { wrong.exit_code() };
         Ok(ExitCode::from(code))
     }
@@ -477,10 +464,11 @@ impl CommandContext<'_> {
                 (false, _) => summary::print_tree(&description),
             }
         }
+        let total = json!({"total": total.describe()});
         match (json, files.len()) {
             (_, 1) => {}
-            (true, _) => printer::line(&json!({"total": total.describe()}).to_string()),
-            (false, _) => summary::print_tree(&json!({"total": total.describe()})),
+            (true, _) => printer::line(&total.to_string()),
+            (false, _) => summary::print_tree(&total),
         }
         Ok(())
     }

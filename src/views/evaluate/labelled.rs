@@ -253,14 +253,12 @@ impl<'a> LanguageTexts<'a> {
         judged: &mut Judged<'a>,
     ) -> Result<()> {
         let Some((run, drawn)) = &self.drawn else { return Ok(()) };
-        let own = &scores[name];
-        let is_judged = |row: &usize| own[*row].is_some_and(|score| !score.is_nan());
-        let rows: Vec<usize> = (0..self.samples.len()).filter(is_judged).collect();
+        let rows = || judged.rows.iter().copied();
         let texts = ScoredTexts {
-            ids: rows.iter().map(|&row| self.samples[row].id.as_str()).collect(),
-            scores: rows.iter().map(|&row| scores.values().map(|s| s[row]).collect()).collect(),
+            ids: rows().map(|row| self.samples[row].id.as_str()).collect(),
+            scores: rows().map(|row| scores.values().map(|s| s[row]).collect()).collect(),
         };
-        judged.drawn = rows.iter().map(|&row| drawn[row]).collect();
+        judged.drawn = rows().map(|row| drawn[row]).collect();
         let head = (name, head.spec());
         judged.selected = run.calls(self.language, head, selection, &texts, dropped)?;
         Ok(())
@@ -312,6 +310,7 @@ impl<'a> LanguageTexts<'a> {
                 Some(score) if score.is_nan() => judged.nan += 1,
                 Some(score) => {
                     keys.push(self.key(row, score.logit, head.spec().keep));
+                    judged.rows.push(row);
                     judged.scores.push(score);
                     judged.labels.push(sample.label);
                     judged.sources.push(sample.source.as_deref());

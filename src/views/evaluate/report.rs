@@ -243,6 +243,8 @@ fn group(head: &str, language: &str, texts: &str) -> TextGroup {
 /// Scored documents of a language, column by column.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Judged<'a> {
+    /// Places among the texts of the language.
+    pub(super) rows: Vec<usize>,
     pub(super) scores: Vec<DocumentScore>,
     /// Class labels (1 and 0) or grades.
     pub(super) labels: Vec<f32>,

@@ -106,11 +106,11 @@ impl<'a> SurveyedLanguage<'a> {
             };
             let survey = &self.survey.heads[head];
             survey.top.kept.values().for_each(|document| show(document, "top"));
-            survey.bottom.kept.values().rev().for_each(|document| show(document, "bottom"));
+            survey.bottom.kept.values().for_each(|document| show(document, "bottom"));
             for cut in self.cuts(head) {
                 let (survey, cut) = (&self.survey.cuts[cut], &self.thresholds.cuts[cut]);
                 for selection in &cut.selections {
-                    let above = survey.above.kept.values().rev();
+                    let above = survey.above.kept.values();
                     above.for_each(|document| show(document, &format!("above_cut {selection}")));
                     let below = survey.below.kept.values();
                     below.for_each(|document| show(document, &format!("below_cut {selection}")));

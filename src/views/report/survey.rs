@@ -24,40 +24,22 @@ pub(super) fn sampling_hash(id: &str) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, id.as_bytes())
 }
 
-/// The documents with the smallest keys, or with the largest.
+/// The documents with the smallest keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ends {
     most: usize,
-    largest: bool,
     pub(super) kept: BTreeMap<RankKey, KeptDocument>,
 }
 
 impl Ends {
-    fn new(most: usize, largest: bool) -> Self {
-        Self { most, largest, kept: BTreeMap::new() }
-    }
-
-    /// Returns whether a document with `key` would be kept.
-    fn has_room(&self, key: RankKey) -> bool {
-        let next =
-            if self.largest { self.kept.first_key_value() } else { self.kept.last_key_value() };
-        let Some((&next, _)) = next.filter(|_| self.kept.len() >= self.most) else {
-            return self.most > 0;
-        };
-        if self.largest { key > next } else { key < next }
-    }
-
     fn offer(&mut self, key: RankKey, make: impl FnOnce() -> KeptDocument) {
-        if !self.has_room(key) {
+        let is_first = || self.kept.last_key_value().is_some_and(|(last, _)| key < *last);
+        if self.kept.len() >= self.most && !is_first() {
             return;
         }
         self.kept.insert(key, make());
         if self.kept.len() > self.most {
-            if self.largest {
-                self.kept.pop_first()
-            } else {
-                self.kept.pop_last()
-            };
+            self.kept.pop_last();
         }
     }
 
@@ -66,6 +48,11 @@ impl Ends {
             self.offer(key, || document);
         }
     }
+}
+
+/// Returns the key that stands as far from the end of an order as `key` from its beginning.
+fn backwards(key: RankKey) -> RankKey {
+    RankKey { logit: !key.logit, id_hash: !key.id_hash, ordinal: !key.ordinal }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -106,17 +93,9 @@ pub(super) struct LanguageSurvey {
 
 impl LanguageSurvey {
     pub(super) fn new(thresholds: &StoredThresholds, limits: &ReportLimits) -> Self {
-        let most = limits.examples;
-        let head = HeadSurvey {
-            top: Ends::new(most, false),
-            bottom: Ends::new(most, true),
-            ..HeadSurvey::default()
-        };
-        let cut = CutSurvey {
-            above: Ends::new(most, true),
-            below: Ends::new(most, false),
-            first_out: None,
-        };
+        let ends = Ends { most: limits.examples, kept: BTreeMap::new() };
+        let head = HeadSurvey { top: ends.clone(), bottom: ends.clone(), ..HeadSurvey::default() };
+        let cut = CutSurvey { above: ends.clone(), below: ends, first_out: None };
         Self {
             heads: vec![head; thresholds.keeps.len()],
             cuts: vec![cut; thresholds.cuts.len()],
@@ -137,7 +116,7 @@ impl LanguageSurvey {
                         survey.count();
                     }
                     survey.top.offer(*key, || KeptDocument::of(document));
-                    survey.bottom.offer(*key, || KeptDocument::of(document));
+                    survey.bottom.offer(backwards(*key), || KeptDocument::of(document));
                 }
                 None if document.scored.logits[head].is_some()
                     && document.scored.scores[head].is_some() =>
@@ -158,7 +137,7 @@ impl LanguageSurvey {
         thresholds.kept(&document.scored, |cut, passes| {
             let Some((key, _)) = of_cut(cut) else { return };
             let CutSurvey { above, below, .. } = &mut self.cuts[cut];
-            let side = if passes { above } else { below };
+            let (side, key) = if passes { (above, backwards(key)) } else { (below, key) };
             side.offer(key, || KeptDocument::of(document));
         });
     }
