@@ -451,9 +451,7 @@ impl CommandContext<'_> {
                 continue;
             }
             let description = if path.is_dir() {
-                self.with_run(path, |context| {
-                    views::inspect::inspect_run(context, &views::status::status(context)?)
-                })?
+                self.with_run(path, views::inspect::inspect_run)?
             } else {
                 views::inspect::inspect_file(path)?
             };

@@ -3,20 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::{Value, json};
 
+use polysift::Result;
 use polysift::config::RunConfig;
 use polysift::corpus::Context;
 use polysift::run::RunDir;
-use polysift::views::evaluate::{DEFAULT_SAMPLE, Pair, evaluate_run};
 use polysift::views::report::{ReportRequest, WrittenReport, report};
-use polysift::{Error, Result};
 
 use super::printer::{line, titled_table};
 use super::settings::settings_of;
-
-/// Rate of the top-k% overlap of two heads.
-const TOP: &str = "0.1";
 
 /// Arguments of `polysift report`.
 #[derive(Debug, Args)]
@@ -60,30 +55,10 @@ impl ReportArgs {
                 sample: self.sample,
                 texts: !self.no_texts,
                 compare: self.compare.as_deref().map(|path| (path, other.as_ref())),
-                agreement: &|| agreement(context),
                 version,
             },
         )
     }
-}
-
-fn agreement(context: Context<'_>) -> Result<Vec<Value>> {
-    if context.config.heads.len() < 2 {
-        return Ok(Vec::new());
-    }
-    let top = TOP.parse().map_err(|reason: String| Error::config("report", reason))?;
-    let shown = |pair: Pair| {
-        let either = 2 * pair.top - pair.shared;
-        let jaccard = (either > 0).then(|| pair.shared as f64 / either as f64);
-        json!({
-            "language": pair.language,
-            "heads": [pair.a, pair.b],
-            "documents": pair.documents,
-            "spearman": pair.spearman,
-            "overlap": {"rate": top, "jaccard": jaccard},
-        })
-    };
-    Ok(evaluate_run(context, top, DEFAULT_SAMPLE)?.into_iter().map(shown).collect())
 }
 
 /// Prints the counts of each selection and the paths of the report.

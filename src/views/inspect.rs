@@ -7,9 +7,9 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::status::status;
 use polysift_base::error::{Error, Result};
 use polysift_config::HeadConfig;
 use polysift_corpus::context::Context;
@@ -131,12 +131,12 @@ fn inspect_text_head(path: &Path) -> Result<Value> {
     }))
 }
 
-/// Describes a run: its `status`, encoder digest and the thresholds of every language.
-pub fn inspect_run(context: Context<'_>, status: &impl Serialize) -> Result<Value> {
+/// Describes a run: its status, encoder digest and the thresholds of every language.
+pub fn inspect_run(context: Context<'_>) -> Result<Value> {
     Ok(json!({
         "run": context.run.root(),
         "encoder_digest": encoder_digest(context.run)?,
-        "status": status,
+        "status": status(context)?,
         "thresholds": selections(context.run)?,
     }))
 }

@@ -32,11 +32,13 @@ use self::compare::Comparison;
 use self::details::{LanguageDetails, ShardInput, input_file};
 use self::language::SurveyedLanguage;
 use self::limits::ReportLimits;
-use self::stored::{SelectionName, StoredRun};
-use self::survey::{LanguageSurvey, Surveying};
+use self::stored::{KeptDocument, SelectionName, StoredRun};
+use self::survey::{LanguageSurvey, sampling_hash};
+use super::evaluate::{DEFAULT_SAMPLE, Pair, evaluate_run};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::panics::{lock, unpoisoned};
+use polysift_base::sample::BottomKSample;
 use polysift_config::RunConfig;
 use polysift_corpus::context::Context;
 use polysift_corpus::verdicts::REPORTS;
@@ -44,6 +46,8 @@ use polysift_runs::run::Stage;
 
 /// Version of the format of `report.json`.
 const FORMAT: u32 = 1;
+/// Rate of the top-k% overlap of two heads.
+const TOP: &str = "0.1";
 /// Maximum documents in a group of languages, each counted up to [`COUNTED_DOCUMENTS`].
 const GROUP_DOCUMENTS: u64 = 1 << 22;
 /// Maximum documents of a language that weigh on memory: more have the same scores and lengths.
@@ -62,8 +66,6 @@ pub struct ReportRequest<'a> {
     pub texts: bool,
     /// Lists of ids, or a run directory with its settings, to compare with.
     pub compare: Option<(&'a str, Option<&'a RunConfig>)>,
-    /// Computes the rows on the agreement of heads.
-    pub agreement: &'a (dyn Fn() -> Result<Vec<Value>> + Sync),
     /// Version of the program, shown in the report.
     pub version: &'a str,
 }
@@ -101,17 +103,12 @@ pub fn report(context: Context<'_>, request: &ReportRequest<'_>) -> Result<Writt
     let run = StoredRun::open(context)?;
     let limits = ReportLimits::new(&run, request.sample, request.examples);
     let groups = groups(&run);
-    let rows: u64 =
-        groups.iter().flat_map(|group| shards_of(&run, group)).map(|at| rows(&run, at)).sum();
+    let places = groups.iter().flat_map(|group| shards_of(&run, group));
+    let rows: u64 = places.map(|place| run.embedded.summaries[place].rows).sum();
     context.progress.begin("report", Some(2 * rows), "documents");
     let found = found(&run, request, &limits, &groups);
     context.progress.end();
     write(&run, request, found?)
-}
-
-/// Returns the number of documents in the shard at `place`.
-fn rows(run: &StoredRun<'_>, place: usize) -> u64 {
-    run.embedded.summaries[place].rows
 }
 
 /// Groups the languages that are read together; a shard's languages are rarely in several groups.
@@ -208,7 +205,7 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
         "languages": languages,
         "filters": filters,
         "pii": read(Stage::Export, directory.pii_report_file())?,
-        "agreement": (request.agreement)()?,
+        "agreement": agreement(run.context)?,
         "compare": compare,
         "notes": notes,
     });
@@ -223,6 +220,26 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
     let page = page::page(&json).map_err(Error::io(&written.page, "write"))?;
     write_atomic(&written.page, page.as_bytes())?;
     Ok(written)
+}
+
+/// Compares the heads with each other.
+fn agreement(context: Context<'_>) -> Result<Vec<Value>> {
+    if context.config.heads.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let top = TOP.parse().map_err(|reason: String| Error::config("report", reason))?;
+    let shown = |pair: Pair| {
+        let either = 2 * pair.top - pair.shared;
+        let jaccard = (either > 0).then(|| pair.shared as f64 / either as f64);
+        json!({
+            "language": pair.language,
+            "heads": [pair.a, pair.b],
+            "documents": pair.documents,
+            "spearman": pair.spearman,
+            "overlap": {"rate": top, "jaccard": jaccard},
+        })
+    };
+    Ok(evaluate_run(context, top, DEFAULT_SAMPLE)?.into_iter().map(shown).collect())
 }
 
 /// Returns the places of the heads in the order of their thresholds, then of heads without one.
@@ -255,27 +272,35 @@ fn surveyed<'r>(
     limits: &'r ReportLimits,
     languages: &[&'r str],
 ) -> Result<Vec<SurveyedLanguage<'r>>> {
-    let surveying =
-        |language: &&'r str| (*language, Surveying::new(&run.languages[*language], limits));
-    let surveys: BTreeMap<&str, Surveying> = languages.iter().map(surveying).collect();
+    let begin = |language: &&'r str| {
+        let survey = LanguageSurvey::new(&run.languages[*language], limits);
+        (*language, (Mutex::new(survey), BottomKSample::new(limits.sample)))
+    };
+    let surveys: BTreeMap<&str, (Mutex<LanguageSurvey>, BottomKSample<KeptDocument>)> =
+        languages.iter().map(begin).collect();
     shards_of(run, languages).into_par_iter().try_for_each(|place| -> Result<()> {
         let mut new: BTreeMap<&str, LanguageSurvey> = BTreeMap::new();
         run.for_each(place, |document| {
             let language = document.info.language;
-            let Some((&language, survey)) = surveys.get_key_value(language) else { return Ok(()) };
+            let Some((&language, (_, sample))) = surveys.get_key_value(language) else {
+                return Ok(());
+            };
             let thresholds = &run.languages[language];
             let make = || LanguageSurvey::new(thresholds, limits);
             new.entry(language).or_insert_with(make).add(document, thresholds);
-            survey.offer(document);
+            let hash = u128::from(sampling_hash(document.info.id));
+            let rank = hash << 64 | u128::from(document.scored.ordinal);
+            sample.offer(rank, || KeptDocument::of(document));
             Ok(())
         })?;
         for (language, survey) in new {
-            lock(&surveys[language].survey).merge(survey);
+            lock(&surveys[language].0).merge(survey);
         }
         Ok(())
     })?;
-    let finished = |(language, surveying): (&'r str, Surveying)| {
-        SurveyedLanguage::new((run, limits), language, surveying.finish())
+    let finished = |(language, (survey, sample)): (_, (Mutex<_>, BottomKSample<_>))| {
+        let found = (unpoisoned(survey.into_inner()), sample.into_items());
+        SurveyedLanguage::new((run, limits), language, found)
     };
     Ok(surveys.into_iter().map(finished).collect())
 }

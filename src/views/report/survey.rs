@@ -2,15 +2,12 @@
 //! the ends of every order and on both sides of every threshold.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use twox_hash::XxHash3_64;
 
 use super::counts::ScoreCounts;
 use super::limits::ReportLimits;
 use super::stored::{HeadRank, KeptDocument, StoredThresholds};
-use polysift_base::panics::unpoisoned;
-use polysift_base::sample::BottomKSample;
 use polysift_corpus::rows::Row;
 use polysift_runs::run::DocumentAmount;
 use polysift_selection::RankKey;
@@ -158,30 +155,5 @@ impl LanguageSurvey {
             mine.below.merge(theirs.below);
             mine.first_out = mine.first_out.into_iter().chain(theirs.first_out).min();
         }
-    }
-}
-
-/// A survey that several threads fill.
-pub(super) struct Surveying {
-    pub(super) survey: Mutex<LanguageSurvey>,
-    /// The documents with the smallest hashes.
-    pub(super) sample: BottomKSample<KeptDocument>,
-}
-
-impl Surveying {
-    pub(super) fn new(thresholds: &StoredThresholds, limits: &ReportLimits) -> Self {
-        let survey = Mutex::new(LanguageSurvey::new(thresholds, limits));
-        Self { survey, sample: BottomKSample::new(limits.sample) }
-    }
-
-    pub(super) fn offer(&self, document: &Row<'_>) {
-        let hash = sampling_hash(document.info.id);
-        let rank = u128::from(hash) << 64 | u128::from(document.scored.ordinal);
-        self.sample.offer(rank, || KeptDocument::of(document));
-    }
-
-    /// Returns the survey, and the sample ordered by hash.
-    pub(super) fn finish(self) -> (LanguageSurvey, Vec<KeptDocument>) {
-        (unpoisoned(self.survey.into_inner()), self.sample.into_items())
     }
 }
