@@ -102,23 +102,18 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     let head = head_of_near(context.config, request)?;
     let (embedded, heads, scores) = open(context, request)?;
     let languages = languages(request, &embedded)?;
-    let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
-    for language in &languages {
-        let path = PathBuf::from(request.out.replace(LANG, language));
-        if path.exists() {
-            return Err(exists(&path));
-        }
-        files.insert(path, Vec::new());
+    let path_of = |language: &String| PathBuf::from(request.out.replace(LANG, language));
+    if let Some(path) = languages.iter().map(path_of).find(|path| path.exists()) {
+        return Err(exists(&path));
     }
     let earlier = EarlierRounds::read(request.exclude, &context.config.input)?;
     let rows = RunRows::open(context, scores, embedded.languages())?;
-    let mut samples = Vec::new();
+    let (mut samples, mut files) = (Vec::new(), BTreeMap::<PathBuf, Vec<u8>>::new());
     for language in &languages {
         let near = head.zip(heads.as_ref());
         let near = near.map(|head| near_cuts(context, request, language, head)).transpose()?;
-        let drawing = Drawing { embedded: &embedded, rows: &rows, request, language, near };
-        let (sample, rows) = drawing.draw(&earlier)?;
-        let path = PathBuf::from(request.out.replace(LANG, language));
+        let (sample, rows) = draw((&embedded, &rows), request, language, near.as_ref(), &earlier)?;
+        let path = path_of(language);
         write_rows(&path, &rows, files.entry(path.clone()).or_default())?;
         samples.push(sample);
     }
@@ -211,56 +206,51 @@ fn near_cuts(
     })
 }
 
-struct Drawing<'a> {
-    embedded: &'a Embedded,
-    rows: &'a RunRows<'a>,
-    request: &'a SampleRequest<'a>,
-    language: &'a str,
-    near: Option<NearCuts>,
-}
-
-impl<'a> Drawing<'a> {
-    fn draw(&self, earlier: &EarlierRounds) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
-        let &Self { embedded, rows, request, language, ref near } = self;
-        let history = earlier.history();
-        let draws = |purpose| Draws::new(request.seed, &history, purpose, language);
-        let (limit, head) = (request.frame.max(request.count), near.as_ref().map(|near| near.head));
-        let (stored, of) = ((embedded, rows), (language, head));
-        let frame = Frame::draw(stored, of, &earlier.ids, limit, draws("frame"))?;
-        let sizes = request.mixture.sizes(&frame.documents, near.as_ref());
-        let units: Vec<f64> = sizes.iter().map(|(size, _)| *size).collect();
-        let units = design::inclusion_probabilities(&units, request.count);
-        // The frame is in random order, so the design is as well.
-        let start = draws("start").of(0) % design::ONE;
-        let of_frame = frame.documents.len() as f64 / frame.population.max(1) as f64;
-        let drawn = |i: usize| DrawnDocument {
-            ordinal: frame.documents[i].ordinal,
-            probability: units[i] as f64 / design::ONE as f64 * of_frame,
-            strategy: sizes[i].1,
-        };
-        let drawn: Vec<DrawnDocument> =
-            design::systematic(&units, start).into_iter().map(drawn).collect();
-        let num_drawn = drawn.len();
-        let (rows, known_texts) =
-            read_rows((&embedded.plan, rows), drawn, earlier, draws("order"))?;
-        let mut strategies = BTreeMap::new();
-        for row in &rows {
-            *strategies.entry(row.strategy).or_default() += 1;
-        }
-        let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();
-        let sample = LanguageSample {
-            language: language.to_owned(),
-            documents: frame.population,
-            excluded: frame.excluded,
-            drawn: num_drawn,
-            rows: rows.len(),
-            copies: rows.iter().map(|row| row.copies - 1).sum(),
-            known_texts,
-            strategies,
-            effective_size: effective_size(&weights),
-        };
-        Ok((sample, rows))
+/// Draws documents of `language`, and reads their texts.
+fn draw<'a>(
+    (embedded, stored): (&'a Embedded, &'a RunRows<'_>),
+    request: &SampleRequest<'_>,
+    language: &str,
+    near: Option<&NearCuts>,
+    earlier: &EarlierRounds,
+) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
+    let history = earlier.history();
+    let draws = |purpose| Draws::new(request.seed, &history, purpose, language);
+    let (limit, head) = (request.frame.max(request.count), near.map(|near| near.head));
+    let frame =
+        Frame::draw((embedded, stored), (language, head), &earlier.ids, limit, draws("frame"))?;
+    let sizes = request.mixture.sizes(&frame.documents, near);
+    let units: Vec<f64> = sizes.iter().map(|(size, _)| *size).collect();
+    let units = design::inclusion_probabilities(&units, request.count);
+    // The frame is in random order, so the design is as well.
+    let start = draws("start").of(0) % design::ONE;
+    let of_frame = frame.documents.len() as f64 / frame.population.max(1) as f64;
+    let drawn = |i: usize| DrawnDocument {
+        ordinal: frame.documents[i].ordinal,
+        probability: units[i] as f64 / design::ONE as f64 * of_frame,
+        strategy: sizes[i].1,
+    };
+    let drawn: Vec<DrawnDocument> =
+        design::systematic(&units, start).into_iter().map(drawn).collect();
+    let num_drawn = drawn.len();
+    let (rows, known_texts) = read_rows((&embedded.plan, stored), drawn, earlier, draws("order"))?;
+    let mut strategies = BTreeMap::new();
+    for row in &rows {
+        *strategies.entry(row.strategy).or_default() += 1;
     }
+    let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();
+    let sample = LanguageSample {
+        language: language.to_owned(),
+        documents: frame.population,
+        excluded: frame.excluded,
+        drawn: num_drawn,
+        rows: rows.len(),
+        copies: rows.iter().map(|row| row.copies - 1).sum(),
+        known_texts,
+        strategies,
+        effective_size: effective_size(&weights),
+    };
+    Ok((sample, rows))
 }
 
 fn write_rows(path: &Path, rows: &[AnnotationRow<'_>], content: &mut Vec<u8>) -> Result<()> {
