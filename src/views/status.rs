@@ -1,6 +1,7 @@
 //! Progress of a run, read from its markers, and which tasks have work left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -60,13 +61,6 @@ pub struct RunStatus {
     pub refinement: Option<Refinement>,
 }
 
-impl RunStatus {
-    /// Returns whether everything that was begun is complete up to and including the export.
-    pub fn finished(&self) -> bool {
-        self.stages.iter().all(|s| s.total.is_none_or(|total| s.done == total))
-    }
-}
-
 /// Reads the status of the run of `context`, as seen by its worker.
 pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let Context { config, run, worker, .. } = context;
@@ -74,37 +68,42 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let names = plan.names();
     let heads: Vec<&str> = config.heads.keys().map(String::as_str).collect();
     let scores = score_keys(&plan, &heads);
-    let embedded = run.marked(Stage::Embed, &names)?;
+    let mut embedded = run.marked(Stage::Embed, &names)?;
     let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
     let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
     let EmbeddingProgress { encoded, rows, bytes } = embedding(run, &plan, &embedded)?;
-    let mut stages = Vec::new();
-    if config.cascade.is_some() {
-        let keys = Cascade::keys(config, &plan);
-        let done = run.marked(Stage::Cascade, &keys)?;
-        stages.push(stage_status(run, worker, Stage::Cascade, &keys, done)?);
-    }
-    let embed = stage_status(run, worker, Stage::Embed, &names, embedded)?;
-    stages.push(StageStatus { rows, ..embed });
-    if stages_of(config).contains(&Stage::Train) {
-        stages.push(train_status(run, worker)?);
-    }
+    let trained = trained_keys(run)?;
     let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
+    let is_part = |stage| match stage {
+        Stage::Cascade => config.cascade.is_some(),
+        Stage::Train => stages_of(config).contains(&Stage::Train),
+        Stage::Refine => is_refined,
+        Stage::Filter => !config.filters.is_empty(),
+        _ => true,
+    };
+    let mut stages = Vec::new();
     for (stage, keys) in [
-        (Stage::Score, scores.as_slice()),
+        (Stage::Cascade, Cascade::keys(config, &plan).as_slice()),
+        (Stage::Embed, &names),
+        (Stage::Train, trained.as_deref().unwrap_or_default()),
+        (Stage::Score, &scores),
         (Stage::Filter, &names),
         (Stage::Refine, &scores),
         (Stage::Threshold, &languages),
         (Stage::Export, &names),
     ] {
-        let is_part = match stage {
-            Stage::Refine => is_refined,
-            Stage::Filter => !config.filters.is_empty(),
-            _ => true,
-        };
-        if is_part {
-            stages.push(stage_status(run, worker, stage, keys, run.marked(stage, keys)?)?);
+        if !is_part(stage) {
+            continue;
         }
+        let is_embed = stage == Stage::Embed;
+        let done = if is_embed { take(&mut embedded) } else { run.marked(stage, keys)? };
+        let status = stage_status(run, worker, stage, keys, done)?;
+        stages.push(match stage {
+            Stage::Embed => StageStatus { rows, ..status },
+            // What there is to train is unknown until the stage begins.
+            Stage::Train if trained.is_none() => StageStatus { total: None, ..status },
+            _ => status,
+        });
     }
     Ok(RunStatus {
         shards: plan.shards.len(),
@@ -153,15 +152,6 @@ fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<
         sum.bytes += part.bytes;
         Ok(sum)
     })
-}
-
-/// Reads the status of the train stage; its total is unknown until the stage begins.
-fn train_status(run: &RunDir, worker: &Worker) -> Result<StageStatus> {
-    let trained = trained_keys(run)?;
-    let is_begun = trained.is_some();
-    let keys = trained.unwrap_or_default();
-    let status = stage_status(run, worker, Stage::Train, &keys, run.marked(Stage::Train, &keys)?)?;
-    Ok(StageStatus { total: status.total.filter(|_| is_begun), ..status })
 }
 
 /// Summarises the units of work `keys` of `stage` from the summaries of the finished ones.
