@@ -74,16 +74,15 @@ pub(crate) fn run(command: &SlurmCommand, quiet: bool) -> Result<()> {
         SlurmCommand::Script(args) => print_script(args),
         SlurmCommand::Submit { args, retry, force, json } => {
             let planned = Planned::open(args)?;
-            if !*force {
-                refuse_while_live(&planned.run)?;
+            let live = if *force { String::new() } else { live_jobs(&planned.run)? };
+            if !live.is_empty() {
+                let reason = format!(
+                    "jobs of this run are queued or running: {live}; wait for them, cancel them (scancel {live}), or give --force"
+                );
+                return Err(Error::config("slurm submit", reason));
             }
             let settings = planned.settings(args, max_array_tasks()?)?;
-            let work = if *retry {
-                planned.left(settings.num_tasks)?
-            } else {
-                planned.all(settings.num_tasks)
-            };
-            let jobs = slurm_jobs(&settings, &work)?;
+            let jobs = slurm_jobs(&settings, &planned.work(settings.num_tasks, *retry)?)?;
             // Joining keeps a job that begins now from cleaning up files that are being written.
             let _at_work = Worker::join(&planned.run, &Stop::default())?;
             let submission = submit(&planned.run, settings.num_tasks, &jobs)?;
@@ -101,24 +100,12 @@ fn print_script(args: &SlurmArgs) -> Result<()> {
     let planned = Planned::open(args)?;
     // A script can also be made on a machine without Slurm.
     let settings = planned.settings(args, max_array_tasks().unwrap_or(u32::MAX))?;
-    let script = driver_script(&slurm_jobs(&settings, &planned.all(settings.num_tasks))?);
+    let work = planned.work(settings.num_tasks, false)?;
+    let script = driver_script(&slurm_jobs(&settings, &work)?);
     // Slurm fails a job if the folder of its log does not exist.
-    let logs = planned.run.path("logs");
-    create_folder(&logs)?;
+    create_folder(&planned.run.path("logs"))?;
     printer::bytes(script.as_bytes());
     Ok(())
-}
-
-fn refuse_while_live(run: &RunDir) -> Result<()> {
-    let live = live_jobs(run)?;
-    if live.is_empty() {
-        return Ok(());
-    }
-    let ids = live.join(" ");
-    let reason = format!(
-        "jobs of this run are queued or running: {ids}; wait for them, cancel them (scancel {ids}), or give --force"
-    );
-    Err(Error::config("slurm submit", reason))
 }
 
 impl Planned {
@@ -155,24 +142,19 @@ impl Planned {
         })
     }
 
-    /// Returns all stages with all of `num_tasks` tasks.
-    fn all(&self, num_tasks: u32) -> Vec<StageTasks> {
-        let whole = |stage: &Stage| StageTasks::whole(&self.config, *stage, num_tasks);
-        self.stages.iter().map(whole).collect()
-    }
-
-    /// Returns the work that is left: the unfinished tasks of the first stage that is not done, and
-    /// all stages after it, in `num_tasks` tasks.
-    fn left(&self, num_tasks: u32) -> Result<Vec<StageTasks>> {
+    /// Returns the stages in `num_tasks` tasks; with `retry` the work that is left: the unfinished
+    /// tasks of the first stage that is not done, and all stages after it.
+    fn work(&self, num_tasks: u32, retry: bool) -> Result<Vec<StageTasks>> {
         let (hub, stop, worker) = (hub(false), Stop::default(), Worker::observer(&self.run));
         let context = Context::observing(&self.config, &self.run, &hub, &stop, &Silent, &worker);
         let mut work: Vec<StageTasks> = Vec::new();
         for &stage in &self.stages {
-            if !work.is_empty() {
-                work.push(StageTasks::whole(&self.config, stage, num_tasks));
-            } else if let Some(left) = unfinished(context, Some(stage), Some(num_tasks))? {
-                work.push(StageTasks::of_tasks(&self.config, stage, left.tasks));
-            }
+            let tasks = if retry && work.is_empty() {
+                unfinished(context, Some(stage), Some(num_tasks))?.map(|left| left.tasks)
+            } else {
+                Some((0..num_tasks).collect())
+            };
+            work.extend(tasks.map(|tasks| StageTasks::of_tasks(&self.config, stage, tasks)));
         }
         Ok(work)
     }

@@ -50,7 +50,7 @@ impl Requeue {
 
     /// Calls `scontrol requeue`; Slurm then ends this process.
     pub fn call(&self) -> Result<()> {
-        call("scontrol", &["requeue".to_owned(), self.job.clone()]).map(drop)
+        call("scontrol", ["requeue", &self.job]).map(drop)
     }
 }
 

@@ -3,8 +3,9 @@
 use polysift_base::error::{Error, Result};
 
 const SLURM: &str = "SLURM_ARRAY_TASK_ID";
-/// Variables with the index and the count that Kubernetes and AWS Batch set.
-const SCHEDULERS: [(&str, &str); 2] = [
+/// Variables with the index and the count that Slurm, Kubernetes and AWS Batch set.
+const SCHEDULERS: [(&str, &str); 3] = [
+    (SLURM, "SLURM_ARRAY_TASK_COUNT"),
     ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"),
     ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE"),
 ];
@@ -61,7 +62,7 @@ impl Task {
             (Some(index), Some(count)) => Self::checked(index, count).map(Some),
             (Some(index), None) => Err(lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS")),
             (None, None) if !is_shared => {
-                if let Some(name) = scheduler_index(&env) {
+                if let Some((name, _)) = SCHEDULERS.iter().find(|(name, _)| env(name).is_some()) {
                     tracing::warn!(
                         "{name} is set, but this run was not planned for several tasks (`polysift plan`): all shards \
                          are done here; give `--task auto` for a share of them"
@@ -108,42 +109,34 @@ fn number(name: &'static str, env: &impl Fn(&str) -> Option<String>) -> Result<O
     Ok(Some(Named { name, value }))
 }
 
-fn scheduler_index(env: &impl Fn(&str) -> Option<String>) -> Option<&'static str> {
-    let all = SCHEDULERS.map(|(index, _)| index);
-    std::iter::once(SLURM).chain(all).find(|name| env(name).is_some())
-}
-
 /// Returns the scheduler's index and count; a given `count` replaces the scheduler's.
 fn by_scheduler(
     count: Option<Named>,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(Named, Named)>> {
-    if let Some(task) = number(SLURM, env)? {
-        return slurm(task, count, env).map(Some);
-    }
     for (index, size) in SCHEDULERS {
         let Some(index) = number(index, env)? else { continue };
-        let Some(count) = count.map_or_else(|| number(size, env), |count| Ok(Some(count)))? else {
-            return Err(lacks(index.name, &format!("--num-tasks, POLYSIFT_NUM_TASKS or {size}")));
-        };
-        return Ok(Some((index, count)));
+        let size_there = number(size, env)?;
+        if index.name == SLURM {
+            return slurm(index, count, size_there, env).map(Some);
+        }
+        let missing = || lacks(index.name, &format!("--num-tasks, POLYSIFT_NUM_TASKS or {size}"));
+        return Ok(Some((index, count.or(size_there).ok_or_else(missing)?)));
     }
     Ok(None)
 }
 
-/// Returns index and count; a contiguous array (`--array=1-400`) is counted from its first id.
+/// Returns index and count; a contiguous array (`--array=1-400`) of known size is counted from its
+/// first id.
 fn slurm(
     task: Named,
     count: Option<Named>,
+    size: Option<Named>,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<(Named, Named)> {
-    let read = |name| number(name, env);
-    let whole = match (
-        read("SLURM_ARRAY_TASK_COUNT")?,
-        read("SLURM_ARRAY_TASK_MIN")?,
-        read("SLURM_ARRAY_TASK_MAX")?,
-    ) {
-        (Some(tasks), Some(min), Some(max)) => {
+    let bounds = (number("SLURM_ARRAY_TASK_MIN", env)?, number("SLURM_ARRAY_TASK_MAX", env)?);
+    let whole = match (size, bounds) {
+        (Some(tasks), (Some(min), Some(max))) => {
             let contiguous = max.value.checked_sub(min.value).and_then(|n| n.checked_add(1));
             let within = (min.value..=max.value).contains(&task.value);
             (contiguous == Some(tasks.value) && within).then_some((tasks, min.value))

@@ -15,11 +15,6 @@ pub struct StageTasks {
 }
 
 impl StageTasks {
-    /// Returns all of `stage` in a run with `config`, in `num_tasks` tasks.
-    pub fn whole(config: &RunConfig, stage: Stage, num_tasks: u32) -> Self {
-        Self::of_tasks(config, stage, (0..num_tasks).collect())
-    }
-
     /// Returns `tasks` of `stage` for `config`; a stage that is a single job is done whole.
     pub fn of_tasks(config: &RunConfig, stage: Stage, tasks: Vec<u32>) -> Self {
         let is_split = matches!(
@@ -65,19 +60,14 @@ impl Needs {
     /// Returns what `stage` can use in a run with `config`.
     pub fn of(config: &RunConfig, stage: Stage) -> Self {
         let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Gpus };
+        // Refining, also of the heads' samples, is in f32 on the CPU, or for fp8 in bf16 on GPUs.
+        let is_fp8 = config.encoder.precision == EncoderPrecision::Fp8;
+        let refining = if is_fp8 { Self::Gpus } else { Self::Node };
         let encodes_samples = || config.heads.values().any(HeadConfig::learns_from_embeddings);
         match stage {
             Stage::Cascade | Stage::Embed if config.embeds_texts() => encoder,
-            // Refining, also of the heads' samples, is in f32 on the CPU, or for fp8 in bf16 on
-            // GPUs.
-            Stage::Refine if config.encoder.precision == EncoderPrecision::Fp8 => Self::Gpus,
-            Stage::Refine => Self::Node,
-            Stage::Train
-                if encodes_samples() && config.encoder.precision == EncoderPrecision::Fp8 =>
-            {
-                Self::Gpus
-            }
-            Stage::Train if encodes_samples() && config.selection.refine => Self::Node,
+            Stage::Refine => refining,
+            Stage::Train if encodes_samples() && config.selection.refine => refining,
             Stage::Train if encodes_samples() => encoder,
             Stage::Cascade
             | Stage::Embed

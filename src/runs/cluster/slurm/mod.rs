@@ -188,8 +188,10 @@ fn options(settings: &SlurmSettings, work: &StageTasks) -> Result<Vec<String>> {
         let limit = options.max_running.map(|n| format!("%{n}")).unwrap_or_default();
         lines.push(format!("--array={}{limit}", array_expression(tasks)));
     }
-    let log = log_pattern(&settings.run, work.tasks.is_some())?;
-    lines.push(sbatch_quoted(&format!("--output={log}"))?);
+    // The path is a pattern.
+    let folder = text(&settings.run)?.replace('%', "%%");
+    let name = if work.tasks.is_some() { "%x_%A_%a" } else { "%x_%j" };
+    lines.push(sbatch_quoted(&format!("--output={folder}/logs/{name}.log"))?);
     let fixed =
         ["--open-mode=append", "--requeue", "--nodes=1", "--ntasks=1", "--kill-on-invalid-dep=yes"];
     lines.extend(fixed.map(str::to_owned));
@@ -218,12 +220,6 @@ fn options(settings: &SlurmSettings, work: &StageTasks) -> Result<Vec<String>> {
         lines.push(more.join(" "));
     }
     Ok(lines)
-}
-
-/// Returns the path pattern of Slurm's log files; each `%` of the path is doubled.
-fn log_pattern(run: &Path, array: bool) -> Result<String> {
-    let folder = text(run)?.replace('%', "%%");
-    Ok(format!("{folder}/logs/{}.log", if array { "%x_%A_%a" } else { "%x_%j" }))
 }
 
 /// Returns a path as text that a script can hold.

@@ -1,6 +1,7 @@
 //! Submission of jobs to Slurm: all of them or none, recorded in the run directory.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +17,7 @@ use super::{DEFAULT_MAX_ARRAY_SIZE, SlurmJob};
 const RECORD: &str = "slurm/jobs.json";
 
 /// Jobs that were submitted together.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Submission {
     /// Time of submission in seconds since 1970.
     pub unix_secs: u64,
@@ -27,7 +28,7 @@ pub struct Submission {
 }
 
 /// A job that Slurm accepted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubmittedJob {
     /// Slurm's job id; for an array the id of the whole array.
     pub job_id: String,
@@ -46,25 +47,22 @@ pub fn submissions(run: &RunDir) -> Result<Vec<Submission>> {
     Ok(run.read_json(&run.path(RECORD))?.unwrap_or_default())
 }
 
-/// Returns the ids of the jobs of `run` that are queued or running.
-pub fn live_jobs(run: &RunDir) -> Result<Vec<String>> {
+/// Returns the ids of the jobs of `run` that are queued or running, separated by spaces.
+pub fn live_jobs(run: &RunDir) -> Result<String> {
     let record = submissions(run)?;
     let jobs = record.iter().flat_map(|submission| &submission.jobs);
     let ours: BTreeSet<&str> = jobs.map(|job| job.job_id.as_str()).collect();
     if ours.is_empty() {
-        return Ok(Vec::new());
+        return Ok(String::new());
     }
-    let arguments = ["--me", "--noheader", "--format=%F"].map(str::to_owned);
-    let queue = call("squeue", &arguments)?;
-    let live: BTreeSet<&str> =
-        queue.lines().map(str::trim).filter(|id| ours.contains(id)).collect();
-    Ok(live.into_iter().map(str::to_owned).collect())
+    let queue = call("squeue", ["--me", "--noheader", "--format=%F"])?;
+    let queued: BTreeSet<&str> = queue.lines().map(str::trim).collect();
+    Ok(queued.intersection(&ours).copied().collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the array size limit from `scontrol show config`; task ids are below it.
 pub fn max_array_tasks() -> Result<u32> {
-    let config = call("scontrol", &["show", "config"].map(str::to_owned))?;
-    Ok(max_array_tasks_of(&config))
+    call("scontrol", ["show", "config"]).map(|config| max_array_tasks_of(&config))
 }
 
 fn max_array_tasks_of(config: &str) -> u32 {
@@ -83,8 +81,7 @@ fn max_array_tasks_of(config: &str) -> u32 {
 ///
 /// [`Error::Service`] if there is no `sbatch` or it refuses a job.
 pub fn submit(run: &RunDir, num_tasks: u32, jobs: &[SlurmJob]) -> Result<Submission> {
-    let logs = run.path("logs");
-    create_folder(&logs)?;
+    create_folder(&run.path("logs"))?;
     let mut record = submissions(run)?;
     let number = record.len();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -114,10 +111,10 @@ fn submit_one(
     let script = run.path("slurm").join(format!("{number:03}-{}.sh", job.name));
     write_atomic(&script, job.script.as_bytes())?;
     let dependency = job.dependency(before.last().map(|job| job.job_id.as_str()));
-    let mut arguments = vec!["--parsable".to_owned()];
-    arguments.extend(dependency.as_ref().map(|d| format!("--dependency={d}")));
-    arguments.push(script.display().to_string());
-    let printed = call("sbatch", &arguments)?;
+    let wait = dependency.as_ref().map(|d| format!("--dependency={d}"));
+    let path = script.display().to_string();
+    let arguments = ["--parsable"].into_iter().chain(wait.as_deref()).chain([path.as_str()]);
+    let printed = call("sbatch", arguments)?;
     // With several clusters the id is followed by the name of the cluster.
     let job_id = printed.trim().split(';').next().unwrap_or_default().to_owned();
     if job_id.is_empty() || !job_id.bytes().all(|b| b.is_ascii_digit()) {
@@ -135,18 +132,17 @@ fn submit_one(
 
 /// Cancels the jobs that were submitted before one was refused.
 fn take_back(submission: &Submission) {
-    let ids: Vec<String> = submission.jobs.iter().map(|job| job.job_id.clone()).collect();
-    if ids.is_empty() {
-        return;
-    }
-    if let Err(error) = call("scancel", &ids) {
-        let jobs = ids.join(" ");
+    let ids: Vec<&str> = submission.jobs.iter().map(|job| job.job_id.as_str()).collect();
+    let jobs = ids.join(" ");
+    if !ids.is_empty()
+        && let Err(error) = call("scancel", ids)
+    {
         tracing::warn!(jobs, %error, "jobs that were submitted before stay in the queue");
     }
 }
 
 /// Runs a Slurm command and returns its output; [`Error::Service`] with its message if it fails.
-pub(crate) fn call(command: &str, args: &[String]) -> Result<String> {
+pub(crate) fn call(command: &str, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<String> {
     let failed = |reason: String| Error::Service { name: command.to_owned(), reason };
     // A job counts the cores of its own node, not those of this machine.
     let mut program = Command::new(command);
