@@ -96,10 +96,10 @@ fn a_stopped_process_is_named_then_taken_for_dead_and_notices_when_it_goes_on() 
     let rows = (0..20).map(|i| json!({"id": i, "text": format!("{long} {i}")}));
     work.write_lines("corpus/fra_Latn/long.jsonl", rows)?;
     let mut stopped = spawn(&work, "embed", "out", &["--quiet"])?;
-    let lease = work.path("out/state/embed/leases/fra_Latn/long.0");
-    wait_until(&mut stopped, || lease.symlink_metadata().is_ok())?;
-    // Until it encodes: stopped before, it would find the shard done and have nothing to lose.
-    std::thread::sleep(Duration::from_millis(200));
+    // The largest shard is the first; once it has the next one too, it reads or encodes the first:
+    // stopped before, it would find the shard done and have nothing to lose.
+    let leases = work.path("out/state/embed/leases");
+    wait_until(&mut stopped, || num_files(&leases) > 1)?;
     signal(&stopped, "-STOP")?;
     let mut second = spawn(&work, "embed", "out", &[])?;
     let mut told = String::new();
@@ -172,8 +172,7 @@ fn a_lease_time_that_is_none_is_refused_and_one_that_a_file_claims_is_not_believ
     work.command("plan", "out").assert().success();
     let worker = Worker::join(&RunDir::open(&work.path("out"))?, &Stop::default())?;
     let file = std::fs::read_dir(work.path("out/state/workers"))?.next().ok_or("no worker")??;
-    let content = std::fs::read_to_string(file.path())?;
-    let mut identity: Value = serde_json::from_str(content.lines().next().unwrap_or_default())?;
+    let mut identity: Value = serde_json::from_slice(&std::fs::read(file.path())?)?;
     drop(worker);
     identity["pid_space"] = json!("another machine");
     identity["ttl_secs"] = json!(u64::MAX);

@@ -210,10 +210,10 @@ fn kind(operation: &str, path: &Path) -> String {
         .unwrap_or(name);
     let name = match name.split_once('.') {
         _ if folders.is_empty() => name.to_owned(),
-        Some((_, extension)) if !folders.contains(&"leases") && !folders.contains(&"workers") => {
-            format!("*.{extension}")
-        }
-        _ => "*".to_owned(),
+        // What is called after a process or a unit of work.
+        _ if folders.iter().any(|it| ["leases", "workers", "exclusive"].contains(it)) => "*".into(),
+        Some((_, extension)) => format!("*.{extension}"),
+        None => "*".to_owned(),
     };
     folders.iter().copied().chain([name.as_str()]).collect::<Vec<_>>().join("/")
 }

@@ -173,7 +173,7 @@ impl Display {
             state.noted = Some(Instant::now());
             let mut json = state.json();
             json["line"] = state.line(LogFormat::Text, false).into();
-            *lock(note) = json.to_string();
+            *lock(note) = Some(json);
         }
     }
 

@@ -1,7 +1,6 @@
 //! The units of work of a stage, shared among the processes that work in the run directory.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
@@ -39,16 +38,6 @@ impl StageWork {
         }
         let takes_all = context.task.is_none();
         Ok(Self { items: StageItems { stage, keys, own, is_own, takes_all, waits: context.waits } })
-    }
-
-    /// Makes units like [`StageWork::new`], and waits for the units of other processes too.
-    pub fn waiting(
-        context: Context<'_>,
-        stage: Stage,
-        keys: Vec<String>,
-        own: &[usize],
-    ) -> Result<Self> {
-        Self::new(Context { waits: true, ..context }, stage, keys, own)
     }
 
     /// Makes one unit per shard of `plan`, with the names of the shards as keys, in plan order.
@@ -133,32 +122,12 @@ impl StageWork {
     ) -> Result<()> {
         let claims = self.claims(context);
         let failures = Mutex::new(Failures::new(context.run, self.items.stage));
-        let is_broken = AtomicBool::new(false);
-        let one = |item: usize| -> Result<()> {
+        claims.for_all(at_once, |item| {
             let outcome = work(item).and_then(|marker| self.mark(context, &claims, item, &marker));
             let mut failures = lock(&failures);
             failures.attempted += 1;
-            outcome.or_else(|error| failures.record(&self.items.keys[item], error))?;
-            drop(failures);
-            claims.release(item)
-        };
-        let all = || -> Result<()> {
-            while !is_broken.load(Ordering::Relaxed)
-                && let Some(item) = claims.next()?
-            {
-                one(item)?;
-            }
-            Ok(())
-        };
-        loop {
-            (0..at_once).into_par_iter().try_for_each(|_| {
-                all().inspect_err(|_| is_broken.store(true, Ordering::Relaxed))
-            })?;
-            if !claims.settle()? {
-                break;
-            }
-        }
-        drop(claims);
+            outcome.or_else(|error| failures.record(&self.items.keys[item], error))
+        })?;
         unpoisoned(failures.into_inner()).finish()
     }
 
@@ -166,19 +135,10 @@ impl StageWork {
     pub fn for_all_in_turn(
         &self,
         context: Context<'_>,
-        mut work: impl FnMut(usize) -> Result<ShardMarker>,
+        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
         let claims = self.claims(context);
-        loop {
-            while let Some(item) = claims.next()? {
-                let marker = work(item)?;
-                self.mark(context, &claims, item, &marker)?;
-                claims.release(item)?;
-            }
-            if !claims.settle()? {
-                return Ok(());
-            }
-        }
+        claims.for_all(1, |item| self.mark(context, &claims, item, &work(item)?))
     }
 
     /// Marks `item` as done if this process still holds it.

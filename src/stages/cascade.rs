@@ -96,7 +96,8 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let keys = languages.iter().map(|language| language_key(language)).collect();
     // Every process may train any language and needs all of them.
     let all: Vec<usize> = (0..languages.len()).collect();
-    let work = StageWork::waiting(context, Stage::Cascade, keys, &all)?;
+    let waiting = Context { waits: true, ..context };
+    let work = StageWork::new(waiting, Stage::Cascade, keys, &all)?;
     if !work.is_over() {
         context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");
         let outcome = work.for_all_in_turn(context, |item| {

@@ -1,16 +1,22 @@
-//! Claims: the units of work of a stage, taken one by one by this process while others do the same.
+//! Claims: units of work, taken one by one by this process while others do the same.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
 
 use super::dir::{RunDir, Stage};
-use super::worker::{Holder, Lease, Liveness, POLL, WARN_AFTER, Worker};
+use super::worker::{Holder, Lease, Liveness, POLL, SHARED, Worker};
 use polysift_base::error::Result;
 use polysift_base::io::{list, remove_temporaries, remove_temporaries_of};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
+
+/// A process that waits for longer logs a warning.
+const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// The units of work of a stage, and the part of them that this process does.
 #[derive(Debug, Clone)]
@@ -30,12 +36,16 @@ pub struct StageItems {
     pub waits: bool,
 }
 
-/// Hands out the units of work of a stage to this process, one by one, while others do the same.
-#[derive(Debug)]
+/// Hands out units of work to this process, one by one, while others do the same.
 pub struct Claims<'a> {
     worker: &'a Worker,
-    work: &'a StageItems,
     stop: &'a Stop,
+    keys: &'a [String],
+    is_done: Box<dyn Fn(usize) -> Result<bool> + Sync + 'a>,
+    /// Folder of the leases.
+    leases: PathBuf,
+    /// What is known of the units if they are those of a stage.
+    work: Option<&'a StageItems>,
     state: Mutex<ClaimState>,
 }
 
@@ -50,12 +60,64 @@ struct ClaimState {
     leases: HashMap<usize, Lease>,
 }
 
+impl Worker {
+    /// Runs `work` for the index of each unfinished key, in up to `threads` threads and along with
+    /// other processes, until all are done. Outputs must be atomic and the same from any process.
+    ///
+    /// # Errors
+    /// The first error of `is_done` or `work`; [`Error::Stopped`](polysift_base::Error::Stopped).
+    pub fn share(
+        &self,
+        stop: &Stop,
+        keys: &[String],
+        threads: usize,
+        is_done: impl Fn(usize) -> Result<bool> + Sync,
+        work: impl Fn(usize) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let left = |item| Ok((!is_done(item)?).then_some(item));
+        let left = (0..keys.len()).into_par_iter().map(left).filter_map(Result::transpose);
+        let state = ClaimState { todo: left.collect::<Result<_>>()?, ..ClaimState::default() };
+        let (leases, is_done) = (self.run().path(SHARED), Box::new(is_done));
+        Claims { worker: self, stop, keys, is_done, leases, work: None, state: state.into() }
+            .for_all(threads, work)
+    }
+}
+
 impl<'a> Claims<'a> {
     /// Creates the claims of `worker` on the units of `work`.
     pub fn new(worker: &'a Worker, work: &'a StageItems, stop: &'a Stop) -> Self {
-        let state =
-            ClaimState { todo: work.own.iter().copied().collect(), ..ClaimState::default() };
-        Self { worker, work, stop, state: Mutex::new(state) }
+        let (run, StageItems { stage, keys, own, .. }) = (worker.run(), work);
+        let is_done = Box::new(|item: usize| run.is_done(*stage, &keys[item]));
+        let state = ClaimState { todo: own.clone().into(), ..ClaimState::default() };
+        let leases = run.leases(*stage);
+        Self { worker, stop, keys, is_done, leases, work: Some(work), state: state.into() }
+    }
+
+    /// Does `work` for the units that this process gets, `at_once` of them in parallel, and waits
+    /// for others as [`Claims::settle`] does; the first error ends it.
+    pub fn for_all(&self, at_once: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+        let is_broken = AtomicBool::new(false);
+        let one_after_another = || -> Result<()> {
+            while !is_broken.load(Ordering::Relaxed)
+                && let Some(item) = self.next()?
+            {
+                work(item)?;
+                self.release(item)?;
+            }
+            Ok(())
+        };
+        let until_error =
+            |_| one_after_another().inspect_err(|_| is_broken.store(true, Ordering::Relaxed));
+        loop {
+            match at_once {
+                // Not in the pool, where a thread that waits would keep others from their work.
+                1 => one_after_another()?,
+                _ => (0..at_once).into_par_iter().try_for_each(until_error)?,
+            }
+            if !self.settle()? {
+                return Ok(());
+            }
+        }
     }
 
     /// Claims the next unfinished unit; returns `None` if none is free now ([`Claims::settle`]).
@@ -63,15 +125,15 @@ impl<'a> Claims<'a> {
         loop {
             self.stop.check()?;
             let item = self.state().todo.pop_front();
-            match item {
-                Some(item) if self.claim(item)? => return Ok(Some(item)),
-                Some(_) => {}
-                None => {
-                    self.look_again()?;
-                    if self.state().todo.is_empty() {
-                        return Ok(None);
-                    }
+            if let Some(item) = item {
+                if self.claim(item)? {
+                    return Ok(Some(item));
                 }
+                continue;
+            }
+            self.look_again()?;
+            if self.state().todo.is_empty() {
+                return Ok(None);
             }
         }
     }
@@ -88,26 +150,22 @@ impl<'a> Claims<'a> {
                 return Ok(true);
             }
             let are_alive = holders.iter().all(|(_, holder)| holder.liveness == Liveness::Alive);
-            if holders.is_empty() || are_alive && !self.work.waits {
+            if holders.is_empty() || are_alive && self.work.is_some_and(|work| !work.waits) {
                 return Ok(false);
             }
-            if began.elapsed() > WARN_AFTER
+            if let [(item, holder), ..] = &holders[..]
+                && began.elapsed() > WARN_AFTER
                 && !std::mem::replace(&mut self.state().has_warned, true)
             {
-                self.warn(&holders);
+                let stage = self.work.map(|work| work.stage.name());
+                let (items, key, holder) = (holders.len(), &self.keys[*item], holder.name());
+                tracing::warn!(
+                    stage,
+                    "waiting for {items} item(s) that others hold: {key} is held by {holder}"
+                );
             }
             std::thread::sleep(POLL);
         }
-    }
-
-    fn warn(&self, holders: &[(usize, Holder)]) {
-        let Some((item, holder)) = holders.first() else { return };
-        let identity = self.worker.identity_of(&holder.id);
-        let (host, pid) = identity.map_or(("?".to_owned(), 0), |who| (who.host, who.pid));
-        let (stage, key, items) = (self.work.stage.name(), &self.work.keys[*item], holders.len());
-        tracing::warn!(
-            "waiting for {items} item(s) that others hold: {key} ({stage}) is held by process {pid} on {host}"
-        );
     }
 
     /// Queues held units whose holders are gone; returns the others with their holders.
@@ -116,14 +174,12 @@ impl<'a> Claims<'a> {
         if !std::mem::replace(&mut self.state().has_searched, true) {
             items.extend(self.abandoned()?);
         }
-        let (run, stage) = (self.worker.run(), self.work.stage);
         let mut holders = Vec::new();
         for item in items {
-            let key = &self.work.keys[item];
-            if run.is_done(stage, key)? {
+            if (self.is_done)(item)? {
                 continue;
             }
-            match self.worker.last_lease(&run.lease_base(stage, key))? {
+            match self.worker.last_lease(&self.lease_base(item))? {
                 (_, None) => self.state().todo.push_back(item),
                 (_, Some(holder)) => {
                     self.state().held.push(item);
@@ -134,9 +190,13 @@ impl<'a> Claims<'a> {
         Ok(holders)
     }
 
+    fn lease_base(&self, item: usize) -> PathBuf {
+        self.leases.join(&self.keys[item])
+    }
+
     /// Returns true if `item` is in `own`, false if it was taken over.
     pub fn is_own(&self, item: usize) -> bool {
-        self.work.is_own[item]
+        self.work.is_none_or(|work| work.is_own[item])
     }
 
     /// Checks that this process still holds `item`, before an output gets its final name.
@@ -156,21 +216,23 @@ impl<'a> Claims<'a> {
 
     /// Claims `item`; returns true if this process now holds it and it is not done.
     fn claim(&self, item: usize) -> Result<bool> {
-        let (run, stage, key) = (self.worker.run(), self.work.stage, &self.work.keys[item]);
-        let Some(lease) = self.worker.claim(&run.lease_base(stage, key))? else {
+        let Some(lease) = self.worker.claim(&self.lease_base(item))? else {
             self.state().held.push(item);
             return Ok(false);
         };
         // Another process may have finished it since the last check.
-        if run.is_done(stage, key)? {
+        if (self.is_done)(item)? {
             return lease.release().map(|()| false);
         }
-        if run.reopen(stage)? {
-            let stage = stage.name();
-            tracing::warn!(stage, key, "was done, and is gone or damaged: done again");
-        }
-        if lease.is_taken_over() {
-            run.sweep(stage, key)?;
+        if let Some(StageItems { stage, keys, .. }) = self.work {
+            let (run, key) = (self.worker.run(), &keys[item]);
+            if run.reopen(*stage)? {
+                let stage = stage.name();
+                tracing::warn!(stage, key, "was done, and is gone or damaged: done again");
+            }
+            if lease.is_taken_over() {
+                run.sweep(*stage, key)?;
+            }
         }
         self.state().leases.insert(item, lease);
         Ok(true)
@@ -178,11 +240,9 @@ impl<'a> Claims<'a> {
 
     /// Returns the units of others that were begun: they have a lease.
     fn abandoned(&self) -> Result<Vec<usize>> {
-        if self.work.takes_all {
-            return Ok(Vec::new());
-        }
-        let leased = self.worker.run().leased(self.work.stage)?;
-        let others = self.work.keys.iter().enumerate().filter(|(item, _)| !self.is_own(*item));
+        let Some(work) = self.work.filter(|work| !work.takes_all) else { return Ok(Vec::new()) };
+        let leased = self.worker.run().leased(work.stage)?;
+        let others = work.keys.iter().enumerate().filter(|(item, _)| !work.is_own[*item]);
         Ok(others.filter(|(_, key)| leased.contains(*key)).map(|(item, _)| item).collect())
     }
 }
@@ -206,15 +266,10 @@ impl RunDir {
     pub fn num_held(&self, stage: Stage, worker: &Worker) -> Result<usize> {
         let mut num_held = 0;
         for key in self.leased(stage)? {
-            let (_, holder) = worker.last_lease(&self.lease_base(stage, &key))?;
+            let (_, holder) = worker.last_lease(&self.leases(stage).join(key))?;
             num_held += usize::from(holder.is_some());
         }
         Ok(num_held)
-    }
-
-    /// Returns the path of the leases of `key`, without their numbers.
-    fn lease_base(&self, stage: Stage, key: &str) -> PathBuf {
-        self.leases(stage).join(key)
     }
 
     pub(super) fn leases(&self, stage: Stage) -> PathBuf {

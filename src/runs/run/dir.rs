@@ -169,7 +169,7 @@ impl RunDir {
         check_entries(&self.path("state"))?;
         // Deeper folders are checked when they are used; leases are links.
         let stages = Stage::ALL.map(Stage::name).into_iter();
-        for folder in stages.chain(["progress", "workers"]) {
+        for folder in stages.chain(["workers"]) {
             check_entries(&self.path("state").join(folder))?;
         }
         match self.read_json(&self.path(FORMAT_FILE))? {
@@ -232,11 +232,9 @@ impl RunDir {
     pub fn stored_files(&self, stage: Stage) -> Result<Vec<String>> {
         let mut files = Vec::new();
         for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {
-            let names = self
-                .tree(folder)?
-                .into_iter()
-                .filter(|path| !is_temporary(path.rsplit('/').next().unwrap_or_default()));
-            files.extend(names.map(|name| format!("{folder}/{name}")));
+            let mut names = self.tree(folder)?;
+            names.retain(|path| !is_temporary(path.rsplit('/').next().unwrap_or_default()));
+            files.extend(names.into_iter().map(|name| format!("{folder}/{name}")));
         }
         files.sort();
         Ok(files)
@@ -309,11 +307,10 @@ pub(super) fn json_lines<T: Serialize>(
     header: &Value,
     items: impl Iterator<Item = T>,
 ) -> Result<Vec<u8>> {
-    let failed = |e: serde_json::Error| Error::write(path, Box::new(e));
-    let mut lines = serde_json::to_vec(header).map_err(failed)?;
+    let mut lines = header.to_string().into_bytes();
     for item in items {
         lines.push(b'\n');
-        serde_json::to_writer(&mut lines, &item).map_err(failed)?;
+        serde_json::to_writer(&mut lines, &item).map_err(|e| Error::write(path, Box::new(e)))?;
     }
     lines.push(b'\n');
     let compress = || {

@@ -39,11 +39,8 @@ impl RunDir {
     ) -> Result<()> {
         loop {
             let Some(before) = self.frozen_settings(stage)? else {
-                let path = self.frozen_file(stage);
-                let mut text = serde_json::to_vec_pretty(settings)
-                    .map_err(|e| Error::write(&path, Box::new(e)))?;
-                text.push(b'\n');
-                if !write_new(&path, &text)? {
+                let text = format!("{settings:#}\n");
+                if !write_new(&self.frozen_file(stage), text.as_bytes())? {
                     // Another process was first; its settings count once this machine sees them.
                     stop.check()?;
                     std::thread::sleep(LOOK_AGAIN);

@@ -1,12 +1,12 @@
 //! The processes that work in a run directory, which of them are alive, and the leases they hold.
 //!
-//! Every process keeps a file `state/workers/<id>` (one line that identifies it, then one byte per
-//! heartbeat) and a file `state/progress/<id>`. It removes both when it ends; a killed process
-//! leaves them. Another process counts as dead
+//! Every process keeps a file `state/workers/<id>`, which it writes again at every heartbeat. It
+//! removes the file when it ends; a killed process leaves it. Another process counts as dead
 //! - immediately if its file is gone, if it ran on this machine and ended, or if it is this Slurm
 //!   job before a requeue;
-//! - otherwise if its file did not grow for [`Identity::ttl_secs`] while this process watched, even
-//!   if it is only stopped. Clocks of machines are compared only with a margin of [`CLOCK_SKEW`].
+//! - otherwise if its file did not change for [`Identity::ttl_secs`] while this process watched,
+//!   even if it is only stopped. Clocks of machines are compared only with a margin of
+//!   [`CLOCK_SKEW`].
 //!
 //! A process that sleeps for longer can wake up after its work was taken over; it notices before it
 //! gives any file its final name ([`Lease::check`]).
@@ -15,32 +15,36 @@
 //! created in one step, which fails if it exists, and read in one step. The lease of a dead holder
 //! is followed by one with the next `n`, which only one process gets, and the old holder sees it.
 //! Leases only prevent duplicate work: a unit has one result, which appears atomically.
+//!
+//! A process that wants the directory for itself says so in `state/exclusive/<id>`, then waits for
+//! the others to end. A process that joins first makes its own file, then looks into that folder,
+//! so at least one of two such processes sees the other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::dir::{RunDir, Stage};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{
-    append, create_folder, is_temporary, link, read, remove, remove_temporaries, rename, unlink,
-    write_atomic,
+    create_folder, if_there, is_temporary, link, read, remove, remove_temporaries, rename, unlink,
+    write_atomic, write_json,
 };
-use polysift_base::panics::{lock, unpoisoned};
+use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 
 /// Environment variable: seconds without a heartbeat after which others consider a process dead.
 const LEASE_SECS: &str = "POLYSIFT_LEASE_SECS";
-/// Default of [`LEASE_SECS`]: slow file systems show a file's growth to other machines late.
+/// Default of [`LEASE_SECS`]: slow file systems show a new file to other machines late.
 const DEFAULT_LEASE_SECS: u64 = 90;
 const LEASE_SECS_RANGE: RangeInclusive<u64> = 1..=86_400;
 /// Heartbeats per time to live.
@@ -49,32 +53,36 @@ const BEATS: u32 = 6;
 const CLOCK_SKEW: Duration = Duration::from_hours(1);
 /// Interval between two checks of other processes.
 pub(super) const POLL: Duration = Duration::from_millis(200);
-/// A process that waits for longer logs a warning.
-pub(super) const WARN_AFTER: Duration = Duration::from_secs(5);
 /// Time within which an arriving process sees that the directory is taken.
 const ARRIVAL: Duration = Duration::from_secs(3);
 
-/// Folder of the leases of processes with exclusive access to the run directory.
+const WORKERS: &str = "state/workers";
+/// Folder with a file for each process that has the run directory for itself, or wants to.
 const EXCLUSIVE: &str = "state/exclusive";
 /// Folder of the leases of [`Worker::share`].
-const SHARED: &str = "state/shared";
+pub(super) const SHARED: &str = "state/shared";
 /// Holder of a released lease; no process has this id.
 const NOBODY: &str = "nobody";
 
-/// Identity of a process, which others can check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub(super) struct Identity {
+/// What a process tells others about itself at every heartbeat.
+#[derive(Debug, Clone, Serialize, Deserialize, Default)]
+struct Identity {
     /// Name of the machine.
-    pub host: String,
-    pub pid: u32,
+    host: String,
+    pid: u32,
     /// Seconds without a heartbeat after which the process counts as dead, by its own setting.
-    pub ttl_secs: u64,
+    ttl_secs: u64,
     /// Boot id and pid namespace; processes with equal values can look up each other's `pid`.
     pid_space: Option<String>,
     /// Start of the process in clock ticks of its machine, since process ids are reused.
     pid_began: Option<u64>,
     /// Slurm job id, and how often the job was requeued.
     slurm: Option<(String, u32)>,
+    /// Number of heartbeats so far.
+    #[serde(default)]
+    beats: u64,
+    /// See [`LiveWorker::progress`].
+    progress: Option<Value>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +105,7 @@ pub struct LiveWorker {
     pub is_alive: bool,
     /// Progress at the last heartbeat, as reported by the process.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress: Option<serde_json::Value>,
+    pub progress: Option<Value>,
 }
 
 impl Identity {
@@ -106,8 +114,22 @@ impl Identity {
         let job = std::env::var("SLURM_JOB_ID").ok();
         let restarts =
             std::env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse().ok());
-        let slurm = job.map(|job| (job, restarts.unwrap_or(0)));
-        Self { host: host(), pid, ttl_secs, pid_space: pid_space(), pid_began: began(pid), slurm }
+        Self {
+            host: host(),
+            pid,
+            ttl_secs,
+            pid_space: pid_space(),
+            pid_began: began(pid),
+            slurm: job.map(|job| (job, restarts.unwrap_or(0))),
+            ..Self::default()
+        }
+    }
+
+    /// Reads what a process wrote; one that wrote nothing readable is watched for the default time.
+    fn of(content: &[u8]) -> Self {
+        let first = serde_json::Deserializer::from_slice(content).into_iter().next();
+        let unknown = || Self { ttl_secs: DEFAULT_LEASE_SECS, ..Self::default() };
+        first.and_then(std::result::Result::ok).unwrap_or_else(unknown)
     }
 
     /// Returns `ttl_secs` as a duration, limited to the allowed range.
@@ -161,47 +183,31 @@ fn began(pid: u32) -> Option<u64> {
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// A thread that appends to the file of this process until `stop` is dropped.
-#[derive(Debug)]
-struct Heartbeat {
-    stop: Sender<()>,
-    thread: JoinHandle<()>,
-}
+/// Progress of a process as JSON, for `status` of other processes.
+pub type ProgressNote = Arc<Mutex<Option<Value>>>;
 
-impl Heartbeat {
-    /// Starts the heartbeat on `file`, which also writes `note` to `note_file`.
-    fn start(file: PathBuf, ttl: Duration, note_file: PathBuf, note: ProgressNote) -> Self {
-        let (stop, stopped) = channel::<()>();
-        let thread = std::thread::spawn(move || {
-            while stopped.recv_timeout(ttl / BEATS) == Err(RecvTimeoutError::Timeout) {
-                if let Err(error) = beat(&file).and_then(|()| keep_note(&note_file, &note)) {
-                    tracing::warn!(error = %error.report(), "the heartbeat cannot be written");
-                }
-            }
-        });
-        Self { stop, thread }
+/// Writes the `file` of the process `own` again and again, with the progress that is in `note`, until
+/// the other end of `stopped` is dropped.
+fn keep_alive(file: &Path, mut own: Identity, note: &ProgressNote, stopped: &Receiver<()>) {
+    while stopped.recv_timeout(own.ttl() / BEATS) == Err(RecvTimeoutError::Timeout) {
+        if !file.exists() {
+            tracing::warn!("other processes took this one for dead: it had no heartbeat");
+            return;
+        }
+        own.beats += 1;
+        own.progress.clone_from(&lock(note));
+        if let Err(error) = write_json(file, &own) {
+            tracing::warn!(error = %error.report(), "the heartbeat cannot be written");
+        }
     }
-}
-
-fn beat(path: &Path) -> Result<()> {
-    append(path, b".")
-}
-
-/// Progress of a process as JSON, for `status` of other processes; empty if there is none.
-pub type ProgressNote = Arc<Mutex<String>>;
-
-/// Writes `note` to the file `path`, or removes the file if the note is empty.
-fn keep_note(path: &Path, note: &ProgressNote) -> Result<()> {
-    let note = lock(note).clone();
-    if note.is_empty() { unlink(path) } else { write_atomic(path, note.as_bytes()).map(drop) }
 }
 
 #[derive(Debug)]
 struct Observation {
-    /// Length of the file, and since when it has this length.
-    length: u64,
+    /// Content of the file, and since when it has this content.
+    content: Vec<u8>,
     since: Instant,
-    has_grown: bool,
+    has_changed: bool,
 }
 
 /// This process as one of those that work in a run directory.
@@ -212,8 +218,8 @@ pub struct Worker {
     id: String,
     identity: Identity,
     observations: Mutex<HashMap<String, Observation>>,
-    /// `None` for an observer.
-    heartbeat: Option<Heartbeat>,
+    /// Keeps the thread of heartbeats going, and the thread; `None` for an observer.
+    heartbeat: Option<(Sender<()>, JoinHandle<()>)>,
     note: ProgressNote,
 }
 
@@ -228,20 +234,20 @@ impl Worker {
         let mut worker = Self::observer(run);
         worker.identity.ttl_secs = ttl_secs;
         worker.id = format!("{}.{}.{nanos:x}", worker.identity.host, worker.identity.pid);
-        let mut has_warned = false;
-        loop {
-            worker.register()?;
-            let (_, Some(holder)) = worker.last_lease(&worker.exclusive_base())? else { break };
-            worker.deregister();
-            if !std::mem::replace(&mut has_warned, true) {
-                tracing::warn!(process = %holder.id, "waiting: it has the run directory for itself");
-            }
+        worker.register()?;
+        if let Some(process) = worker.claimants()?.pop() {
+            tracing::warn!(process, "waiting: it has the run directory for itself");
+        }
+        while !worker.claimants()?.is_empty() {
+            worker.forget(&worker.id)?;
             stop.check()?;
             std::thread::sleep(POLL);
+            worker.register()?;
         }
-        let (file, note_file) = (worker.file(&worker.id), worker.note_file(&worker.id));
-        let (ttl, note) = (worker.identity.ttl(), worker.note());
-        worker.heartbeat = Some(Heartbeat::start(file, ttl, note_file, note));
+        let (file, own, note) = (worker.file(&worker.id), worker.identity.clone(), worker.note());
+        let (sender, stopped) = channel();
+        let thread = std::thread::spawn(move || keep_alive(&file, own, &note, &stopped));
+        worker.heartbeat = Some((sender, thread));
         Ok(worker)
     }
 
@@ -267,11 +273,10 @@ impl Worker {
     /// # Errors
     /// [`Error::Busy`] if another process is alive; errors of `work`.
     pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let Some(lease) = self.claim(&self.exclusive_base())? else {
-            return Err(self.busy());
-        };
+        let claim = self.run.path(EXCLUSIVE).join(&self.id);
+        write_atomic(&claim, b"")?;
         let outcome = self.wait_for_others(stop).and_then(|()| work());
-        lease.release()?;
+        unlink(&claim)?;
         outcome
     }
 
@@ -280,33 +285,41 @@ impl Worker {
         let began = Instant::now();
         let mut has_warned = false;
         loop {
-            let others = self.others()?;
+            let others = self.ids_in(WORKERS)?;
             let liveness: Vec<Liveness> = others.iter().map(|id| self.liveness(id)).collect();
             if liveness.iter().all(|liveness| *liveness == Liveness::Dead) {
-                for id in others {
-                    self.forget(&id)?;
-                }
-                return Ok(());
+                return others.iter().try_for_each(|id| self.forget(id));
             }
             // A process that is just arriving leaves again; one of unknown state is watched.
-            if liveness.contains(&Liveness::Alive) && began.elapsed() > ARRIVAL {
-                return Err(self.busy());
+            let has_arrived = began.elapsed() > ARRIVAL;
+            // Of those that want the directory at the same time, one gets it.
+            let is_later = self.claimants()?.iter().any(|id| *id < self.id);
+            if is_later || liveness.contains(&Liveness::Alive) && has_arrived {
+                return Err(Error::Busy { path: self.run.root().to_owned() });
             }
             stop.check()?;
-            if began.elapsed() > ARRIVAL && !std::mem::replace(&mut has_warned, true) {
+            if has_arrived && !std::mem::replace(&mut has_warned, true) {
                 tracing::warn!(processes = ?others, "waiting to see whether they are alive");
             }
             std::thread::sleep(POLL);
         }
     }
 
-    fn busy(&self) -> Error {
-        Error::Busy { path: self.run.root().to_owned() }
+    /// Returns the other processes that have the directory for themselves, or want to.
+    fn claimants(&self) -> Result<Vec<String>> {
+        let mut ids = self.ids_in(EXCLUSIVE)?;
+        ids.retain(|id| {
+            // A process of this machine that is only stopped would discard files when it continues.
+            let exists =
+                |(holder, _): (Identity, _)| holder.known_to(&self.identity) == Liveness::Alive;
+            self.liveness(id) != Liveness::Dead || self.read(id).is_some_and(exists)
+        });
+        Ok(ids)
     }
 
     /// Removes leftovers of killed processes in the run and below `folder`, unless others work.
     pub fn clean_up(&self, stop: &Stop, folder: &Path) -> Result<()> {
-        if !self.others()?.iter().all(|id| self.liveness(id) == Liveness::Dead) {
+        if !self.ids_in(WORKERS)?.iter().all(|id| self.liveness(id) == Liveness::Dead) {
             return Ok(());
         }
         let outcome = self.exclusive(stop, || {
@@ -314,8 +327,7 @@ impl Worker {
                 remove(&self.run.leases(stage))?;
             }
             remove(&self.run.path(SHARED))?;
-            remove_temporaries(folder)?;
-            self.reset_exclusive()
+            remove_temporaries(folder).map(drop)
         });
         match outcome {
             Err(Error::Busy { .. }) => Ok(()), // another process joined meanwhile
@@ -323,73 +335,12 @@ impl Worker {
         }
     }
 
-    /// Runs `work` for the index of each unfinished key, in up to `threads` threads and along with
-    /// other processes, until all are done. Outputs must be atomic and the same from any process.
-    ///
-    /// # Errors
-    /// The first error of `is_done` or `work`; [`Error::Stopped`].
-    pub fn share(
-        &self,
-        stop: &Stop,
-        keys: &[String],
-        threads: usize,
-        is_done: impl Fn(usize) -> Result<bool> + Sync,
-        work: impl Fn(usize) -> Result<()> + Sync,
-    ) -> Result<()> {
-        let folder = self.run.path(SHARED);
-        let mut left: VecDeque<usize> = (0..keys.len()).collect();
-        let mut waited = Duration::ZERO;
-        loop {
-            let (queue, held) = (Mutex::new(left), Mutex::new(VecDeque::new()));
-            let do_all = || -> Result<()> {
-                loop {
-                    let Some(item) = lock(&queue).pop_front() else { return Ok(()) };
-                    stop.check()?;
-                    if is_done(item)? {
-                        continue;
-                    }
-                    let Some(lease) = self.claim(&folder.join(&keys[item]))? else {
-                        lock(&held).push_back(item);
-                        continue;
-                    };
-                    // Another process may have finished it meanwhile.
-                    if !is_done(item)? {
-                        work(item)?;
-                    }
-                    lease.release()?;
-                }
-            };
-            let until_error = |_| do_all().inspect_err(|_| lock(&queue).clear());
-            (0..threads).into_par_iter().try_for_each(until_error)?;
-            left = unpoisoned(held.into_inner());
-            if left.is_empty() {
-                return Ok(());
-            }
-            std::thread::sleep(POLL);
-            waited += POLL;
-            if waited == WARN_AFTER {
-                tracing::warn!("waiting for {} item(s) that other processes hold", left.len());
-            }
-        }
-    }
-
-    /// Restarts the numbers of the exclusive leases at 0, which also releases the lease of this
-    /// process. The folder is renamed, so that others see either all leases or none.
-    fn reset_exclusive(&self) -> Result<()> {
-        let former = self.run.path("state/exclusive.former");
-        remove(&former)?;
-        rename(&self.run.path(EXCLUSIVE), &former)?;
-        remove(&former)
-    }
-
     /// Returns the other registered processes that are not dead.
     pub fn live(&self) -> Result<Vec<LiveWorker>> {
-        let known = self.others()?.into_iter().filter_map(|id| {
+        let known = self.ids_in(WORKERS)?.into_iter().filter_map(|id| {
             let liveness = self.liveness(&id);
-            let Identity { host, pid, .. } = self.identity_of(&id)?;
+            let (Identity { host, pid, progress, .. }, _) = self.read(&id)?;
             let is_alive = liveness == Liveness::Alive;
-            let note = read(&self.note_file(&id)).ok();
-            let progress = note.and_then(|note| serde_json::from_slice(&note).ok());
             (liveness != Liveness::Dead).then_some(LiveWorker { host, pid, is_alive, progress })
         });
         Ok(known.collect())
@@ -399,11 +350,11 @@ impl Worker {
         if id == self.id {
             return Liveness::Alive;
         }
-        let Some((identity, length)) = self.read(id) else { return Liveness::Dead };
+        let Some((identity, content)) = self.read(id) else { return Liveness::Dead };
         let known = identity.known_to(&self.identity);
         let ttl = identity.ttl();
         let modified = fs::metadata(self.file(id)).and_then(|found| found.modified());
-        let age = modified.ok().and_then(|time| SystemTime::now().duration_since(time).ok());
+        let age = modified.ok().and_then(|time| time.elapsed().ok());
         let is_older = |limit| age.is_some_and(|age| age > limit);
         if known == Liveness::Dead || known == Liveness::Unknown && is_older(ttl + CLOCK_SKEW) {
             return Liveness::Dead;
@@ -411,12 +362,15 @@ impl Worker {
         // A process of this machine without a heartbeat may be stopped.
         let is_well = known == Liveness::Alive && !is_older(ttl);
         let mut observations = lock(&self.observations);
-        let new = || Observation { length, since: Instant::now(), has_grown: false };
-        let observed = observations.entry(id.to_owned()).or_insert_with(new);
-        if observed.length != length {
-            *observed = Observation { has_grown: true, ..new() };
+        let new = |has_changed| {
+            let content = content.clone();
+            Observation { content, since: Instant::now(), has_changed }
+        };
+        let observed = observations.entry(id.to_owned()).or_insert_with(|| new(false));
+        if observed.content != content {
+            *observed = new(true);
         }
-        match (observed.since.elapsed() > ttl, observed.has_grown || is_well) {
+        match (observed.since.elapsed() > ttl, observed.has_changed || is_well) {
             (true, _) => Liveness::Dead,
             (false, true) => Liveness::Alive,
             (false, false) => Liveness::Unknown,
@@ -435,14 +389,8 @@ impl Worker {
             };
             number += 1;
             let liveness = self.liveness(&id);
-            // A stopped process with exclusive access would discard files when it continues.
-            let is_stopped = || {
-                let exists = |holder: Identity| holder.known_to(&self.identity) == Liveness::Alive;
-                base == self.exclusive_base() && self.identity_of(&id).is_some_and(exists)
-            };
-            let has_expired = liveness == Liveness::Dead && !is_stopped();
             // An expired lease may have a successor although its holder came back to life.
-            if !has_expired && fs::symlink_metadata(numbered(base, number)).is_err() {
+            if liveness != Liveness::Dead && fs::symlink_metadata(numbered(base, number)).is_err() {
                 return Ok((number, Some(Holder { id, liveness })));
             }
         }
@@ -455,7 +403,6 @@ impl Worker {
             let lease = Lease { base: base.to_owned(), number, holder: self.id.clone() };
             let path = numbered(base, number);
             match link(&self.id, &path) {
-                Ok(()) => return Ok(Some(lease)),
                 // A network file system may have created the link and then repeated the request.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
                     if lease.check().is_ok() {
@@ -465,82 +412,69 @@ impl Worker {
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                     create_folder(base.parent().unwrap_or(base))?;
                 }
-                Err(error) => return Err(error),
+                outcome => return outcome.map(|()| Some(lease)),
             }
         }
-    }
-
-    fn exclusive_base(&self) -> PathBuf {
-        self.run.path(EXCLUSIVE).join("lease")
     }
 
     fn file(&self, id: &str) -> PathBuf {
-        self.run.path("state/workers").join(id)
-    }
-
-    fn note_file(&self, id: &str) -> PathBuf {
-        self.run.path("state/progress").join(id)
+        self.run.path(WORKERS).join(id)
     }
 
     fn register(&self) -> Result<()> {
-        let path = self.file(&self.id);
-        let mut line =
-            serde_json::to_vec(&self.identity).map_err(|e| Error::write(&path, Box::new(e)))?;
-        line.push(b'\n');
-        loop {
-            match write_atomic(&path, &line) {
-                // A process that cleans up took it for a leftover of a killed process.
-                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
-                registered => return registered.map(drop),
-            }
-        }
-    }
-
-    fn deregister(&self) {
-        let _ = self.forget(&self.id); // a file that stays does not grow
+        // A process that cleans up may take the file for a leftover of a killed process.
+        while if_there(write_json(&self.file(&self.id), &self.identity))?.is_none() {}
+        Ok(())
     }
 
     fn forget(&self, id: &str) -> Result<()> {
-        unlink(&self.file(id))?;
-        unlink(&self.note_file(id))
+        // In this order, so that what is left after a kill is found again.
+        unlink(&self.run.path(EXCLUSIVE).join(id))?;
+        unlink(&self.file(id))
     }
 
-    fn others(&self) -> Result<Vec<String>> {
-        let names = self.run.tree("state/workers")?;
-        Ok(names.into_iter().filter(|id| *id != self.id && !is_temporary(id)).collect())
+    /// Returns the ids of other processes with a file in `folder`.
+    fn ids_in(&self, folder: &str) -> Result<Vec<String>> {
+        let mut ids = self.run.tree(folder)?;
+        ids.retain(|id| *id != self.id && !is_temporary(id));
+        Ok(ids)
     }
 
-    pub(super) fn identity_of(&self, id: &str) -> Option<Identity> {
-        self.read(id).map(|(identity, _)| identity)
-    }
-
-    /// Reads the identity and the file length of the process `id`. The file is opened each time,
-    /// since network file systems guarantee to show other machines' writes only then.
-    fn read(&self, id: &str) -> Option<(Identity, u64)> {
+    /// Reads the file of the process `id`; returns `None` if it is gone. The file is opened each
+    /// time, since network file systems guarantee to show other machines' writes only then.
+    fn read(&self, id: &str) -> Option<(Identity, Vec<u8>)> {
         // A lease from elsewhere may name anything.
-        let content = if id.contains('/') { None } else { read(&self.file(id)).ok() }?;
-        let length = content.len() as u64;
-        let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        // A process with an unreadable identity is watched for the default time.
-        let unknown = || Identity { ttl_secs: DEFAULT_LEASE_SECS, ..Identity::default() };
-        Some((serde_json::from_slice(line).unwrap_or_else(|_| unknown()), length))
+        let path = (!id.contains('/')).then(|| self.file(id))?;
+        // A file that cannot be read now, perhaps because it was just replaced, is not gone.
+        let content = if_there(read(&path)).unwrap_or_else(|_| Some(Vec::new()))?;
+        Some((Identity::of(&content), content))
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let Some(Heartbeat { stop, thread }) = self.heartbeat.take() {
-            drop(stop);
+        if let Some((sender, thread)) = self.heartbeat.take() {
+            drop(sender);
             let _ = thread.join(); // it only writes a few bytes
-            self.deregister();
+            let _ = self.forget(&self.id); // a file that stays does not change
         }
     }
 }
 
+/// A process that holds a lease.
 #[derive(Debug)]
 pub(super) struct Holder {
-    pub id: String,
+    id: String,
     pub(super) liveness: Liveness,
+}
+
+impl Holder {
+    /// Returns the process id and the host, which are parts of the id.
+    pub(super) fn name(&self) -> String {
+        let mut parts = self.id.split('.');
+        let (host, pid) = (parts.next().unwrap_or_default(), parts.next().unwrap_or("?"));
+        format!("process {pid} on {host}")
+    }
 }
 
 /// A lease that this process holds.
@@ -601,11 +535,10 @@ mod tests {
             ttl_secs,
             pid_space: Some("another boot".into()),
             pid_began: Some(1),
-            slurm: None,
+            ..Identity::default()
         };
-        let path = run.path("state/workers").join(id);
-        write_atomic(&path, format!("{}\n", serde_json::json!(identity)).as_bytes())?;
-        Ok(path)
+        let path = run.path(WORKERS).join(id);
+        write_json(&path, &identity).map(|_| path)
     }
 
     #[test]
@@ -660,36 +593,42 @@ mod tests {
         let worker = Worker::join(&run, &Stop::default())?;
         let mut killed = worker.identity.clone();
         killed.pid_began = killed.pid_began.map(|ticks| ticks - 1); // its process id was reused
-        let path = run.path("state/workers/killed");
-        fs::write(&path, serde_json::json!(killed).to_string())
-            .map_err(Error::io(&path, "write"))?;
+        write_json(&worker.file("killed"), &killed)?;
         assert_eq!(worker.liveness("killed"), Liveness::Dead);
         assert!(worker.live()?.is_empty());
         Ok(())
     }
 
-    fn note(text: &str) -> ProgressNote {
-        Arc::new(Mutex::new(text.to_owned()))
+    /// Writes the file `path` of a process as its next heartbeat would, with `progress`.
+    fn beat(path: &Path, progress: Option<Value>) -> Result<()> {
+        let own = Identity::of(&read(path)?);
+        write_json(path, &Identity { beats: own.beats + 1, progress, ..own }).map(drop)
+    }
+
+    /// Waits until `id` is not known to be alive any more; returns what it is then.
+    fn after_life(worker: &Worker, id: &str) -> Liveness {
+        let began = Instant::now();
+        while worker.liveness(id) == Liveness::Alive {
+            assert!(began.elapsed() < Duration::from_mins(1), "it never dies");
+            std::thread::sleep(POLL);
+        }
+        worker.liveness(id)
     }
 
     #[test]
     fn a_process_of_another_machine_lives_as_long_as_it_has_a_heartbeat() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
-        let path = stranger(&run, "far", 1)?;
+        let path = stranger(&run, "far", 600)?;
         let worker = Worker::join(&run, &Stop::default())?;
         assert_eq!(worker.liveness("far"), Liveness::Unknown);
-        beat(&path)?;
+        beat(&path, None)?;
         assert_eq!(worker.liveness("far"), Liveness::Alive);
-        keep_note(&worker.note_file("far"), &note(r#"{"share":0.5}"#))?;
+        assert_eq!(worker.live()?[0].progress, None, "it says nothing yet");
+        beat(&path, Some(serde_json::json!({"share": 0.5})))?;
         assert_eq!(worker.live()?[0].progress, Some(serde_json::json!({"share": 0.5})));
-        keep_note(&worker.note_file("far"), &note(""))?;
-        assert_eq!(worker.live()?[0].progress, None, "it says nothing any more");
         let began = Instant::now();
-        while worker.liveness("far") == Liveness::Alive {
-            assert!(began.elapsed() < Duration::from_mins(1), "it never dies");
-            std::thread::sleep(POLL);
-        }
-        assert_eq!(worker.liveness("far"), Liveness::Dead);
+        stranger(&run, "far", 1)?;
+        assert_eq!(after_life(&worker, "far"), Liveness::Dead);
         assert!(began.elapsed() >= Duration::from_secs(1));
         Ok(())
     }
@@ -699,17 +638,16 @@ mod tests {
         let (_dir, run) = RunDir::temporary()?;
         let worker = Worker::join(&run, &Stop::default())?;
         // The process is alive but has no heartbeat.
-        let stopped = Identity { ttl_secs: 1, ..worker.identity.clone() };
-        let path = run.path("state/workers/stopped");
-        fs::write(&path, serde_json::json!(stopped).to_string())
-            .map_err(Error::io(&path, "write"))?;
+        let stopped = |ttl_secs| Identity { ttl_secs, ..worker.identity.clone() };
+        let path = worker.file("stopped");
+        write_json(&path, &stopped(600))?;
         assert_eq!(worker.liveness("stopped"), Liveness::Alive);
-        std::thread::sleep(Duration::from_millis(1200));
-        assert_eq!(worker.liveness("stopped"), Liveness::Dead);
+        write_json(&path, &stopped(1))?;
+        assert_eq!(after_life(&worker, "stopped"), Liveness::Dead);
         // A process that sees it for the first time cannot know and watches it.
         let late = Worker::join(&run, &Stop::default())?;
         assert_eq!(late.liveness("stopped"), Liveness::Unknown);
-        beat(&path)?;
+        beat(&path, None)?;
         assert_eq!(late.liveness("stopped"), Liveness::Alive);
         Ok(())
     }
@@ -733,10 +671,8 @@ mod tests {
         let (_dir, run) = RunDir::temporary()?;
         let mut worker = Worker::join(&run, &Stop::default())?;
         let path = stranger(&run, "before", 90)?;
-        let mut before = worker.read("before").ok_or(Error::Stopped)?.0;
-        before.slurm = Some(("17".into(), 0));
-        fs::write(&path, serde_json::json!(before).to_string())
-            .map_err(Error::io(&path, "write"))?;
+        let before = Identity::of(&read(&path)?);
+        write_json(&path, &Identity { slurm: Some(("17".into(), 0)), ..before })?;
         assert_eq!(worker.liveness("before"), Liveness::Unknown);
         worker.identity.slurm = Some(("17".into(), 1));
         assert_eq!(worker.liveness("before"), Liveness::Dead);
@@ -769,17 +705,30 @@ mod tests {
     fn what_was_killed_while_it_had_the_directory_for_itself_leaves_nothing() -> Result<()> {
         let (_dir, run) = RunDir::temporary()?;
         let stop = Stop::default();
-        let mut killed = Worker::join(&run, &stop)?;
-        std::mem::forget(killed.claim(&killed.exclusive_base())?);
-        killed.heartbeat = None; // so that its end is not noticed
-        let file = killed.file(&killed.id);
-        fs::remove_file(&file).map_err(Error::io(&file, "remove"))?;
+        let killed = Identity { pid_began: Some(0), ..Worker::join(&run, &stop)?.identity.clone() };
         let worker = Worker::join(&run, &stop)?;
-        worker.exclusive(&stop, || Ok(()))?;
-        assert_eq!(run.tree(EXCLUSIVE)?.len(), 2, "the dead process's lease and a free one");
+        write_json(&worker.file("killed"), &killed)?;
+        write_atomic(&run.path(EXCLUSIVE).join("killed"), b"")?;
+        drop(Worker::join(&run, &stop)?); // it does not wait for the dead
         worker.clean_up(&stop, run.root())?;
         assert_eq!(run.tree("state")?, [format!("workers/{}", worker.id)]);
         worker.exclusive(&stop, || Ok(()))
+    }
+
+    #[test]
+    fn of_processes_that_want_the_directory_at_once_the_first_gets_it() -> Result<()> {
+        let (_dir, workers) = workers::<4>()?;
+        let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
+            // One that is refused ends.
+            let threads: Vec<_> = workers
+                .into_iter()
+                .map(|worker| scope.spawn(move || worker.exclusive(&Stop::default(), || Ok(()))))
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap_or(Err(Error::Stopped))).collect()
+        });
+        let refused = outcomes.iter().filter(|it| matches!(it, Err(Error::Busy { .. })));
+        assert_eq!((refused.count(), outcomes.iter().filter(|it| it.is_ok()).count()), (3, 1));
+        Ok(())
     }
 
     fn workers<const N: usize>() -> Result<(tempfile::TempDir, [Worker; N])> {
