@@ -60,10 +60,8 @@ impl StageWork {
 
     /// Makes units of equal size, dealt to the tasks in turn.
     pub fn dealt(context: Context<'_>, stage: Stage, keys: Vec<String>) -> Result<Self> {
-        let is_own = |item: &usize| {
-            context.task.is_none_or(|task| item % task.count as usize == task.index as usize)
-        };
-        let own: Vec<usize> = (0..keys.len()).filter(is_own).collect();
+        let (first, step) = context.task.map_or((0, 1), |task| (task.index, task.count));
+        let own: Vec<usize> = (first as usize..keys.len()).step_by(step as usize).collect();
         Self::new(context, stage, keys, &own)
     }
 

@@ -91,15 +91,7 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     let refining = Refining { scores, model: OnceLock::new() };
     // The rounds depend on each other, so one process does all of them.
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
-    let claims = work.claims(context);
-    loop {
-        if claims.next()?.is_some() {
-            refining.all_rounds()?;
-        }
-        if refining.is_done()? || !claims.settle()? {
-            return Ok(());
-        }
-    }
+    work.claims(context).for_all(1, |_| refining.all_rounds())
 }
 
 struct Refining<'a> {

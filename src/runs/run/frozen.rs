@@ -114,11 +114,9 @@ pub fn difference(prefix: &str, before: &Value, after: &Value) -> String {
     flatten(prefix, before, &mut old);
     flatten(prefix, after, &mut new);
     let mut lines = String::new();
-    let absent = || "(absent)".to_owned();
     for key in old.keys().chain(new.keys().filter(|k| !old.contains_key(*k))) {
-        if old.get(key) != new.get(key) {
-            let was = old.get(key).cloned().unwrap_or_else(absent);
-            let is = new.get(key).cloned().unwrap_or_else(absent);
+        let [was, is] = [&old, &new].map(|all| all.get(key).map_or("(absent)", String::as_str));
+        if was != is {
             let _ = writeln!(lines, "  {key}: was {was}, now {is}");
         }
     }

@@ -162,10 +162,9 @@ impl Plan {
         let settings = difference("input", &self.settings, &other.settings);
         let shards = difference("embed.shards", &described(self), &described(other));
         let more = shards.lines().count().saturating_sub(MAX_NAMED);
-        let mut lines: Vec<&str> = settings.lines().collect();
-        lines.extend(shards.lines().take(MAX_NAMED));
-        let more = if more > 0 { format!("\n  and {more} more shards") } else { String::new() };
-        lines.join("\n") + &more
+        let more = (more > 0).then(|| format!("  and {more} more shards"));
+        let lines = settings.lines().chain(shards.lines().take(MAX_NAMED)).chain(more.as_deref());
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
