@@ -310,9 +310,8 @@ impl Worker {
         let mut ids = self.ids_in(EXCLUSIVE)?;
         ids.retain(|id| {
             // A process of this machine that is only stopped would discard files when it continues.
-            let exists =
-                |(holder, _): (Identity, _)| holder.known_to(&self.identity) == Liveness::Alive;
-            self.liveness(id) != Liveness::Dead || self.read(id).is_some_and(exists)
+            let known = self.read(id).map(|(holder, _)| holder.known_to(&self.identity));
+            known == Some(Liveness::Alive) || self.liveness(id) != Liveness::Dead
         });
         Ok(ids)
     }
@@ -444,7 +443,8 @@ impl Worker {
     /// time, since network file systems guarantee to show other machines' writes only then.
     fn read(&self, id: &str) -> Option<(Identity, Vec<u8>)> {
         // A lease from elsewhere may name anything.
-        let path = (!id.contains('/')).then(|| self.file(id))?;
+        let is_name = !id.contains('/') && !id.starts_with('.');
+        let path = is_name.then(|| self.file(id))?;
         // A file that cannot be read now, perhaps because it was just replaced, is not gone.
         let content = if_there(read(&path)).unwrap_or_else(|_| Some(Vec::new()))?;
         Some((Identity::of(&content), content))

@@ -147,31 +147,27 @@ pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<S
 }
 
 fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
-    let mut script = String::from("#!/bin/bash\n");
-    for option in options(settings, work)? {
-        // Writing into a string cannot fail.
-        let _ = writeln!(script, "#SBATCH {option}");
-    }
-    let _ = writeln!(script, "export {REQUEUE_VARIABLE}=1");
+    let mut lines = vec!["#!/bin/bash".to_owned()];
+    lines.extend(options(settings, work)?.iter().map(|option| format!("#SBATCH {option}")));
+    lines.push(format!("export {REQUEUE_VARIABLE}=1"));
     if work.tasks.is_some() {
-        let _ = writeln!(script, "export POLYSIFT_NUM_TASKS={}", settings.num_tasks);
-        script.push_str("export POLYSIFT_TASK=$SLURM_ARRAY_TASK_ID\n");
+        lines.push(format!("export POLYSIFT_NUM_TASKS={}", settings.num_tasks));
+        lines.push("export POLYSIFT_TASK=$SLURM_ARRAY_TASK_ID".to_owned());
     } else {
         // Variables set in the submitting shell would otherwise be inherited.
-        script.push_str(
-            "unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID\n",
-        );
+        let unset = "unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID SLURM_ARRAY_JOB_ID";
+        lines.push(unset.to_owned());
     }
     if let Some(cpus) = cpus(settings, work) {
         // Not every cluster binds a task to its CPUs.
         let cpus = format!("${{SLURM_CPUS_PER_TASK:-{cpus}}}");
-        let _ = writeln!(script, "export POLYSIFT_THREADS=${{POLYSIFT_THREADS:-{cpus}}}");
+        lines.push(format!("export POLYSIFT_THREADS=${{POLYSIFT_THREADS:-{cpus}}}"));
     }
     // With exec, Slurm's signals reach the program, and its exit code is the job's.
-    let (program, run) = (text(&settings.program)?, text(&settings.run)?);
-    let (program, run) = (shell_quoted(program), shell_quoted(run));
-    let _ = writeln!(script, "exec {program} {} --run {run}", work.stage.name());
-    Ok(script)
+    let [program, run] =
+        [&settings.program, &settings.run].map(|path| text(path).map(shell_quoted));
+    lines.push(format!("exec {} {} --run {}\n", program?, work.stage.name(), run?));
+    Ok(lines.join("\n"))
 }
 
 /// Returns the CPUs of a task that does not get a whole node.
