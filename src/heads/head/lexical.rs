@@ -13,11 +13,9 @@ use super::file;
 use super::scorer::DocumentScore;
 use crate::lexical::LexicalModel;
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{if_there, open, read};
+use polysift_base::io::{if_there, read};
 use polysift_base::panics::lock;
-use polysift_config::{
-    Activation, ChunkRule, Chunks, EncoderConfig, HeadConfig, HeadKind, HeadOutput,
-};
+use polysift_config::{Chunks, EncoderConfig, HeadConfig, HeadKind, HeadOutput};
 use polysift_encoder::Recipe;
 use polysift_tokenizer::Tokenizer;
 
