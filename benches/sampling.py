@@ -89,7 +89,7 @@ class Simulation:
         first, _ = self.sample("first.jsonl", FIRST, RANDOM, seed)
         self.train(run, [first], "--redo", "train")
         self.run("score", "--run", run)
-        second, rows = self.sample("second.jsonl", SECOND, mixture, seed, "--exclude", first, "--cut", SHARE)
+        second, rows = self.sample("second.jsonl", SECOND, mixture, seed, "--exclude", first, "--rate", SHARE)
         found = sum(self.labels[row["id"]] in POSITIVE for row in rows)
         head = self.train(run, [first, second], "--redo", "train")
         return *self.measures(head), found

@@ -1,4 +1,4 @@
-//! `polysift annotate`: documents in, the same documents with scores, cuts and verdicts out.
+//! `polysift annotate`: documents in, the same documents with scores, thresholds and verdicts out.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -84,12 +84,12 @@ fn documents_of_a_run_get_the_scores_and_verdicts_of_its_export() -> TestResult 
             assert_eq!(found, *score, "{document}");
         }
     }
-    // The cuts are those of the thresholds.
+    // The thresholds are those of the run.
     let selection = work.json("out/selection/fra_Latn.json")?;
     let outcomes = &selection["thresholds"][0]["outcomes"];
     let french = annotated.iter().find(|d| d["language"] == "fra_Latn").ok_or("no French")?;
     assert_eq!(
-        french["annotation"]["cuts"],
+        french["annotation"]["thresholds"],
         json!([
             {"head": "quality", "retention": 0.1, "score": outcomes[0]["threshold_score"]},
             {"head": "quality", "retention": 0.33, "score": outcomes[1]["threshold_score"]},

@@ -55,7 +55,7 @@ fn request<'a>(mixture: &'a Mixture, languages: &'a [String]) -> SampleRequest<'
         languages,
         mixture,
         head: None,
-        cuts: &[],
+        rates: &[],
         exclude: &[],
         seed: 0,
         frame: 1000,
@@ -184,11 +184,11 @@ fn documents_near_a_threshold_get_as_much_as_their_place_says() -> TestResult {
         };
         let sizes: Vec<f64> = scores.iter().map(size).collect();
         let sum: f64 = sizes.iter().sum();
-        let (mixture, cuts): (Mixture, _) = ("near".parse()?, ["0.25".parse()?]);
+        let (mixture, rates): (Mixture, _) = ("near".parse()?, ["0.25".parse()?]);
         // So few that none is certain.
         let request = SampleRequest {
             head: Some(head),
-            cuts: &cuts,
+            rates: &rates,
             count: 1,
             ..request(&mixture, &languages)
         };
@@ -260,7 +260,7 @@ fn what_is_missing_is_named() -> TestResult {
         .args(["--set", "languages._default={}", "--redo", "threshold"])
         .assert()
         .success();
-    sampled(&["--strategy", "near"]).code(2).stderr(contains("--cut"));
+    sampled(&["--strategy", "near"]).code(2).stderr(contains("--rate"));
     assert!(!work.path("s").exists());
     Ok(())
 }

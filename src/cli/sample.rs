@@ -36,7 +36,7 @@ pub(crate) struct SampleArgs {
     head: Option<String>,
     /// Rates of the thresholds that `near` samples around, e.g. 0.1 [default: the run's thresholds]
     #[arg(long, value_name = "RATES", value_delimiter = ',')]
-    cut: Vec<Rate>,
+    rate: Vec<Rate>,
     /// Files of earlier rounds; documents with the same id or text are left out
     #[arg(long, value_name = "FILES", num_args = 1..)]
     exclude: Vec<String>,
@@ -66,7 +66,7 @@ impl SampleArgs {
                 languages: &self.language,
                 mixture: &self.strategy,
                 head: self.head.as_deref(),
-                cuts: &self.cut,
+                rates: &self.rate,
                 exclude: &exclude,
                 seed: self.seed.unwrap_or(context.config.seed.0),
                 frame: self.frame,

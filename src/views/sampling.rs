@@ -28,8 +28,8 @@ use serde::Serialize;
 
 use design::Draws;
 use frame::Frame;
-use mixture::{Cut, NearCuts};
 pub use mixture::{Mixture, Strategy};
+use mixture::{NearThreshold, NearThresholds};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_new;
 use polysift_base::metrics::effective_size;
@@ -58,7 +58,7 @@ pub struct SampleRequest<'a> {
     /// Head whose thresholds `near` is about; `None` for the only one that is not random.
     pub head: Option<&'a str>,
     /// Top-k% rates of the thresholds of `near`; empty for the thresholds of the run.
-    pub cuts: &'a [Rate],
+    pub rates: &'a [Rate],
     /// Earlier rounds; their texts are not drawn again.
     pub exclude: &'a [InputFile],
     /// Seed of the sample.
@@ -111,7 +111,8 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     let (mut samples, mut files) = (Vec::new(), BTreeMap::<PathBuf, Vec<u8>>::new());
     for language in &languages {
         let near = head.zip(heads.as_ref());
-        let near = near.map(|head| near_cuts(context, request, language, head)).transpose()?;
+        let near =
+            near.map(|head| near_thresholds(context, request, language, head)).transpose()?;
         let (sample, rows) = draw((&embedded, &rows), request, language, near.as_ref(), &earlier)?;
         let path = path_of(language);
         write_rows(&path, &rows, files.entry(path.clone()).or_default())?;
@@ -178,31 +179,33 @@ fn languages(request: &SampleRequest<'_>, embedded: &Embedded) -> Result<BTreeSe
 }
 
 /// Returns the thresholds of `near`: from the request, else the run's thresholds of `head`.
-fn near_cuts(
+fn near_thresholds(
     context: Context<'_>,
     request: &SampleRequest<'_>,
     language: &str,
     (head, heads): (&str, &Heads),
-) -> Result<NearCuts> {
-    let mut cuts: Vec<Cut> = request.cuts.iter().map(|rate| Cut::Share(rate.as_f64())).collect();
-    if cuts.is_empty() {
-        let thresholds = context.config.thresholds(language);
-        let kept = thresholds.retention.get(head).into_iter().flatten();
-        cuts.extend(kept.map(|rate| Cut::Share(rate.as_f64())));
-        cuts.extend(thresholds.removal.get(head).map(|rate| Cut::Share(1.0 - rate.as_f64())));
-        cuts.extend(thresholds.threshold.get(head).map(|fixed| Cut::Score(fixed.score())));
+) -> Result<NearThresholds> {
+    let mut thresholds: Vec<NearThreshold> =
+        request.rates.iter().map(|rate| NearThreshold::Share(rate.as_f64())).collect();
+    if thresholds.is_empty() {
+        let own = context.config.thresholds(language);
+        let kept = own.retention.get(head).into_iter().flatten();
+        thresholds.extend(kept.map(|rate| NearThreshold::Share(rate.as_f64())));
+        thresholds
+            .extend(own.removal.get(head).map(|rate| NearThreshold::Share(1.0 - rate.as_f64())));
+        thresholds.extend(own.threshold.get(head).map(|fixed| NearThreshold::Score(fixed.score())));
     }
-    if cuts.is_empty() {
+    if thresholds.is_empty() {
         let reason = format!(
             "is missing: the run has no threshold of the head `{head}` in {language} that \
              documents could be near to"
         );
-        return Err(Error::config("--cut", reason));
+        return Err(Error::config("--rate", reason));
     }
-    Ok(NearCuts {
+    Ok(NearThresholds {
         head: context.config.heads.keys().position(|name| name == head).unwrap_or_default(),
         keep: heads.get(head, language).map_or(Keep::Above, |head| head.spec().keep),
-        cuts,
+        thresholds,
     })
 }
 
@@ -211,7 +214,7 @@ fn draw<'a>(
     (embedded, stored): (&'a Embedded, &'a RunRows<'_>),
     request: &SampleRequest<'_>,
     language: &str,
-    near: Option<&NearCuts>,
+    near: Option<&NearThresholds>,
     earlier: &EarlierRounds,
 ) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
     let history = earlier.history();

@@ -50,7 +50,7 @@ pub struct Annotation<'a> {
     /// `removal`, `threshold` or `budget`; and `score` at the boundary, null if all or no documents
     /// are kept.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub cuts: &'a [Value],
+    pub thresholds: &'a [Value],
 }
 
 /// What a filter does to a document that it found.
@@ -69,7 +69,7 @@ pub struct Annotator<'a> {
     scorer: TextScorer<'a>,
     filters: Vec<(&'a str, Box<dyn Filter>)>,
     selections: BTreeMap<String, Selection>,
-    cuts: BTreeMap<String, Vec<Value>>,
+    thresholds: BTreeMap<String, Vec<Value>>,
 }
 
 /// Finds the heads for the languages of `run`, and for the languages that the head files are for.
@@ -129,10 +129,11 @@ impl<'a> Annotator<'a> {
             filter.prepare(stop)?;
             filters.push((name.as_str(), filter));
         }
-        let cuts =
-            selections.iter().map(|(language, selection)| (language.clone(), cuts(selection)));
-        let cuts = cuts.collect();
-        Ok(Self { config, stop, scorer, filters, selections, cuts })
+        let thresholds = selections
+            .iter()
+            .map(|(language, selection)| (language.clone(), thresholds(selection)));
+        let thresholds = thresholds.collect();
+        Ok(Self { config, stop, scorer, filters, selections, thresholds })
     }
 
     /// Returns the columns that heads and filters read, besides text and id.
@@ -268,7 +269,7 @@ impl<'a> Annotator<'a> {
             reason: None,
             retention: BTreeMap::new(),
             flags: flags.map(|found| (found.name, found.reason.to_owned())).collect(),
-            cuts: self.cuts.get(language).map_or(&[], Vec::as_slice),
+            thresholds: self.thresholds.get(language).map_or(&[], Vec::as_slice),
         };
         let Some(selection) = self.selections.get(language) else { return annotation };
         let removed_by = |when| {
@@ -299,8 +300,8 @@ fn text(document: &StreamDocument) -> Option<&str> {
 }
 
 /// Returns the distinct thresholds of `selection`, one for each rate.
-fn cuts(selection: &Selection) -> Vec<Value> {
-    let mut cuts = Vec::new();
+fn thresholds(selection: &Selection) -> Vec<Value> {
+    let mut thresholds = Vec::new();
     for report in &selection.thresholds {
         let threshold = &report.threshold;
         for (at, outcome) in report.outcomes.iter().enumerate() {
@@ -314,11 +315,11 @@ fn cuts(selection: &Selection) -> Vec<Value> {
                 ThresholdKind::Budget(budget) => ("budget", json!(budget)),
             };
             let score = outcome.threshold_score;
-            let cut = json!({"head": threshold.head_name, kind: value, "score": score});
-            if !cuts.contains(&cut) {
-                cuts.push(cut);
+            let described = json!({"head": threshold.head_name, kind: value, "score": score});
+            if !thresholds.contains(&described) {
+                thresholds.push(described);
             }
         }
     }
-    cuts
+    thresholds
 }

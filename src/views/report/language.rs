@@ -70,9 +70,9 @@ impl<'a> SurveyedLanguage<'a> {
         Self { wanted: found.to_look_for(), ..found }
     }
 
-    fn cuts(&self, head: usize) -> impl Iterator<Item = usize> {
-        let cuts = self.thresholds.cuts.iter().enumerate();
-        cuts.filter(move |(_, cut)| cut.head == head).map(|(at, _)| at)
+    fn thresholds_of(&self, head: usize) -> impl Iterator<Item = usize> {
+        let placed = self.thresholds.placed.iter().enumerate();
+        placed.filter(move |(_, placed)| placed.head == head).map(|(at, _)| at)
     }
 
     /// Returns the places of each head's curve: a number of the sample's keys, and the thresholds.
@@ -82,8 +82,9 @@ impl<'a> SurveyedLanguage<'a> {
             .map(|head| {
                 let order = &self.orders[head];
                 let at = thinned(order.len(), self.limits.points);
-                let cuts = self.cuts(head).filter_map(|cut| self.survey.cuts[cut].first_out);
-                at.into_iter().map(|at| order[at].0).chain(cuts).collect()
+                let first_out =
+                    self.thresholds_of(head).filter_map(|at| self.survey.thresholds[at].first_out);
+                at.into_iter().map(|at| order[at].0).chain(first_out).collect()
             })
             .collect()
     }
@@ -107,9 +108,9 @@ impl<'a> SurveyedLanguage<'a> {
             let survey = &self.survey.heads[head];
             survey.top.kept.values().for_each(|document| show(document, "top"));
             survey.bottom.kept.values().for_each(|document| show(document, "bottom"));
-            for cut in self.cuts(head) {
-                let (survey, cut) = (&self.survey.cuts[cut], &self.thresholds.cuts[cut]);
-                for selection in &cut.selections {
+            for at in self.thresholds_of(head) {
+                let (survey, placed) = (&self.survey.thresholds[at], &self.thresholds.placed[at]);
+                for selection in &placed.selections {
                     let above = survey.above.kept.values();
                     above.for_each(|document| show(document, &format!("above_cut {selection}")));
                     let below = survey.below.kept.values();
@@ -200,7 +201,7 @@ impl<'a> SurveyedLanguage<'a> {
     fn scores(&self, head: usize, details: &LanguageDetails) -> Option<Value> {
         let survey = &self.survey.heads[head];
         let (counts, found) = (&survey.counts, &details.scores[head]);
-        if counts.n + survey.nan == 0 && self.cuts(head).next().is_none() {
+        if counts.n + survey.nan == 0 && self.thresholds_of(head).next().is_none() {
             return None;
         }
         let quantiles: Map<String, Value> = (QUANTILES.iter().zip(counts.quantiles(found)))
@@ -255,7 +256,7 @@ impl<'a> SurveyedLanguage<'a> {
     /// Lists each threshold once for every selection that contains it.
     fn thresholds(&self) -> Vec<Value> {
         let mut rows = Vec::new();
-        let mut cuts = self.thresholds.cuts.iter();
+        let mut placed = self.thresholds.placed.iter();
         for report in &self.thresholds.selection.thresholds {
             let threshold = &report.threshold;
             for (i, outcome) in report.outcomes.iter().enumerate() {
@@ -282,7 +283,7 @@ impl<'a> SurveyedLanguage<'a> {
                 }
                 let amount = |Amount { num_documents, weight }: Amount| json!({"documents": num_documents, "weight": weight});
                 let score = outcome.threshold_score.map(|score| short(score as f32));
-                for selection in cuts.next().into_iter().flat_map(|cut| &cut.selections) {
+                for selection in placed.next().into_iter().flat_map(|placed| &placed.selections) {
                     let mut row = row.clone();
                     row["selection"] = json!(selection);
                     row["candidates"] = amount(outcome.candidates);

@@ -48,7 +48,8 @@ impl ReportLimits {
     pub(super) fn new(run: &StoredRun<'_>, sample: usize, examples: usize) -> Self {
         let languages = run.languages.len().max(1);
         let heads = run.heads.len();
-        let cuts = run.languages.values().map(|language| language.cuts.len()).max().unwrap_or(0);
+        let placed =
+            run.languages.values().map(|language| language.placed.len()).max().unwrap_or(0);
         let least = LEAST_SAMPLE.min(sample);
         let mut limits = Self {
             sample: (SAMPLED / languages).clamp(least, sample),
@@ -66,7 +67,7 @@ impl ReportLimits {
             .rev()
             .flat_map(|examples| [2, 1, 0].map(|of_decile| (examples, of_decile.min(examples))));
         let number = |(examples, of_decile): (usize, usize)| {
-            heads * (2 * examples + 10 * of_decile) + 2 * cuts * examples
+            heads * (2 * examples + 10 * of_decile) + 2 * placed * examples
         };
         let fits = |choice: &(usize, usize)| number(*choice) * (EXAMPLE_FRAME + least) <= bytes;
         if let Some(choice) = choices.find(fits) {

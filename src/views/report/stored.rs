@@ -98,7 +98,7 @@ pub(super) struct StoredThresholds {
     /// The final selections, smallest first.
     pub(super) names: Vec<SelectionName>,
     /// All thresholds in each of their selections, in order.
-    pub(super) cuts: Vec<PlacedCut>,
+    pub(super) placed: Vec<PlacedThreshold>,
 }
 
 /// Name of a selection; names sort by heads, then by rates.
@@ -110,7 +110,7 @@ pub(super) struct SelectionName {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct PlacedCut {
+pub(super) struct PlacedThreshold {
     /// Place of the head among the run's heads.
     pub(super) head: usize,
     pub(super) bound: Bound,
@@ -127,19 +127,19 @@ impl StoredThresholds {
         };
         let keeps = heads.iter().map(keep).collect();
         let names = names(&selection);
-        let mut cuts = Vec::new();
+        let mut placed = Vec::new();
         for report in &selection.thresholds {
             for (i, outcome) in report.outcomes.iter().enumerate() {
                 let stands = |at: usize| report.outcomes.len() == 1 || at == i;
                 let standing = names.iter().enumerate().filter(|(at, _)| stands(*at));
-                cuts.push(PlacedCut {
+                placed.push(PlacedThreshold {
                     head: report.threshold.head.unwrap_or(usize::MAX),
                     bound: outcome.bound,
                     selections: standing.map(|(_, name)| name.name.clone()).collect(),
                 });
             }
         }
-        Self { selection, keeps, names, cuts }
+        Self { selection, keeps, names, placed }
     }
 
     /// Returns the key and numbers of `document` for each head; `None` without a score or for NaN.

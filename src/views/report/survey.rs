@@ -71,7 +71,7 @@ impl HeadSurvey {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct CutSurvey {
+pub(super) struct ThresholdSurvey {
     /// The last candidates that pass; `below` holds the first that do not.
     pub(super) above: Ends,
     pub(super) below: Ends,
@@ -85,17 +85,17 @@ pub(super) struct LanguageSurvey {
     /// Documents with text and without a token count.
     pub(super) without_tokens: u64,
     pub(super) heads: Vec<HeadSurvey>,
-    pub(super) cuts: Vec<CutSurvey>,
+    pub(super) thresholds: Vec<ThresholdSurvey>,
 }
 
 impl LanguageSurvey {
     pub(super) fn new(thresholds: &StoredThresholds, limits: &ReportLimits) -> Self {
         let ends = Ends { most: limits.examples, kept: BTreeMap::new() };
         let head = HeadSurvey { top: ends.clone(), bottom: ends.clone(), ..HeadSurvey::default() };
-        let cut = CutSurvey { above: ends.clone(), below: ends, first_out: None };
+        let survey = ThresholdSurvey { above: ends.clone(), below: ends, first_out: None };
         Self {
             heads: vec![head; thresholds.keeps.len()],
-            cuts: vec![cut; thresholds.cuts.len()],
+            thresholds: vec![survey; thresholds.placed.len()],
             ..Self::default()
         }
     }
@@ -123,17 +123,18 @@ impl LanguageSurvey {
                 None => survey.unscored += 1,
             }
         }
-        let of_cut = |cut: usize| -> Option<HeadRank> { *ranked.get(thresholds.cuts[cut].head)? };
-        for (cut, survey) in self.cuts.iter_mut().enumerate() {
-            let Some(ranked) = of_cut(cut) else { continue };
+        let of_threshold =
+            |at: usize| -> Option<HeadRank> { *ranked.get(thresholds.placed[at].head)? };
+        for (at, survey) in self.thresholds.iter_mut().enumerate() {
+            let Some(ranked) = of_threshold(at) else { continue };
             let is_first = survey.first_out.is_none_or(|first| ranked.0 < first);
-            if is_first && !thresholds.cuts[cut].bound.keeps_key(ranked.0, ranked.1.1) {
+            if is_first && !thresholds.placed[at].bound.keeps_key(ranked.0, ranked.1.1) {
                 survey.first_out = Some(ranked.0);
             }
         }
-        thresholds.kept(&document.scored, |cut, passes| {
-            let Some((key, _)) = of_cut(cut) else { return };
-            let CutSurvey { above, below, .. } = &mut self.cuts[cut];
+        thresholds.kept(&document.scored, |at, passes| {
+            let Some((key, _)) = of_threshold(at) else { return };
+            let ThresholdSurvey { above, below, .. } = &mut self.thresholds[at];
             let (side, key) = if passes { (above, backwards(key)) } else { (below, key) };
             side.offer(key, || KeptDocument::of(document));
         });
@@ -150,7 +151,7 @@ impl LanguageSurvey {
             mine.top.merge(theirs.top);
             mine.bottom.merge(theirs.bottom);
         }
-        for (mine, theirs) in self.cuts.iter_mut().zip(other.cuts) {
+        for (mine, theirs) in self.thresholds.iter_mut().zip(other.thresholds) {
             mine.above.merge(theirs.above);
             mine.below.merge(theirs.below);
             mine.first_out = mine.first_out.into_iter().chain(theirs.first_out).min();

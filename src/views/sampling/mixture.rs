@@ -57,7 +57,7 @@ impl Mixture {
     pub(super) fn sizes(
         &self,
         documents: &[FrameDocument],
-        near: Option<&NearCuts>,
+        near: Option<&NearThresholds>,
     ) -> Vec<(f64, Strategy)> {
         let share = |strategy| self.0.get(&strategy).map_or(0.0, |share| share.as_f64());
         let uniform = share(Strategy::Uniform) * (1.0 / documents.len() as f64);
@@ -96,7 +96,7 @@ impl FromStr for Mixture {
 
 /// A threshold in the order of a head's documents.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Cut {
+pub(super) enum NearThreshold {
     /// The threshold keeps this share of the documents, the best ones.
     Share(f64),
     /// The threshold is a score.
@@ -104,26 +104,26 @@ pub(super) enum Cut {
 }
 
 /// The thresholds of a head that documents are drawn near to.
-pub(super) struct NearCuts {
+pub(super) struct NearThresholds {
     /// Place of the head among the run's heads.
     pub(super) head: usize,
     /// The side that the head keeps.
     pub(super) keep: Keep,
-    pub(super) cuts: Vec<Cut>,
+    pub(super) thresholds: Vec<NearThreshold>,
 }
 
-impl NearCuts {
+impl NearThresholds {
     /// Sums a Laplace kernel around each threshold; its width is half of the smaller side. A
     /// document without a score gets nothing. The sum over `documents` is 1 unless all get nothing.
     fn density(&self, documents: &[FrameDocument]) -> Vec<f64> {
         let places = self.places(documents);
         let mut sizes = vec![0.0; places.len()];
-        for cut in &self.cuts {
-            let cut = self.share(*cut, documents);
+        for threshold in &self.thresholds {
+            let share = self.share(*threshold, documents);
             // At an end of the order there is no smaller side; the width is then a hundredth.
-            let width = (cut.min(1.0 - cut) / 2.0).max(0.01);
+            let width = (share.min(1.0 - share) / 2.0).max(0.01);
             let density = |place: &Option<f64>| {
-                place.map_or(0.0, |place| (-(place - cut).abs() / width).exp())
+                place.map_or(0.0, |place| (-(place - share).abs() / width).exp())
             };
             let density = normalised(places.iter().map(density).collect());
             sizes.iter_mut().zip(density).for_each(|(size, density)| *size += density);
@@ -147,16 +147,16 @@ impl NearCuts {
         keys.into_iter().map(|key| key.map(place)).collect()
     }
 
-    /// Returns the share of the scored `documents` that `cut` keeps.
-    fn share(&self, cut: Cut, documents: &[FrameDocument]) -> f64 {
-        let cut = match cut {
-            Cut::Share(share) => return share,
-            Cut::Score(score) => score,
+    /// Returns the share of the scored `documents` that `threshold` keeps.
+    fn share(&self, threshold: NearThreshold, documents: &[FrameDocument]) -> f64 {
+        let threshold = match threshold {
+            NearThreshold::Share(share) => return share,
+            NearThreshold::Score(score) => score,
         };
         let scores = || documents.iter().filter_map(|d| Some(f64::from(d.number?.1)));
         let is_kept = |score: &f64| match self.keep {
-            Keep::Above => *score > cut,
-            Keep::Below => *score < cut,
+            Keep::Above => *score > threshold,
+            Keep::Below => *score < threshold,
         };
         scores().filter(is_kept).count() as f64 / scores().count().max(1) as f64
     }
