@@ -8,14 +8,14 @@ use polysift_base::error::{Error, Result};
 pub(super) type Wrong = (&'static str, &'static str);
 
 /// Keys of a section, with the kinds that they are for; without kinds, they are for all.
-pub(super) type Keys<K> = [(&'static [K], &'static [&'static str])];
+pub(super) type KindKeys<K> = [(&'static [K], &'static [&'static str])];
 
 /// Checks that the section `place`, as in `filters.hosts`, sets only keys for its `kind`.
 pub(super) fn check_keys<K: PartialEq + Serialize>(
     place: &str,
     settings: &impl Serialize,
     kind: &K,
-    keys: &Keys<K>,
+    keys: &KindKeys<K>,
 ) -> Result<()> {
     let wrong = |error: toml::ser::Error| Error::config(place, error.to_string());
     let written = toml::Table::try_from(settings).map_err(wrong)?;

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use arrow_cast::parse::string_to_timestamp_nanos;
 use rayon::prelude::*;
 
-use super::Filter;
-use super::document::{FilteredDocument, Finding, Verdict, judge_by_language};
+use super::document::{
+    AgentVerdict, Filter, FilteredDocument, Finding, RobotsVerdict, Verdict, judge_by_language,
+};
 use super::ids::id_list;
 use super::strings::{LanguageStrings, ListFormat, ListedStrings};
 use super::urls::{UNREADABLE_URL, listed_domain, url_key};
@@ -170,28 +171,6 @@ impl Filter for ConsentFilter {
             agents: agents.labels().iter().enumerate().map(agent).collect(),
         }))
     }
-}
-
-/// What the robots.txt of a host says of a URL.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct RobotsVerdict {
-    /// The URL.
-    pub url: String,
-    /// True if the sources have a robots.txt for the host.
-    pub has_robots_file: bool,
-    /// One verdict per agent of the settings.
-    pub agents: Vec<AgentVerdict>,
-}
-
-/// What a robots.txt says to an agent.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct AgentVerdict {
-    /// The agent.
-    pub agent: String,
-    /// True if the agent may not fetch the URL.
-    pub is_blocked: bool,
-    /// The line of the file that decides, if one does.
-    pub line: Option<String>,
 }
 
 /// The robots.txt files, and the agents that they are read for.

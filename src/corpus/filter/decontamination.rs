@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
-use serde::Serialize;
 
-use super::Filter;
-use super::document::{FilteredDocument, Finding, Verdict};
+use super::document::{Filter, FilteredDocument, Finding, Leaks, TaskLeak, Verdict};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig};
@@ -23,36 +21,6 @@ pub(super) struct DecontaminationFilter {
     index: Index,
     rule: Rule,
     cuts: bool,
-}
-
-/// How much of a benchmark task stands in the corpus.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TaskLeak {
-    task: String,
-    /// Number of items of the task.
-    items: u64,
-    /// Number of items too short for an n-gram, which cannot be found.
-    not_covered: u64,
-    /// Number of items with an n-gram in the corpus.
-    items_hit: u64,
-    /// Number of n-grams of the task in the index.
-    ngrams: u64,
-    /// Number of these n-grams that stand in the corpus.
-    leaked_ngrams: u64,
-    /// `leaked_ngrams` in percent of `ngrams`.
-    leaked_percent: f64,
-}
-
-/// How much of the benchmarks stands in the whole corpus.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Leaks {
-    /// Leaks by task of a benchmark.
-    pub tasks: Vec<TaskLeak>,
-    /// N-grams that stand in the most documents, with the number of documents.
-    pub ngrams: Vec<(String, u64)>,
-    /// Task, id and covered share of tokens of each item that is hit.
-    #[serde(skip)]
-    pub items: Vec<(String, String, f64)>,
 }
 
 impl DecontaminationFilter {

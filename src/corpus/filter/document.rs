@@ -1,13 +1,18 @@
-//! A document as filters see it, and the verdict of a filter.
+//! What a filter is, the documents that it sees, and what it says of them.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::ops::Range;
+use std::path::Path;
 
 use rayon::prelude::*;
+use serde::Serialize;
 
 use polysift_base::error::Result;
+use polysift_base::progress::Stop;
 
-#[derive(Debug, Clone, Copy)]
 /// A document as filters see it.
+#[derive(Debug, Clone, Copy)]
 pub struct FilteredDocument<'a> {
     /// Id of the document.
     pub id: &'a str,
@@ -59,6 +64,93 @@ impl Verdict {
     /// Makes the verdict on a document that was not found but noted.
     pub(super) fn noted(note: &'static str) -> Self {
         Self { note: Some(note), ..Self::default() }
+    }
+}
+
+/// What the robots.txt of a host says of a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RobotsVerdict {
+    /// The URL.
+    pub url: String,
+    /// True if the sources have a robots.txt for the host.
+    pub has_robots_file: bool,
+    /// One verdict per agent of the settings.
+    pub agents: Vec<AgentVerdict>,
+}
+
+/// What a robots.txt says to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AgentVerdict {
+    /// The agent.
+    pub agent: String,
+    /// True if the agent may not fetch the URL.
+    pub is_blocked: bool,
+    /// The line of the file that decides, if one does.
+    pub line: Option<String>,
+}
+
+/// How much of a benchmark task stands in the corpus.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TaskLeak {
+    pub(super) task: String,
+    /// Number of items of the task.
+    pub(super) items: u64,
+    /// Number of items too short for an n-gram, which cannot be found.
+    pub(super) not_covered: u64,
+    /// Number of items with an n-gram in the corpus.
+    pub(super) items_hit: u64,
+    /// Number of n-grams of the task in the index.
+    pub(super) ngrams: u64,
+    /// Number of these n-grams that stand in the corpus.
+    pub(super) leaked_ngrams: u64,
+    /// `leaked_ngrams` in percent of `ngrams`.
+    pub(super) leaked_percent: f64,
+}
+
+/// How much of the benchmarks stands in the whole corpus.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Leaks {
+    /// Leaks by task of a benchmark.
+    pub tasks: Vec<TaskLeak>,
+    /// N-grams that stand in the most documents, with the number of documents.
+    pub ngrams: Vec<(String, u64)>,
+    /// Task, id and covered share of tokens of each item that is hit.
+    #[serde(skip)]
+    pub items: Vec<(String, String, f64)>,
+}
+
+/// A filter with its lists.
+pub trait Filter: Debug + Send + Sync {
+    /// Returns the files that verdicts depend on.
+    fn files(&self) -> Vec<&Path> {
+        Vec::new()
+    }
+
+    /// Reads robots.txt files in parallel; one thread calls this before any document is judged.
+    fn prepare(&mut self, _stop: &Stop) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns one verdict per document, in order; reads lists when they are needed.
+    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>>;
+
+    /// Explains what robots.txt files say of `url`; `None` if the filter has no such files.
+    ///
+    /// # Errors
+    /// [`Error::Config`](polysift_base::Error::Config) for an invalid URL; errors of reading files.
+    fn explain(&self, _url: &str, _stop: &Stop) -> Result<Option<RobotsVerdict>> {
+        Ok(None)
+    }
+
+    /// Returns the number of ids in the lists of an id filter; `None` for other filters.
+    fn num_listed_ids(&self, _stop: &Stop) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Reports which benchmark items stand in the corpus, given the n-grams that were hit and the
+    /// number of documents that hold each; `None` if the filter has no index.
+    fn leaks(&self, _ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {
+        None
     }
 }
 

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::Filter;
-use super::document::{FilteredDocument, Finding, Verdict};
+use super::document::{Filter, FilteredDocument, Finding, Verdict};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
 use polysift_base::progress::Stop;

@@ -16,59 +16,22 @@ mod urls;
 mod words;
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::path::Path;
 
 use consent::ConsentFilter;
-pub use consent::{AgentVerdict, RobotsVerdict};
 use decontamination::DecontaminationFilter;
-pub use decontamination::Leaks;
-pub use document::{FilteredDocument, Finding, Verdict};
+pub use document::{
+    AgentVerdict, Filter, FilteredDocument, Finding, Leaks, RobotsVerdict, Verdict,
+};
 use ids::IdFilter;
 use license::LicenseFilter;
 use polysift_base::error::Result;
 use polysift_base::io::stamp;
-use polysift_base::progress::Stop;
 use polysift_config::{FilterConfig, FilterKind};
 use repetition::RepetitionFilter;
 pub use strings::{StringSet, hash};
 use urls::UrlFilter;
 use words::WordFilter;
-
-/// A filter with its lists.
-pub trait Filter: Debug + Send + Sync {
-    /// Returns the files that verdicts depend on.
-    fn files(&self) -> Vec<&Path> {
-        Vec::new()
-    }
-
-    /// Reads robots.txt files in parallel; one thread calls this before any document is judged.
-    fn prepare(&mut self, _stop: &Stop) -> Result<()> {
-        Ok(())
-    }
-
-    /// Returns one verdict per document, in order; reads lists when they are needed.
-    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>>;
-
-    /// Explains what robots.txt files say of `url`; `None` if the filter has no such files.
-    ///
-    /// # Errors
-    /// [`Error::Config`](polysift_base::Error::Config) for an invalid URL; errors of reading files.
-    fn explain(&self, _url: &str, _stop: &Stop) -> Result<Option<RobotsVerdict>> {
-        Ok(None)
-    }
-
-    /// Returns the number of ids in the lists of an id filter; `None` for other filters.
-    fn num_listed_ids(&self, _stop: &Stop) -> Result<Option<u64>> {
-        Ok(None)
-    }
-
-    /// Reports which benchmark items stand in the corpus, given the n-grams that were hit and the
-    /// number of documents that hold each; `None` if the filter has no index.
-    fn leaks(&self, _ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {
-        None
-    }
-}
 
 /// Opens the filter `name`.
 ///

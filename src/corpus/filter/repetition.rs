@@ -2,8 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::Filter;
-use super::document::{FilteredDocument, Finding, Verdict};
+use super::document::{Filter, FilteredDocument, Finding, Verdict};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig};

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::Filter;
-use super::document::{FilteredDocument, Finding, Verdict, judge_by_language};
+use super::document::{Filter, FilteredDocument, Finding, Verdict, judge_by_language};
 use super::strings::{LanguageStrings, ListFormat, ListedStrings};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::Filter;
-use super::document::{FilteredDocument, Finding, Verdict, judge_by_language};
+use super::document::{Filter, FilteredDocument, Finding, Verdict, judge_by_language};
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
