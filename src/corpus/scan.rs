@@ -221,7 +221,9 @@ impl RowSet {
             return Self::default();
         };
         let mut bits = vec![0; (last - first) as usize / 64 + 1];
-        rows.iter().for_each(|row| bits[(row - first) as usize / 64] |= 1 << ((row - first) % 64));
+        for row in rows {
+            bits[(row - first) as usize / 64] |= 1 << ((row - first) % 64);
+        }
         Self { first, bits }
     }
 

@@ -314,7 +314,7 @@ fn detailed<'r>(
 ) -> Result<Vec<(SurveyedLanguage<'r>, LanguageDetails)>> {
     let names: Vec<&str> = languages.iter().map(|language| language.language).collect();
     let begin = |language: SurveyedLanguage<'r>| {
-        let details = Mutex::new(LanguageDetails::new(&language));
+        let details = Mutex::new(language.begin_details());
         (language.language, (language, details))
     };
     let begun: BTreeMap<&str, (SurveyedLanguage<'r>, Mutex<LanguageDetails>)> =
@@ -329,8 +329,8 @@ fn detailed<'r>(
             let Some((&name, (language, _))) = begun.get_key_value(language) else {
                 return Ok(());
             };
-            let details = new.entry(name).or_insert_with(|| LanguageDetails::new(language));
-            details.add(document, language, &mut input, comparison)
+            let details = new.entry(name).or_insert_with(|| language.begin_details());
+            details.add(document, (language.thresholds, &language.wanted), &mut input, comparison)
         })?;
         for (language, details) in new {
             lock(&begun[language].1).merge(details);

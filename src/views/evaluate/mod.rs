@@ -48,6 +48,7 @@
 
 mod agreement;
 mod annotate;
+mod group;
 mod labelled;
 mod report;
 mod rules;
@@ -56,10 +57,10 @@ mod texts;
 
 pub use agreement::{DEFAULT_SAMPLE, Pair, evaluate_run};
 pub use annotate::{Annotation, Annotator, heads_of};
+pub use group::TextGroup;
 pub use labelled::{Setup, evaluate};
 pub use report::{
     DataFile, EVERYTHING, EncoderUsed, GradeMeasures, HeadUsed, Measures, Report, RuleOutcome,
-    TextGroup,
 };
 pub use rules::DecisionRule;
 pub use selections::SelectionShares;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::agreement::Pair;
+use super::group::TextGroup;
 use super::rules::{Calls, ScoreMeaning};
 use super::selections::SelectionShares;
 use polysift_base::metrics::{
@@ -96,20 +97,6 @@ pub struct HeadUsed {
     pub nan: usize,
     /// Number of texts left out because the head gave no score.
     pub unscored: usize,
-}
-
-/// The texts that a row is about.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TextGroup {
-    /// Name of the head.
-    pub head: String,
-    /// The language, or `mean` for the mean over the languages.
-    pub language: String,
-    /// `all`, or `source: NAME`.
-    pub texts: String,
-    /// The grade above which a text is positive; `None` if the labels are classes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cut: Option<f64>,
 }
 
 /// How well a head separates the classes.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::report::TextGroup;
+use super::group::TextGroup;
 use super::rules::Calls;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{WeightedText, weighted_precision, weighted_recall};

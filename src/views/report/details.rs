@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::Comparison;
 use super::counts::{ScoreDetails, ValueCounts};
-use super::language::SurveyedLanguage;
-use super::survey::{COUNTED_TOGETHER, sampling_hash};
+use super::stored::StoredThresholds;
+use super::survey::{COUNTED_TOGETHER, LanguageSurvey, sampling_hash};
 use polysift_base::error::{Error, Result};
 use polysift_config::{FilterConfig, RunConfig};
 use polysift_corpus::context::Context;
@@ -98,10 +98,15 @@ pub(super) struct LanguageDetails {
 }
 
 impl LanguageDetails {
-    pub(super) fn new(language: &SurveyedLanguage<'_>) -> Self {
-        let (survey, selections) = (&language.survey, language.thresholds.names.len());
-        let bins = language.limits.points;
-        let steps = language.wanted.steps.iter();
+    /// Begins to count what is `wanted` of a language with `selections` selections, with scores in
+    /// `bins` bins.
+    pub(super) fn new(
+        survey: &LanguageSurvey,
+        wanted: &Wanted,
+        selections: usize,
+        bins: usize,
+    ) -> Self {
+        let steps = wanted.steps.iter();
         Self {
             scores: survey.heads.iter().map(|head| head.counts.details(bins)).collect(),
             steps: steps.map(|keys| vec![CurveStep::default(); keys.len() + 1]).collect(),
@@ -123,7 +128,7 @@ impl LanguageDetails {
     pub(super) fn add(
         &mut self,
         document: &Row<'_>,
-        &SurveyedLanguage { thresholds, ref wanted, .. }: &SurveyedLanguage<'_>,
+        (thresholds, wanted): (&StoredThresholds, &Wanted),
         input: &mut ShardInput<'_>,
         comparison: Option<&Comparison>,
     ) -> Result<()> {

@@ -70,6 +70,12 @@ impl<'a> SurveyedLanguage<'a> {
         Self { wanted: found.to_look_for(), ..found }
     }
 
+    /// Begins the details of the language.
+    pub(super) fn begin_details(&self) -> LanguageDetails {
+        let selections = self.thresholds.names.len();
+        LanguageDetails::new(&self.survey, &self.wanted, selections, self.limits.points)
+    }
+
     fn thresholds_of(&self, head: usize) -> impl Iterator<Item = usize> {
         let placed = self.thresholds.placed.iter().enumerate();
         placed.filter(move |(_, placed)| placed.head == head).map(|(at, _)| at)
