@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Stages (`polysift_stages`) write a run; views (`polysift_views`) read it. Both take a
-//! [`Context`](context::Context) and read scores, embeddings, verdicts and the result of a cascade
+//! [`Context`] and read scores, embeddings, verdicts and the result of a cascade
 //! with this crate.
 
 pub mod audit;

@@ -128,8 +128,9 @@ pub struct SkippedRows {
 /// `validation` (or `valid`, `val`, `dev`), `test` or null.
 ///
 /// # Errors
-/// [`Error::Row`] if a row has another label, weight, probability or split, counted over its file;
-/// [`Error::Schema`] if a column is missing; otherwise as [`super::DocumentReader`].
+/// [`Error::Row`](polysift_base::Error::Row) if a row has another label, weight, probability or
+/// split, counted over its file; [`Error::Schema`](polysift_base::Error::Schema) if a column is
+/// missing; otherwise as [`super::DocumentReader`].
 pub fn read_samples(
     files: &[InputFile],
     config: &InputConfig,

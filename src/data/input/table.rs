@@ -31,8 +31,9 @@ pub struct TableCounts {
 /// first object, none if the file has no rows.
 ///
 /// # Errors
-/// [`Error::Decode`] if the file is damaged, [`Error::Row`] if its first line is not a JSON object;
-/// [`Error::Io`].
+/// [`Error::Decode`](polysift_base::Error::Decode) if the file is damaged,
+/// [`Error::Row`](polysift_base::Error::Row) if its first line is not a JSON object;
+/// [`Error::Io`](polysift_base::Error::Io).
 pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
     match file.format {
         Format::Csv(_) => CsvReader::header(file),
@@ -48,10 +49,12 @@ pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
 /// row cannot be used.
 ///
 /// # Errors
-/// [`Error::Schema`] if a required column is missing (in JSON lines: in the first 1000 objects) or
-/// of an unsuitable type; [`Error::Row`] with the count if more than `max_rejects` rows (`None`:
-/// any) cannot be used, and in any case if a CSV file ends inside a quoted field; [`Error::Decode`]
-/// if the file is damaged; [`Error::Io`], [`Error::Stopped`].
+/// [`Error::Schema`](polysift_base::Error::Schema) if a required column is missing (in JSON lines:
+/// in the first 1000 objects) or of an unsuitable type; [`Error::Row`](polysift_base::Error::Row)
+/// with the count if more than `max_rejects` rows (`None`: any) cannot be used, and in any case if
+/// a CSV file ends inside a quoted field; [`Error::Decode`](polysift_base::Error::Decode) if the
+/// file is damaged; [`Error::Io`](polysift_base::Error::Io),
+/// [`Error::Stopped`](polysift_base::Error::Stopped).
 pub fn read_table(
     file: &InputFile,
     columns: &[ColumnRequest],
@@ -80,8 +83,9 @@ pub fn read_table(
 /// Describes the table at `path` as a file called `name`.
 ///
 /// # Errors
-/// [`Error::Config`] if the extension is none of `.parquet`, `.csv`, `.jsonl`, `.ndjson` and
-/// `.json` (the last four also compressed, as `.gz` or `.zst`); [`Error::Missing`], [`Error::Io`].
+/// [`Error::Config`](polysift_base::Error::Config) if the extension is none of `.parquet`, `.csv`,
+/// `.jsonl`, `.ndjson` and `.json` (the last four also compressed, as `.gz` or `.zst`);
+/// [`Error::Missing`](polysift_base::Error::Missing), [`Error::Io`](polysift_base::Error::Io).
 pub fn table_at(path: &Path, name: String) -> Result<InputFile> {
     let format = format_of(&path.file_name().unwrap_or_default().to_string_lossy());
     InputFile::of_format(path, name, None, format.map(|(format, _)| format))
@@ -106,7 +110,8 @@ fn has_format(file_name: &str) -> bool {
 /// names that start with `.` or `_` are skipped.
 ///
 /// # Errors
-/// [`Error::Io`] if a directory cannot be read; [`Error::Config`] if a name is not UTF-8.
+/// [`Error::Io`](polysift_base::Error::Io) if a directory cannot be read;
+/// [`Error::Config`](polysift_base::Error::Config) if a name is not UTF-8.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     let found = search(directory, &KeyPattern::all(), &has_format)?;
     by_name(found.into_iter().map(|file| {
@@ -119,7 +124,8 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
 /// below the common directory, without the extensions of Parquet and JSON lines if it stays unique.
 ///
 /// # Errors
-/// As [`super::discover`] and [`table_at`]; [`Error::Config`] for a URL.
+/// As [`super::discover`] and [`table_at`]; [`Error::Config`](polysift_base::Error::Config) for a
+/// URL.
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
     let found = find_local(patterns, "tables", &has_format)?.into_iter();
     by_name(found.map(|(file, name)| table_at(&file.path, name)))
