@@ -17,7 +17,7 @@ prints a line of JSON per form. Against f32 with erf: relative L2, also without 
 (centred), cosine, and how many of the best 10% and 5% agree, by heads trained on the f32 embeddings of other
 documents (rows whose `source` starts with one of POSITIVE against the rest; means over HEADS heads).
 `refined` is what `--refine` would select: documents near the cut again in bf16, by the rule of
-`src/stages/stage/refine`; against bf16, with the share of documents that this computes again. `--base` measures
+`src/stages/refine`; against bf16, with the share of documents that this computes again. `--base` measures
 instead random weights of the base shape on random ids (no head that means anything: only the distances).
 Needs torch, transformers, tokenizers, zstandard.
 """
@@ -40,7 +40,7 @@ BATCH_TOKENS = 4_096
 TRAINING_SHARE = 0.2
 HEADS = 5
 RATES = (0.1, 0.05)
-# Of `src/stages/stage/refine`.
+# Of `src/stages/refine`.
 SAFETY, SAMPLE_EVERY, MIN_SAMPLE, MAX_SAMPLE = 2.0, 100, 64, 4096
 PRODUCTS = ("qkv", "out", "ffn1", "ffn2")
 E4M3_MAX = 448.0

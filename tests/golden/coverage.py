@@ -23,7 +23,7 @@ SHARES = [(0.99, 0.5), (0.97, 0.9), (0.95, 0.99), (0.9, 0.7), (0.6, 0.5), (0.1, 
 
 
 def sizes(strategy, rate):
-    """By what documents are drawn, the best first: as in `src/stages/stage/sampling/mixture.rs`."""
+    """By what documents are drawn, the best first: as in `src/views/sampling/mixture.rs`."""
     place = (np.arange(DOCUMENTS) + 0.5) / DOCUMENTS
     strata = np.minimum(((1 - np.sqrt(place)) * 10).astype(int), 9)
     parts = {
