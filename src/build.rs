@@ -1,5 +1,5 @@
-//! Puts the commit into `--version`: what `POLYSIFT_COMMIT` says, else, in release builds, that of the
-//! git checkout. Others do without, so that no commit makes them compile again.
+//! Puts the commit into `--version`: what `POLYSIFT_COMMIT` says, else, in release builds, that of
+//! the git checkout. Others do without, so that no commit makes them compile again.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,8 +13,8 @@ fn main() {
     println!("cargo:rustc-env=POLYSIFT_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
 }
 
-/// The commit that is checked out. Cargo looks at the files that name it, and not at the index, which
-/// every `git add` writes.
+/// The commit that is checked out. Cargo looks at the files that name it, and not at the index,
+/// which every `git add` writes.
 fn head() -> Option<String> {
     let branch = git(&["symbolic-ref", "-q", "HEAD"]);
     for name in [Some("HEAD"), branch.as_deref(), Some("packed-refs")].into_iter().flatten() {

@@ -28,7 +28,7 @@
 //!
 //! ```text
 //! cli                              the program: arguments, what is printed
-//! datasets  mix  stages  views     labelled data sets; mixtures; who writes a run, who only reads it
+//! datasets  mix  stages  views     labelled data sets; mixtures; what writes a run, what reads it
 //! corpus                           a run as data: rows, scores, verdicts, thresholds; filters
 //! runs  selection                  the run directory, processes, schedulers; exact thresholds
 //! heads                            heads that score, and their training

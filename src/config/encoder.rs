@@ -224,7 +224,8 @@ pub struct EncoderConfig {
     /// Kept so that the settings of all versions read alike.
     #[doc(hidden)]
     pub gelu: Gelu,
-    /// Maximum tokens per packed batch; chosen by the encoder by default. It does not change results.
+    /// Maximum tokens per packed batch; chosen by the encoder by default. It does not change
+    /// results.
     pub batch_tokens: Option<usize>,
 }
 

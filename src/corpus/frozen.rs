@@ -32,7 +32,8 @@ pub enum FrozenEncoder {
 }
 
 impl FrozenEncoder {
-    /// Describes the encoder of a run with these settings; `model` is `None` if no text is embedded.
+    /// Describes the encoder of a run with these settings; `model` is `None` if no text is
+    /// embedded.
     pub fn of(config: &RunConfig, model: Option<&Model>) -> Self {
         match model {
             Some(model) => {

@@ -94,7 +94,8 @@ pub fn freeze_encoded(
     })
 }
 
-/// Returns the digest of the encoder that made the embeddings of `run`; empty before the embed stage.
+/// Returns the digest of the encoder that made the embeddings of `run`; empty before the embed
+/// stage.
 pub fn encoder_digest(run: &RunDir) -> Result<String> {
     let encoder = FrozenEmbeddings::read(run, Stage::Embed)?.encoder;
     Ok(encoder.map_or_else(String::new, |encoder| encoder.digest().to_owned()))

@@ -1,5 +1,5 @@
-//! The rows of a run, read one way: the documents of a shard with their scores, what filters and the
-//! cascade did to them, and their fate under the thresholds.
+//! The rows of a run, read one way: the documents of a shard with their scores, what filters and
+//! the cascade did to them, and their fate under the thresholds.
 
 use std::fmt;
 use std::ops::Range;
@@ -97,8 +97,8 @@ pub struct RowScores {
 pub struct Row<'r> {
     /// Id, language and sizes of the document.
     pub info: DocumentInfo<'r>,
-    /// Scores of all heads. A document that the cascade drops has none, not even of heads that need no
-    /// encoder.
+    /// Scores of all heads. A document that the cascade drops has none, not even of heads that need
+    /// no encoder.
     pub scored: ScoredDocument<'r>,
     /// Whether a filter removes the document before the thresholds.
     pub is_removed: bool,
@@ -207,8 +207,8 @@ pub enum Fate<'a> {
 }
 
 impl<'a> Fate<'a> {
-    /// Decides the fate of a document. `removed_by` names the first filter that removes it before or
-    /// after the thresholds.
+    /// Decides the fate of a document. `removed_by` names the first filter that removes it before
+    /// or after the thresholds.
     pub fn of(
         has_text: bool,
         removed_by: impl Fn(FilterWhen) -> Option<&'a str>,

@@ -76,9 +76,9 @@ pub fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u64>> {
     Ok(removed_by_filters(context.config, &verdicts_of(context, shard)?))
 }
 
-/// Returns the actions of the filters that found one document with `text`, given with their settings in the
-/// order of their names. Of pieces that several filters leave, the intersection remains, and the last of them
-/// has it; a document with nothing left is removed.
+/// Returns the actions of the filters that found one document with `text`, given with their
+/// settings in the order of their names. Of pieces that several filters leave, the intersection
+/// remains, and the last of them has it; a document with nothing left is removed.
 pub fn actions(text: &str, found: &mut [(FilterAction, &mut Finding)]) -> Vec<VerdictAction> {
     let mut before: Option<Vec<Range<usize>>> = None;
     let action =

@@ -229,8 +229,8 @@ impl<'a> OpenFilters<'a> {
         Ok(marker)
     }
 
-    /// Returns the findings in a `block`, sorted by document and name of the filter; counts all judged
-    /// documents.
+    /// Returns the findings in a `block`, sorted by document and name of the filter; counts all
+    /// judged documents.
     fn judge<'d>(
         &self,
         block: &Block<'d>,

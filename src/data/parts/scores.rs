@@ -162,8 +162,8 @@ impl PartBatch {
         Ok(ids.iter().flatten().collect())
     }
 
-    /// Returns which rows have the `language` and satisfy `counts`, if these are given; `None` means
-    /// all rows.
+    /// Returns which rows have the `language` and satisfy `counts`, if these are given; `None`
+    /// means all rows.
     pub fn mask(
         &self,
         language: Option<&str>,

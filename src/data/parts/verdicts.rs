@@ -66,8 +66,8 @@ pub struct VerdictRows {
     pub reasons: Vec<String>,
     /// Details of the finding, separated by commas; may be empty.
     pub details: Vec<String>,
-    /// Byte ranges of the text that [`VerdictAction::Cut`] keeps; else empty. The file has them as first
-    /// byte and end: `0-640 900-1660`.
+    /// Byte ranges of the text that [`VerdictAction::Cut`] keeps; else empty. The file has them as
+    /// first byte and end: `0-640 900-1660`.
     pub pieces: Vec<Vec<Range<usize>>>,
 }
 

@@ -43,7 +43,8 @@ use polysift_config::{EncoderConfig, EncoderPrecision};
 /// evenly, and are 1 to 2% faster on an H200 than half as many.
 const DEFAULT_BATCH_TOKENS: usize = 67_584;
 
-/// Batches in flight per GPU: one computing, one on the GPU, one waiting, and one being handed over.
+/// Batches in flight per GPU: one computing, one on the GPU, one waiting, and one being handed
+/// over.
 const IN_FLIGHT_PER_DEVICE: usize = 4;
 
 /// Encoder on one or more NVIDIA GPUs; see the module.

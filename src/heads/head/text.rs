@@ -80,8 +80,8 @@ impl FastTextHead {
         Self::new(card, model, digest).map_err(|reason| Error::model(path, reason))
     }
 
-    /// Makes a head of a model whose file has this `digest`. Sets the spec of `card` from the model,
-    /// except for the kept side.
+    /// Makes a head of a model whose file has this `digest`. Sets the spec of `card` from the
+    /// model, except for the kept side.
     pub(crate) fn new(
         mut card: ModelCard,
         model: FastTextModel,

@@ -186,8 +186,8 @@ fn began(pid: u32) -> Option<u64> {
 /// Progress of a process as JSON, for `status` of other processes.
 pub type ProgressNote = Arc<Mutex<Option<Value>>>;
 
-/// Writes the `file` of the process `own` again and again, with the progress that is in `note`, until
-/// the other end of `stopped` is dropped.
+/// Writes the `file` of the process `own` again and again, with the progress that is in `note`,
+/// until the other end of `stopped` is dropped.
 fn keep_alive(file: &Path, mut own: Identity, note: &ProgressNote, stopped: &Receiver<()>) {
     while stopped.recv_timeout(own.ttl() / BEATS) == Err(RecvTimeoutError::Timeout) {
         if !file.exists() {

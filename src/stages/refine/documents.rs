@@ -52,8 +52,8 @@ impl<'a> RunScores<'a> {
         heads.any(|head| self.heads.is_encoded(self.rows.heads[head]))
     }
 
-    /// Calls `visit` with every row of `shard`, at index `place` of the plan, that the thresholds are
-    /// computed over.
+    /// Calls `visit` with every row of `shard`, at index `place` of the plan, that the thresholds
+    /// are computed over.
     fn for_each_row(
         &self,
         place: u64,
@@ -169,8 +169,8 @@ impl Near {
         Ok(Self { selection, margins: scores.rows.heads.iter().enumerate().map(margin).collect() })
     }
 
-    /// Returns true if a threshold could treat the document `row` differently for a logit within the
-    /// margin. A document with a NaN logit is always near.
+    /// Returns true if a threshold could treat the document `row` differently for a logit within
+    /// the margin. A document with a NaN logit is always near.
     fn is_near(&self, row: &Row<'_>) -> bool {
         let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
         let stored = row.scored.logits.iter().zip(row.scored.scores);

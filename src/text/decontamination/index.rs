@@ -251,7 +251,8 @@ impl Index {
         })
     }
 
-    /// Returns the last number of a section (0 if it is empty) if each next one is a step up from 0.
+    /// Returns the last number of a section (0 if it is empty) if each next one is a step up from
+    /// 0.
     fn last_of_ascending(&self, section: Section, is_step: fn(&u32, &u32) -> bool) -> Option<u32> {
         self.numbers(section).try_fold(0, |last, next| is_step(&last, &next).then_some(next))
     }

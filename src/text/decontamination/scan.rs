@@ -98,7 +98,8 @@ impl JoinedLines {
         (kept > 0).then_some(joined)
     }
 
-    /// Returns the place in the document of `range` in the joined text; `None` if no break is inside.
+    /// Returns the place in the document of `range` in the joined text; `None` if no break is
+    /// inside.
     fn place_across_a_break(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let before = self.breaks.partition_point(|(place, _)| *place <= range.start);
         let inside = self.breaks.partition_point(|(place, _)| *place < range.end);
@@ -109,9 +110,9 @@ impl JoinedLines {
 }
 
 impl Index {
-    /// Searches a text in `language` (`deu_Latn`; empty if unknown) for n-grams in any language. Words that a
-    /// hyphen breaks at the end of a line are searched for as they stand and joined, but not in the
-    /// normal form of datatrove.
+    /// Searches a text in `language` (`deu_Latn`; empty if unknown) for n-grams in any language.
+    /// Words that a hyphen breaks at the end of a line are searched for as they stand and joined,
+    /// but not in the normal form of datatrove.
     pub fn scan(&self, text: &str, language: &str) -> Hits {
         let mut hits = self.scan_as_written(text, language);
         if self.settings().normalisation != Normalisation::Default {

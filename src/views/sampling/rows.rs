@@ -109,8 +109,9 @@ impl Serialize for AnnotationRow<'_> {
     }
 }
 
-/// Reads the texts of `drawn`, documents of one language, as rows in random order, so that the first
-/// ones are also a sample. Also returns the number of documents with a text of an earlier round.
+/// Reads the texts of `drawn`, documents of one language, as rows in random order, so that the
+/// first ones are also a sample. Also returns the number of documents with a text of an earlier
+/// round.
 ///
 /// Of equal texts, the first in the corpus becomes a row with the total weight of all, so that
 /// estimates of totals do not change. Texts of earlier rounds are left out, which does not change
