@@ -25,6 +25,7 @@ mod encoded_pass;
 mod first_pass;
 mod full_run;
 mod lexical_pass;
+mod pass;
 mod pilot;
 mod repair;
 
@@ -33,8 +34,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::input_progress::InputProgress;
-use first_pass::Pass;
 use full_run::FullRun;
+use pass::Pass;
 use pilot::{Pilot, SelectedPilot};
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};

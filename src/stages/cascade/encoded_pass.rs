@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::first_pass::{Pass, Predicted, TrainingHalf, first_chunk, path};
 use super::full_run::{FullRun, PassEncoder, logits};
+use super::pass::{Pass, Predicted, TrainingHalf, first_chunk, path};
 use polysift_base::error::Result;
 use polysift_config::{FirstPass, HeadConfig, HeadKind};
 use polysift_corpus::heads::Heads;

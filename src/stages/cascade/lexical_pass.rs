@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 
-use super::first_pass::{Pass, Predicted, TrainingHalf, first_chunk, path};
 use super::full_run::FullRun;
+use super::pass::{Pass, Predicted, TrainingHalf, first_chunk, path};
 use polysift_base::error::Result;
 use polysift_base::io::read;
 use polysift_base::sample::hash_seed;
