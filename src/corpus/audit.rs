@@ -105,7 +105,7 @@ pub fn least_recall(rate: Option<Rate>, kept: u64, lost: u64) -> f64 {
 }
 
 /// Summarises the audit of `language`: what was dropped and saved, and the recall it proves.
-pub fn audit(
+pub(crate) fn audit(
     config: &CascadeConfig,
     embedded: &Embedded,
     cascade: &Cascade,

@@ -90,7 +90,7 @@ impl CascadeRows {
     }
 
     /// Returns the margin of `row` if it is encoded for the audit.
-    pub fn audited_margin(&self, row: u64) -> Option<f32> {
+    pub(crate) fn audited_margin(&self, row: u64) -> Option<f32> {
         let at = self.audited.binary_search_by_key(&row, |(row, _)| *row).ok()?;
         Some(self.audited[at].1)
     }

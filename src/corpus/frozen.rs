@@ -1,4 +1,4 @@
-//! What frozen settings say of embeddings and trained heads, as later stages and views read it.
+//! The parts of frozen settings that later stages and views read: embeddings and trained heads.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use polysift_runs::run::{RunDir, Stage};
 /// Stands for the digest of the encoder if the input brings embeddings.
 const FOREIGN_ENCODER: &str = "embeddings from the input";
 
-/// What made embeddings. It includes the precision but not the device.
+/// The source of embeddings: the encoder with its precision, but not its device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FrozenEncoder {
@@ -69,7 +69,7 @@ impl FrozenEncoder {
 /// How embeddings were made: of the corpus in the embed and cascade stages, of samples in training.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct FrozenEmbeddings {
-    /// What made the embeddings; `None` before the stage, and if only heads of texts are trained.
+    /// The source of the embeddings; `None` before the stage, or if all trained heads score texts.
     #[serde(default)]
     pub encoder: Option<FrozenEncoder>,
     /// Type of the stored values of samples.
@@ -104,7 +104,7 @@ impl FrozenEmbeddings {
 }
 
 /// The heads that a run trains.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Deserialize)]
 struct FrozenTraining {
     #[serde(default)]
     heads: Map<String, Value>,

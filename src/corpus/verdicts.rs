@@ -47,7 +47,7 @@ pub fn filter_settings(run: &RunDir) -> Result<Value> {
 }
 
 /// Reads the verdicts on `shard`; empty for a run without filters.
-pub fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> {
+pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> {
     if context.config.filters.is_empty() {
         return Ok(VerdictRows::default());
     }
@@ -55,7 +55,7 @@ pub fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> {
 }
 
 /// Returns the rows that filters remove before thresholds are computed, ascending.
-pub fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> Vec<u64> {
+pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> Vec<u64> {
     let removes =
         |name: &String| config.filters.get(name).is_some_and(FilterConfig::removes_before);
     let verdict = verdicts.filters.iter().zip(&verdicts.actions);
@@ -69,7 +69,7 @@ pub fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> Vec<u64
 }
 
 /// Reads the rows of `shard` that filters remove before thresholds are computed, ascending.
-pub fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u64>> {
+pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u64>> {
     if !context.config.filters.values().any(FilterConfig::removes_before) {
         return Ok(Vec::new());
     }

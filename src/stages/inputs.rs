@@ -13,8 +13,7 @@ use polysift_config::{
     RunConfig,
 };
 use polysift_corpus::heads::{for_each_head, scores_embeddings, warn_of_unserved};
-use polysift_corpus::languages::ALL_LANGUAGES;
-use polysift_corpus::languages::planned_languages;
+use polysift_corpus::languages::{ALL_LANGUAGES, planned_languages};
 use polysift_corpus::training::PlannedHead;
 use polysift_data::input::{
     ColumnKind, ColumnValues, DocumentReader, Format, LANG, UNDETERMINED_LANGUAGE, languages_of,

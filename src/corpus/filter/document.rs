@@ -1,4 +1,4 @@
-//! What a filter is, the documents that it sees, and what it says of them.
+//! The trait of filters, the documents that filters judge, and their verdicts.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -29,7 +29,7 @@ pub struct FilteredDocument<'a> {
 pub struct Verdict {
     /// Why the document was found; `None` if it was not.
     pub finding: Option<Finding>,
-    /// What the filter knew of the document, such as an unreadable URL; counted in reports.
+    /// A note that reports count, such as an unreadable URL, whether or not the document was found.
     pub note: Option<&'static str>,
     /// Benchmark n-grams of the document, by index number, ascending; set even without a finding.
     pub ngrams: Vec<u32>,
@@ -40,7 +40,7 @@ pub struct Verdict {
 pub struct Finding {
     /// Short reason; each kind of filter has its own words.
     pub reason: &'static str,
-    /// What was found, such as list entries or agents; reports count each one.
+    /// The list entries or agents that matched; reports count each one.
     pub details: Vec<String>,
     /// Host of the URL, if the host is the reason.
     pub host: Option<String>,
@@ -67,7 +67,7 @@ impl Verdict {
     }
 }
 
-/// What the robots.txt of a host says of a URL.
+/// The verdict of a host's robots.txt on a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RobotsVerdict {
     /// The URL.
@@ -78,7 +78,7 @@ pub struct RobotsVerdict {
     pub agents: Vec<AgentVerdict>,
 }
 
-/// What a robots.txt says to an agent.
+/// The verdict of a robots.txt for one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentVerdict {
     /// The agent.

@@ -16,8 +16,7 @@ use polysift_base::progress::{Progress, Silent, Stop};
 use polysift_data::input::DocumentInfo;
 use polysift_encoder::HubSettings;
 use polysift_encoder::fake::{FAILS, FakeEncoder};
-use polysift_runs::run::RunDir;
-use polysift_runs::run::Worker;
+use polysift_runs::run::{RunDir, Worker};
 
 /// A batch of documents with one chunk each. The first id is the time in milliseconds of an encoder
 /// batch that begins with it; the second id distinguishes batches.
