@@ -1,10 +1,9 @@
 //! AVX2 micro-kernels: a panel in two halves, up to 6 x 16 sums in 12 of 16 registers.
 
 use std::arch::x86_64::{
-    __m256i, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_castsi256_ps,
-    _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps, _mm256_load_ps, _mm256_load_si256, _mm256_madd_epi16,
-    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256,
-    _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi16, _mm256_store_ps, _mm256_store_si256,
+    __m256i, _mm256_add_epi32, _mm256_add_ps, _mm256_castsi256_ps, _mm256_dpbusd_avx_epi32,
+    _mm256_fmadd_ps, _mm256_load_ps, _mm256_load_si256, _mm256_madd_epi16, _mm256_set1_epi32,
+    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_store_ps, _mm256_store_si256,
 };
 
 use super::micro_kernel::{MicroKernel, MicroKernelArgs, PANEL_LINES, WORDS, by_rows};
@@ -12,8 +11,8 @@ use super::micro_kernel::{MicroKernel, MicroKernelArgs, PANEL_LINES, WORDS, by_r
 pub(super) const F32: [MicroKernel; 6] = by_rows!(f32_kernel: 1 2 3 4 5 6);
 /// Needs AVX-VNNI.
 pub(super) const INT8: [MicroKernel; 6] = by_rows!(int8_kernel: 1 2 3 4 5 6);
-/// Without AVX-VNNI: products of 16-bit integers.
-pub(super) const INT8_BY_PAIRS: [MicroKernel; 4] = by_rows!(pairs_kernel: 1 2 3 4);
+/// Without AVX-VNNI: products of pairs of 16-bit integers.
+pub(super) const INT8_BY_PAIRS: [MicroKernel; 6] = by_rows!(pairs_kernel: 1 2 3 4 5 6);
 
 /// # Safety
 /// The CPU has AVX2 and FMA; the pointers of `args` cover `ROWS` rows.
@@ -80,24 +79,16 @@ unsafe fn int8_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
 /// The CPU has AVX2; the pointers of `args` cover `ROWS` rows.
 #[target_feature(enable = "avx2")]
 unsafe fn pairs_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
-    let low = _mm256_set1_epi16(0xff);
     for half in 0..PANEL_LINES {
         let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];
         // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
         unsafe {
             for unit in 0..args.units {
                 let (a, b) = operands::<ROWS>(args, unit, half);
-                // Bytes 0 and 2 of each word, then 1 and 3, as 16-bit integers.
-                let even = b.map(|b| _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b)));
-                let odd = b.map(|b| _mm256_srai_epi16::<8>(b));
                 for (i, sums) in sums.iter_mut().enumerate() {
-                    let value = _mm256_set1_epi32(*a.add(i * WORDS));
-                    let a_even = _mm256_and_si256(value, low);
-                    let a_odd = _mm256_srli_epi16::<8>(value);
-                    for (j, sum) in sums.iter_mut().enumerate() {
-                        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(a_even, even[j]));
-                        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(a_odd, odd[j]));
-                    }
+                    let pair = _mm256_set1_epi32(*a.add(i * WORDS));
+                    sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(pair, b[0]));
+                    sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(pair, b[1]));
                 }
             }
             add(args, half, &sums);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::kernel::{Kernel, Variant};
+use super::kernel::Kernel;
 use super::micro_kernel::{MicroTile, NR, WORDS};
 use super::pack_a::QuantisedRow;
 use super::pack_b::PackedMatrix;
@@ -56,7 +56,7 @@ impl<'a> EpilogueColumns<'a> {
             Epilogue::None => None,
             Epilogue::Bias(b) | Epilogue::BiasGelu(b) | Epilogue::BiasResidual(b, _) => Some(b),
         };
-        let int8 = (kernel.variant == Variant::Int8).then_some(b);
+        let int8 = kernel.variant.is_integer().then_some(b);
         let mut lines = [LineOfColumns::default(); NR / WORDS];
         for (c, line) in lines[..width.div_ceil(WORDS)].iter_mut().enumerate() {
             let exist = WORDS.min(width - c * WORDS);

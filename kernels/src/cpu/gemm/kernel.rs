@@ -24,6 +24,8 @@ pub(crate) enum Variant {
     F16,
     /// Four values of k, as integers in 0..=255.
     Int8,
+    /// Two values of k of [`Variant::Int8`] in 16 bits each; B is unpacked to 16 bits.
+    Int8Pairs,
 }
 
 impl Variant {
@@ -31,9 +33,14 @@ impl Variant {
     pub(crate) fn k_per_unit(self) -> usize {
         match self {
             Self::F32(_) | Self::F16 => 1,
-            Self::Bf16 => 2,
+            Self::Bf16 | Self::Int8Pairs => 2,
             Self::Int8 => 4,
         }
+    }
+
+    /// Returns true if sums are integers.
+    pub(crate) fn is_integer(self) -> bool {
+        matches!(self, Self::Int8 | Self::Int8Pairs)
     }
 }
 
@@ -58,6 +65,8 @@ const KC: usize = 1024;
 /// A pair of micro-panels of this many units of k stays in a first-level cache of 48 KB with its
 /// sums: tiles are loaded faster than the second-level cache delivers them.
 const KC_AMX: usize = 128;
+/// The unpacked panel takes half of a first-level cache of 32 KB.
+const KC_PAIRS: usize = 128;
 
 impl Kernel {
     pub(crate) fn new(isa: Isa, precision: Precision) -> Self {
@@ -81,7 +90,9 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             (Precision::Int8, Level::Avx2) if isa.units.vnni => (Variant::Int8, &avx2::INT8),
             #[cfg(target_arch = "x86_64")]
-            (Precision::Int8, Level::Avx2 | Level::Avx512) => (Variant::Int8, &avx2::INT8_BY_PAIRS),
+            (Precision::Int8, Level::Avx2 | Level::Avx512) => {
+                (Variant::Int8Pairs, &avx2::INT8_BY_PAIRS)
+            }
             (Precision::Int8, Level::Portable) => (Variant::Int8, &portable::INT8),
             #[cfg(target_arch = "x86_64")]
             (other, Level::Avx512) => (Variant::F32(other), &avx512::F32),
@@ -91,8 +102,11 @@ impl Kernel {
         };
         let lines = if variant == Variant::F16 { 2 * PANEL_LINES } else { PANEL_LINES };
         let on_tiles = isa.units.amx && matches!(variant, Variant::Bf16 | Variant::Int8);
-        let (row_step, unit_step, kc) =
-            if on_tiles { (WORDS, WORDS, KC_AMX) } else { (1, UNROLL, KC) };
+        let (row_step, unit_step, kc) = match variant {
+            _ if on_tiles => (WORDS, WORDS, KC_AMX),
+            Variant::Int8Pairs => (1, UNROLL, KC_PAIRS),
+            _ => (1, UNROLL, KC),
+        };
         Self { variant, micro_kernels, nr: lines * WORDS, row_step, unit_step, kc }
     }
 

@@ -15,7 +15,7 @@ use crate::{Isa, MatrixMut, Precision};
 /// Memory that is reused between calls.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    /// KC units of a micro-panel of B in f32, if B is stored in a smaller format.
+    /// KC units of a micro-panel of B, if it is stored in a smaller format.
     unpacked: Vec<CacheLine>,
     /// Sums of the micro-panels of a block of rows.
     sums: Vec<MicroTile>,
@@ -80,7 +80,7 @@ impl MacroKernel<'_> {
             // Sums that are complete after one block share one tile, so that it stays in the cache.
             let sums = &mut sums[if first && last { 0 } else { t }];
             assert!(b.len() == k.len() * PANEL_LINES && height <= mr);
-            let chain = if variant == Variant::Int8 { kc } else { CHAIN / variant.k_per_unit() };
+            let chain = if variant.is_integer() { kc } else { CHAIN / variant.k_per_unit() };
             let args = MicroKernelArgs {
                 a: a_panel.as_ptr().cast(),
                 b: b.as_ptr(),
@@ -113,42 +113,74 @@ fn unpack<'a>(
     k: Range<usize>,
     scratch: &'a mut Vec<CacheLine>,
 ) -> (&'a [CacheLine], &'a [CacheLine]) {
-    let Variant::F32(precision @ (Precision::Bf16 | Precision::F16)) = variant else {
-        let kept = &b.panel(p)[k.start * PANEL_LINES..k.end * PANEL_LINES];
-        return (kept, kept);
-    };
     let lines = k.len() * PANEL_LINES;
     if scratch.len() < lines {
         scratch.resize(lines, CacheLine::ZERO);
     }
     let unpacked = &mut scratch[..lines];
-    if precision == Precision::Bf16 {
-        // A line holds two values of k.
-        let kept = &b.panel(p)[k.start * PANEL_LINES / 2..k.end * PANEL_LINES / 2];
-        unpack_bf16(isa, kept, unpacked);
-        (kept, unpacked)
-    } else {
-        // A panel of f16 is two panels of f32; each of its lines has the columns of one.
-        let kept = &b.panel(p / 2)[k.start * PANEL_LINES..k.end * PANEL_LINES];
-        unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked);
-        (kept, unpacked)
-    }
+    // Lines of B, if each holds as many values of k as two lines that are unpacked.
+    let halved = k.start * PANEL_LINES / 2..k.end * PANEL_LINES / 2;
+    let kept = match variant {
+        Variant::F32(Precision::Bf16) => {
+            let kept = &b.panel(p)[halved];
+            unpack_bf16(isa, kept, unpacked);
+            kept
+        }
+        Variant::Int8Pairs => {
+            let kept = &b.panel(p)[halved];
+            unpack_int8(isa, kept, unpacked);
+            kept
+        }
+        Variant::F32(Precision::F16) => {
+            // A panel of f16 is two panels of f32; each of its lines has the columns of one.
+            let kept = &b.panel(p / 2)[k.start * PANEL_LINES..k.end * PANEL_LINES];
+            unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked);
+            kept
+        }
+        _ => {
+            let kept = &b.panel(p)[k.start * PANEL_LINES..k.end * PANEL_LINES];
+            return (kept, kept);
+        }
+    };
+    (kept, unpacked)
 }
 
 vectorized! {
     fn unpack_bf16(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
-        // Hidden from the compiler, which would unroll the loops below instead of vectorising them.
-        let width = std::hint::black_box(WORDS);
-        let (steps, _) = unpacked.as_chunks_mut::<{ 2 * PANEL_LINES }>();
-        for (pairs, steps) in panel.as_chunks::<PANEL_LINES>().0.iter().zip(steps) {
-            let (even, odd) = steps.split_at_mut(PANEL_LINES);
-            for ((pairs, even), odd) in pairs.iter().zip(even).zip(odd) {
-                for (pair, even) in pairs.0[..width].iter().zip(&mut even.0) {
-                    *even = bf16_value(*pair).to_bits();
-                }
-                for (pair, odd) in pairs.0[..width].iter().zip(&mut odd.0) {
-                    *odd = bf16_value(pair >> 16).to_bits();
-                }
+        unpack_halves(panel, unpacked, |half| bf16_value(half).to_bits());
+    }
+}
+
+vectorized! {
+    fn unpack_int8(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
+        // Two bytes become two 16-bit integers, the first in the low half.
+        unpack_halves(panel, unpacked, |half| {
+            let low = (half << 24).cast_signed() >> 24;
+            let high = (half << 16).cast_signed() >> 24;
+            (low & 0xffff | high << 16).cast_unsigned()
+        });
+    }
+}
+
+/// Writes `unpack` of the low half of each word into one line, and of the high half into the next
+/// line of the same columns.
+#[inline(always)]
+fn unpack_halves(
+    panel: &[CacheLine],
+    unpacked: &mut [CacheLine],
+    unpack: impl Fn(u32) -> u32 + Copy,
+) {
+    // Hidden from the compiler, which would unroll the loops below instead of vectorising them.
+    let width = std::hint::black_box(WORDS);
+    let (steps, _) = unpacked.as_chunks_mut::<{ 2 * PANEL_LINES }>();
+    for (pairs, steps) in panel.as_chunks::<PANEL_LINES>().0.iter().zip(steps) {
+        let (even, odd) = steps.split_at_mut(PANEL_LINES);
+        for ((pairs, even), odd) in pairs.iter().zip(even).zip(odd) {
+            for (pair, even) in pairs.0[..width].iter().zip(&mut even.0) {
+                *even = unpack(*pair);
+            }
+            for (pair, odd) in pairs.0[..width].iter().zip(&mut odd.0) {
+                *odd = unpack(pair >> 16);
             }
         }
     }

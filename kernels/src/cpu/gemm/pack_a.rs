@@ -77,9 +77,10 @@ impl PackedRows {
                     Variant::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
                     Variant::Bf16 => row.bf16(isa, values),
                     Variant::F16 => row.f16(isa, values),
-                    Variant::Int8 => {
+                    Variant::Int8 | Variant::Int8Pairs => {
                         let mean = &means[kind * values.len()..][..values.len()];
                         let Quantisation { scale, zero, .. } = row.int8(isa, values, mean);
+                        row.bytes_to_words(variant);
                         rows.push(QuantisedRow { scale, zero, kind });
                     }
                 }
@@ -134,10 +135,19 @@ impl RowBuffers {
         centre(isa, values, mean, centred, &mut range);
         let quantisation = Quantisation::asymmetric(range);
         to_integers(isa, quantisation, centred, &mut self.bytes);
+        quantisation
+    }
+
+    fn bytes_to_words(&mut self, variant: Variant) {
+        if variant == Variant::Int8Pairs {
+            for (word, [low, high]) in self.words.iter_mut().zip(self.bytes.as_chunks().0) {
+                *word = u32::from(*low) | u32::from(*high) << 16;
+            }
+            return;
+        }
         for (word, bytes) in self.words.iter_mut().zip(self.bytes.as_chunks().0) {
             *word = u32::from_le_bytes(*bytes);
         }
-        quantisation
     }
 }
 
