@@ -16,8 +16,8 @@ and the last layer; both go together.
 prints a line of JSON per form. Against f32 with erf: relative L2, also without what all embeddings share
 (centred), cosine, and how many of the best 10% and 5% agree, by heads trained on the f32 embeddings of other
 documents (rows whose `source` starts with one of POSITIVE against the rest; means over HEADS heads).
-`refined` is what `--refine` would select: documents near the cut again in bf16, by the rule of
-`src/stages/refine`; against bf16, with the share of documents that this computes again. `--base` measures
+`refined` is what `--refine` would select: documents near the threshold again in bf16, as `refine.py`
+restates it; against bf16, with the share of documents that this computes again. `--base` measures
 instead random weights of the base shape on random ids (no head that means anything: only the distances).
 Needs torch, transformers, tokenizers, zstandard.
 """
@@ -33,6 +33,7 @@ import random
 import numpy as np
 import torch
 import zstandard
+from refine import refine
 from transformers import AutoModel, AutoTokenizer, XLMRobertaConfig, XLMRobertaModel
 
 POSITIVE = ("exams", "cmrc2018", "gaokao", "xquad", "facqa", "jcommonsenseqa", "security101", "cncf")
@@ -40,8 +41,7 @@ BATCH_TOKENS = 4_096
 TRAINING_SHARE = 0.2
 HEADS = 5
 RATES = (0.1, 0.05)
-# Of `src/stages/refine`.
-SAFETY, SAMPLE_EVERY, MIN_SAMPLE, MAX_SAMPLE = 2.0, 100, 64, 4096
+RISK = 1e-4
 PRODUCTS = ("qkv", "out", "ffn1", "ffn2")
 E4M3_MAX = 448.0
 
@@ -216,21 +216,6 @@ def agreement(exact, rounded, rate):
     return len(best[0] & best[1]) / keep
 
 
-def refine(exact, scores, rate, seed):
-    """`scores` with those of `exact` in the place of a sample and of all near the cut, and their share."""
-    sample = min(max(len(exact) // SAMPLE_EVERY, MIN_SAMPLE), MAX_SAMPLE)
-    again = np.zeros(len(exact), bool)
-    again[np.random.default_rng(seed).permutation(len(exact))[:sample]] = True
-    difference = np.abs(scores - exact)
-    while True:
-        mixed = np.where(again, exact, scores)
-        cut = np.sort(mixed)[-round(len(exact) * rate)]
-        near = (np.abs(scores - cut) <= SAFETY * difference[again].max()) & ~again
-        if not near.any():
-            return mixed, float(again.mean())
-        again |= near
-
-
 def selections(heads, exact, half, rounded, seed):
     """What heads select by `rounded`, against f32 and, refined, against bf16; means over the heads."""
     found = {}
@@ -244,9 +229,9 @@ def selections(heads, exact, half, rounded, seed):
         for rate in RATES:
             add(f"agreement_{rate}", agreement(of_f32, scores, rate))
             add(f"agreement_with_bf16_{rate}", agreement(of_bf16, scores, rate))
-            mixed, share = refine(of_bf16, scores, rate, seed)
-            add(f"refined_{rate}", agreement(of_bf16, mixed, rate))
-            add(f"computed_again_{rate}", share)
+            again = refine(scores, of_bf16, [rate], RISK, np.random.default_rng(seed))
+            add(f"refined_{rate}", agreement(of_bf16, np.where(again, of_bf16, scores), rate))
+            add(f"computed_again_{rate}", again.mean())
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 

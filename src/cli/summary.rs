@@ -378,6 +378,17 @@ fn print_refinement(refinement: &Refinement) {
         ]
     });
     titled_table(["head", "language", "refined", "largest difference", "margin"], rows);
+    let rows = refinement.languages.iter().map(|found| {
+        let share = |share: f64| format!("{:.0}% of the margin", 100.0 * share);
+        let dash = || "-".to_owned();
+        vec![
+            found.language.clone(),
+            found.changed.to_string(),
+            found.farthest_change.map_or_else(dash, share),
+            found.expected_wrong.map_or_else(dash, |wrong| format!("{wrong:.4}")),
+        ]
+    });
+    titled_table(["language", "changed", "farthest change", "wrong beyond (expected)"], rows);
 }
 
 /// Prints the result of `verify`.

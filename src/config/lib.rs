@@ -53,7 +53,7 @@ pub use mix::{Copies, Epochs, MixColumns, MixConfig, MixSource, TokenCount, Valu
 pub use pii::{PiiAudit, PiiConfig};
 pub use selection::{
     FixedThreshold, LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE,
-    REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
+    REFINE_RISK_DIVISOR, REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
 };
 
 use polysift_base::error::{Error, Result};
@@ -330,6 +330,10 @@ impl RunConfig {
 
     /// Checks that scores can be refined: f32 must compute the same scores in another way.
     fn check_refinement(&self) -> Result<()> {
+        if !(0.0..1.0).contains(&self.selection.refine_risk) {
+            let reason = "is not a share of documents; 0 to below 1 is allowed";
+            return Err(Error::config("selection.refine_risk", reason));
+        }
         let reason = match self {
             Self { selection: SelectionConfig { refine: false, .. }, .. } => return Ok(()),
             Self { selection, .. } if selection.mode == Mode::Published => {
@@ -486,6 +490,8 @@ mod tests {
             ("[selection]\nrefine=true\nmode='published'", "`published`"),
             ("[selection]\nrefine=true\n[input]\nembeddings='e'", "its own embeddings"),
             ("[selection]\nrefine=true\n[encoder]\nmodel='none'", "there is none"),
+            ("[selection]\nrefine_risk=1.0", "0 to below 1"),
+            ("[selection]\nrefine_risk=nan", "0 to below 1"),
         ] {
             let error = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
             let named = |text: String| text.starts_with("selection.refine") && text.contains(wrong);

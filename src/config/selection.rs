@@ -16,6 +16,10 @@ pub const REFINE_SAMPLE_EVERY: u64 = 100;
 pub const REFINE_MIN_SAMPLE: u64 = 64;
 /// Maximum number of sampled documents per language.
 pub const REFINE_MAX_SAMPLE: u64 = 4096;
+/// Samples are smaller by this factor if some risk is accepted.
+pub const REFINE_RISK_DIVISOR: u64 = 4;
+/// Default of [`SelectionConfig::refine_risk`].
+const REFINE_RISK: f64 = 1e-4;
 
 /// Settings of `[languages.<code>]`; the maps are from head name to value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -90,7 +94,7 @@ pub enum Weight {
 }
 
 /// Settings of `[selection]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelectionConfig {
     /// Order of the heads' thresholds, each applied to the survivors of those before. If empty:
@@ -105,6 +109,28 @@ pub struct SelectionConfig {
     /// equals that of f32 on the whole corpus (see `polysift_stages::refine`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refine: bool,
+    /// Number of documents that may be selected wrongly after `refine`, in the mean, as a share of
+    /// the documents on the smaller side of a threshold. 0: margins are twice the largest
+    /// difference seen, and no wrong document is expected.
+    #[serde(skip_serializing_if = "is_default_risk")]
+    pub refine_risk: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_default_risk(risk: &f64) -> bool {
+    risk.to_bits() == REFINE_RISK.to_bits()
+}
+
+impl Default for SelectionConfig {
+    fn default() -> Self {
+        Self {
+            order: Vec::new(),
+            weight: Weight::default(),
+            mode: Mode::default(),
+            refine: false,
+            refine_risk: REFINE_RISK,
+        }
+    }
 }
 
 /// The thresholds of one language after `_default` or `_unscored` has been applied.

@@ -24,6 +24,9 @@ pub struct Refinement {
     pub refined_tokens: u64,
     /// Heads with thresholds, by language.
     pub heads: Vec<HeadRefinement>,
+    /// What the refinement changed, by language.
+    #[serde(default)]
+    pub languages: Vec<LanguageRefinement>,
 }
 
 /// Differences of a head's scores to those in f32, in logits.
@@ -37,8 +40,24 @@ pub struct HeadRefinement {
     pub refined: u64,
     /// Largest difference of a document scored both ways; `None` if every score was NaN.
     pub largest_difference: Option<f64>,
-    /// Every document this near to a threshold was scored again; `None`: every document.
+    /// Every document this near to a threshold was scored again; `None`: every document, or there
+    /// is no threshold.
     pub margin: Option<f64>,
+}
+
+/// What the refinement of a language changed, and what it may have missed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LanguageRefinement {
+    /// Language of the documents.
+    pub language: String,
+    /// Number of documents that a threshold treats differently by their new scores.
+    pub changed: u64,
+    /// Largest distance of such a document to a threshold, as a share of the margin; `None` if
+    /// there is no such document. Near 1, others probably lie beyond the margin.
+    pub farthest_change: Option<f64>,
+    /// Number of documents beyond the margins that thresholds treat wrongly in the mean; `None` if
+    /// `selection.refine_risk` is 0.
+    pub expected_wrong: Option<f64>,
 }
 
 impl Refinement {

@@ -40,6 +40,7 @@ pub fn threshold_settings(context: Context<'_>, heads: &Heads) -> Result<Value> 
 pub fn refine_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
     Ok(json!({
         "thresholds": threshold_settings(context, heads)?,
+        "risk": context.config.selection.refine_risk,
         "safety": REFINE_SAFETY,
         "sample": {"every": REFINE_SAMPLE_EVERY, "least": REFINE_MIN_SAMPLE, "most": REFINE_MAX_SAMPLE},
         "seed": context.config.seed,

@@ -1,8 +1,8 @@
-"""Binomial bounds of SciPy: tests/golden/cascade.tsv. Needs scipy."""
+"""Bounds of a binomial and tails of Student's t by SciPy: tests/golden/cascade.tsv. Needs scipy."""
 
 from pathlib import Path
 
-from scipy.stats import beta, binom
+from scipy.stats import beta, binom, chi2, t
 
 ROWS = []
 
@@ -40,6 +40,11 @@ for p in [0.0005, 0.01, 0.1]:
         while (1 - p) ** least > risk:
             least += 1
         add("sample", p, 0, risk, least)
+for freedom in [4.1, 6.0, 30.0, 200.0]:
+    for value in [1.0, 2.5, 4.0, 8.0, 32.0]:
+        add("student", value, 0, freedom, float(t.sf(value, freedom)))
+for freedom in [5, 16, 64, 1_000, 100_000]:
+    add("chi", 0.05, freedom, 0, float(chi2.ppf(0.05, freedom)))
 
 header = "# By tests/golden/cascade.py with SciPy: kind, first argument, n, last argument, value\n"
 Path(__file__).with_suffix(".tsv").write_text(header + "\n".join(ROWS) + "\n")

@@ -2,15 +2,17 @@
 //! threshold that f32 may treat them differently.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use twox_hash::XxHash3_64;
 
+use super::margin::{Distances, Seen};
 use polysift_base::error::{Error, Result};
 use polysift_base::sample::BottomKSample;
 use polysift_config::{
-    HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
+    HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_RISK_DIVISOR, REFINE_SAMPLE_EVERY,
 };
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
@@ -22,7 +24,7 @@ use polysift_data::input::{DocumentBatch, DocumentBuilder};
 use polysift_data::parts::read_scores;
 use polysift_heads::head::DocumentScore;
 use polysift_runs::run::{RunDir, Shard, Stage};
-use polysift_selection::{ScoredDocument, Selection, Threshold, select};
+use polysift_selection::{Outcome, ScoredDocument, Selection, Threshold, ThresholdReport, select};
 
 /// The stored scores of a run.
 pub(super) struct RunScores<'a> {
@@ -46,10 +48,26 @@ impl<'a> RunScores<'a> {
         &self.embedded.plan.shards
     }
 
-    /// Returns true if one of `thresholds` depends on the encoder.
-    fn depend_on_encoder(&self, thresholds: &[Threshold]) -> bool {
-        let mut heads = thresholds.iter().filter_map(|threshold| threshold.head);
-        heads.any(|head| self.heads.is_encoded(self.rows.heads[head]))
+    /// Returns true if `threshold` depends on the encoder.
+    fn is_encoded(&self, threshold: &Threshold) -> bool {
+        threshold.head.is_some_and(|head| self.heads.is_encoded(self.rows.heads[head]))
+    }
+
+    /// Returns the thresholds of the languages with thresholds that depend on the encoder.
+    fn encoded_thresholds(&self) -> Result<BTreeMap<String, Vec<Threshold>>> {
+        let mut thresholds = BTreeMap::new();
+        for language in self.heads.languages() {
+            let of_language = thresholds_of(self.context, language, self.heads)?;
+            if of_language.iter().any(|threshold| self.is_encoded(threshold)) {
+                thresholds.insert(language.clone(), of_language);
+            }
+        }
+        Ok(thresholds)
+    }
+
+    /// Returns the accepted share of wrong decisions; `None` if none is accepted.
+    fn risk(&self) -> Option<f64> {
+        Some(self.context.config.selection.refine_risk).filter(|risk| *risk > 0.0)
     }
 
     /// Calls `visit` with every row of `shard`, at index `place` of the plan, that the thresholds
@@ -85,22 +103,10 @@ enum Rule {
 impl<'a> RoundDocuments<'a> {
     /// Chooses the documents: for round 0 a sample, later by the differences seen so far.
     pub(super) fn choose(scores: &'a RunScores<'a>, round: usize) -> Result<Self> {
-        let mut thresholds = BTreeMap::new();
-        for language in scores.heads.languages() {
-            let of_language = thresholds_of(scores.context, language, scores.heads)?;
-            if scores.depend_on_encoder(&of_language) {
-                thresholds.insert(language.clone(), of_language);
-            }
-        }
         let rule = if round == 0 {
-            Rule::Sample(sample(scores, &thresholds)?)
+            Rule::Sample(sample(scores, &scores.encoded_thresholds()?)?)
         } else {
-            let seen = differences(scores, round)?;
-            let near = thresholds.into_iter().map(|(language, thresholds)| {
-                let seen = seen.get(&language).map(Vec::as_slice);
-                Ok((language.clone(), Near::of(scores, round, &language, &thresholds, seen)?))
-            });
-            Rule::Near(near.collect::<Result<_>>()?)
+            Rule::Near(near_thresholds(scores, round)?)
         };
         Ok(Self { scores, round, rule })
     }
@@ -112,7 +118,7 @@ impl<'a> RoundDocuments<'a> {
         shard: &Shard,
     ) -> Result<(DocumentBatch, Vec<Vec<Option<DocumentScore>>>)> {
         let Self { scores, round, rule } = self;
-        let done = scored_again(scores, *round, shard)?;
+        let done = scored_again(scores, 0..*round, shard)?;
         let mut documents = DocumentBuilder::default();
         let mut stored = vec![Vec::new(); scores.rows.heads.len()];
         scores.for_each_row(place, shard, |row| {
@@ -137,54 +143,147 @@ impl<'a> RoundDocuments<'a> {
 }
 
 /// The thresholds of a language over the scores so far, and the margins around them.
-struct Near {
+pub(super) struct Near {
     selection: Selection,
-    /// Margin in logits and output, by head of the run; `None` without a threshold or this
-    /// language.
-    margins: Vec<Option<(f64, HeadOutput)>>,
+    /// Scale in logits and output, by head of the run; `None` without a threshold or this language.
+    scales: Vec<Option<(f64, HeadOutput)>>,
+    /// Degrees of freedom of the differences.
+    freedom: f64,
+    /// The margins, in scales.
+    reach: f64,
+    /// Number of documents beyond the margins that f32 treats differently in the mean; `None` if
+    /// the margins are the widest.
+    pub(super) expected: Option<f64>,
+}
+
+/// Returns the thresholds and margins after the first `rounds` rounds, by language.
+pub(super) fn near_thresholds(
+    scores: &RunScores<'_>,
+    rounds: usize,
+) -> Result<BTreeMap<String, Near>> {
+    let seen = differences(scores, rounds)?;
+    let mut languages = BTreeMap::new();
+    for (language, thresholds) in scores.encoded_thresholds()? {
+        let seen = seen.get(&language).map(Vec::as_slice);
+        let near = Near::of(scores, rounds, &language, &thresholds, seen)?;
+        languages.insert(language, near);
+    }
+    let Some(risk) = scores.risk() else { return Ok(languages) };
+    let mut distances = distances(scores, &languages)?;
+    for (language, near) in &mut languages {
+        let distances = distances.remove(language).unwrap_or(Distances::NONE);
+        let heads = near.scales.iter().flatten().filter(|(scale, _)| *scale > 0.0).count();
+        let allowed = risk * near.mean_smaller_side(scores);
+        let (reach, expected) = distances.reach(near.freedom, heads, allowed);
+        (near.reach, near.expected) = (reach, Some(expected));
+    }
+    Ok(languages)
+}
+
+/// Counts the documents by their distance to the nearest threshold.
+fn distances(
+    scores: &RunScores<'_>,
+    languages: &BTreeMap<String, Near>,
+) -> Result<BTreeMap<String, Distances>> {
+    let of_shard = |(place, shard): (u64, &Shard)| {
+        let mut found: BTreeMap<String, Distances> = BTreeMap::new();
+        scores.for_each_row(place, shard, |row| {
+            if let Some(near) = languages.get(row.info.language) {
+                let found = found.entry(row.info.language.to_owned()).or_insert(Distances::NONE);
+                found.add(|distance| near.is_alike(row, distance));
+            }
+        })?;
+        Ok::<_, Error>(found)
+    };
+    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
+    shards.into_par_iter().map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
+        for (language, theirs) in shard {
+            let mine = all.remove(&language).unwrap_or(Distances::NONE);
+            all.insert(language, mine.merge(&theirs));
+        }
+        Ok(all)
+    })
 }
 
 impl Near {
-    /// Computes the thresholds over the scores with those of the first `rounds` rounds in place;
-    /// margins come from the differences `seen`, one per head.
+    /// Computes the thresholds over the scores with those of the first `rounds` rounds in place,
+    /// and the widest margins; they come from the differences `seen`, one per head.
     fn of(
         scores: &RunScores<'_>,
         rounds: usize,
         language: &str,
         thresholds: &[Threshold],
-        seen: Option<&[Differences]>,
+        seen: Option<&[Seen]>,
     ) -> Result<Self> {
-        let rescored = |shard: &Shard| scored_again(scores, rounds, shard);
+        let rescored = |shard: &Shard| scored_again(scores, 0..rounds, shard);
         let RunScores { context, embedded, .. } = *scores;
         let files = ScoreFiles::Scored;
         let corpus = ScoredCorpus::open(context, embedded, language, files, Some(&rescored))?;
         let selection = select(&corpus, thresholds, context.config.selection.mode)?;
-        let margin = |(head, name): (usize, &&str)| {
-            let output = scores.heads.get(name, language)?.spec().output;
-            thresholds.iter().find(|threshold| threshold.head == Some(head))?;
-            let seen = seen.map(|heads| heads[head]).unwrap_or_default();
-            let width = if scores.heads.is_encoded(name) { seen.margin() } else { 0.0 };
-            Some((width, output))
+        let mut near = Self {
+            selection,
+            scales: Vec::new(),
+            freedom: f64::INFINITY,
+            reach: 1.0,
+            expected: None,
         };
-        Ok(Self { selection, margins: scores.rows.heads.iter().enumerate().map(margin).collect() })
+        for (head, name) in scores.rows.heads.iter().enumerate() {
+            let output = scores.heads.get(name, language).map(|head| head.spec().output);
+            let has_threshold = thresholds.iter().any(|threshold| threshold.head == Some(head));
+            let mut scale = 0.0;
+            if scores.heads.is_encoded(name) && has_threshold {
+                let seen = seen.map(|heads| heads[head]).unwrap_or_default();
+                let spread = seen.spread();
+                scale = if scores.risk().is_some() { spread.scale } else { seen.widest() };
+                near.freedom = near.freedom.min(spread.freedom);
+            }
+            near.scales.push(output.filter(|_| has_threshold).map(|output| (scale, output)));
+        }
+        Ok(near)
+    }
+
+    /// Returns the number of documents on the smaller side of a threshold, as the mean over the
+    /// thresholds that depend on the encoder and their rates.
+    fn mean_smaller_side(&self, scores: &RunScores<'_>) -> f64 {
+        let encoded = |report: &&ThresholdReport| scores.is_encoded(&report.threshold);
+        let outcomes = self.selection.thresholds.iter().filter(encoded).flat_map(|r| &r.outcomes);
+        let side = |outcome: &Outcome| {
+            let kept = outcome.kept.num_documents;
+            kept.min(outcome.candidates.num_documents - kept)
+        };
+        let sides: Vec<u64> = outcomes.map(side).collect();
+        sides.iter().sum::<u64>() as f64 / sides.len().max(1) as f64
+    }
+
+    /// Returns the margin of `head` in logits; `None` if it is infinite or there is no threshold.
+    pub(super) fn margin(&self, head: usize) -> Option<f64> {
+        let margin = self.scales[head]?.0 * self.reach;
+        Some(margin).filter(|margin| margin.is_finite())
     }
 
     /// Returns true if a threshold could treat the document `row` differently for a logit within
-    /// the margin. A document with a NaN logit is always near.
+    /// the margin.
     fn is_near(&self, row: &Row<'_>) -> bool {
+        !self.is_alike(row, self.reach)
+    }
+
+    /// Returns true if every threshold treats the document `row` alike for all logits within
+    /// `distance` scales. A document with a NaN logit is never treated alike.
+    fn is_alike(&self, row: &Row<'_>, distance: f64) -> bool {
         let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
         let stored = row.scored.logits.iter().zip(row.scored.scores);
-        for ((logit, score), margin) in stored.zip(&self.margins) {
-            let scores = logit.zip(*score).zip(*margin);
+        for ((logit, score), scale) in stored.zip(&self.scales) {
+            let scores = logit.zip(*score).zip(*scale);
             if scores.is_some_and(|((logit, _), _)| logit.is_nan()) {
-                return true;
+                return false;
             }
             for (end, sign) in [(&mut low, -1.0), (&mut high, 1.0)] {
-                let score = scores.map(|((logit, score), (width, output))| {
-                    if width == 0.0 {
+                let score = scores.map(|((logit, score), (scale, output))| {
+                    if scale == 0.0 {
                         return DocumentScore { logit, score };
                     }
-                    DocumentScore::new((f64::from(logit) + sign * width) as f32, output)
+                    let moved = f64::from(logit) + sign * scale * distance;
+                    DocumentScore::new(moved as f32, output)
                 });
                 end.0.push(score.map(|s| s.logit));
                 end.1.push(score.map(|s| s.score));
@@ -192,77 +291,95 @@ impl Near {
         }
         let document = ScoredDocument { logits: &low.0, scores: &low.1, ..row.scored };
         let other = ScoredDocument { logits: &high.0, scores: &high.1, ..document };
-        !self.selection.treats_alike(&document, &other)
+        self.selection.treats_alike(&document, &other)
     }
-}
 
-/// Differences between the logits of the run and in f32, for one head and language.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Differences {
-    /// Number of documents scored both ways.
-    pub(super) documents: u64,
-    /// Largest difference; `None` if no logit of the run was a number.
-    pub(super) largest: Option<f64>,
-}
-
-impl Differences {
-    fn add(&mut self, logit: f32, exact: Option<f32>) {
-        self.documents += 1;
-        // Documents that the run could not score are scored in f32 whatever the margin is.
-        if logit.is_nan() {
-            return;
+    /// Returns the distance of `row` to the nearest threshold as a share of the margin, if the
+    /// thresholds treat the document differently with its `precise` scores.
+    fn change(&self, row: &Row<'_>, precise: &[Option<DocumentScore>]) -> Option<f64> {
+        let logits: Vec<_> = precise.iter().map(|score| score.map(|s| s.logit)).collect();
+        let scores: Vec<_> = precise.iter().map(|score| score.map(|s| s.score)).collect();
+        let other = ScoredDocument { logits: &logits, scores: &scores, ..row.scored };
+        if self.selection.treats_alike(&row.scored, &other) {
+            return None;
         }
-        let difference = exact.map_or(f64::NAN, |exact| f64::from(logit) - f64::from(exact)).abs();
-        // No margin is wide enough for a number that f32 does not confirm.
-        let difference = if difference.is_nan() { f64::INFINITY } else { difference };
-        self.largest = Some(self.largest.map_or(difference, |largest| largest.max(difference)));
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..20 {
+            let middle = f64::midpoint(low, high);
+            let is_alike = self.is_alike(row, middle * self.reach);
+            (low, high) = if is_alike { (middle, high) } else { (low, middle) };
+        }
+        Some(high)
     }
+}
 
-    fn merge(&mut self, other: &Self) {
-        self.documents += other.documents;
-        self.largest = match (self.largest, other.largest) {
-            (Some(mine), Some(theirs)) => Some(mine.max(theirs)),
-            (mine, theirs) => mine.or(theirs),
-        };
-    }
-
-    /// Returns the margin; infinite, for all documents, if no difference is known.
-    pub(super) fn margin(&self) -> f64 {
-        self.largest.map_or(f64::INFINITY, |largest| REFINE_SAFETY * largest)
-    }
+/// Finds what the first `rounds` rounds changed: by language, the number of documents that a
+/// threshold treats differently in f32, and the largest distance of one to the threshold, as a
+/// share of the margin.
+pub(super) fn changes(
+    scores: &RunScores<'_>,
+    rounds: usize,
+    languages: &BTreeMap<String, Near>,
+) -> Result<BTreeMap<String, (u64, f64)>> {
+    let of_shard = |(place, shard): (u64, &Shard)| {
+        let done = scored_again(scores, 0..rounds, shard)?;
+        let mut found: BTreeMap<String, (u64, f64)> = BTreeMap::new();
+        scores.for_each_row(place, shard, |row| {
+            let near = languages.get(row.info.language).zip(done.get(&row.info.row));
+            if let Some(distance) = near.and_then(|(near, precise)| near.change(row, precise)) {
+                let (changed, farthest) = found.entry(row.info.language.to_owned()).or_default();
+                (*changed, *farthest) = (*changed + 1, farthest.max(distance));
+            }
+        })?;
+        Ok::<_, Error>(found)
+    };
+    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
+    shards.into_par_iter().map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
+        for (language, (changed, farthest)) in shard {
+            let mine = all.entry(language).or_default();
+            *mine = (mine.0 + changed, mine.1.max(farthest));
+        }
+        Ok(all)
+    })
 }
 
 /// Returns the differences seen in the first `rounds` rounds, by language, one per head of the run.
+/// The sums do not depend on the order in which threads add them.
 pub(super) fn differences(
     scores: &RunScores<'_>,
     rounds: usize,
-) -> Result<BTreeMap<String, Vec<Differences>>> {
-    let none = || vec![Differences::default(); scores.rows.heads.len()];
+) -> Result<BTreeMap<String, Vec<Seen>>> {
+    let none = || vec![Seen::default(); scores.rows.heads.len()];
     let of_shard = |(place, shard): (u64, &Shard)| {
-        let done = scored_again(scores, rounds, shard)?;
-        let mut by_language: BTreeMap<String, Vec<Differences>> = BTreeMap::new();
+        let done = scored_again(scores, 0..rounds, shard)?;
+        let mut by_language: BTreeMap<String, Vec<Seen>> = BTreeMap::new();
         if done.is_empty() {
             return Ok(by_language);
         }
+        let sampled = scored_again(scores, 0..1, shard)?;
         scores.for_each_row(place, shard, |row| {
             let Some(precise) = done.get(&row.info.row) else { return };
+            let is_near = !sampled.contains_key(&row.info.row);
             let seen = by_language.entry(row.info.language.to_owned()).or_insert_with(none);
             for ((seen, logit), precise) in seen.iter_mut().zip(row.scored.logits).zip(precise) {
-                if let Some(logit) = logit {
-                    seen.add(*logit, precise.map(|score| score.logit));
+                let Some(logit) = logit else { continue };
+                let precise = precise.map(|score| score.logit);
+                seen.all.add(*logit, precise);
+                if is_near {
+                    seen.near.add(*logit, precise);
                 }
             }
         })?;
         Ok::<_, Error>(by_language)
     };
     let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
-    shards.into_par_iter().map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
-        for (language, heads) in shard {
-            let known = all.entry(language).or_insert_with(none);
-            known.iter_mut().zip(&heads).for_each(|(mine, theirs)| mine.merge(theirs));
-        }
-        Ok(all)
-    })
+    let found: Vec<_> = shards.into_par_iter().map(of_shard).collect::<Result<_>>()?;
+    let mut all = BTreeMap::new();
+    for (language, heads) in found.into_iter().flatten() {
+        let known = all.entry(language).or_insert_with(none);
+        known.iter_mut().zip(&heads).for_each(|(mine, theirs)| mine.merge(theirs));
+    }
+    Ok(all)
 }
 
 /// Samples documents with text from every language with `thresholds`; returns ordinals.
@@ -271,6 +388,8 @@ fn sample(
     thresholds: &BTreeMap<String, Vec<Threshold>>,
 ) -> Result<HashSet<u64>> {
     let seed = scores.context.config.seed.0;
+    // The documents near thresholds soon tell more about the differences than the sample does.
+    let divisor = if scores.risk().is_some() { REFINE_RISK_DIVISOR } else { 1 };
     // Number of documents of each language, and the ones with the smallest hashes.
     let empty = || (AtomicU64::new(0), BottomKSample::new(REFINE_MAX_SAMPLE as usize));
     let samples: BTreeMap<&str, _> =
@@ -290,21 +409,21 @@ fn sample(
     })?;
     let of_language = |(documents, sample): (AtomicU64, BottomKSample<u64>)| {
         let size = documents.into_inner() / REFINE_SAMPLE_EVERY;
-        let size = size.clamp(REFINE_MIN_SAMPLE, REFINE_MAX_SAMPLE) as usize;
-        sample.into_items().into_iter().take(size)
+        let size = size.clamp(REFINE_MIN_SAMPLE, REFINE_MAX_SAMPLE) / divisor;
+        sample.into_items().into_iter().take(size as usize)
     };
     Ok(samples.into_values().flat_map(of_language).collect())
 }
 
-/// Reads the f32 scores of `shard` from the first `rounds` rounds, by row, one entry per head.
+/// Reads the f32 scores of `shard` from `rounds`, by row, one entry per head.
 pub(super) fn scored_again(
     scores: &RunScores<'_>,
-    rounds: usize,
+    rounds: Range<usize>,
     shard: &Shard,
 ) -> Result<Rescored> {
     let run = scores.context.run;
     let mut scored = Rescored::new();
-    for round in 0..rounds {
+    for round in rounds {
         if run.shard_marker(Stage::Refine, &RunDir::round_shard_key(round, shard))?.is_none() {
             continue;
         }
@@ -324,28 +443,4 @@ pub(super) fn scored_again(
         }
     }
     Ok(scored)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_margin_follows_the_largest_difference_in_either_direction() {
-        let mut seen = Differences::default();
-        assert!(seen.margin().is_infinite());
-        seen.add(1.0, Some(1.25));
-        seen.add(-3.0, Some(-3.5));
-        assert_eq!((seen.documents, seen.margin()), (2, REFINE_SAFETY * 0.5));
-    }
-
-    #[test]
-    fn a_number_that_f32_does_not_confirm_asks_for_all_documents_and_a_nan_for_none() {
-        let mut seen = Differences::default();
-        seen.add(f32::NAN, Some(1.0));
-        seen.add(1.0, Some(1.0));
-        assert_eq!(seen.largest, Some(0.0));
-        seen.add(1.0, Some(f32::NAN));
-        assert!(seen.margin().is_infinite());
-    }
 }

@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use super::documents::{RunScores, differences, scored_again};
+use super::documents::{RunScores, changes, differences, near_thresholds, scored_again};
 use polysift_base::error::Result;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::precise_settings;
-use polysift_corpus::refinement::{HeadRefinement, Refinement};
+use polysift_corpus::refinement::{HeadRefinement, LanguageRefinement, Refinement};
 use polysift_corpus::work::score_keys;
 use polysift_data::parts::{read_scores, write_refined_scores};
 use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
@@ -30,7 +30,7 @@ pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
 fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard) -> Result<()> {
     let run = scores.context.run;
     let head = scores.rows.heads.iter().position(|other| *other == name).unwrap_or_default();
-    let done = scored_again(scores, rounds, shard)?;
+    let done = scored_again(scores, 0..rounds, shard)?;
     let mut marker = ShardMarker::default();
     for index in 0..run.num_parts(shard)? {
         scores.context.stop.check()?;
@@ -72,19 +72,31 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
             report.refined_tokens += marker.counts.get(TOKENS).copied().unwrap_or_default();
         }
     }
+    let languages = near_thresholds(scores, rounds)?;
     for (language, seen) in differences(scores, rounds)? {
-        for (name, seen) in
-            scores.rows.heads.iter().zip(seen).filter(|(_, seen)| seen.documents > 0)
-        {
-            report.heads.push(HeadRefinement {
-                language: language.clone(),
-                head: (*name).to_owned(),
-                refined: seen.documents,
-                largest_difference: seen.largest.filter(|largest| largest.is_finite()),
-                margin: Some(seen.margin()).filter(|margin| margin.is_finite()),
-            });
+        let near = languages.get(&language);
+        for (head, seen) in seen.iter().map(|seen| seen.all).enumerate() {
+            if seen.documents > 0 {
+                report.heads.push(HeadRefinement {
+                    language: language.clone(),
+                    head: scores.rows.heads[head].to_owned(),
+                    refined: seen.documents,
+                    largest_difference: seen.largest.filter(|largest| largest.is_finite()),
+                    margin: near.and_then(|near| near.margin(head)),
+                });
+            }
         }
     }
+    let changes = changes(scores, rounds, &languages)?;
+    report.languages.extend(languages.into_iter().map(|(language, near)| {
+        let change = changes.get(&language);
+        LanguageRefinement {
+            changed: change.map_or(0, |(changed, _)| *changed),
+            farthest_change: change.map(|(_, farthest)| *farthest),
+            expected_wrong: near.expected,
+            language,
+        }
+    }));
     let path = run.path(Refinement::FILE);
     let stamp = run.write_json(&path, &report)?;
     let marker = ShardMarker {

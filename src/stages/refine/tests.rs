@@ -101,6 +101,7 @@ impl Noisy {
                 .into();
         config.encoder.device = DeviceChoice::Cpu;
         config.encoder.precision = EncoderPrecision::F32;
+        config.selection.refine_risk = 0.0;
         config.check()?;
         let run = RunDir::create(&dir.path().join("run"))?;
         let hub = HubSettings {
@@ -284,6 +285,35 @@ fn the_selection_is_that_of_f32_though_few_documents_are_scored_again() -> Resul
         }
         assert_eq!(verify::verify(noisy.context())?.problems, Vec::<String>::new());
     }
+    Ok(())
+}
+
+/// Returns a pseudo-random number that is nearly normal, with variance 1.
+fn normal(head: &str, ordinal: u64) -> f32 {
+    (0..12).map(|i| noise(head, 12 * ordinal + i)).sum::<f32>() / 2.0
+}
+
+#[test]
+fn with_a_risk_fewer_documents_are_scored_again() -> Result<()> {
+    let mut refined = Vec::new();
+    for risk in [0.0, 1e-3] {
+        let mut noisy = Noisy::new(SETTINGS)?;
+        noisy.config.selection.refine_risk = risk;
+        noisy.move_scores(|head, ordinal, logit| logit + 0.003 * normal(head, ordinal))?;
+        let differ = noisy.decisions(&noisy.select(ScoreFiles::Scored)?, ScoreFiles::Scored)?;
+        let report = noisy.refine()?;
+        noisy.assert_selects_as_f32()?;
+        let found = &report.languages[0];
+        let changed = noisy.expected.iter().filter(|(at, fate)| differ[at] != **fate).count();
+        // The thresholds moved too, so that not all documents that differ crossed the last ones.
+        assert!(changed > 0 && found.changed > 0, "{report:?}");
+        assert!(found.farthest_change.is_some_and(|share| share > 0.0 && share < 1.0), "{found:?}");
+        // Of 398 documents, 20 are removed, 40 and 132 kept.
+        let allowed = found.expected_wrong.map(|wrong| wrong <= risk * (20.0 + 40.0 + 132.0) / 3.0);
+        assert_eq!(allowed, (risk > 0.0).then_some(true), "{found:?}");
+        refined.push(report.refined);
+    }
+    assert!(2 * refined[1] < refined[0], "{refined:?}");
     Ok(())
 }
 
