@@ -113,7 +113,7 @@ test-slurm: need-cargo ## Run all Slurm tests: dead nodes, time limits, bad shar
 	tests/slurm/run.sh smoke
 	tests/slurm/run.sh full
 
-bench-cuda: gpu-bundle ## Measure the encoder on this machine's GPU, beside PyTorch and candle
+bench-cuda: gpu-bundle ## Measure the encoder on this machine's GPU, beside PyTorch
 	$(GPU_BUNDLE)/run.sh kernels encode fidelity baselines end-to-end
 
 sanitize-cuda: gpu-bundle ## Run the kernel tests under compute-sanitizer

@@ -31,9 +31,12 @@ use polysift_kernels::{
 use rayon::prelude::*;
 use serde_json::json;
 
+#[path = "cpu_seconds.rs"]
+mod cpu_seconds;
 #[path = "synthetic.rs"]
 mod synthetic;
 
+use cpu_seconds::cpu_seconds;
 use synthetic::{HIDDEN, WIDTH, noise, sigmoid, write_heads};
 
 /// Rows of a part, the default of `parts.rows`.
@@ -100,14 +103,6 @@ fn config(root: &Path, kind: &str) -> Result<RunConfig> {
         head.display()
     );
     Ok(RunConfig::from_toml(&text, "run.toml")?)
-}
-
-/// Seconds of this process, user and system.
-fn cpu_seconds() -> Result<(f64, f64)> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
-    let ticks = |at: usize| -> Result<f64> { Ok(fields[at].parse::<f64>()? / 100.0) };
-    Ok((ticks(12)?, ticks(13)?))
 }
 
 /// Runs a stage over the run directory `root` and prints what it took.

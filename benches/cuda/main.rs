@@ -8,17 +8,14 @@
 //! cuda encode        DATA --out F    the encoder alone, for each bucket size
 //! cuda kernels       DATA --out F    every operation alone, and the GPU's matrix rate
 //! cuda embeddings    DATA --out F    embeddings of the corpus SEL, for `cuda_fidelity.py`
-//! cuda candle        DATA --out F    candle-transformers (only with the feature `candle-cuda`)
 //! cuda end-to-end    DATA --out F    `polysift embed` from Parquet to Parquet
+//! cuda node          DATA            `embed` with GPUs that take no time; needs no GPU
 //! cuda report        RESULTS         one table of all results
 //! ```
 
-#[cfg(feature = "candle-cuda")]
-mod candle;
-#[cfg(feature = "candle-cuda")]
-#[path = "../candle_padded.rs"]
-mod candle_padded;
 mod corpus;
+#[path = "../cpu_seconds.rs"]
+mod cpu_seconds;
 mod encode;
 mod end_to_end;
 mod expected;
@@ -26,6 +23,7 @@ mod kernels;
 mod measure;
 #[path = "../model.rs"]
 mod model;
+mod node;
 mod prepare;
 mod report;
 #[path = "../workload.rs"]
@@ -96,15 +94,6 @@ enum Command {
         #[command(flatten)]
         form: encode::Form,
     },
-    /// Measure candle-transformers on padded batches
-    #[cfg(feature = "candle-cuda")]
-    Candle {
-        #[command(flatten)]
-        common: Common,
-        /// Tokens of one batch, padding included; at least 512
-        #[arg(long, default_value_t = 65_536)]
-        padded_tokens: usize,
-    },
     /// Measure `polysift embed` from Parquet to Parquet
     EndToEnd {
         #[command(flatten)]
@@ -112,6 +101,8 @@ enum Command {
         #[command(flatten)]
         options: end_to_end::Options,
     },
+    /// Measure `embed` with simulated GPUs that take no time
+    Node(node::Options),
     /// Print all results of a folder as one table
     Report {
         /// Folder of the results
@@ -133,13 +124,12 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     match Cli::parse().command {
         Some(Command::Devices) => devices(),
+        Some(Command::Node(options)) => node::measure(&options),
         Some(Command::Prepare(options)) => prepare::prepare(&options),
         Some(Command::PrepareText(options)) => prepare::prepare_text(&options),
         Some(Command::Encode { common, options }) => encode::measure(&common, &options),
         Some(Command::Kernels { common, options }) => kernels::measure(&common, &options),
         Some(Command::Embeddings { common, form }) => encode::embeddings(&common, &form),
-        #[cfg(feature = "candle-cuda")]
-        Some(Command::Candle { common, padded_tokens }) => candle::measure(&common, padded_tokens),
         Some(Command::EndToEnd { common, options }) => end_to_end::measure(&common, &options),
         Some(Command::Report { results }) => report::print(&results),
         None => overview(),

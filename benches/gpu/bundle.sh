@@ -3,15 +3,14 @@
 #
 #   benches/gpu/bundle.sh DIRECTORY    default: target/gpu-bundle
 #
-# Copy it there and run ./run.sh. BENCH_FEATURES=candle-cuda adds candle's baseline (needs nvcc, see
-# benches/README.md); POLYSIFT_XLMR_TOKENIZER=tokenizer.json puts the real XLM-R tokenizer in.
+# Copy it there and run ./run.sh. POLYSIFT_XLMR_TOKENIZER=tokenizer.json puts the real XLM-R tokenizer in.
 set -eu
 cd "$(dirname "$0")/../.."
 out=${1:-target/gpu-bundle}
 limit_kb=60000
 
 program=$(benches/built.sh polysift build --release --bin polysift)
-bench=$(benches/built.sh cuda build --release --bench cuda ${BENCH_FEATURES:+--features "$BENCH_FEATURES"})
+bench=$(benches/built.sh cuda build --release --bench cuda)
 # Tests with debug assertions and overflow checks, as `make test` runs them.
 slow=$(benches/built.sh slow test --no-run --test slow)
 kernels=$(benches/built.sh cuda test --no-run -p polysift-kernels --test cuda)

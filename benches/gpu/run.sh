@@ -13,7 +13,7 @@
 #     encoder       tests of the encoder against the CPU's                  3
 #     fidelity      embeddings against PyTorch in f32, what heads select
 #     bars          PyTorch's products, attention, fp8 and a copy           5
-#     baselines     PyTorch as the published pipeline runs it, sorted by length; candle    3
+#     baselines     PyTorch as the published pipeline runs it, sorted by length            3
 #     profile       ncu on attention, products and layer norm               4
 #     end-to-end    polysift embed from Parquet to Parquet                  3
 #     memcheck      compute-sanitizer over the tests of the kernels         2
@@ -201,15 +201,6 @@ baselines() {
     done
   else
     note pytorch skipped 0 "$python has no torch and transformers"
-  fi
-  if bin/bench candle --help 2>/dev/null | grep -q padded-tokens; then
-    part candle may "less than PyTorch" bin/bench candle "$data/$shape" --out "$results/candle.json" &&
-      part embeddings-candle must "one minute" bin/bench embeddings "$data/$shape" --device "$device" \
-        --out "$data/$shape/bf16.npy" &&
-      part fidelity-candle must "cosine 0.999" "$python" benches/cuda_fidelity.py "$data/$shape/candle.npy" \
-        "$data/$shape/bf16.npy" --bounds random --out "$results/fidelity-candle.json" $FIDELITY_ARGS
-  else
-    note candle skipped 0 "built without candle-cuda"
   fi
 }
 

@@ -115,8 +115,10 @@ pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed>
     let (encoder, placement) = if config.needs_cpu() {
         on_cpu(files, config)?
     } else {
+        // On a CPU the job would take a hundred times as long as on a GPU with room for it.
+        let is_full = |cause: &CudaError| matches!(cause, CudaError::OutOfMemory { .. });
         match on_gpus(files, config) {
-            Err(Error::Device(cause)) if !config.needs_gpu() => {
+            Err(Error::Device(cause)) if !config.needs_gpu() && !is_full(&cause) => {
                 no_gpu = Some(cause);
                 on_cpu(files, config)?
             }

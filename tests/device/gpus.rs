@@ -182,3 +182,18 @@ fn a_gpu_is_opened_once_and_only_where_it_is_wanted() -> TestResult {
     }
     Ok(())
 }
+
+#[test]
+fn a_gpu_without_memory_is_an_error_and_no_reason_for_the_cpu() -> TestResult {
+    if !is_there_a_gpu()? || !gpus()?[0].info.name.starts_with("Simulated") {
+        return Ok(());
+    }
+    let work = Workspace::with_bundled_encoder()?;
+    work.command("embed", "auto")
+        .args(["--device", "auto"])
+        .env("POLYSIFT_SIM_MEMORY_BYTES", "1000000")
+        .assert()
+        .failure()
+        .stderr(contains("cuda:0: out of memory").and(contains("choose another device")));
+    Ok(())
+}

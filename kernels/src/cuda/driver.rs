@@ -38,25 +38,14 @@ pub(super) fn version() -> Result<u32> {
     }
     let mut version = 0;
     // SAFETY: libcuda is present and `version` outlives the call.
-    match unsafe { sys::cuDriverGetVersion(&raw mut version) }.result() {
-        // No real driver returns this; the stub that stands in for libcuda at link time does.
-        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Err(CudaError::NoDriver),
-        answer => answer
-            .map_err(CudaError::driver(0, "asking the driver for its version"))
-            .map(|()| version.unsigned_abs()),
-    }
+    let answer = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result();
+    answer.map_err(CudaError::driver(0, "asking the driver for its version"))?;
+    Ok(version.unsigned_abs())
 }
 
-#[cfg(not(feature = "cuda-linked"))]
 fn is_present() -> bool {
     // SAFETY: loading libcuda runs its initialisers, which are the system's own.
     unsafe { sys::is_culib_present() }
-}
-
-/// A program that is linked with libcuda does not start without it.
-#[cfg(feature = "cuda-linked")]
-fn is_present() -> bool {
-    true
 }
 
 /// Describes GPU `ordinal`; the driver must be started. It creates no context, which would take

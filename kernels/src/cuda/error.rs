@@ -49,7 +49,10 @@ pub enum CudaError {
         compute_capability: (u32, u32),
     },
     /// The GPU has too little free memory.
-    #[error("cuda:{ordinal}: out of memory, {needed_bytes} bytes wanted for {purpose}")]
+    #[error(
+        "cuda:{ordinal}: out of memory, {needed_bytes} bytes wanted for {purpose}; end other programs \
+         on this GPU, or choose another device"
+    )]
     OutOfMemory {
         /// Number of the GPU.
         ordinal: usize,

@@ -82,15 +82,17 @@ impl Window {
 }
 
 impl<'a> Encoding<'a> {
+    /// Makes the encoding threads of one of `num_streams` streams.
     pub(super) fn new(
         context: Context<'a>,
         encoder: &'a dyn Encoder,
+        num_streams: usize,
         busy: &'a Busy,
         input: &'a InputProgress,
     ) -> Self {
         let in_flight = match encoder.in_flight() {
             1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_BATCH),
-            in_flight => in_flight,
+            in_flight => in_flight.div_ceil(num_streams),
         };
         let batch_tokens = encoder::batch_tokens(&context.config.encoder, encoder);
         Self { context, encoder, busy, input, in_flight, batch_tokens }

@@ -4,6 +4,9 @@
 //! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (several) ──embeddings──▶ round, write, mark
 //! ```
 //!
+//! Several GPUs are faster than one thread reads or writes, so they are fed by several such
+//! *streams*, each of which claims shards of its own. All streams use all GPUs.
+//!
 //! Batches of documents pass through the queues; the ends of parts and shards pass between the
 //! batches and delay nothing. Packed batches mix chunks of all batches at hand, so small files keep
 //! the encoder as busy as large ones.
@@ -19,12 +22,17 @@ mod read;
 mod tokenize;
 mod write;
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
+
 use serde_json::{Value, json};
 
 use crate::input_progress::InputProgress;
 use encode::Encoding;
 use pipeline::Pipeline;
 use polysift_base::error::Result;
+use polysift_base::panics::unpoisoned;
 use polysift_base::progress::Busy;
 use polysift_config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, RunConfig, Weight};
 use polysift_corpus::cascaded::Cascade;
@@ -40,6 +48,9 @@ use queue::queue;
 const TEXT_BYTES: usize = 8 << 20;
 /// Maximum bytes of embeddings that wait to be written.
 const EMBEDDING_BYTES: usize = 16 << 20;
+/// A stream feeds up to this many GPUs: they embed 33,000 documents of 400 tokens a second in fp8,
+/// and a thread writes 48,000 (see `benches/node.rs`).
+const GPUS_PER_STREAM: usize = 3;
 
 /// Returns the settings that embeddings depend on; `model` is `None` if no text is embedded.
 fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>, counts_tokens: bool) -> Value {
@@ -70,18 +81,24 @@ fn counts_tokens(config: &RunConfig) -> bool {
 
 /// Embeds the shards of `plan` that are not done yet.
 pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
+    let embeds_texts = context.config.embeds_texts();
+    let model = embeds_texts.then(|| load_model(context, Stage::Embed)).transpose()?;
+    embed_with(context, plan, model.as_ref())
+}
+
+/// Like [`embed`], with a `model` that is loaded; `None` if no text is embedded.
+pub fn embed_with(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result<()> {
     let Context { config, run, .. } = context;
-    let model = config.embeds_texts().then(|| load_model(context, Stage::Embed)).transpose()?;
     // A run that began with token counts continues with them.
     let counted = context.redo != Some(Stage::Embed)
         && FrozenEmbeddings::read(run, Stage::Embed)?.counts_tokens;
     let counts_tokens = counted || counts_tokens(config);
-    let mut settings = settings(config, plan, model.as_ref(), counts_tokens);
+    let mut settings = settings(config, plan, model, counts_tokens);
     let cascade = Cascade::of(context, plan)?;
     if let Some(config) = &config.cascade {
         settings["cascade"] = cascade.settings(config);
     }
-    freeze_encoded(context, Stage::Embed, &settings, model.as_ref())?;
+    freeze_encoded(context, Stage::Embed, &settings, model)?;
     run.freeze_plan(plan)?;
 
     let work = StageWork::of_shards(context, Stage::Embed, plan)?;
@@ -91,12 +108,13 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     let rows = read::expected_rows(context, &plan.shards, &work.items.own);
     context.progress.begin("embed", rows, "documents");
     let claims = work.claims(context);
-    let mut failures = Failures::new(run, Stage::Embed);
     let pipeline = Pipeline {
         context,
         shards: &plan.shards,
         claims: &claims,
-        model: model.as_ref(),
+        model,
+        failures: Mutex::new(Failures::new(run, Stage::Embed)),
+        is_broken: AtomicBool::new(false),
         counts_tokens,
         cascade: &cascade,
         input: InputProgress::default(),
@@ -108,29 +126,49 @@ pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
     work.items.own.iter().for_each(|&place| pipeline.input.add(plan.shards[place].bytes));
     // Other processes are waited for outside the pipeline, where half a batch would wait along.
     let outcome = loop {
-        let outcome = pipeline.embed(&mut failures).and_then(|()| claims.settle());
+        let outcome = pipeline.embed().and_then(|()| claims.settle());
         if !matches!(outcome, Ok(true)) {
             break outcome;
         }
     };
-    let Pipeline { reading, tokenizing, encoding, writing, .. } = &pipeline;
+    let Pipeline { failures, reading, tokenizing, encoding, writing, .. } = pipeline;
     for busy in [reading, tokenizing, encoding, writing] {
         context.progress.busy(busy.activity(), busy.time());
     }
     context.progress.end();
     outcome?;
+    let failed = unpoisoned(failures.into_inner()).finish();
     drop(claims);
-    failures.finish()?;
+    failed?;
     work.finish(run)
 }
 
 impl Pipeline<'_> {
     /// Embeds the shards that can be claimed now.
-    fn embed(&self, failures: &mut Failures<'_>) -> Result<()> {
-        let context = self.context;
-        let encoder = self.model.map(|m| m.encoder.as_ref());
+    fn embed(&self) -> Result<()> {
+        let gpus = self.model.map_or(0, |model| model.placement.gpus.len());
+        let num_streams = gpus.div_ceil(GPUS_PER_STREAM).max(1);
+        std::thread::scope(|scope| {
+            let begin = |_| scope.spawn(move || self.stream(num_streams));
+            let streams: Vec<_> = (0..num_streams).map(begin).collect();
+            let outcomes: Vec<_> = streams.into_iter().map(ScopedJoinHandle::join).collect();
+            outcomes.into_iter().try_for_each(|outcome| joined(outcome)?)
+        })
+    }
+
+    /// Runs one of `num_streams` streams until no shard can be claimed or any stream fails.
+    fn stream(&self, num_streams: usize) -> Result<()> {
+        let _ends_others = BreaksOnPanic(&self.is_broken);
+        let outcome = self.embed_in_turn(num_streams);
+        self.is_broken.fetch_or(outcome.is_err(), Ordering::Relaxed);
+        outcome
+    }
+
+    fn embed_in_turn(&self, num_streams: usize) -> Result<()> {
+        let Self { context, model, encoding: busy, input, .. } = self;
+        let encoder = model.map(|model| model.encoder.as_ref());
         let encoding =
-            encoder.map(|encoder| Encoding::new(context, encoder, &self.encoding, &self.input));
+            encoder.map(|encoder| Encoding::new(*context, encoder, num_streams, busy, input));
         // The queue holds only enough to keep the encoder busy: a shard read long before its turn
         // is held long. A token takes as many bytes as its text does on average.
         let window_bytes =
@@ -143,10 +181,10 @@ impl Pipeline<'_> {
             // Each thread drops its queue ends when it is done.
             let reader = scope.spawn(move || self.read(&to_tokenize));
             let tokenizer = scope.spawn(move || self.tokenize(&from_read, &to_encode));
-            let writer = scope.spawn(move || self.write(&from_encode, failures));
+            let writer = scope.spawn(move || self.write(&from_encode));
             let encoded = match encoding {
                 Some(encoding) => encoding.run(&from_tokenize, &to_write),
-                None => encode::pass_on(context, &self.input, &from_tokenize, &to_write),
+                None => encode::pass_on(*context, input, &from_tokenize, &to_write),
             };
             // Dropping these ends both neighbours: one cannot send, the other drains its queue.
             drop((from_tokenize, to_write));
@@ -155,6 +193,15 @@ impl Pipeline<'_> {
             joined(reader.join())?;
             encoded.and(written)
         })
+    }
+}
+
+/// Ends all streams if the thread of one panics.
+struct BreaksOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for BreaksOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(std::thread::panicking(), Ordering::Relaxed);
     }
 }
 

@@ -1,9 +1,13 @@
 //! State shared by the threads of the embed stage.
 
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
 use crate::input_progress::InputProgress;
 use polysift_base::progress::Busy;
 use polysift_corpus::cascaded::Cascade;
 use polysift_corpus::context::Context;
+use polysift_corpus::work::Failures;
 use polysift_encoder::Model;
 use polysift_runs::run::{Claims, Shard};
 
@@ -14,6 +18,10 @@ pub(super) struct Pipeline<'a> {
     pub(super) claims: &'a Claims<'a>,
     /// `None` if no text is embedded.
     pub(super) model: Option<&'a Model>,
+    /// Shards with bad data.
+    pub(super) failures: Mutex<Failures<'a>>,
+    /// Whether a stream has failed; the others then end too.
+    pub(super) is_broken: AtomicBool,
     pub(super) counts_tokens: bool,
     /// Decides which documents are not encoded.
     pub(super) cascade: &'a Cascade,

@@ -1,9 +1,11 @@
 //! The reading thread: reads the documents of the shards in batches that end with their part.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::pipeline::Pipeline;
 use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
+use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
 use polysift_config::{LANGUAGE_CODE, is_language_code};
 use polysift_corpus::cascaded::CascadeRows;
@@ -17,7 +19,7 @@ const BATCH_ROWS: usize = 1024;
 
 /// Position in a shard, in bytes.
 struct ShardBytes<'a> {
-    pipeline: &'a Pipeline<'a>,
+    input: &'a InputProgress,
     shard: &'a Shard,
     position: u64,
     /// Whether the rows before the first batch were done earlier.
@@ -36,7 +38,7 @@ impl ShardBytes<'_> {
         let read = position - self.position;
         self.position = position;
         if std::mem::take(&mut self.is_resumed) {
-            self.pipeline.input.take_away(read);
+            self.input.take_away(read);
             return 0;
         }
         read
@@ -44,7 +46,7 @@ impl ShardBytes<'_> {
 
     /// Subtracts the bytes that were not read from the total.
     fn finish(self) {
-        self.pipeline.input.take_away(self.shard.bytes - self.position);
+        self.input.take_away(self.shard.bytes - self.position);
     }
 }
 
@@ -60,7 +62,7 @@ struct ReadPart {
 impl Pipeline<'_> {
     /// Runs the reading thread.
     pub(super) fn read(&self, to_tokenize: &Sender<Step<TextBatch>>) {
-        loop {
+        while !self.is_broken.load(Ordering::Relaxed) {
             let shard = match self.claims.next() {
                 Ok(Some(shard)) => shard,
                 Ok(None) => return,
@@ -97,7 +99,7 @@ impl Pipeline<'_> {
         let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
         reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
         let is_resumed = !done.is_empty();
-        let mut bytes = ShardBytes { pipeline: self, shard: planned, position: 0, is_resumed };
+        let mut bytes = ShardBytes { input: &self.input, shard: planned, position: 0, is_resumed };
         let cascade = Arc::new(self.cascade.rows_of(self.context, shard as u64, planned)?);
         let mut rejects_seen = 0;
         for index in done.len().. {
@@ -109,7 +111,8 @@ impl Pipeline<'_> {
                 let next_row = part.last_row.map_or(first_row, |row| row + 1);
                 batch.input_bytes = bytes.advance(&reader, next_row);
                 let memory = batch.documents.memory();
-                if to_tokenize.send(Step::Batch(batch), memory).is_err() {
+                let is_broken = self.is_broken.load(Ordering::Relaxed);
+                if is_broken || to_tokenize.send(Step::Batch(batch), memory).is_err() {
                     return Ok(Err(Disconnected));
                 }
                 if part.num_rows == self.context.config.parts.rows {

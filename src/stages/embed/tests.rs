@@ -10,12 +10,14 @@ use rand::{RngExt, SeedableRng};
 
 use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use super::*;
+use polysift_base::batch::PackedBatch;
 use polysift_base::error::Error;
 use polysift_base::panics::lock;
 use polysift_base::progress::{Progress, Silent, Stop};
+use polysift_config::{DeviceChoice, LanguageSource};
 use polysift_data::input::DocumentInfo;
-use polysift_encoder::HubSettings;
 use polysift_encoder::fake::{FAILS, FakeEncoder};
+use polysift_encoder::{Encoder, EncoderInfo, HubSettings};
 use polysift_runs::run::{RunDir, Worker};
 
 /// A batch of documents with one chunk each. The first id is the time in milliseconds of an encoder
@@ -119,7 +121,7 @@ fn encode_with(
     let context = Context::observing(&config, &run, &hub, stop, progress, &worker);
     let busy = Busy::new("encoding");
     let (to_write, from_encode) = queue(usize::MAX);
-    let outcome = Encoding::new(context, encoder, &busy, &InputProgress::default())
+    let outcome = Encoding::new(context, encoder, 1, &busy, &InputProgress::default())
         .run(from_tokenize, &to_write);
     drop(to_write);
     Ok((outcome, std::iter::from_fn(|| from_encode.recv()).collect()))
@@ -290,7 +292,7 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
     let encoder = FakeEncoder::new(2);
     std::thread::scope(|scope| {
         let endless = scope.spawn(move || while to_encode.send(batch(0, 0, &[]), 1).is_ok() {});
-        let outcome = Encoding::new(context, &encoder, &busy, &InputProgress::default())
+        let outcome = Encoding::new(context, &encoder, 1, &busy, &InputProgress::default())
             .run(&from_tokenize, &to_write);
         drop(from_tokenize);
         assert!(endless.join().is_ok());
@@ -376,4 +378,80 @@ fn three_hundred_stops_at_random_moments_end_three_hundred_times() {
         threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect::<Vec<_>>()
     });
     assert_eq!(late.concat(), [0; 0]);
+}
+
+/// Fails at the batch of this number; the embedding is made of the tokens.
+struct FailsAt(FakeEncoder, usize);
+
+impl Encoder for FailsAt {
+    fn info(&self) -> &EncoderInfo {
+        self.0.info()
+    }
+
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()> {
+        self.0.encode(batch, embeddings, stop)?;
+        let is_last = self.0.calls.load(Ordering::SeqCst) == self.1;
+        if is_last { Err(Error::shape("fake", "fails")) } else { Ok(()) }
+    }
+
+    fn in_flight(&self) -> usize {
+        2
+    }
+}
+
+/// Embeds twelve files with `gpus` that fail at batch `fails_at`; returns the outcome, the bytes of
+/// all parts, and the number of files that are done.
+fn embed_on(gpus: usize, fails_at: usize) -> Result<(Result<()>, Vec<Vec<u8>>, usize)> {
+    let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
+    let mut config = RunConfig::default();
+    for file in 0..12 {
+        let lines = (0..40).map(|i| format!("{{\"text\": \"text {i} of {file}\"}}\n"));
+        let path = directory.path().join(format!("corpus/{file:02}.jsonl"));
+        polysift_base::io::write_atomic(&path, lines.collect::<String>().as_bytes())?;
+    }
+    config.input.files = vec![directory.path().join("corpus").display().to_string()];
+    config.input.language = LanguageSource::Fixed("fra_Latn".into());
+    config.parts.rows = 16;
+    config.encoder.batch_tokens = Some(64);
+    config.encoder.device = DeviceChoice::Cpu;
+    config.encoder.model =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/encoder/head16-prefixed").into();
+    let run = RunDir::create(&directory.path().join("run"))?;
+    let hub =
+        HubSettings { cache: "none".into(), token: None, endpoint: String::new(), offline: true };
+    let stop = Stop::default();
+    let worker = Worker::join(&run, &stop)?;
+    let context = Context::observing(&config, &run, &hub, &stop, &Silent, &worker);
+    let mut model = polysift_encoder::load(&config.encoder, &hub)?;
+    model.encoder = Arc::new(FailsAt(FakeEncoder::new(2), fails_at));
+    model.placement.gpus = (0..gpus).collect();
+    let plan = polysift_corpus::plan::plan(&config)?;
+    let outcome = embed_with(context, &plan, Some(&model));
+    let (mut parts, mut done) = (Vec::new(), 0);
+    for shard in &plan.shards {
+        for index in 0..run.part_markers(shard)?.len() {
+            let path = run.embeddings_part(shard, index);
+            parts.push(std::fs::read(&path).map_err(Error::io(&path, "read"))?);
+        }
+        done += usize::from(run.is_done(Stage::Embed, &shard.name)?);
+    }
+    Ok((outcome, parts, done))
+}
+
+#[test]
+fn several_streams_write_what_one_writes() -> Result<()> {
+    let (outcome, one, done) = embed_on(1, usize::MAX)?;
+    outcome?;
+    assert_eq!((one.len(), done), (36, 12));
+    let (outcome, eight, done) = embed_on(8, usize::MAX)?;
+    outcome?;
+    assert_eq!((eight == one, done), (true, 12));
+    Ok(())
+}
+
+#[test]
+fn the_failure_of_one_stream_ends_the_others() -> Result<()> {
+    let (outcome, _, done) = embed_on(8, 5)?;
+    assert!(outcome.is_err_and(|e| e.to_string().contains("fake")) && done < 12, "{done}");
+    Ok(())
 }

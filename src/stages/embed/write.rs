@@ -8,8 +8,8 @@ use super::pipeline::Pipeline;
 use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::panics::lock;
 use polysift_corpus::context::Context;
-use polysift_corpus::work::Failures;
 use polysift_data::input::Reject;
 use polysift_data::parts::EmbeddingWriter;
 use polysift_runs::run::{Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
@@ -27,13 +27,9 @@ struct OpenPart {
 }
 
 impl Pipeline<'_> {
-    /// Runs the writing thread; adds shards with bad data to `failures`. Parts left incomplete by a
-    /// stop or an encoding failure are saved with the documents they have.
-    pub(super) fn write(
-        &self,
-        from_encode: &Receiver<Step<ChunkBatch>>,
-        failures: &mut Failures<'_>,
-    ) -> Result<()> {
+    /// Runs the writing thread. Parts left incomplete by a stop or an encoding failure are saved
+    /// with the documents they have.
+    pub(super) fn write(&self, from_encode: &Receiver<Step<ChunkBatch>>) -> Result<()> {
         let mut part = None;
         let mut incomplete = None; // the shard that lacks documents
         while let Some(step) = from_encode.recv() {
@@ -61,7 +57,7 @@ impl Pipeline<'_> {
                     self.finish(part, &end)?;
                 }
                 Step::ShardEnd { shard } => {
-                    failures.attempted += 1;
+                    lock(&self.failures).attempted += 1;
                     self.claims.check(shard)?;
                     self.mark_done(&self.shards[shard])?;
                     self.claims.release(shard)?;
@@ -69,8 +65,10 @@ impl Pipeline<'_> {
                 Step::Failed { shard: None, error } => return Err(error),
                 Step::Failed { shard: Some(shard), error } => {
                     part = None;
+                    let mut failures = lock(&self.failures);
                     failures.attempted += 1;
                     failures.record(&self.shards[shard].name, error)?;
+                    drop(failures);
                     self.claims.release(shard)?;
                 }
             }
