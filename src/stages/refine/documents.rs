@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use twox_hash::XxHash3_64;
 
-use super::margin::{Distances, Seen};
+use super::margin::{Differences, Distances, Seen};
 use polysift_base::error::{Error, Result};
 use polysift_base::sample::BottomKSample;
 use polysift_config::{
@@ -161,10 +161,14 @@ pub(super) fn near_thresholds(
     scores: &RunScores<'_>,
     rounds: usize,
 ) -> Result<BTreeMap<String, Near>> {
-    let seen = differences(scores, rounds)?;
+    // The first round is a sample; all others are near thresholds.
+    let (all, near) = (differences(scores, 0..rounds)?, differences(scores, 1..rounds)?);
     let mut languages = BTreeMap::new();
     for (language, thresholds) in scores.encoded_thresholds()? {
-        let seen = seen.get(&language).map(Vec::as_slice);
+        let of_head = |seen: &BTreeMap<String, Vec<Differences>>, head: usize| {
+            seen.get(&language).map(|heads| heads[head]).unwrap_or_default()
+        };
+        let seen = |head| Seen { all: of_head(&all, head), near: of_head(&near, head) };
         let near = Near::of(scores, rounds, &language, &thresholds, seen)?;
         languages.insert(language, near);
     }
@@ -180,40 +184,70 @@ pub(super) fn near_thresholds(
     Ok(languages)
 }
 
+/// Folds the rows of each language that were scored again in `rounds`, each with these scores; or
+/// all rows, without any. The result does not depend on the order in which threads finish shards.
+fn fold_rows<T: Send>(
+    scores: &RunScores<'_>,
+    rounds: Option<&Range<usize>>,
+    new: impl Fn() -> T + Sync,
+    visit: impl Fn(&mut T, &Row<'_>, &[Option<DocumentScore>]) + Sync,
+    merge: impl Fn(&mut T, T),
+) -> Result<BTreeMap<String, T>> {
+    let of_shard = |(place, shard): (u64, &Shard)| {
+        let mut languages: BTreeMap<String, T> = BTreeMap::new();
+        let done = match rounds {
+            Some(rounds) => Some(scored_again(scores, rounds.clone(), shard)?),
+            None => None,
+        };
+        if done.as_ref().is_some_and(Rescored::is_empty) {
+            return Ok(languages);
+        }
+        scores.for_each_row(place, shard, |row| {
+            let precise = match &done {
+                Some(done) => done.get(&row.info.row).map(Vec::as_slice),
+                None => Some(&[][..]),
+            };
+            let Some(precise) = precise else { return };
+            if !languages.contains_key(row.info.language) {
+                languages.insert(row.info.language.to_owned(), new());
+            }
+            if let Some(folded) = languages.get_mut(row.info.language) {
+                visit(folded, row, precise);
+            }
+        })?;
+        Ok::<_, Error>(languages)
+    };
+    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
+    let found: Vec<_> = shards.into_par_iter().map(of_shard).collect::<Result<_>>()?;
+    let mut all = BTreeMap::new();
+    for (language, folded) in found.into_iter().flatten() {
+        merge(all.entry(language).or_insert_with(&new), folded);
+    }
+    Ok(all)
+}
+
 /// Counts the documents by their distance to the nearest threshold.
 fn distances(
     scores: &RunScores<'_>,
     languages: &BTreeMap<String, Near>,
 ) -> Result<BTreeMap<String, Distances>> {
-    let of_shard = |(place, shard): (u64, &Shard)| {
-        let mut found: BTreeMap<String, Distances> = BTreeMap::new();
-        scores.for_each_row(place, shard, |row| {
-            if let Some(near) = languages.get(row.info.language) {
-                let found = found.entry(row.info.language.to_owned()).or_insert(Distances::NONE);
-                found.add(|distance| near.is_alike(row, distance));
-            }
-        })?;
-        Ok::<_, Error>(found)
-    };
-    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
-    shards.into_par_iter().map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
-        for (language, theirs) in shard {
-            let mine = all.remove(&language).unwrap_or(Distances::NONE);
-            all.insert(language, mine.merge(&theirs));
+    let visit = |found: &mut Distances, row: &Row<'_>, _: &[_]| {
+        if let Some(near) = languages.get(row.info.language) {
+            found.add(|distance| near.is_alike(row, distance));
         }
-        Ok(all)
-    })
+    };
+    fold_rows(scores, None, || Distances::NONE, visit, |mine, theirs| mine.merge(&theirs))
 }
 
 impl Near {
     /// Computes the thresholds over the scores with those of the first `rounds` rounds in place,
-    /// and the widest margins; they come from the differences `seen`, one per head.
+    /// and the widest margins; they come from the differences `seen` by head.
     fn of(
         scores: &RunScores<'_>,
         rounds: usize,
         language: &str,
         thresholds: &[Threshold],
-        seen: Option<&[Seen]>,
+        seen: impl Fn(usize) -> Seen,
     ) -> Result<Self> {
         let rescored = |shard: &Shard| scored_again(scores, 0..rounds, shard);
         let RunScores { context, embedded, .. } = *scores;
@@ -232,7 +266,7 @@ impl Near {
             let has_threshold = thresholds.iter().any(|threshold| threshold.head == Some(head));
             let mut scale = 0.0;
             if scores.heads.is_encoded(name) && has_threshold {
-                let seen = seen.map(|heads| heads[head]).unwrap_or_default();
+                let seen = seen(head);
                 let spread = seen.spread();
                 scale = if scores.risk().is_some() { spread.scale } else { seen.widest() };
                 near.freedom = near.freedom.min(spread.freedom);
@@ -321,65 +355,35 @@ pub(super) fn changes(
     rounds: usize,
     languages: &BTreeMap<String, Near>,
 ) -> Result<BTreeMap<String, (u64, f64)>> {
-    let of_shard = |(place, shard): (u64, &Shard)| {
-        let done = scored_again(scores, 0..rounds, shard)?;
-        let mut found: BTreeMap<String, (u64, f64)> = BTreeMap::new();
-        scores.for_each_row(place, shard, |row| {
-            let near = languages.get(row.info.language).zip(done.get(&row.info.row));
-            if let Some(distance) = near.and_then(|(near, precise)| near.change(row, precise)) {
-                let (changed, farthest) = found.entry(row.info.language.to_owned()).or_default();
-                (*changed, *farthest) = (*changed + 1, farthest.max(distance));
-            }
-        })?;
-        Ok::<_, Error>(found)
-    };
-    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
-    shards.into_par_iter().map(of_shard).try_reduce(BTreeMap::new, |mut all, shard| {
-        for (language, (changed, farthest)) in shard {
-            let mine = all.entry(language).or_default();
-            *mine = (mine.0 + changed, mine.1.max(farthest));
+    let visit = |found: &mut (u64, f64), row: &Row<'_>, precise: &[_]| {
+        let near = languages.get(row.info.language);
+        if let Some(distance) = near.and_then(|near| near.change(row, precise)) {
+            *found = (found.0 + 1, found.1.max(distance));
         }
-        Ok(all)
-    })
+    };
+    let merge = |mine: &mut (u64, f64), (changed, farthest): (u64, f64)| {
+        *mine = (mine.0 + changed, mine.1.max(farthest));
+    };
+    fold_rows(scores, Some(&(0..rounds)), Default::default, visit, merge)
 }
 
-/// Returns the differences seen in the first `rounds` rounds, by language, one per head of the run.
-/// The sums do not depend on the order in which threads add them.
+/// Returns the differences seen in `rounds`, by language, one per head of the run.
 pub(super) fn differences(
     scores: &RunScores<'_>,
-    rounds: usize,
-) -> Result<BTreeMap<String, Vec<Seen>>> {
-    let none = || vec![Seen::default(); scores.rows.heads.len()];
-    let of_shard = |(place, shard): (u64, &Shard)| {
-        let done = scored_again(scores, 0..rounds, shard)?;
-        let mut by_language: BTreeMap<String, Vec<Seen>> = BTreeMap::new();
-        if done.is_empty() {
-            return Ok(by_language);
-        }
-        let sampled = scored_again(scores, 0..1, shard)?;
-        scores.for_each_row(place, shard, |row| {
-            let Some(precise) = done.get(&row.info.row) else { return };
-            let is_near = !sampled.contains_key(&row.info.row);
-            let seen = by_language.entry(row.info.language.to_owned()).or_insert_with(none);
-            for ((seen, logit), precise) in seen.iter_mut().zip(row.scored.logits).zip(precise) {
-                let Some(logit) = logit else { continue };
-                let precise = precise.map(|score| score.logit);
-                seen.all.add(*logit, precise);
-                if is_near {
-                    seen.near.add(*logit, precise);
-                }
+    rounds: Range<usize>,
+) -> Result<BTreeMap<String, Vec<Differences>>> {
+    let none = || vec![Differences::default(); scores.rows.heads.len()];
+    let visit = |seen: &mut Vec<Differences>, row: &Row<'_>, precise: &[Option<DocumentScore>]| {
+        for ((seen, logit), precise) in seen.iter_mut().zip(row.scored.logits).zip(precise) {
+            if let Some(logit) = logit {
+                seen.add(*logit, precise.map(|score| score.logit));
             }
-        })?;
-        Ok::<_, Error>(by_language)
+        }
     };
-    let shards: Vec<_> = (0u64..).zip(scores.shards()).collect();
-    let found: Vec<_> = shards.into_par_iter().map(of_shard).collect::<Result<_>>()?;
-    let mut all = BTreeMap::new();
-    for (language, heads) in found.into_iter().flatten() {
-        let known = all.entry(language).or_insert_with(none);
-        known.iter_mut().zip(&heads).for_each(|(mine, theirs)| mine.merge(theirs));
-    }
-    Ok(all)
+    let merge = |mine: &mut Vec<Differences>, theirs: Vec<Differences>| {
+        mine.iter_mut().zip(&theirs).for_each(|(mine, theirs)| mine.merge(theirs));
+    };
+    fold_rows(scores, Some(&rounds), none, visit, merge)
 }
 
 /// Samples documents with text from every language with `thresholds`; returns ordinals.

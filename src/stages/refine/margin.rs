@@ -80,11 +80,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn merge(&mut self, other: &Self) {
-        self.all.merge(&other.all);
-        self.near.merge(&other.near);
-    }
-
     /// Returns the distribution that the margin is made from: the wider one of all documents and of
     /// those near thresholds.
     pub(super) fn spread(&self) -> Spread {
@@ -134,9 +129,8 @@ impl Distances {
         self.0[first] += 1;
     }
 
-    pub(super) fn merge(mut self, other: &Self) -> Self {
+    pub(super) fn merge(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
-        self
     }
 
     /// Returns the least distance in scales beyond which f32 treats at most `allowed` documents

@@ -73,9 +73,9 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
         }
     }
     let languages = near_thresholds(scores, rounds)?;
-    for (language, seen) in differences(scores, rounds)? {
+    for (language, seen) in differences(scores, 0..rounds)? {
         let near = languages.get(&language);
-        for (head, seen) in seen.iter().map(|seen| seen.all).enumerate() {
+        for (head, seen) in seen.into_iter().enumerate() {
             if seen.documents > 0 {
                 report.heads.push(HeadRefinement {
                     language: language.clone(),
@@ -89,10 +89,10 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
     }
     let changes = changes(scores, rounds, &languages)?;
     report.languages.extend(languages.into_iter().map(|(language, near)| {
-        let change = changes.get(&language);
+        let (changed, farthest) = changes.get(&language).copied().unwrap_or_default();
         LanguageRefinement {
-            changed: change.map_or(0, |(changed, _)| *changed),
-            farthest_change: change.map(|(_, farthest)| *farthest),
+            changed,
+            farthest_change: (changed > 0).then_some(farthest),
             expected_wrong: near.expected,
             language,
         }
