@@ -77,6 +77,7 @@ fn a_run_in_fp8_is_refined_in_bf16_and_selects_what_bf16_selects() -> TestResult
     let work = Workspace::with_bundled_encoder()?;
     work.command("run", "fp8")
         .args(["--device", "cuda", "--precision", "fp8", "--refine"])
+        .args(["--set", "selection.refine_risk=0"]) // a sample of 64
         .assert()
         .success()
         .stdout(contains("refined in bf16:").and(contains("largest difference")));
