@@ -49,7 +49,7 @@ const TEXT_BYTES: usize = 8 << 20;
 /// Maximum bytes of embeddings that wait to be written.
 const EMBEDDING_BYTES: usize = 16 << 20;
 /// A stream feeds up to this many GPUs: they embed 33,000 documents of 400 tokens a second in fp8,
-/// and a thread writes 48,000 (see `benches/node.rs`).
+/// and a thread writes 48,000 (see `benches/cuda/node.rs`).
 const GPUS_PER_STREAM: usize = 3;
 
 /// Returns the settings that embeddings depend on; `model` is `None` if no text is embedded.
