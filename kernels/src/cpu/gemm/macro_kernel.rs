@@ -113,35 +113,28 @@ fn unpack<'a>(
     k: Range<usize>,
     scratch: &'a mut Vec<CacheLine>,
 ) -> (&'a [CacheLine], &'a [CacheLine]) {
-    let lines = k.len() * PANEL_LINES;
-    if scratch.len() < lines {
-        scratch.resize(lines, CacheLine::ZERO);
-    }
-    let unpacked = &mut scratch[..lines];
-    // Lines of B, if each holds as many values of k as two lines that are unpacked.
-    let halved = k.start * PANEL_LINES / 2..k.end * PANEL_LINES / 2;
+    let lines = k.start * PANEL_LINES..k.end * PANEL_LINES;
+    // Of bf16 and int8, a line holds as many values of k as two lines that are unpacked. A panel of
+    // f16 is two panels of f32; each of its lines has the columns of one.
     let kept = match variant {
-        Variant::F32(Precision::Bf16) => {
-            let kept = &b.panel(p)[halved];
-            unpack_bf16(isa, kept, unpacked);
-            kept
+        Variant::F32(Precision::Bf16) | Variant::Int8Pairs => {
+            &b.panel(p)[lines.start / 2..lines.end / 2]
         }
-        Variant::Int8Pairs => {
-            let kept = &b.panel(p)[halved];
-            unpack_int8(isa, kept, unpacked);
-            kept
-        }
-        Variant::F32(Precision::F16) => {
-            // A panel of f16 is two panels of f32; each of its lines has the columns of one.
-            let kept = &b.panel(p / 2)[k.start * PANEL_LINES..k.end * PANEL_LINES];
-            unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked);
-            kept
-        }
+        Variant::F32(Precision::F16) => &b.panel(p / 2)[lines.clone()],
         _ => {
-            let kept = &b.panel(p)[k.start * PANEL_LINES..k.end * PANEL_LINES];
+            let kept = &b.panel(p)[lines];
             return (kept, kept);
         }
     };
+    if scratch.len() < lines.len() {
+        scratch.resize(lines.len(), CacheLine::ZERO);
+    }
+    let unpacked = &mut scratch[..lines.len()];
+    match variant {
+        Variant::Int8Pairs => unpack_int8(isa, kept, unpacked),
+        Variant::F32(Precision::Bf16) => unpack_bf16(isa, kept, unpacked),
+        _ => unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked),
+    }
     (kept, unpacked)
 }
 
