@@ -24,7 +24,7 @@ pub struct Refinement {
     pub refined_tokens: u64,
     /// Heads with thresholds, by language.
     pub heads: Vec<HeadRefinement>,
-    /// What the refinement changed, by language.
+    /// Languages with thresholds that depend on the encoder.
     #[serde(default)]
     pub languages: Vec<LanguageRefinement>,
 }
@@ -45,7 +45,8 @@ pub struct HeadRefinement {
     pub margin: Option<f64>,
 }
 
-/// What the refinement of a language changed, and what it may have missed.
+/// Counts of the documents of a language that the refinement moved across a threshold, and of those
+/// that it is expected to have missed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LanguageRefinement {
     /// Language of the documents.

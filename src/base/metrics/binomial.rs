@@ -59,7 +59,7 @@ pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
 }
 
 /// Returns the number of values below `n`, from 0 on, for which `is_below` holds.
-fn partition_point(n: u64, is_below: impl Fn(u64) -> bool) -> u64 {
+pub fn partition_point(n: u64, is_below: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, n);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -87,7 +87,7 @@ pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
 
 /// Halves the way from the first to the last of `ends` and returns where it ends: there `is_first`
 /// does not hold, but close before it.
-pub(super) fn bisect(ends: [f64; 2], steps: u32, is_first: impl Fn(f64) -> bool) -> f64 {
+pub fn bisect(ends: [f64; 2], steps: u32, is_first: impl Fn(f64) -> bool) -> f64 {
     let [mut first, mut last] = ends;
     for _ in 0..steps {
         let middle = f64::midpoint(first, last);

@@ -20,8 +20,8 @@ mod weighted;
 use serde::{Deserialize, Serialize};
 
 pub use binomial::{
-    allowed_misses, binomial_cdf, chi_square_low, highest_threshold, least_sample,
-    proportion_interval, rank, student_tail, upper_bound,
+    allowed_misses, binomial_cdf, bisect, chi_square_low, highest_threshold, least_sample,
+    partition_point, proportion_interval, rank, student_tail, upper_bound,
 };
 pub use calibration::{CalibrationBin, calibration, calibration_error};
 pub use ranking::{

@@ -10,6 +10,7 @@ use twox_hash::XxHash3_64;
 
 use super::margin::{Differences, Distances, Seen};
 use polysift_base::error::{Error, Result};
+use polysift_base::metrics::bisect;
 use polysift_base::sample::BottomKSample;
 use polysift_config::{
     HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_RISK_DIVISOR, REFINE_SAMPLE_EVERY,
@@ -145,6 +146,8 @@ impl<'a> RoundDocuments<'a> {
 /// The thresholds of a language over the scores so far, and the margins around them.
 pub(super) struct Near {
     selection: Selection,
+    /// Differences of all documents scored both ways, by head of the run.
+    pub(super) seen: Vec<Differences>,
     /// Scale in logits and output, by head of the run; `None` without a threshold or this language.
     scales: Vec<Option<(f64, HeadOutput)>>,
     /// Degrees of freedom of the differences.
@@ -256,6 +259,7 @@ impl Near {
         let selection = select(&corpus, thresholds, context.config.selection.mode)?;
         let mut near = Self {
             selection,
+            seen: Vec::new(),
             scales: Vec::new(),
             freedom: f64::INFINITY,
             reach: 1.0,
@@ -264,13 +268,13 @@ impl Near {
         for (head, name) in scores.rows.heads.iter().enumerate() {
             let output = scores.heads.get(name, language).map(|head| head.spec().output);
             let has_threshold = thresholds.iter().any(|threshold| threshold.head == Some(head));
-            let mut scale = 0.0;
+            let (seen, mut scale) = (seen(head), 0.0);
             if scores.heads.is_encoded(name) && has_threshold {
-                let seen = seen(head);
                 let spread = seen.spread();
                 scale = if scores.risk().is_some() { spread.scale } else { seen.widest() };
                 near.freedom = near.freedom.min(spread.freedom);
             }
+            near.seen.push(seen.all);
             near.scales.push(output.filter(|_| has_threshold).map(|output| (scale, output)));
         }
         Ok(near)
@@ -337,13 +341,7 @@ impl Near {
         if self.selection.treats_alike(&row.scored, &other) {
             return None;
         }
-        let (mut low, mut high) = (0.0, 1.0);
-        for _ in 0..20 {
-            let middle = f64::midpoint(low, high);
-            let is_alike = self.is_alike(row, middle * self.reach);
-            (low, high) = if is_alike { (middle, high) } else { (low, middle) };
-        }
-        Some(high)
+        Some(bisect([0.0, 1.0], 20, |share| self.is_alike(row, share * self.reach)))
     }
 }
 
@@ -368,7 +366,7 @@ pub(super) fn changes(
 }
 
 /// Returns the differences seen in `rounds`, by language, one per head of the run.
-pub(super) fn differences(
+fn differences(
     scores: &RunScores<'_>,
     rounds: Range<usize>,
 ) -> Result<BTreeMap<String, Vec<Differences>>> {

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::documents::{RunScores, changes, differences, near_thresholds, scored_again};
+use super::documents::{RunScores, changes, near_thresholds, scored_again};
 use polysift_base::error::Result;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::precise_settings;
@@ -73,16 +73,15 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
         }
     }
     let languages = near_thresholds(scores, rounds)?;
-    for (language, seen) in differences(scores, 0..rounds)? {
-        let near = languages.get(&language);
-        for (head, seen) in seen.into_iter().enumerate() {
+    for (language, near) in &languages {
+        for (head, seen) in near.seen.iter().enumerate() {
             if seen.documents > 0 {
                 report.heads.push(HeadRefinement {
                     language: language.clone(),
                     head: scores.rows.heads[head].to_owned(),
                     refined: seen.documents,
                     largest_difference: seen.largest.filter(|largest| largest.is_finite()),
-                    margin: near.and_then(|near| near.margin(head)),
+                    margin: near.margin(head),
                 });
             }
         }
