@@ -42,16 +42,24 @@ impl Rate {
 impl FromStr for Rate {
     type Err = String;
 
+    /// Parses a decimal (`0.1`) or a percentage (`10%`).
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not a rate; a decimal above 0 and at most 1 is needed");
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-        if decimals.len() > MAX_DECIMALS as usize
+        let wrong = || {
+            format!(
+                "`{text}` is not a rate; a decimal above 0 and at most 1, or a percentage such as 10%, is needed"
+            )
+        };
+        let (number, places) = match text.strip_suffix('%') {
+            Some(percentage) => (percentage, MAX_DECIMALS as usize - 2),
+            None => (text, MAX_DECIMALS as usize),
+        };
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        if decimals.len() > places
             || !whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit())
         {
             return Err(wrong());
         }
-        let padded = format!("{whole}{decimals:0<width$}", width = MAX_DECIMALS as usize);
-        let units: u64 = padded.parse().map_err(|_| wrong())?;
+        let units: u64 = format!("{whole}{decimals:0<places$}").parse().map_err(|_| wrong())?;
         if units == 0 || units > Self::ONE { Err(wrong()) } else { Ok(Self { units }) }
     }
 }
@@ -73,7 +81,7 @@ impl Serialize for Rate {
 
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written(deserializer, "a rate above 0 and at most 1")
+        written(deserializer, "a rate above 0 and at most 1, such as 0.1 or \"10%\",")
     }
 }
 
@@ -179,9 +187,32 @@ mod tests {
 
     #[test]
     fn only_rates_above_zero_and_up_to_one_are_accepted() {
-        for text in ["0", "0.0", "1.1", "-0.1", "10%", "", ".", "1e-3", "0.1234567890123"] {
+        for text in [
+            "0",
+            "0.0",
+            "1.1",
+            "-0.1",
+            "",
+            ".",
+            "1e-3",
+            "0.1234567890123",
+            "0%",
+            "101%",
+            "%",
+            "1%%",
+        ] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_percentage_is_a_hundredth_of_the_decimal() -> Result<(), String> {
+        for (percentage, decimal) in
+            [("10%", "0.1"), ("0.5%", "0.005"), ("100%", "1"), ("33.3333333333%", "0.333333333333")]
+        {
+            assert_eq!(percentage.parse::<Rate>()?, decimal.parse()?, "{percentage}");
+        }
+        Ok(())
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Error messages about settings in the user's terms; the parser's messages use Rust's types.
 
+/// Least similarity by Jaro of a name that is suggested in place of an unknown one, as in clap.
+const LEAST_LIKENESS: f64 = 0.7;
+
 /// Returns the message about a settings file, with the line.
 pub(super) fn of_file(error: &toml::de::Error) -> String {
     error.to_string().replace(error.message(), &of_value(error.message()))
@@ -11,8 +14,25 @@ pub(super) fn of_value(message: &str) -> String {
     let stripped = kinds.iter().find_map(|kind| message.strip_prefix(kind));
     match stripped.and_then(|rest| rest.rsplit_once(", expected ")) {
         Some((found, expected)) => format!("is {}; {} is needed", seen(found), needed(expected)),
-        None => message.to_owned(),
+        None => suggestion(message).unwrap_or_else(|| message.to_owned()),
     }
+}
+
+/// Returns the message about an unknown key or name with the known one that is most like it first.
+fn suggestion(message: &str) -> Option<String> {
+    let names =
+        message.strip_prefix("unknown field `").or(message.strip_prefix("unknown variant `"));
+    let (wrong, known) = names?.split_once("`, expected ")?;
+    // Every second part stands between backticks.
+    let likeness =
+        known.split('`').skip(1).step_by(2).map(|name| (strsim::jaro(wrong, name), name));
+    let (likeness, name) = likeness.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (likeness > LEAST_LIKENESS).then(|| {
+        format!(
+            "`{wrong}` is unknown; did you mean `{name}`? ({})",
+            known.replacen("one of", "known are", 1)
+        )
+    })
 }
 
 fn seen(found: &str) -> String {
@@ -129,6 +149,22 @@ mod tests {
             assert!(!rust.iter().any(|word| told.contains(word)), "{message}");
         }
         Ok(())
+    }
+
+    #[test]
+    fn a_misspelt_key_is_told_with_the_key_that_is_meant() {
+        for (settings, told) in [
+            (
+                "[encoder]\nmodle = 'm'",
+                "`modle` is unknown; did you mean `model`? (known are `model`",
+            ),
+            ("[heads.q]\nkind = 'logistik'", "did you mean `logistic`?"),
+            ("[encoders]", "did you mean `encoder`?"),
+            ("[encoder]\nzzz = 1", "unknown field `zzz`, expected one of"),
+        ] {
+            let message = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
+            assert!(message.as_ref().is_err_and(|m| m.contains(told)), "{settings}: {message:?}");
+        }
     }
 
     #[test]
