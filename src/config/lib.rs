@@ -251,6 +251,9 @@ impl RunConfig {
                 return Err(Error::config(name, reason));
             }
         }
+        if self.input.text.is_empty() {
+            return Err(Error::config("input.text", "is empty; it names the column of the text"));
+        }
         self.encoder.check_device()?;
         if is_url(&self.encoder.model) {
             let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";

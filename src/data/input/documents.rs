@@ -118,7 +118,8 @@ impl DocumentRequest {
             has_script: false,
             has_embeddings: config.embeddings.is_some(),
         };
-        columns.request(&config.text, ColumnKind::Text, true);
+        // Rows are shown without naming a text column.
+        columns.request(&config.text, ColumnKind::Text, !config.text.is_empty());
         columns.request(&config.id, ColumnKind::Id, false);
         match &config.language {
             LanguageSource::Path => {

@@ -80,15 +80,18 @@ pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> R
     Ok(rows_of(best))
 }
 
-/// Opens the data file `path` and its rows.
+/// Opens the data file `path` and its rows; no column is required.
 pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
     if !path.to_str().is_some_and(is_url) && !path.exists() {
         let path = path.display().to_string();
         return Err(Error::Missing { path, reason: "no such file".into() });
     }
     let file = InputFile::at(path, "file".to_owned(), None)?;
-    let config =
-        InputConfig { max_document_bytes: LARGEST_DOCUMENT_BYTES, ..InputConfig::default() };
+    let config = InputConfig {
+        text: String::new(),
+        max_document_bytes: LARGEST_DOCUMENT_BYTES,
+        ..InputConfig::default()
+    };
     let reader = RowReader::open(&file, &config)?;
     Ok((file, reader))
 }
