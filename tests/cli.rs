@@ -274,3 +274,43 @@ fn progress_on_json_lines_is_told_by_the_bytes_of_what_is_encoded() -> TestResul
     assert_eq!(told["eta_secs"], 0.0, "{told}");
     Ok(())
 }
+
+#[test]
+fn a_run_is_named_by_position_by_flag_or_by_variable() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success().stdout(contains("next: polysift report"));
+    let polysift_in = |args: &[&str]| {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args(args);
+        command
+    };
+    for args in [["status", "out"].as_slice(), &["status", "--run", "out"], &["threshold", "out"]] {
+        polysift_in(args).assert().success().stdout(contains("export"));
+    }
+    polysift_in(&["verify"]).env("POLYSIFT_RUN", "out").assert().success();
+    polysift_in(&["verify", "out"]).env("POLYSIFT_RUN", "other").assert().success();
+    let both = contains("names a run, and so does the argument");
+    polysift_in(&["verify", "out", "--run", "out"]).assert().code(2).stderr(both);
+    polysift_in(&["export", "corpus"]).assert().code(2).stderr(contains("is not a run directory"));
+    let other = contains("--run: names other");
+    polysift_in(&["export", "out", "--run", "other"]).assert().code(2).stderr(other);
+    Ok(())
+}
+
+#[test]
+fn the_result_of_a_run_is_one_json_document() -> TestResult {
+    let work = Workspace::new()?;
+    let output = work.command("run", "out").args(["--json", "--log-format", "json"]).output()?;
+    assert!(output.status.success());
+    let document: Value = serde_json::from_slice(&output.stdout)?;
+    let heads = document["heads"].as_array().ok_or("no heads")?;
+    assert!(heads.iter().any(|head| head["language"] == "fra_Latn"), "{document}");
+    let stages = document["stages"].as_array().ok_or("no stages")?;
+    assert!(stages.iter().any(|stage| stage["stage"] == "export"), "{document}");
+    assert!(document["thresholds"]["fra_Latn"].is_object(), "{document}");
+    let lines = String::from_utf8(output.stderr)?;
+    let progress: Value = serde_json::from_str(lines.lines().next().ok_or("no progress")?)?;
+    let time = progress["timestamp"].as_str().ok_or("no time")?;
+    assert!(time.ends_with('Z') && time.contains('T'), "{time}");
+    Ok(())
+}

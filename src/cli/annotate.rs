@@ -1,7 +1,7 @@
 //! `polysift annotate`: reads documents from standard input and prints them with annotations.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -36,6 +36,9 @@ const STOP_WAIT: Duration = Duration::from_millis(200);
     "A run: its encoder, heads, thresholds and filters"
 )))]
 pub(crate) struct AnnotateArgs {
+    /// Run directory, as --run
+    #[arg(value_name = "RUN")]
+    run_directory: Option<PathBuf>,
     /// Format of the input
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -66,6 +69,13 @@ enum Format {
 }
 
 type Sent = Result<Result<StreamDocument, Reject>>;
+
+impl AnnotateArgs {
+    /// Takes the argument by position as the run.
+    pub(crate) fn take_run(&mut self) {
+        self.base.run = self.run_directory.take().or(self.base.run.take());
+    }
+}
 
 /// Annotates documents until the input ends.
 pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {

@@ -9,14 +9,14 @@ use polysift::config::CardConfig;
 use polysift::corpus::Context;
 use polysift::stages::export::{card_facts, render_card};
 
-use super::printer;
 use super::settings::{BaseArgs, SettingsArgs, resolve};
+use super::{RunDirArgs, printer};
 
 /// Arguments of `polysift card`.
 #[derive(Debug, Args)]
 pub(crate) struct CardArgs {
-    /// The run directory
-    pub(crate) run: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: RunDirArgs,
     /// Settings file that has the table [card] [default: the run's own settings]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -35,7 +35,7 @@ impl CardArgs {
     /// Prints the card of the run's export.
     pub(crate) fn print(&self, context: Context<'_>) -> Result<()> {
         let Self { run, config, set, template, json } = self;
-        let (config, run, set) = (config.clone(), Some(run.clone()), set.clone());
+        let (config, run, set) = (config.clone(), Some(run.path().to_owned()), set.clone());
         let base = BaseArgs { config, run, set };
         let settings = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?.config.card;
         let template = template.as_ref().map(|path| path.display().to_string());

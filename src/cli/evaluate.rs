@@ -37,9 +37,9 @@ const INCLUSION_PROBABILITY: &str = "inclusion_probability";
     "A run: its heads, encoder and thresholds; without --data its stored scores are compared"
 )))]
 pub(crate) struct EvaluateArgs {
-    /// Head files; {lang} stands for the language code, NAME=PATH names a head [default: the heads
-    /// of --run or --config]
-    #[arg(value_name = "HEAD")]
+    /// A run directory, as --run, or head files; {lang} stands for the language code, NAME=PATH
+    /// names a head [default: the heads of --run or --config]
+    #[arg(value_name = "RUN|HEAD")]
     heads: Vec<String>,
     /// Evaluate only this head of --run or --config, the one that the labels are for; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "heads")]
@@ -109,6 +109,17 @@ pub(crate) struct EvaluateArgs {
     /// Also write the JSON to a file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+impl EvaluateArgs {
+    /// Takes the argument by position as the run if it is one.
+    pub(crate) fn take_run(&mut self) {
+        if let [path] = self.heads.as_slice()
+            && RunDir::open(Path::new(path)).is_ok()
+        {
+            self.base.run = self.heads.pop().map(PathBuf::from);
+        }
+    }
 }
 
 /// Evaluates heads on labelled texts, or compares the heads of a run.

@@ -10,6 +10,7 @@ mod dataset;
 mod devices;
 mod evaluate;
 mod head;
+mod help;
 mod logging;
 mod mix;
 mod models;
@@ -27,7 +28,7 @@ mod trace;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 use serde_json::{Value, json};
 
 use polysift::cluster::array_expression;
@@ -74,7 +75,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run embed, train, score, threshold and export; cascade, filter and refine if configured
+    /// Run all stages that the settings ask for, from text to export
     Run {
         #[command(flatten)]
         settings: Box<SettingsArgs>,
@@ -82,7 +83,7 @@ pub(crate) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Freeze the list of shards that all later commands use, and estimate time and disk
+    /// Freeze the list of input files and estimate time and disk
     #[command(mut_arg("redo", |redo| redo.num_args(0..=1).default_missing_value("embed").help(
         "Discard the plan and all outputs, then plan again from the files that are there now"
     )))]
@@ -92,33 +93,30 @@ pub(crate) enum Command {
         /// Print the plan and the estimates; write nothing
         #[arg(long)]
         dry_run: bool,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
     },
-    /// Embed documents into the run directory; with --head also score them
+    /// Turn text into embeddings; with --head also score them
     Embed(#[command(flatten)] Box<SettingsArgs>),
-    /// Pre-filter: score all documents with a cheap first pass trained on a pilot sample
+    /// Drop documents that a cheap first pass predicts would not be kept
     Cascade(#[command(flatten)] Box<SettingsArgs>),
     /// Train the heads that have labelled samples
     Train(#[command(flatten)] Box<SettingsArgs>),
-    /// Score the stored embeddings with every head (never runs the encoder)
+    /// Score the stored embeddings with every head
     Score(#[command(flatten)] Box<SettingsArgs>),
-    /// Find the documents that filters remove or flag (never runs the encoder)
+    /// Find the documents that filters remove or flag
     Filter(#[command(flatten)] Box<SettingsArgs>),
-    /// Rescore documents near the thresholds in f32 (fp8: bf16), to get the selection of that type
+    /// Rescore documents near the thresholds in f32 (fp8: bf16)
     Refine(#[command(flatten)] Box<SettingsArgs>),
-    /// Find the exact thresholds of every language from the stored scores
+    /// Find the exact threshold of every head and language
     Threshold(#[command(flatten)] Box<SettingsArgs>),
     /// Write the selected documents with their scores and embeddings
     Export(#[command(flatten)] Box<SettingsArgs>),
     /// Show the progress of a run
     Status(RunArgs),
-    /// Print the tasks of a stage that have work left, as an array expression for a scheduler
+    /// Print the tasks that have work left, for a scheduler's array
     Retry(RetryArgs),
-    /// Check a run: outputs exist, digests match, counts add up, recomputed thresholds agree
+    /// Check files, digests, counts and thresholds of a run
     Verify(RunArgs),
-    /// Describe data files, heads or runs: schema, counts, score quantiles
+    /// Describe data files, heads or runs, or print rows
     Inspect {
         /// Parquet or JSON lines files, directories of them, heads (.safetensors, .pt, .pth, a
         /// fastText .bin or .ftz), run directories
@@ -137,19 +135,19 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Evaluate heads on labelled texts, or compare the heads of a run by its stored scores
+    /// Measure heads on labelled texts, or compare the heads of a run
     Evaluate(#[command(flatten)] Box<EvaluateArgs>),
-    /// Read documents from standard input and print them with scores, thresholds and verdicts
+    /// Print documents from standard input with scores and verdicts
     Annotate(#[command(flatten)] Box<AnnotateArgs>),
-    /// Sample documents of a run for annotation, each with its inclusion probability
+    /// Draw documents for annotators, with their probabilities
     Sample(#[command(flatten)] Box<SampleArgs>),
     /// Mix sources by tokens or epochs into one shuffled corpus
     Mix(#[command(flatten)] Box<MixArgs>),
-    /// Write a report of what a run selected and dropped: an HTML page and its data as JSON
+    /// Write a page that shows what was kept and dropped
     Report(#[command(flatten)] Box<ReportArgs>),
     /// Print the dataset card of a run's export, for a hub
     Card(#[command(flatten)] Box<CardArgs>),
-    /// Import heads from other software, export heads for other software
+    /// Import and export heads of other software
     #[command(subcommand)]
     Head(HeadCommand),
     /// Look up which agents robots.txt files block
@@ -161,13 +159,13 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// List recommended encoders: licence, size, speed, the heads that fit, a command for each
+    /// List recommended encoders: licence, size, speed, heads that fit
     Models {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print the input_ids of every chunk as JSON lines
+    /// Print the token ids of every chunk as JSON lines
     Tokenize(#[command(flatten)] Box<SettingsArgs>),
     /// Build labelled samples from published sources
     #[command(subcommand)]
@@ -185,6 +183,34 @@ pub(crate) enum Command {
         /// The folder, such as ~/.local/share/man/man1; it is created if it does not exist
         folder: PathBuf,
     },
+}
+
+impl Command {
+    /// Takes the argument by position as the run directory where it may be something else too.
+    fn take_run(&mut self) -> Result<()> {
+        match self {
+            Self::Run { settings, .. }
+            | Self::Plan { settings, .. }
+            | Self::Embed(settings)
+            | Self::Cascade(settings)
+            | Self::Tokenize(settings) => settings.take_run(true),
+            Self::Train(settings)
+            | Self::Score(settings)
+            | Self::Filter(settings)
+            | Self::Refine(settings)
+            | Self::Threshold(settings)
+            | Self::Export(settings) => settings.take_run(false),
+            Self::Annotate(args) => {
+                args.take_run();
+                Ok(())
+            }
+            Self::Evaluate(args) => {
+                args.take_run();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Default number of rows that `inspect --sort-by` shows.
@@ -209,10 +235,29 @@ pub(crate) enum RobotsCommand {
     },
 }
 
+/// The run directory of a command that reads a run.
+#[derive(Debug, Args)]
+pub(crate) struct RunDirArgs {
+    /// Run directory
+    #[arg(value_name = "RUN", required_unless_present = "run")]
+    run_directory: Option<PathBuf>,
+    /// Run directory, if it is not given by position
+    #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
+    run: Option<PathBuf>,
+}
+
+impl RunDirArgs {
+    /// Returns the run directory: the argument by position, else the flag or the variable.
+    pub(crate) fn path(&self) -> &Path {
+        // clap requires one of them.
+        self.run_directory.as_deref().or(self.run.as_deref()).unwrap_or(Path::new(""))
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The run directory
-    run: PathBuf,
+    #[command(flatten)]
+    run: RunDirArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -220,8 +265,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RetryArgs {
-    /// The run directory
-    pub(crate) run: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: RunDirArgs,
     /// The stage [default: the first that is not done]
     #[arg(long, value_parser = stage_names())]
     pub(crate) stage: Option<Stage>,
@@ -235,7 +280,11 @@ pub(crate) struct RetryArgs {
 
 /// Parses the process's arguments and runs the command.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
-    let mut cli = Cli::parse();
+    let all = std::env::args_os().any(|arg| arg == help::HELP_ALL);
+    let matches = help::command(all).get_matches();
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    check_one_run(&matches)?;
+    cli.command.take_run()?;
     if let Command::Refine(settings) = &mut cli.command {
         settings.keys.refine = true;
     }
@@ -244,8 +293,8 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let display = Display::new(&cli.global);
     let context = CommandContext { stop, display: &display, quiet: cli.global.quiet };
     match &cli.command {
-        Command::Run { settings, dry_run: true } => context.plan(settings, true, false)?,
-        Command::Plan { settings, dry_run, json } => context.plan(settings, *dry_run, *json)?,
+        Command::Run { settings, dry_run: true } => context.plan(settings, true)?,
+        Command::Plan { settings, dry_run } => context.plan(settings, *dry_run)?,
         Command::Run { settings, .. } => context.stages(settings, &Stage::ALL)?,
         Command::Embed(settings) if settings.head.is_empty() => {
             context.stages(settings, &[Stage::Embed])?;
@@ -272,7 +321,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Annotate(args) => annotate::run(args, stop)?,
         Command::Sample(args) => context.sample(args)?,
         Command::Report(args) => context.report(args)?,
-        Command::Card(args) => context.with_run(&args.run, |run| args.print(run))?,
+        Command::Card(args) => context.with_run(args.run.path(), |run| args.print(run))?,
         Command::Robots(command) => context.robots(command)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Models { json } => models::models(*json)?,
@@ -285,12 +334,13 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Slurm(command) => slurm::run(command, cli.global.quiet)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "polysift", &mut script);
+            clap_complete::generate(*shell, &mut help::command(true), "polysift", &mut script);
             printer::bytes(&script);
         }
         Command::Man { folder } => {
             std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
-            clap_mangen::generate_to(Cli::command(), folder).map_err(Error::io(folder, "write"))?;
+            clap_mangen::generate_to(help::command(true), folder)
+                .map_err(Error::io(folder, "write"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -319,17 +369,22 @@ impl CommandContext<'_> {
         self.display.keep_in(joined.worker().note());
         let context = joined.context(self.display);
         let stages = joined.run(context, |stage, run| self.display.measure(stage, run))?;
-        if !self.quiet {
+        if args.json {
+            printer::json(&summary::document(context, &self.display.taken())?);
+        } else if !self.quiet {
             if context.task.is_none() {
                 summary::print(context, &stages)?;
             }
             summary::print_usages(&self.display.taken());
+            if stages.contains(&Stage::Export) && context.task.is_none() {
+                printer::next(&format!("polysift report {}", context.run.root().display()));
+            }
         }
         Ok(())
     }
 
     /// Freezes the plan unless this is a dry run, and prints the estimates.
-    fn plan(&self, args: &SettingsArgs, dry_run: bool, json: bool) -> Result<()> {
+    fn plan(&self, args: &SettingsArgs, dry_run: bool) -> Result<()> {
         let Resolved { config, run_dir } = resolve(args)?;
         run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;
         let hub = hub(args.encoder.offline);
@@ -344,12 +399,12 @@ impl CommandContext<'_> {
             let context = Context::observing(&config, &run, &hub, self.stop, &Silent, &worker);
             freeze(Context { redo: args.redo, waits: true, ..context }, &plan)?;
         }
-        if self.quiet {
+        if self.quiet && !args.json {
             return Ok(());
         }
         if !config.has_embeddings() {
             let totals = json!({"shards": plan.shards.len(), "input_bytes": plan.bytes()});
-            printer::show(json, &totals, |_| {
+            printer::show(args.json, &totals, |_| {
                 let (shards, bytes) = (plan.shards.len(), plan.bytes());
                 printer::line(&format!("input              {shards} shards, {bytes} bytes"));
                 printer::line("encoder            none");
@@ -358,7 +413,7 @@ impl CommandContext<'_> {
         }
         let estimate =
             views::estimate::estimate(&config, &plan, heads, &hub, self.stop, self.display)?;
-        printer::show(json, &estimate, |estimate| {
+        printer::show(args.json, &estimate, |estimate| {
             summary::print_estimate(estimate, &config, run_dir.as_deref());
         });
         Ok(())
@@ -373,14 +428,14 @@ impl CommandContext<'_> {
     }
 
     fn status(&self, args: &RunArgs) -> Result<()> {
-        self.with_run(&args.run, |context| {
+        self.with_run(args.run.path(), |context| {
             printer::show(args.json, &views::status::status(context)?, summary::print_status);
             Ok(())
         })
     }
 
     fn retry(&self, args: &RetryArgs) -> Result<()> {
-        let left = self.with_run(&args.run, |context| {
+        let left = self.with_run(args.run.path(), |context| {
             views::status::unfinished(context, args.stage, args.num_tasks)
         })?;
         printer::show(args.json, &left, |left| {
@@ -392,9 +447,9 @@ impl CommandContext<'_> {
     }
 
     fn verify(&self, args: &RunArgs) -> Result<ExitCode> {
-        let verified = self.with_run(&args.run, views::verify::verify)?;
+        let verified = self.with_run(args.run.path(), views::verify::verify)?;
         printer::show(args.json, &verified, summary::print_verified);
-        let wrong = Error::corrupt(&args.run, "does not hold together");
+        let wrong = Error::corrupt(args.run.path(), "does not hold together");
         let code = if verified.problems.is_empty() { 0 } else { wrong.exit_code() };
         Ok(ExitCode::from(code))
     }
@@ -409,7 +464,7 @@ impl CommandContext<'_> {
     }
 
     fn sample(&self, args: &SampleArgs) -> Result<()> {
-        let samples = self.with_run(&args.run, |context| args.sample(context))?;
+        let samples = self.with_run(args.run.path(), |context| args.sample(context))?;
         if !self.quiet || args.json {
             printer::show(args.json, &samples, |samples| sample::print(samples));
         }
@@ -433,7 +488,7 @@ impl CommandContext<'_> {
         let report = |context: Context<'_>| {
             args.report(Context { progress: self.display, ..context }, VERSION)
         };
-        let written = self.with_run(&args.run, report)?;
+        let written = self.with_run(args.run.path(), report)?;
         if !self.quiet || args.json {
             printer::show(args.json, &written, report::print);
         }
@@ -476,12 +531,15 @@ fn no_run_directory() -> Error {
     Error::config("--run", "no run directory is named (`--run DIR` or `run_dir` in the file)")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_argument_tree_is_consistent() {
-        Cli::command().debug_assert();
+/// Checks that a command line names one run: by position or by `--run`.
+fn check_one_run(matches: &ArgMatches) -> Result<()> {
+    let Some((_, command)) = matches.subcommand() else { return Ok(()) };
+    let given = |name: &str| {
+        let is_known = command.try_contains_id(name).is_ok_and(|given| given);
+        is_known && command.value_source(name) == Some(ValueSource::CommandLine)
+    };
+    if given("run_directory") && given("run") {
+        return Err(Error::config("--run", "names a run, and so does the argument; give one"));
     }
+    Ok(())
 }

@@ -47,6 +47,11 @@ pub(crate) fn line(text: &str) {
     bytes(format!("{}\n", harmless(text)).as_bytes());
 }
 
+/// Prints the command that a person is likely to run next.
+pub(crate) fn next(command: &str) {
+    line(&format!("next: {command}"));
+}
+
 /// Writes to stdout. If the write fails, ends the program: quietly if the reader closed the pipe
 /// (`| head`), else with the error. The results of stages are saved by then.
 pub(crate) fn bytes(content: &[u8]) {

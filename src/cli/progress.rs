@@ -11,6 +11,8 @@ use polysift::panics::lock;
 use polysift::progress::Progress;
 use polysift::run::{ProgressNote, Stage};
 use serde_json::{Value, json};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::logging::{GlobalArgs, LogFormat};
 
@@ -93,6 +95,7 @@ impl StageProgress {
         if format == LogFormat::Json {
             let mut line = self.json();
             line["ended"] = ended.into();
+            line["timestamp"] = now().into();
             return line.to_string();
         }
         if ended {
@@ -106,6 +109,14 @@ impl StageProgress {
         bar.set_position((self.share().unwrap_or(0.0) * BAR_STEPS as f64) as u64);
         bar.set_message(self.message());
     }
+}
+
+/// Returns the time in UTC as the log lines have it.
+fn now() -> String {
+    let mut text = String::new();
+    // Writing into a string cannot fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
 }
 
 /// Formats a duration: `8.3 s`, `3 min 20 s`, `1 h 43 min`.

@@ -10,14 +10,15 @@ use polysift::corpus::Context;
 use polysift::run::RunDir;
 use polysift::views::report::{ReportRequest, WrittenReport, report};
 
+use super::RunDirArgs;
 use super::printer::{line, titled_table};
 use super::settings::settings_of;
 
 /// Arguments of `polysift report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// The run directory
-    pub(crate) run: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: RunDirArgs,
     /// Folder for report.json and index.html [default: RUN/report]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,

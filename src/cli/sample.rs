@@ -1,6 +1,6 @@
 //! `polysift sample`: its arguments and the table that it prints.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
@@ -12,13 +12,14 @@ use polysift::views::sampling::{
     DEFAULT_FRAME, LanguageSample, Mixture, SampleRequest, Strategy, sample,
 };
 
+use super::RunDirArgs;
 use super::printer::titled_table;
 
 /// Arguments of `polysift sample`.
 #[derive(Debug, Args)]
 pub(crate) struct SampleArgs {
-    /// The run directory
-    pub(crate) run: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: RunDirArgs,
     /// JSON lines file to write, which must not exist yet; {lang} stands for the language code
     #[arg(long, value_name = "FILE")]
     out: String,

@@ -246,6 +246,37 @@ pub(crate) struct SettingsArgs {
     /// Export without embeddings [export.with_embeddings]
     #[arg(long, help_heading = "Export")]
     pub(crate) no_embeddings: bool,
+
+    /// Print the result as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print help with the flags of all stages
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    pub(crate) help_all: Option<bool>,
+}
+
+impl SettingsArgs {
+    /// Takes the argument by position as the run directory if it is one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if `--run` names another run, or if the stage reads no input and the
+    /// argument is no run directory.
+    pub(crate) fn take_run(&mut self, reads_input: bool) -> Result<()> {
+        let [argument] = self.keys.input.as_slice() else { return Ok(()) };
+        let path = PathBuf::from(argument);
+        if RunDir::open(&path).is_err() {
+            if reads_input {
+                return Ok(());
+            }
+            return Err(Error::config(argument, "is not a run directory"));
+        }
+        if let Some(other) = self.base.run.as_ref().filter(|other| **other != path) {
+            let reason = format!("names {}, and the argument names {argument}", other.display());
+            return Err(Error::config("--run", reason));
+        }
+        (self.base.run, self.keys.input) = (Some(path), Vec::new());
+        Ok(())
+    }
 }
 
 /// Returns the hub settings of the environment and `--offline`, and sets them for hub URLs.

@@ -1,6 +1,6 @@
 //! `polysift slurm`: prints or submits the jobs of a planned run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{Args, Subcommand, value_parser};
 
@@ -18,8 +18,8 @@ use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::views::status::unfinished;
 use polysift::{Error, Result};
 
-use super::printer;
 use super::settings::{hub, settings_of, stage_names};
+use super::{RunDirArgs, printer};
 
 /// Maximum default number of tasks per stage; the default is one task per shard.
 const MAX_DEFAULT_TASKS: u32 = 100;
@@ -48,9 +48,8 @@ pub(crate) enum SlurmCommand {
 /// Arguments that choose the run, its stages and the resources of its jobs.
 #[derive(Debug, Args)]
 pub(crate) struct SlurmArgs {
-    /// The run directory, begun with `polysift plan`, on a file system that all nodes share
-    #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
-    run: PathBuf,
+    #[command(flatten)]
+    run: RunDirArgs,
     /// Submit only these stages [default: all stages that the settings require]
     #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stage_names())]
     stage: Vec<Stage>,
@@ -111,7 +110,8 @@ fn print_script(args: &SlurmArgs) -> Result<()> {
 impl Planned {
     /// Opens the run by its absolute path; returns [`Error::Missing`] if it is not planned.
     fn open(args: &SlurmArgs) -> Result<Self> {
-        let root = std::path::absolute(&args.run).map_err(Error::io(&args.run, "resolve"))?;
+        let root =
+            std::path::absolute(args.run.path()).map_err(Error::io(args.run.path(), "resolve"))?;
         if !root.join("config.toml").is_file() {
             let reason = "is not a planned run; make it with `polysift plan --run DIR ...`";
             return Err(Error::missing(root, reason));

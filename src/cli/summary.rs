@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use polysift::Result;
 use polysift::config::{KEPT, NO_TEXT, Rate, RunConfig};
@@ -21,7 +21,9 @@ use polysift::metrics::Metrics;
 use polysift::progress::bytes_for_people;
 use polysift::run::{Encoded, LiveWorker, Stage};
 use polysift::selection::{CascadeAudit, Recall, ThresholdKind, ThresholdReport};
+use polysift::stages::train::cards;
 use polysift::views::estimate::Estimate;
+use polysift::views::inspect::inspect_run;
 use polysift::views::status::{RunStatus, status};
 use polysift::views::verify::Verified;
 
@@ -91,6 +93,30 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     Ok(())
 }
 
+/// Returns the result of a command that ran stages: the run, its heads, and what the stages took.
+///
+/// # Errors
+/// Errors of reading the run.
+pub(crate) fn document(context: Context<'_>, usages: &[Usage]) -> Result<Value> {
+    let mut document = inspect_run(context)?;
+    let heads = cards(context)?.into_iter().map(|(name, card)| {
+        let test = card
+            .training
+            .map(|training| json!({"metrics": training.test, "linear": training.linear_test}));
+        json!({"head": name, "language": card.language, "test": test})
+    });
+    document["heads"] = heads.collect();
+    let taken = usages.iter().map(|usage| {
+        let busy = usage.busy.iter().map(|(name, time)| (*name, json!(time.as_secs_f64())));
+        json!({
+            "stage": usage.stage.name(), "seconds": usage.time.as_secs_f64(),
+            "peak_bytes": usage.memory, "busy_seconds": Value::Object(busy.map(|(k, v)| (k.to_owned(), v)).collect()),
+        })
+    });
+    document["stages"] = taken.collect();
+    Ok(document)
+}
+
 /// Prints the precision of the embeddings, if there are any, and the run directory.
 fn print_place(context: Context<'_>) -> Result<()> {
     if let Some(precision) = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision() {
@@ -151,7 +177,7 @@ fn number(value: Option<f64>) -> String {
 /// Prints held-out metrics of the trained heads: accuracy and ROC-AUC, or mean error and Spearman.
 fn print_heads(context: Context<'_>) -> Result<()> {
     let (mut of_classes, mut of_grades) = (Vec::new(), Vec::new());
-    for (name, card) in polysift::stages::train::cards(context)? {
+    for (name, card) in cards(context)? {
         let Some(training) = &card.training else { continue };
         let is_graded = training.samples.values().any(|s| matches!(s, LabelCounts::Grades { .. }));
         let samples: usize = training.samples.values().map(LabelCounts::num_samples).sum();

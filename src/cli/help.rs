@@ -1,0 +1,172 @@
+//! What `--help` shows: commands in groups, of every stage the flags that it reads, and defaults.
+
+use clap::{Arg, Command, CommandFactory};
+use toml::Value;
+
+use polysift::config::RunConfig;
+
+use super::Cli;
+
+/// All commands, by what a person wants to do.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Select text", &["run", "plan"]),
+    (
+        "Single stages",
+        &["embed", "cascade", "train", "score", "filter", "refine", "threshold", "export"],
+    ),
+    ("Look at a run", &["status", "report", "evaluate", "inspect", "verify", "card"]),
+    ("Label and mix", &["sample", "annotate", "dataset", "mix"]),
+    ("Many machines", &["slurm", "retry"]),
+    ("Tools", &["head", "models", "devices", "tokenize", "robots", "completions", "man", "help"]),
+];
+
+/// Flags that every stage reads.
+const EVERY_STAGE: [&str; 6] = ["config", "run", "set", "redo", "Many machines", "json"];
+
+/// What else a stage reads: flags, or headings with all flags below them. `run` and `plan` read all.
+const STAGES: [(&str, &[&str]); 9] = [
+    ("embed", &["Input", "Encoder", "head", "seed"]),
+    (
+        "cascade",
+        &[
+            "Input",
+            "Encoder",
+            "cascade",
+            "cascade_repair",
+            "train_on",
+            "retention",
+            "weight",
+            "seed",
+        ],
+    ),
+    ("train", &["train_on", "device", "precision", "batch_tokens", "offline", "seed"]),
+    ("score", &["head", "score_column"]),
+    ("filter", &[]),
+    ("refine", &["device", "batch_tokens", "offline"]),
+    ("threshold", &["weight", "mode", "retention", "removal"]),
+    ("export", &["Export"]),
+    ("tokenize", &["Input", "Encoder"]),
+];
+
+/// The flag that shows all flags of a command, those too that it does not read.
+pub(crate) const HELP_ALL: &str = "--help-all";
+
+/// Returns the command line; with `all`, the help of a stage shows the flags that it does not read.
+pub(crate) fn command(all: bool) -> Command {
+    let mut built = Cli::command();
+    built.build(); // with the command `help`
+    let groups = groups(&built);
+    let mut command = Cli::command().help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nGlobal options:\n{{options}}\n\n\
+         Run `polysift COMMAND --help` for the flags of a command, with the settings key of each.\n"
+    ));
+    let defaults = Value::try_from(RunConfig::default()).ok();
+    for (name, read) in STAGES {
+        command = command.mut_subcommand(name, |stage| {
+            // `tokenize` writes no run.
+            let every = if name == "tokenize" { &EVERY_STAGE[..3] } else { &EVERY_STAGE };
+            let stage = stage.mut_args(|arg| if all { arg } else { hide_unread(arg, read, every) });
+            let stage = if read.contains(&"Input") { stage } else { run_by_position(stage) };
+            stage.after_help(format!("`polysift {name} {HELP_ALL}` shows the flags of all stages."))
+        });
+    }
+    let settings = STAGES.iter().map(|(name, _)| *name).chain(["run", "plan"]);
+    settings.fold(command, |command, name| {
+        command.mut_subcommand(name, |stage| {
+            stage.mut_args(|arg| with_default(arg, defaults.as_ref()))
+        })
+    })
+}
+
+/// Returns the commands with what they do, below the names of their groups.
+fn groups(command: &Command) -> String {
+    let line = |name: &&str| {
+        let about = command.find_subcommand(name).and_then(Command::get_about);
+        format!("  {name:<12} {}", about.map(ToString::to_string).unwrap_or_default())
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        let lines: Vec<String> = names.iter().map(line).collect();
+        format!("{title}:\n{}\n", lines.join("\n"))
+    };
+    GROUPS.iter().map(group).collect::<Vec<_>>().join("\n")
+}
+
+fn hide_unread(arg: Arg, read: &[&str], every: &[&str]) -> Arg {
+    let names = [Some(arg.get_id().as_str()), arg.get_help_heading()];
+    let is_read = |name: &str| read.contains(&name) || every.contains(&name);
+    let is_settings =
+        !arg.is_global_set() && !["help", "help_all", "version"].contains(&arg.get_id().as_str());
+    let hidden = is_settings && !names.into_iter().flatten().any(is_read);
+    arg.hide(hidden)
+}
+
+/// Says that the argument of a stage that reads no input is the run directory.
+fn run_by_position(stage: Command) -> Command {
+    stage.mut_arg("input", |arg| {
+        arg.value_name("RUN").help("Run directory, as --run").help_heading("Arguments").hide(false)
+    })
+}
+
+/// Adds the default of the settings key that the help of a flag names.
+fn with_default(arg: Arg, defaults: Option<&Value>) -> Arg {
+    let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
+    let key = help.rsplit_once('[').and_then(|(_, key)| key.strip_suffix(']'));
+    let value =
+        key.and_then(|key| key.split('.').try_fold(defaults?, |table, name| table.get(name)));
+    let value = match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(number @ (Value::Integer(_) | Value::Float(_))) => number.to_string(),
+        _ => return arg,
+    };
+    arg.help(format!("{help} [default: {value}]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let command = Cli::command();
+        let mut commands: Vec<&str> =
+            command.get_subcommands().map(Command::get_name).chain(["help"]).collect();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        commands.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(grouped, commands);
+    }
+
+    #[test]
+    fn what_stages_read_are_flags_or_headings() {
+        for (name, read) in STAGES {
+            let command = Cli::command();
+            let stage = command.find_subcommand(name);
+            for flag in read.iter().chain(&EVERY_STAGE) {
+                let is_flag = |arg: &Arg| {
+                    arg.get_id() == *flag || arg.get_help_heading().is_some_and(|h| h == *flag)
+                };
+                assert!(stage.is_some_and(|s| s.get_arguments().any(is_flag)), "{name}: {flag}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_argument_tree_is_consistent() {
+        command(false).debug_assert();
+        command(true).debug_assert();
+    }
+
+    #[test]
+    fn a_stage_shows_what_it_reads_and_its_defaults() {
+        let help = |all: bool, name: &str| {
+            let mut command = command(all);
+            command.find_subcommand_mut(name).map(|stage| stage.render_long_help().to_string())
+        };
+        let threshold = help(false, "threshold").unwrap_or_default();
+        assert!(threshold.contains("--retention") && threshold.contains("[RUN]"), "{threshold}");
+        assert!(!threshold.contains("--max-tokens"), "{threshold}");
+        assert!(help(true, "threshold").is_some_and(|help| help.contains("--max-tokens")));
+        let embed = help(false, "embed").unwrap_or_default();
+        assert!(embed.contains("[encoder.max_tokens] [default: 512]"), "{embed}");
+    }
+}
