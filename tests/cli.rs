@@ -276,6 +276,45 @@ fn progress_on_json_lines_is_told_by_the_bytes_of_what_is_encoded() -> TestResul
 }
 
 #[test]
+fn init_writes_settings_that_run_for_the_files_it_finds() -> TestResult {
+    let work = Workspace::new()?;
+    std::fs::remove_file(work.path("run.toml")).ok();
+    let polysift_in = |folder: &str, args: &[&str]| {
+        let mut command = polysift();
+        command.current_dir(work.path(folder)).args(args);
+        command
+    };
+    let labelled = ["positive", "negative"].map(|label| json!({"text": label, "label": label}));
+    work.write_lines("labelled/toxicity/fra_Latn.jsonl", labelled.clone().into_iter())?;
+    work.write_lines("raw/x.jsonl", [json!({"body": "no language", "n": 1})].into_iter())?;
+    work.write("corpus/notes.json", "{")?;
+    polysift_in(".", &["init", "."])
+        .assert()
+        .success()
+        .stdout(contains("corpus/{lang}/*.jsonl").and(contains("next: polysift run -c run.toml")))
+        .stderr(
+            contains("left out: corpus/*.json")
+                .and(contains("raw/*.jsonl: it has no column `text`")),
+        );
+    let written: toml::Table = std::fs::read_to_string(work.path("run.toml"))?.parse()?;
+    assert_eq!(written["input"]["files"], toml::Value::from(vec!["corpus/{lang}/*.jsonl"]));
+    assert_eq!(written["input"]["id"].as_str(), Some("id"));
+    let toxicity = written["heads"]["toxicity"]["train"].clone();
+    assert_eq!(toxicity, toml::Value::from(vec!["labelled/toxicity/{lang}.jsonl"]));
+    polysift_in(".", &["init"]).assert().code(74).stderr(contains("run.toml"));
+
+    // Without labels the settings embed and export all documents; other columns are found.
+    let rows = [("a", "en"), ("b", "de")]
+        .map(|(id, language)| json!({"uuid": id, "lang": language, "content": "some text"}));
+    work.write_lines("other/a.jsonl", rows.into_iter())?;
+    polysift_in("other", &["init"]).assert().success();
+    polysift_in("other", &["run", "-c", "run.toml"]).assert().success();
+    polysift_in("other", &["inspect", "run/export"]).assert().success().stdout(contains("rows: 2"));
+    polysift_in(".", &["init", "labelled", "--out", "x.toml"]).assert().code(66);
+    Ok(())
+}
+
+#[test]
 fn a_run_is_named_by_position_by_flag_or_by_variable() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success().stdout(contains("next: polysift report"));

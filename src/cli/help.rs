@@ -9,7 +9,7 @@ use super::Cli;
 
 /// All commands, by what a person wants to do.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Select text", &["run", "plan"]),
+    ("Select text", &["init", "run", "plan"]),
     (
         "Single stages",
         &["embed", "cascade", "train", "score", "filter", "refine", "threshold", "export"],

@@ -11,6 +11,7 @@ mod devices;
 mod evaluate;
 mod head;
 mod help;
+mod init;
 mod logging;
 mod mix;
 mod models;
@@ -44,6 +45,7 @@ use card::CardArgs;
 use dataset::DatasetCommand;
 use evaluate::EvaluateArgs;
 use head::HeadCommand;
+use init::InitArgs;
 use logging::GlobalArgs;
 use mix::MixArgs;
 use progress::Display;
@@ -75,6 +77,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Look at data files and write a settings file for them
+    Init(#[command(flatten)] InitArgs),
     /// Run all stages that the settings ask for, from text to export
     Run {
         #[command(flatten)]
@@ -293,6 +297,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let display = Display::new(&cli.global);
     let context = CommandContext { stop, display: &display, quiet: cli.global.quiet };
     match &cli.command {
+        Command::Init(args) => init::run(args, stop, cli.global.quiet)?,
         Command::Run { settings, dry_run: true } => context.plan(settings, true)?,
         Command::Plan { settings, dry_run } => context.plan(settings, *dry_run)?,
         Command::Run { settings, .. } => context.stages(settings, &Stage::ALL)?,

@@ -1,0 +1,296 @@
+//! `polysift init`: looks at data files and writes a settings file for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Component, Path, PathBuf};
+
+use clap::Args;
+use serde_json::Value;
+
+use polysift::config::is_language_code;
+use polysift::input::{InputFile, RowsRequest, discover, row_values};
+use polysift::language::iso_639_3;
+use polysift::progress::{Stop, bytes_for_people};
+use polysift::{Error, Result};
+
+use super::printer::{complaint, next, titled_table};
+
+/// Rows read of one file of each pattern.
+const ROWS: usize = 200;
+const TEXT_COLUMNS: [&str; 6] = ["text", "content", "raw_content", "document", "body", "passage"];
+const ID_COLUMNS: [&str; 5] = ["id", "doc_id", "document_id", "uuid", "url"];
+const LANGUAGE_COLUMNS: [&str; 3] = ["language", "lang", "language_code"];
+const SCRIPT_COLUMNS: [&str; 2] = ["language_script", "script"];
+const LABEL_COLUMN: &str = "label";
+
+/// Arguments of `polysift init`.
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// Folder with Parquet or JSON lines files: documents, and labelled texts with a column `label`
+    #[arg(default_value = ".")]
+    folder: PathBuf,
+    /// Settings file to write, which must not exist yet
+    #[arg(long, value_name = "FILE", default_value = "run.toml")]
+    out: PathBuf,
+}
+
+/// Files with one pattern, and what the first rows of one of them say.
+#[derive(Default)]
+struct Group {
+    files: Vec<PathBuf>,
+    bytes: f64,
+    languages: BTreeSet<String>,
+    text: Option<String>,
+    id: Option<String>,
+    /// Column of the language, with that of the script.
+    language: Option<(String, Option<String>)>,
+    /// Values of the column `label`.
+    labels: BTreeSet<String>,
+}
+
+/// Looks at the files and writes the settings.
+pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
+    let out = std::path::absolute(&args.out).map_err(Error::io(&args.out, "resolve"))?;
+    let base = out.parent().unwrap_or(&out);
+    let folder = args.folder.display().to_string();
+    let files = discover(std::slice::from_ref(&folder), Path::new("."))?;
+    let mut groups = groups(&files, base);
+    groups.retain(|pattern, group| {
+        let read = group.read(stop);
+        if let Err(error) = &read {
+            complaint(&format!("left out: {pattern}: {error}"));
+        }
+        read.is_ok()
+    });
+    let (labelled, mut documents): (Vec<_>, Vec<_>) =
+        groups.iter().partition(|(_, group)| !group.labels.is_empty());
+    // One text column serves all documents: that of the largest group.
+    let largest = documents.iter().max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes));
+    let text = largest.and_then(|(_, group)| group.text.clone());
+    let Some(text) = text else {
+        return Err(Error::missing(&args.folder, "no file below it has documents without labels"));
+    };
+    documents.retain(|(pattern, group)| {
+        let is_alike = group.text.as_ref() == Some(&text);
+        if !is_alike {
+            complaint(&format!("left out: {pattern}: it has no column `{text}`"));
+        }
+        is_alike
+    });
+    let content = settings(&text, &documents, &labelled);
+    let created =
+        File::create_new(&args.out).and_then(|mut file| file.write_all(content.as_bytes()));
+    created.map_err(Error::io(&args.out, "create"))?;
+    if !quiet {
+        let row = |kind: &str, (pattern, group): &(&String, &Group)| {
+            let languages = group.languages.len().to_string();
+            let count = group.files.len().to_string();
+            vec![
+                (*pattern).clone(),
+                kind.to_owned(),
+                count,
+                bytes_for_people(group.bytes),
+                languages,
+            ]
+        };
+        let rows = documents.iter().map(|group| row("documents", group));
+        let rows = rows.chain(labelled.iter().map(|group| row("labelled texts", group)));
+        titled_table(["files", "content", "number", "size", "languages by path"], rows);
+        next(&format!("polysift run -c {} --dry-run", args.out.display()));
+    }
+    Ok(())
+}
+
+/// Groups files by their patterns, relative to the folder `base` where they are below it.
+fn groups(files: &[InputFile], base: &Path) -> BTreeMap<String, Group> {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let mut plain = Vec::new();
+    for file in files {
+        let path = file.path.strip_prefix(base).unwrap_or(&file.path);
+        let (pattern, language) = pattern(path, is_language);
+        let group = groups.entry(pattern).or_default();
+        group.add(file);
+        group.languages.extend(language);
+        plain.push((file, path));
+    }
+    // One short name such as `raw` is a folder rather than a language.
+    let is_folder = |group: &Group| {
+        group.languages.len() == 1 && !group.languages.iter().any(|code| code.contains('_'))
+    };
+    groups.retain(|_, group| !is_folder(group));
+    let kept: BTreeSet<PathBuf> = groups.values().flat_map(|group| group.files.clone()).collect();
+    for (file, path) in plain.into_iter().filter(|(file, _)| !kept.contains(&file.path)) {
+        groups.entry(pattern(path, |_| false).0).or_default().add(file);
+    }
+    groups
+}
+
+/// Returns the pattern of a path and the language in it: a component of it, or the name of the file.
+fn pattern(path: &Path, is_language: impl Fn(&str) -> bool) -> (String, Option<String>) {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let (stem, extension) = file.split_once('.').unwrap_or((&file, ""));
+    let mut pattern = PathBuf::new();
+    let mut language = None;
+    for component in path.parent().unwrap_or(path).components() {
+        match component {
+            Component::Normal(name)
+                if language.is_none() && is_language(&name.to_string_lossy()) =>
+            {
+                language = Some(name.to_string_lossy().into_owned());
+                pattern.push("{lang}");
+            }
+            other => pattern.push(other),
+        }
+    }
+    if language.is_none() && is_language(stem) {
+        language = Some(stem.to_owned());
+        pattern.push(format!("{{lang}}.{extension}"));
+    } else {
+        pattern.push(format!("*.{extension}"));
+    }
+    (pattern.to_string_lossy().into_owned(), language)
+}
+
+/// Returns true for a code as `deu_Latn`, `deu` or `de`.
+fn is_language(name: &str) -> bool {
+    let code = name.split('_').next().unwrap_or_default();
+    is_language_code(name)
+        && (2..=3).contains(&code.len())
+        && (name.len() == code.len() || name.len() == code.len() + 5)
+        && code.bytes().all(|b| b.is_ascii_lowercase())
+        && iso_639_3(name).is_some()
+}
+
+impl Group {
+    fn add(&mut self, file: &InputFile) {
+        self.files.push(file.path.clone());
+        self.bytes += file.bytes as f64;
+    }
+
+    /// Reads the first rows of the first file.
+    fn read(&mut self, stop: &Stop) -> Result<()> {
+        let request = RowsRequest { count: ROWS, sort_by: None, ascending: false };
+        let rows = row_values(&self.files[..1], request, stop)?;
+        let rows: Vec<&Value> = rows.iter().map(|row| &row["columns"]).collect();
+        let has_text = |name: &str| rows.iter().any(|row| row[name].is_string());
+        let known = |names: &[&str]| {
+            names.iter().find(|name| has_text(name)).map(|name| (*name).to_owned())
+        };
+        self.text = known(&TEXT_COLUMNS).or_else(|| longest(&rows));
+        self.id = known(&ID_COLUMNS).filter(|name| {
+            let ids: BTreeSet<&str> = rows.iter().filter_map(|row| row[name].as_str()).collect();
+            ids.len() == rows.len()
+        });
+        if self.languages.is_empty() {
+            self.language = known(&LANGUAGE_COLUMNS).map(|name| (name, known(&SCRIPT_COLUMNS)));
+        }
+        let labels = rows.iter().map(|row| &row[LABEL_COLUMN]).filter(|label| !label.is_null());
+        self.labels = labels.map(|label| label.to_string().replace('"', "")).collect();
+        if self.text.is_none() {
+            return Err(Error::schema(&self.files[0], TEXT_COLUMNS[0], "no column holds text"));
+        }
+        Ok(())
+    }
+
+    fn is_toxicity(&self, pattern: &str) -> bool {
+        pattern.contains("toxic") || self.labels.contains("toxic")
+    }
+}
+
+/// Returns the column with the longest texts.
+fn longest(rows: &[&Value]) -> Option<String> {
+    let columns = rows.first()?.as_object()?;
+    let bytes = |name: &&String| -> usize {
+        rows.iter().filter_map(|row| row[name.as_str()].as_str()).map(str::len).sum()
+    };
+    columns.keys().max_by_key(bytes).filter(|name| bytes(name) > 0).cloned()
+}
+
+/// Returns the text of the settings file.
+fn settings(text: &str, documents: &[(&String, &Group)], labelled: &[(&String, &Group)]) -> String {
+    let mut all = "# Written by `polysift init`. docs/settings.md describes all settings.\nrun_dir = \"run\"\n\n[input]\nfiles = [\n".to_owned();
+    // Writing into a string cannot fail.
+    for (pattern, group) in documents {
+        let languages = group.languages.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+        let more = if group.languages.len() > 5 { ", ..." } else { "" };
+        let (count, size) = (group.files.len(), bytes_for_people(group.bytes));
+        let languages =
+            if languages.is_empty() { languages } else { format!("; {languages}{more}") };
+        let _ = writeln!(all, "    {},    # files: {count}, {size}{languages}", quoted(pattern));
+    }
+    let _ = writeln!(all, "]\ntext = {}", quoted(text));
+    match documents.iter().find_map(|(_, group)| group.id.as_ref()) {
+        Some(id) => writeln!(all, "id = {}", quoted(id)),
+        None => {
+            writeln!(all, "# id = \"...\"    # without a column of unique ids, an id is FILE/ROW")
+        }
+    }
+    .unwrap_or_default();
+    let by_path = documents.iter().all(|(_, group)| !group.languages.is_empty());
+    match documents.iter().find_map(|(_, group)| group.language.as_ref()) {
+        Some((column, Some(script))) => writeln!(
+            all,
+            "language = {{ column = {}, script_column = {} }}",
+            quoted(column),
+            quoted(script)
+        ),
+        Some((column, None)) => writeln!(all, "language = {{ column = {} }}", quoted(column)),
+        None if by_path => Ok(()),
+        None => writeln!(
+            all,
+            "# language = \"eng_Latn\"    # the language of all documents, if you know it"
+        ),
+    }
+    .unwrap_or_default();
+    all += "\n[encoder]\nmodel = \"polysift-mini\"    # built in, for 21 languages; `polysift models` lists larger ones\n";
+    heads(&mut all, labelled);
+    all
+}
+
+/// Adds a head for each group of labelled texts, and the rates.
+fn heads(all: &mut String, labelled: &[(&String, &Group)]) {
+    let (mut retention, mut removal) = (Vec::new(), Vec::new());
+    let mut names: BTreeMap<&str, Vec<(&String, &Group)>> = BTreeMap::new();
+    for (pattern, group) in labelled {
+        let name = if group.is_toxicity(pattern) { "toxicity" } else { "quality" };
+        names.entry(name).or_default().push((pattern, group));
+    }
+    for (name, groups) in &names {
+        let rates = if *name == "toxicity" { &mut removal } else { &mut retention };
+        rates.push(format!("{name} = {}", if *name == "toxicity" { "0.05" } else { "[0.1]" }));
+        let train: Vec<String> = groups.iter().map(|(pattern, _)| quoted(pattern)).collect();
+        let labels: BTreeSet<&str> =
+            groups.iter().flat_map(|(_, group)| group.labels.iter().map(String::as_str)).collect();
+        let labels = labels.into_iter().take(6).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(
+            all,
+            "\n[heads.{name}]\ntrain = [{}]    # columns `text` and `label` ({labels})",
+            train.join(", ")
+        );
+    }
+    if names.is_empty() {
+        *all += "\n# No labelled texts were found. A head needs some hundreds of them per language:\n\
+                 # [heads.quality]\n# train = [\"labelled/{lang}.jsonl\"]    # columns `text` and `label` (positive, negative)\n\
+                 #\n# [languages._default]\n# retention = { quality = [0.1] }    # keep the best 10% of each language\n";
+        return;
+    }
+    *all += "\n[languages._default]\n";
+    if !removal.is_empty() {
+        let _ =
+            writeln!(all, "removal = {{ {} }}    # first drop the worst 5%", removal.join(", "));
+    }
+    if !retention.is_empty() {
+        let _ = writeln!(
+            all,
+            "retention = {{ {} }}    # keep the best 10% of each language",
+            retention.join(", ")
+        );
+    }
+}
+
+/// Returns a TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
