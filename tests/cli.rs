@@ -301,7 +301,7 @@ fn init_writes_settings_that_run_for_the_files_it_finds() -> TestResult {
     assert_eq!(written["input"]["id"].as_str(), Some("id"));
     let toxicity = written["heads"]["toxicity"]["train"].clone();
     assert_eq!(toxicity, toml::Value::from(vec!["labelled/toxicity/{lang}.jsonl"]));
-    polysift_in(".", &["init"]).assert().code(74).stderr(contains("run.toml"));
+    polysift_in(".", &["init"]).assert().code(2).stderr(contains("run.toml: exists already"));
 
     // Without labels the settings embed and export all documents; other columns are found.
     let rows = [("a", "en"), ("b", "de")]

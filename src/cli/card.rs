@@ -9,8 +9,8 @@ use polysift::config::CardConfig;
 use polysift::corpus::Context;
 use polysift::stages::export::{card_facts, render_card};
 
-use super::settings::{BaseArgs, SettingsArgs, resolve};
-use super::{RunDirArgs, printer};
+use super::printer;
+use super::settings::{BaseArgs, RunDirArgs, SettingsArgs, resolve};
 
 /// Arguments of `polysift card`.
 #[derive(Debug, Args)]

@@ -1,11 +1,9 @@
 //! What `--help` shows: commands in groups, of every stage the flags that it reads, and defaults.
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use toml::Value;
 
 use polysift::config::RunConfig;
-
-use super::Cli;
 
 /// All commands, by what a person wants to do.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -51,12 +49,13 @@ const STAGES: [(&str, &[&str]); 9] = [
 /// The flag that shows all flags of a command, those too that it does not read.
 pub(crate) const HELP_ALL: &str = "--help-all";
 
-/// Returns the command line; with `all`, the help of a stage shows the flags that it does not read.
-pub(crate) fn command(all: bool) -> Command {
-    let mut built = Cli::command();
+/// Returns the command line of `derived` with the help of this module; with `all`, the help of a
+/// stage shows the flags that it does not read.
+pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
+    let mut built = derived();
     built.build(); // with the command `help`
     let groups = groups(&built);
-    let mut command = Cli::command().help_template(format!(
+    let mut command = derived().help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nGlobal options:\n{{options}}\n\n\
          Run `polysift COMMAND --help` for the flags of a command, with the settings key of each.\n"
     ));
@@ -123,6 +122,9 @@ fn with_default(arg: Arg, defaults: Option<&Value>) -> Arg {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
+    use super::super::Cli;
     use super::*;
 
     #[test]
@@ -152,14 +154,14 @@ mod tests {
 
     #[test]
     fn the_argument_tree_is_consistent() {
-        command(false).debug_assert();
-        command(true).debug_assert();
+        command(Cli::command, false).debug_assert();
+        command(Cli::command, true).debug_assert();
     }
 
     #[test]
     fn a_stage_shows_what_it_reads_and_its_defaults() {
         let help = |all: bool, name: &str| {
-            let mut command = command(all);
+            let mut command = command(Cli::command, all);
             command.find_subcommand_mut(name).map(|stage| stage.render_long_help().to_string())
         };
         let threshold = help(false, "threshold").unwrap_or_default();

@@ -53,6 +53,10 @@ struct Group {
 /// Looks at the files and writes the settings.
 pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     let out = std::path::absolute(&args.out).map_err(Error::io(&args.out, "resolve"))?;
+    if out.exists() {
+        let reason = "exists already; name another file (`--out FILE`)";
+        return Err(Error::config(args.out.display().to_string(), reason));
+    }
     let base = out.parent().unwrap_or(&out);
     let folder = args.folder.display().to_string();
     let files = discover(std::slice::from_ref(&folder), Path::new("."))?;

@@ -29,7 +29,9 @@ mod trace;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, parser::ValueSource};
+use clap::{
+    ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource,
+};
 use serde_json::{Value, json};
 
 use polysift::cluster::array_expression;
@@ -51,7 +53,9 @@ use mix::MixArgs;
 use progress::Display;
 use report::ReportArgs;
 use sample::SampleArgs;
-use settings::{BaseArgs, Resolved, SettingsArgs, hub, resolve, settings_of, stage_names};
+use settings::{
+    BaseArgs, Resolved, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names,
+};
 use slurm::SlurmCommand;
 
 /// Version and the commit that the program was built from.
@@ -239,25 +243,6 @@ pub(crate) enum RobotsCommand {
     },
 }
 
-/// The run directory of a command that reads a run.
-#[derive(Debug, Args)]
-pub(crate) struct RunDirArgs {
-    /// Run directory
-    #[arg(value_name = "RUN", required_unless_present = "run")]
-    run_directory: Option<PathBuf>,
-    /// Run directory, if it is not given by position
-    #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
-    run: Option<PathBuf>,
-}
-
-impl RunDirArgs {
-    /// Returns the run directory: the argument by position, else the flag or the variable.
-    pub(crate) fn path(&self) -> &Path {
-        // clap requires one of them.
-        self.run_directory.as_deref().or(self.run.as_deref()).unwrap_or(Path::new(""))
-    }
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -285,7 +270,7 @@ pub(crate) struct RetryArgs {
 /// Parses the process's arguments and runs the command.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let all = std::env::args_os().any(|arg| arg == help::HELP_ALL);
-    let matches = help::command(all).get_matches();
+    let matches = help::command(Cli::command, all).get_matches();
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     check_one_run(&matches)?;
     cli.command.take_run()?;
@@ -339,12 +324,17 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Slurm(command) => slurm::run(command, cli.global.quiet)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut help::command(true), "polysift", &mut script);
+            clap_complete::generate(
+                *shell,
+                &mut help::command(Cli::command, true),
+                "polysift",
+                &mut script,
+            );
             printer::bytes(&script);
         }
         Command::Man { folder } => {
             std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
-            clap_mangen::generate_to(help::command(true), folder)
+            clap_mangen::generate_to(help::command(Cli::command, true), folder)
                 .map_err(Error::io(folder, "write"))?;
         }
     }

@@ -10,9 +10,8 @@ use polysift::corpus::Context;
 use polysift::run::RunDir;
 use polysift::views::report::{ReportRequest, WrittenReport, report};
 
-use super::RunDirArgs;
 use super::printer::{line, titled_table};
-use super::settings::settings_of;
+use super::settings::{RunDirArgs, settings_of};
 
 /// Arguments of `polysift report`.
 #[derive(Debug, Args)]

@@ -12,8 +12,8 @@ use polysift::views::sampling::{
     DEFAULT_FRAME, LanguageSample, Mixture, SampleRequest, Strategy, sample,
 };
 
-use super::RunDirArgs;
 use super::printer::titled_table;
+use super::settings::RunDirArgs;
 
 /// Arguments of `polysift sample`.
 #[derive(Debug, Args)]

@@ -64,6 +64,25 @@ fn task_choice(text: &str) -> Result<TaskChoice, String> {
     text.parse().map(TaskChoice::Index).map_err(wrong)
 }
 
+/// The run directory of a command that reads a run.
+#[derive(Debug, Args)]
+pub(crate) struct RunDirArgs {
+    /// Run directory
+    #[arg(value_name = "RUN", required_unless_present = "run")]
+    run_directory: Option<PathBuf>,
+    /// Run directory, if it is not given by position
+    #[arg(long, value_name = "DIR", env = "POLYSIFT_RUN")]
+    run: Option<PathBuf>,
+}
+
+impl RunDirArgs {
+    /// Returns the run directory: the argument by position, else the flag or the variable.
+    pub(crate) fn path(&self) -> &Path {
+        // clap requires one of them.
+        self.run_directory.as_deref().or(self.run.as_deref()).unwrap_or(Path::new(""))
+    }
+}
+
 /// The settings file, the run directory and `--set`.
 #[derive(Debug, Clone, Args, Default)]
 pub(crate) struct BaseArgs {

@@ -18,8 +18,8 @@ use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::views::status::unfinished;
 use polysift::{Error, Result};
 
-use super::settings::{hub, settings_of, stage_names};
-use super::{RunDirArgs, printer};
+use super::printer;
+use super::settings::{RunDirArgs, hub, settings_of, stage_names};
 
 /// Maximum default number of tasks per stage; the default is one task per shard.
 const MAX_DEFAULT_TASKS: u32 = 100;
