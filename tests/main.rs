@@ -25,5 +25,6 @@ mod robots;
 mod run;
 mod samples;
 mod selection;
+mod settings;
 mod trust;
 mod variants;

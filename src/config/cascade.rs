@@ -14,15 +14,15 @@ const PREFIX_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(try_from = "String", into = "String")]
 pub enum FirstPass {
-    /// Chooses the candidate with the lowest total cost on the pilot, for each language.
+    /// `auto`: for each language, the candidate with the lowest total cost on a pilot sample.
     #[default]
     Auto,
-    /// A small network on hashed n-grams of the encoder's token ids.
+    /// `lexical`: a small network on hashed n-grams of the encoder's token ids.
     Lexical,
-    /// A ridge head on embeddings of the bundled encoder, on the device of the run.
+    /// `bundled`: a ridge head on embeddings of the bundled encoder, on the device of the run.
     Bundled,
-    /// The run's heads on embeddings of the first N tokens (`<s>` and `</s>` included), and a ridge
-    /// head trained on what they miss.
+    /// `prefix:N`: the run's heads on embeddings of the first N tokens (8 to 4096, `<s>` and `</s>`
+    /// included), and a ridge head trained on what they miss.
     Prefix(usize),
 }
 
@@ -71,16 +71,17 @@ impl From<FirstPass> for String {
     }
 }
 
-/// Settings of `[cascade]`; without this table every document is encoded.
+/// The table `[cascade]` adds a cheap first pass, which drops documents that the full run would not
+/// keep. Without this table every document is encoded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CascadeConfig {
-    /// Minimum share of the documents kept by the full run that the cascade keeps too, for each
-    /// head, rate and language.
+    /// Minimum share of the documents which the full run would keep that the cascade keeps too, for
+    /// each head, rate and language.
     pub recall: f64,
-    /// Probability that this share is reached.
+    /// Probability with which `recall` is reached.
     pub confidence: f64,
-    /// Model of the first pass.
+    /// Model of the first pass, which scores every document.
     pub first_pass: FirstPass,
     /// Share of the dropped documents that are encoded anyway, to measure the recall.
     pub audit: f64,

@@ -16,30 +16,30 @@ pub enum Layout {
     Nested,
 }
 
-/// Settings of `[export]`.
+/// The table `[export]` says what the exported files hold and where they are written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExportConfig {
-    /// Destination in a store (`s3://bucket/prefix`, `gs://`, `az://`); by default the run
+    /// Destination in an object store (`s3://bucket/prefix`, `gs://`, `az://`). Default: the run
     /// directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Export the embeddings together with the text.
     pub with_embeddings: bool,
-    /// Type of the exported embeddings; by default the stored type.
+    /// Type of the exported embeddings. Default: `parts.embeddings`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embeddings: Option<EmbeddingDtype>,
     /// Column layout of the exported files.
     pub layout: Layout,
-    /// Start a new file after this many megabytes (10^6 bytes); by default files mirror the inputs.
+    /// Start a new file after this many megabytes (10^6 bytes). Default: one file for each input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_file_mb: Option<usize>,
     /// Uncompressed size of a row group in megabytes (10^6 bytes). Smaller row groups of the input
     /// are copied unchanged if all their rows are kept.
     pub row_group_mb: usize,
-    /// zstd compression level of newly encoded row groups.
+    /// Compression level of zstd, 1 to 22, for row groups that are encoded anew.
     pub zstd: i32,
-    /// Also write the documents that were not selected, grouped by reason.
+    /// Also write the documents that were not selected, in a folder for each reason.
     pub keep_removed: bool,
     /// Also write the data set card, `README.md`, next to the files.
     pub card: bool,
@@ -61,7 +61,8 @@ impl Default for ExportConfig {
     }
 }
 
-/// Settings of `[card]`: facts that a run cannot know. The card keeps a to-do for each unset one.
+/// The table `[card]` holds facts for the data set card that a run cannot know. The card has a
+/// to-do for each that is not set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct CardConfig {
@@ -75,6 +76,6 @@ pub struct CardConfig {
     pub source: Option<String>,
     /// Citation of the data set, in BibTeX.
     pub citation: Option<String>,
-    /// Jinja template that replaces the built-in one.
+    /// File of a Jinja template that replaces the built-in one.
     pub template: Option<String>,
 }

@@ -70,35 +70,36 @@ pub struct TextSpec {
 /// Maximum number of values in the matrix of n-grams: 16 GiB.
 const MAX_VALUES: usize = 1 << 32;
 
-/// Settings of `[heads.<name>.fasttext]`. If a model file has a polysift card next to it, the card
-/// defines how texts become words; otherwise these settings do.
+/// The table `[heads.NAME.fasttext]` says how texts become words and how a fastText head is
+/// trained. If a model file has a card of polysift next to it, the card says how texts become
+/// words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FastTextConfig {
-    /// What happens to white space.
+    /// What happens to the white space of a text.
     pub preprocessing: Preprocessing,
     /// Convert texts to lower case.
     pub lowercase: bool,
     /// How a text is split into words.
     pub segmenter: Segmenter,
-    /// How a text is prepared for scoring, see [`TextSpec::inference`].
+    /// How a text is prepared for scoring: by default like the samples, in published mode as in
+    /// FineWeb2-HQ's filter (newlines are deleted, upper case stays).
     pub inference: Mode,
-    /// Label for which the probability is the score.
+    /// Label whose probability is the score.
     pub positive: String,
     /// Label of all other samples.
     pub negative: String,
-    /// Maximum length of word n-grams; by default 2, or 4 for languages written without spaces.
+    /// Maximum length of word n-grams. Default: 2; 4 for languages written without spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word_ngrams: Option<usize>,
-    /// Passes over the training split. The defaults of this and the learning rate are those that
-    /// FineWeb2-HQ uses where it does not tune them for a time limit.
+    /// Passes over the training split.
     pub epochs: usize,
     /// Initial learning rate; it decays linearly to 0.
     pub learning_rate: f64,
     /// Dimension of the vectors.
     pub dim: usize,
-    /// Number of vectors shared by all n-grams; each takes `dim` * 4 bytes in memory and in the
-    /// file. fastText's default is 2,000,000, which is 800 MB for each language.
+    /// Number of vectors that all n-grams share; each takes 4 · `dim` bytes in memory and in the
+    /// file. fastText's own default, 2000000, takes 800 MB for each language.
     pub buckets: usize,
     /// Minimum number of occurrences for a word to have a vector of its own.
     pub min_count: usize,

@@ -50,10 +50,10 @@ const KEYS: [(&[FilterKind], &[&str]); 10] = {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum FilterWhen {
-    /// Before: rates refer to the documents that the filter leaves.
+    /// Rates refer to the documents that the filter leaves.
     #[default]
     Before,
-    /// After: rates refer to all documents, and the filter removes some of the selected ones.
+    /// Rates refer to all documents, and the filter removes some of the selected ones.
     After,
 }
 
@@ -107,22 +107,24 @@ pub enum Unknown {
     Remove,
 }
 
-/// A source of opt-outs: one of `ids`, `domains` and `robots`.
+/// An entry of `[[filters.NAME.sources]]` is a source of opt-outs: one of `ids`, `domains` and
+/// `robots`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsentSource {
-    /// Lists of ids of blocked documents, in the formats of [`FilterKind::Ids`].
+    /// Files of ids of blocked documents: text with one per line, or tables with a column `id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<String>,
-    /// Column of a table of ids that is non-empty (a name, a list of agents, `true`) if a document
-    /// is blocked. By default all documents of the table are blocked.
+    /// Column of a table of `ids` that is not empty (a name, a list of agents, `true`) if a
+    /// document is blocked. Default: all documents of the table are blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_if: Option<String>,
-    /// Lists of blocked hosts and registrable domains, as text or with a column `domain`.
+    /// Files of blocked hosts and registrable domains: text with one per line, or tables with a
+    /// column `domain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domains: Option<String>,
-    /// robots.txt files: tables with the columns `domain` and `content` and optionally `protocol`
-    /// and `fetched`, or a folder of files named after their hosts.
+    /// Files of robots.txt: tables with the columns `domain` and `content` and optionally
+    /// `protocol` and `fetched`, or a folder of files that are named after their hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub robots: Option<String>,
 }
@@ -135,84 +137,91 @@ impl ConsentSource {
     }
 }
 
-/// Settings of `[filters.<name>]`; the name is the reason of a removal.
+/// A table `[filters.NAME]` defines a rule that removes, flags or changes documents without a
+/// model. Its name is the reason of a removal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterConfig {
     /// Kind of rule that the filter applies.
     pub kind: FilterKind,
-    /// Filter before or after the thresholds are made; `after` for decontamination, else `before`.
+    /// Whether the filter applies before or after the thresholds are made. Default: `after` for the
+    /// kind `decontamination`, else `before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<FilterWhen>,
     /// What happens to the documents that the filter matches.
     #[serde(default, skip_serializing_if = "is_default")]
     pub action: FilterAction,
-    /// Languages to filter; all if empty.
+    /// Languages whose documents are filtered. Default: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub languages: Vec<String>,
-    /// Files of ids, hosts, domains or URL prefixes: text with one per line, or Parquet, JSON lines
-    /// or CSV with a column `id` or `url`. `{lang}` stands for the language of the documents.
+    /// Files of ids, of hosts, domains and URL prefixes, or of words: text with one per line, or
+    /// (not of words) Parquet, JSON lines or CSV with a column `id` or `url`. `{lang}` stands for
+    /// the language of the documents. At least one file has to be named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<String>,
-    /// Whether listed or unlisted documents are matched.
+    /// Whether the filter matches the documents on the lists or the others.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: ListMode,
-    /// Column of the input with the URL; `url` by default.
+    /// Column of the input with the URL of a document. Default: `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Date at which the sources were fetched; it goes into every report.
+    /// Date at which the sources were fetched, as in `2025-01` or `2025-01-31`, which goes into
+    /// every report. It has to be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<String>,
-    /// Sources of opt-outs; a document is blocked if any source blocks it.
+    /// Sources of opt-outs, at least one. A document is blocked if any source blocks it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<ConsentSource>,
-    /// Agents that must all be allowed; [`DEFAULT_AGENTS`] by default.
+    /// Agents that must all be allowed. Default: the 15 agents that Apertus checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
     /// What happens to documents that no source covers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unknown: Unknown,
-    /// How robots.txt files are interpreted.
+    /// How robots.txt files are read.
     #[serde(default, skip_serializing_if = "is_default")]
     pub matching: Matching,
-    /// Which public suffixes are used to find registrable domains.
+    /// Which entries of the public suffix list count where registrable domains are found.
     #[serde(default, skip_serializing_if = "is_default")]
     pub suffixes: Suffixes,
-    /// Path of the index of benchmark items.
+    /// File with the index of benchmark items, which `polysift dataset benchmarks` makes. It has to
+    /// be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
-    /// Rule by which a document counts as contaminated.
+    /// When a document counts as contaminated.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rule: ContaminationRule,
-    /// For [`ContaminationRule::Coverage`]: minimum number of distinct n-grams; default 3.
+    /// For the rule `coverage`: minimum number of distinct n-grams. Default: 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_hits: Option<usize>,
-    /// For [`ContaminationRule::Coverage`]: minimum share of the document's n-grams; default 0.001.
+    /// For the rule `coverage`: minimum share of the document's own n-grams. Default: 0.001.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_coverage: Option<f64>,
-    /// For [`ContaminationRule::Item`]: minimum share of an item's tokens found; default 0.5.
+    /// For the rule `item`: minimum share of an item's tokens that the document holds. Default:
+    /// 0.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_item: Option<f64>,
-    /// File of allowed sources, see [`parse_allow_list`](polysift_text::rules::parse_allow_list);
-    /// MixtureVitae's by default.
+    /// TOML file of allowed hosts, URLs and suffixes. Default: the sources of MixtureVitae.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<String>,
-    /// See [`LicenseOptions::keywords`].
+    /// Marks that are evidence if they stand within `window` characters of either end of the text;
+    /// case does not count. Default: `cc-by`, `cc-0`, `creative common`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keywords: Option<Vec<String>>,
-    /// See [`LicenseOptions::window`].
+    /// Number of characters at each end of a text that are searched for keywords. Default: 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
-    /// See [`LicenseOptions::restrictive`].
+    /// Terms that refuse a document wherever they stand in it. Default: terms such as `all rights
+    /// reserved` in many languages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restrictive: Option<Vec<String>>,
-    /// See [`LicenseOptions::restrictive_on`].
+    /// Which documents the restrictive terms refuse.
     #[serde(default, skip_serializing_if = "is_default")]
     pub restrictive_on: RestrictiveOn,
-    /// Maximum share of a text's words that are on the lists; 0.2 by default.
+    /// Maximum share of a text's words that are on the lists. Default: 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_share: Option<f64>,
-    /// Maximum share of a text's sentences that are repeated; 0.75 by default.
+    /// Maximum share of a text's sentences that are repeated. Default: 0.75.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<f64>,
     /// Also match documents with encoded data (base64).

@@ -267,7 +267,7 @@ pub enum HeadLanguages {
     /// For each language, one head trained on the samples of all other languages; it shows how well
     /// they serve a language without samples.
     Others,
-    /// One head for each list of languages.
+    /// `[["deu_Latn", "nld_Latn"]]`: one head for each list of languages.
     #[serde(untagged)]
     Groups(Vec<Vec<String>>),
 }
@@ -285,42 +285,44 @@ pub enum Checkpoint {
     LowestLoss,
 }
 
-/// Settings of `[heads.<name>.training]`; defaults depend on the samples or are the published ones.
+/// The table `[heads.NAME.training]` says how an MLP head is trained; other kinds of heads use some
+/// of it. Defaults fit the number of samples, or are those that were published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingConfig {
-    /// `default`: standardised inputs, enough steps for the samples, the epoch with the lowest
-    /// validation loss, and a weight decay chosen by that loss. `published`: for a head with one
-    /// output, FineWeb2-HQ's `train_mlp.py`; for a head of classes, Apertus's toxicity head:
-    /// cross-entropy of the softmax of the probabilities (softmax twice), a learning rate that
-    /// rises over [`TrainingConfig::WARM_UP_STEPS`] steps and falls to 0, and no test split.
+    /// Which training is done. `default` standardises the inputs, takes enough steps for the
+    /// samples, keeps the epoch with the lowest validation loss, and chooses the weight decay by
+    /// that loss. `published` trains a head with one output as FineWeb2-HQ's `train_mlp.py` does,
+    /// and a head of classes as Apertus's toxicity head: with the cross-entropy of the softmax of
+    /// the probabilities (softmax twice), a learning rate that rises over 200 steps and then falls
+    /// to 0, and no test split.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: Mode,
-    /// Training loss; cross-entropy by default.
+    /// Training loss. Default: `cross-entropy`; `squared-error` for the kind `ridge`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
-    /// Maximum passes over the training split; by default 6, or more to reach
-    /// [`TrainingConfig::MIN_STEPS`], and training stops early if a quarter of them bring no better
-    /// checkpoint. In published mode 6, without early stopping.
+    /// Maximum passes over the training split. Training stops early if a quarter of them bring no
+    /// better checkpoint, but not in published mode. Default: 6, or as many as make 600 steps; 6 in
+    /// published mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<usize>,
-    /// Samples per step; the last, partial batch is kept. By default an eighth of the training
-    /// split, between 32 and 256; in published mode 256, or 64 for a head of classes.
+    /// Samples per step; the last, partial batch is kept. Default: an eighth of the training split,
+    /// between 32 and 256; in published mode 256, or 64 for a head of classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<usize>,
-    /// AdamW learning rate; by default 1e-3, in published mode 3e-4. It is constant, except that in
-    /// published mode it is the peak of the schedule of a head of classes.
+    /// Learning rate of AdamW. It is constant; for a head of classes in published mode it is the
+    /// peak of the schedule. Default: 0.001; 0.0003 in published mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,
-    /// AdamW weight decay; by default the one of [`TrainingConfig::WEIGHT_DECAYS`] with the lowest
-    /// validation loss, in published mode 0.01.
+    /// Weight decay of AdamW. Default: the one of 0.01, 1 and 10 with the lowest validation loss;
+    /// 0.01 in published mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
-    /// Dropout between hidden layers; 0.2 by default.
+    /// Dropout between the hidden layers. Default: 0.2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropout: Option<f64>,
-    /// Which epoch's weights are kept; by default that with the lowest validation loss. In
-    /// published mode a head with one output keeps the last epoch.
+    /// Which epoch's weights become the head. Default: `lowest-loss`; `last` for a head with one
+    /// output in published mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
 }
@@ -336,50 +338,63 @@ impl TrainingConfig {
     const MIN_EPOCHS: usize = 6;
 }
 
-/// Settings of `[heads.<name>]`; unset keys come from the preset.
+/// A table `[heads.NAME]` defines a head, which gives every document a score. Except for the kinds
+/// `column` and `random`, it has one of `path` and `train`. Keys that are not set come from the
+/// preset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeadConfig {
     /// Model that computes the score.
     pub kind: HeadKind,
-    /// Preset with the defaults: `toxicity` if the head has this name, otherwise `quality`.
+    /// Preset that the defaults come from. Default: `toxicity` if the head has this name, else
+    /// `quality`.
     pub preset: Option<Preset>,
-    /// Head file to load (`{lang}` allowed); without `{lang}` one head serves all languages.
+    /// Head file to load. `{lang}` in it stands for the language; without `{lang}` one head serves
+    /// all languages.
     pub path: Option<String>,
-    /// Labelled samples (files, directories, globs, `{lang}`) with the columns `text` and `label`.
+    /// Files, directories, globs and URLs of labelled samples to train the head on, with the
+    /// columns `text` and `label`. `{lang}` stands for the language.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train: Vec<String>,
-    /// Languages that one head learns from and serves; each of several languages has equal weight.
+    /// Languages that one head learns from and serves. Several languages have equal weight.
     #[serde(skip_serializing_if = "is_default")]
     pub languages: HeadLanguages,
-    /// Another head that scores the languages for which this head has no file.
+    /// Name of another head, which scores the languages that this head has no file for. Default:
+    /// these languages have no score.
     pub fallback: Option<String>,
-    /// Label column of the samples: `positive`/`negative`, `toxic`/`nontoxic`, 1/0 or a boolean; a
-    /// grade if the loss is for grades. Of several columns of grades (annotators), the mean of the
-    /// non-null values is used. Samples without a label are skipped.
+    /// Label column of the samples, which holds `positive` or `negative`, `toxic` or `nontoxic`, 1
+    /// or 0, or a boolean; a grade if the loss is for grades. Of several columns of grades
+    /// (annotators), the mean of the values that are not null counts. Samples without a label are
+    /// left out. Default: `label`.
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub label: Vec<String>,
-    /// Column with the weight of a sample in training, a number ≥ 0; null means 1.
+    /// Column of the samples with their weight in training, a number of at least 0; null means 1.
+    /// Default: all samples weigh the same.
     pub weight: Option<String>,
-    /// Widths of the hidden layers; 0 stands for the encoder's hidden size.
+    /// Widths of the hidden layers; 0 stands for the width of the embeddings. Default: `[256]`;
+    /// with the preset `toxicity` `[0]`.
     pub hidden: Option<Vec<usize>>,
-    /// How the outputs become one score.
+    /// How the outputs of the layers become one score. Default: `sigmoid`; `class:1` for an MLP
+    /// with the preset `toxicity`; `raw` for the kind `cosine` and for grades, but `expected` with
+    /// the loss `ordinal`.
     pub output: Option<HeadOutput>,
-    /// How the scores of a document's chunks become its score.
+    /// How the scores of a document's chunks become its score. Default: `first`; with the preset
+    /// `toxicity` `max`.
     pub chunk: Option<ChunkRule>,
-    /// Side of the threshold that is kept.
+    /// Side of the thresholds that is kept. Default: `above`; with the preset `toxicity` `below`.
     pub keep: Option<Keep>,
-    /// Numeric column of the input that holds the score, for `kind = "column"`.
+    /// Column of the input that holds the score as a number. It has to be set.
     pub score: Option<String>,
-    /// Name of the exported column; `<name>_score` by default.
+    /// Name of the exported column of scores. Default: `NAME_score`.
     pub column: Option<String>,
-    /// Number K of reference embeddings of a cosine head, sampled from the positives.
+    /// Maximum number of reference embeddings of a cosine head, which are sampled from the
+    /// positives. Default: 8192.
     pub references: Option<usize>,
-    /// Transformation of embeddings before a cosine head compares them.
+    /// Transformation of embeddings before a cosine head compares them. Default: `mean`.
     pub center: Option<Centering>,
-    /// Training settings.
+    /// How the head is trained.
     pub training: TrainingConfig,
-    /// Settings of a fastText head.
+    /// How texts become words, and how a fastText head is trained.
     #[serde(skip_serializing_if = "is_default")]
     pub fasttext: FastTextConfig,
 }

@@ -8,24 +8,28 @@ pub const DEFAULT_MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 /// Largest [`InputConfig::max_document_bytes`]: 1 GiB of text always fits Arrow's 32-bit offsets.
 pub const LARGEST_DOCUMENT_BYTES: u64 = 1 << 30;
 
-/// Settings of `[input]`.
+/// The table `[input]` names the files of documents and their columns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InputConfig {
-    /// Files, directories (searched recursively) and globs; `{lang}` in a pattern is the language.
+    /// Files, directories (searched recursively), globs and URLs of Parquet or JSON lines. `{lang}`
+    /// in a pattern stands for the language of the files that match.
     pub files: Vec<String>,
     /// Name of the text column; a dotted name reaches into a struct.
     pub text: String,
-    /// Name of the id column; without this column, ids are `<shard name>/<row>`, as in datatrove.
+    /// Name of the id column. In files without it, ids are `SHARD/ROW`, as in datatrove.
     pub id: String,
-    /// Where a document's language comes from; TOML cannot express the default.
+    /// Where the language of a document comes from. Default: `{lang}` in the pattern that matched
+    /// the file, or `und` (undetermined) in a pattern without `{lang}`.
     #[serde(skip_serializing_if = "super::is_default")]
     pub language: LanguageSource,
-    /// Column of ready embeddings (FineWeb2-embedded: `embeddings`), which are used unchanged.
+    /// Column of ready embeddings (FineWeb2-embedded: `embeddings`), which are used unchanged. The
+    /// run then needs no encoder. Default: texts are embedded.
     pub embeddings: Option<String>,
-    /// Maximum malformed rows per file that are set aside (unparsable JSON, too long documents).
+    /// Maximum number of malformed rows (unparsable JSON, too long documents) that are set aside
+    /// in each file; one more fails the file.
     pub max_rejects: u64,
-    /// Maximum size of a document in bytes: of a JSON line, or of a text in Parquet.
+    /// Maximum size of a document in bytes, at most 1 GiB: of a JSON line, or of a text in Parquet.
     pub max_document_bytes: u64,
     /// Maximum size of a Parquet file in bytes; larger ones are split between row groups, so that
     /// several processes can share one.
@@ -58,10 +62,10 @@ pub enum LanguageSource {
     /// The language is `{lang}` in the pattern that matched the file, or `und` without `{lang}`.
     #[default]
     Path,
-    /// All documents have this language code.
+    /// `"deu_Latn"`: all documents have this language code.
     Fixed(String),
-    /// The language is read from a column and joined by `_` with the script from a second one, if
-    /// named (FineWeb-2: `language`, `language_script`).
+    /// `{ column = "language", script_column = "language_script" }`: a column of the input holds
+    /// the language. The script of a second column, if it is named, is joined to it by `_`.
     Column {
         /// Column with the language code.
         column: String,

@@ -81,21 +81,22 @@ pub const NO_TEXT: &str = "no_text";
 /// Reason for not selecting documents that the first pass of a cascade drops.
 pub const CASCADE: &str = "cascade";
 
-/// All settings of a run. Each stage freezes its part in the run directory.
+/// All settings of a run. These keys stand above the tables. Each stage freezes its part of the
+/// settings in the run directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
-    /// Run directory; `--run` takes precedence.
+    /// Run directory, which holds everything that the run writes.
     pub run_dir: Option<String>,
-    /// Input files and columns.
+    /// The files and the columns that are read.
     pub input: InputConfig,
-    /// Encoder that turns text into embeddings.
+    /// The encoder that turns text into embeddings.
     pub encoder: EncoderConfig,
     /// How embeddings are stored in the run directory.
     pub parts: PartsConfig,
-    /// Heads by name; the name is used in flags, paths and reports.
+    /// The heads by name; the name is used in flags, paths and reports.
     pub heads: BTreeMap<String, HeadConfig>,
-    /// Filters by name. A document removed by several filters is counted under the first name.
+    /// The filters by name. A document that several filters remove counts under the first name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<String, FilterConfig>,
     /// What is kept and removed, by language code. `_default` applies where a language sets
@@ -103,16 +104,16 @@ pub struct RunConfig {
     pub languages: BTreeMap<String, LanguageConfig>,
     /// How thresholds are computed.
     pub selection: SelectionConfig,
-    /// First pass that drops documents before the encoder; there is none by default.
+    /// A first pass that drops documents before the encoder sees them; none without this table.
     pub cascade: Option<CascadeConfig>,
-    /// Redaction of personal data in exported texts; without it, texts stay unchanged.
+    /// Redaction of personal data in exported texts; without this table, texts stay unchanged.
     pub pii: Option<PiiConfig>,
-    /// Exported files.
+    /// The exported files and their columns.
     pub export: ExportConfig,
     /// Facts for the data set card that a run cannot know.
     #[serde(skip_serializing_if = "is_default")]
     pub card: CardConfig,
-    /// Seed of all random choices (splits, initialisation, shuffling, dropout, reference sampling).
+    /// Seed of all random choices: splits of samples, first weights, shuffling, dropout, sampling.
     pub seed: Seed,
 }
 

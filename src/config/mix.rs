@@ -11,32 +11,36 @@ use polysift_base::error::{Error, Result};
 
 const MOST_EPOCHS: u64 = 1000;
 
-/// The settings of `polysift mix`. Paths are relative to the file that names them.
+/// These keys stand at the top of `mix.toml`, the settings of `polysift mix`. Paths are relative to
+/// the file that names them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MixConfig {
-    /// Total number of tokens, which sources have shares of.
+    /// Total number of tokens, if the sources have shares of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Budget>,
-    /// Counts tokens without special ones: a `tokenizer.json`, a directory with one, or a hub id.
+    /// Tokenizer that counts tokens, without special ones: a `tokenizer.json`, a directory with
+    /// one, or a hub id. A mixture has one of `tokenizer` and `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<String>,
-    /// What is counted instead of a tokenizer's tokens: `bytes` of text, or `column:NAME`.
+    /// What is counted instead of the tokens of a tokenizer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<TokenCount>,
-    /// Seed of the draw and the shuffle.
+    /// Seed of the draw and of the shuffle.
     pub seed: u64,
-    /// Maximum number of epochs of a source, or of a language with its own share of a source.
+    /// Maximum number of epochs of a source, or of a language with its own share of a source, at
+    /// most 1000. A mixture that needs more is refused.
     pub max_epochs: Epochs,
     /// Approximate size of an output file in bytes before compression; one file is held in memory.
     pub output_bytes: Budget,
-    /// Which input columns are written.
+    /// Which columns of the input are written, besides `source` and `copy`.
     pub columns: MixColumns,
     /// Name of the text column.
     pub text: String,
-    /// Id column, which decides the draw and the order; without it, ids are `<file>/<row>`.
+    /// Name of the id column. Ids decide the draw and the order; in files without the column they
+    /// are `FILE/ROW`.
     pub id: String,
-    /// Sources of the mixture.
+    /// The sources of the mixture.
     #[serde(rename = "source")]
     pub sources: Vec<MixSource>,
 }
@@ -58,39 +62,44 @@ impl Default for MixConfig {
     }
 }
 
-/// Settings of `[[source]]`: documents with a common amount.
+/// An entry of `[[source]]` is a source of the mixture. It has one of `share`, `tokens` and
+/// `epochs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct MixSource {
-    /// Name in the column `source`; by default `source-1`, `source-2` and so on.
+    /// Name in the column `source`. Default: `source-1`, `source-2` and so on.
     pub name: String,
-    /// Files, directories and globs; `{lang}` in a pattern stands for the language.
+    /// Files, directories, globs and URLs of the documents. `{lang}` in a pattern stands for the
+    /// language.
     pub files: Vec<String>,
-    /// Share of [`MixConfig::tokens`], the total.
+    /// Share of the total `tokens`. Then all sources have one, and they add up to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<Rate>,
-    /// Number of tokens.
+    /// Number of tokens of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Budget>,
     /// Number of passes over the whole source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<Epochs>,
-    /// Copies of a document in one epoch, by the value of a column.
+    /// Copies of a document in one epoch by the value of a column, instead of `copies`. Default:
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<ValueCopies>,
-    /// Copies of a document in one epoch, by a column of numbers.
+    /// Copies of a document in one epoch by a column of numbers; null counts as 1. Default: one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
-    /// Minimum number of tokens of a document (inclusive).
+    /// Minimum number of tokens of a document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_tokens: Option<u64>,
-    /// Upper limit of the tokens of a document (exclusive).
+    /// Documents with this number of tokens or more are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Shares of languages; languages without a share split the rest in their original proportions.
+    /// Shares of the languages of a source. Languages without a share split the rest in the
+    /// proportions that they have. Default: all languages keep their proportions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub languages: BTreeMap<String, Rate>,
-    /// Exponent of tokens in the shares of languages: 1 keeps the proportions, 0 makes all equal.
+    /// Exponent of tokens in the shares of languages, 0 to 1: 1 keeps the proportions, 0 makes all
+    /// equal. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
 }
@@ -99,9 +108,9 @@ pub struct MixSource {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum TokenCount {
-    /// UTF-8 bytes of the text.
+    /// `bytes`: the UTF-8 bytes of the text.
     Bytes,
-    /// The whole number in this column.
+    /// `column:NAME`: the whole number in this column.
     Column(String),
 }
 
@@ -137,13 +146,15 @@ pub enum MixColumns {
     Union,
 }
 
-/// Copies of a document by the value of a column.
+/// The table `[source.weight]` gives the copies of a document in one epoch by the value of a
+/// column, such as `quality_retention`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueCopies {
-    /// Name of the column.
+    /// Column with the value.
     pub column: String,
-    /// Copies for each value; numbers are compared as numbers.
+    /// Copies for each value of the column; numbers are compared as numbers, and a value that is
+    /// missing here is an error.
     pub values: BTreeMap<String, u32>,
 }
 
@@ -155,9 +166,10 @@ pub struct ValueCopies {
     expecting = "needs a column in quotes, or { by = \"...\", weights = \"...\" }"
 )]
 pub enum Copies {
-    /// The column holds the number of copies.
+    /// `"copies"`: the column with this name holds the number of copies.
     Column(String),
-    /// Copies depend on the size of the duplicate cluster that a document stands for.
+    /// `{ by = "minhash_cluster_size", weights = "card" }`: copies depend on the size of the
+    /// cluster of duplicates that a document stands for.
     ClusterSize {
         /// Column with the cluster size.
         by: String,

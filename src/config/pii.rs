@@ -18,7 +18,8 @@ pub enum PiiAudit {
     Values,
 }
 
-/// Settings of `[pii]`; without this table texts are exported unchanged.
+/// The table `[pii]` replaces personal data in exported texts. Without this table texts are
+/// exported unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PiiConfig {
@@ -28,14 +29,15 @@ pub struct PiiConfig {
     pub kinds: Vec<PiiKind>,
     /// Which IP addresses are redacted.
     pub ip: IpScope,
-    /// What happens to FineWeb's placeholder values.
+    /// What happens to the addresses that FineWeb put in place of real ones.
     pub placeholders: Placeholders,
-    /// Replacement texts for redacted data.
+    /// The table `[pii.markers]` holds the texts that replace personal data, by its kind.
     pub markers: Markers,
-    /// Globs of input files left unchanged: in code and mathematics much looks like an address.
+    /// Globs of input files whose texts stay unchanged: much in code and mathematics looks like an
+    /// address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
-    /// What is recorded next to the export.
+    /// What is recorded about the finds, in the folder `audit` of the run directory.
     pub audit: PiiAudit,
 }
 

@@ -21,19 +21,23 @@ pub const REFINE_RISK_DIVISOR: u64 = 4;
 /// Default of [`SelectionConfig::refine_risk`].
 const REFINE_RISK: f64 = 1e-4;
 
-/// Settings of `[languages.<code>]`; the maps are from head name to value.
+/// A table `[languages.LANGUAGE]` says what is kept and removed in a language. `_default` in place
+/// of a code stands for the languages that do not set a key themselves, and `_unscored` replaces
+/// `_default` in languages without a head to select by. Each key holds a table from the names of
+/// heads to values, as in `retention = { quality = 0.1 }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LanguageConfig {
-    /// Rates of documents to keep, with the best scores of this head: exactly ceil(rate · n). A
-    /// single rate may stand for a list of one.
+    /// Rates of documents to keep: those with the best scores of this head, exactly ⌈rate · n⌉ of n
+    /// scored documents. A single rate may stand for a list of one.
     #[serde(deserialize_with = "amounts::by_head")]
     pub retention: Option<BTreeMap<String, Vec<Rate>>>,
-    /// Rate of documents to remove, with the worst scores of this head: exactly ceil(rate · n).
+    /// Rate of documents to remove: those with the worst scores of this head, exactly ⌈rate · n⌉.
     pub removal: Option<BTreeMap<String, Rate>>,
-    /// Fixed thresholds on this head's score, instead of a rate.
+    /// Threshold on the score of this head itself, instead of a rate.
     pub threshold: Option<BTreeMap<String, FixedThreshold>>,
-    /// Amount to keep, in the unit of `selection.weight`, with the best scores of this head.
+    /// Amount to keep of the documents with the best scores of this head, in the unit of
+    /// `selection.weight`.
     pub budget: Option<BTreeMap<String, Budget>>,
 }
 
@@ -45,14 +49,16 @@ pub struct LanguageConfig {
     expecting = "a number, `{ at_least = ... }` or `{ at_most = ... }` is needed"
 )]
 pub enum FixedThreshold {
-    /// Keeps documents strictly above the score, or strictly below it if the head keeps low scores.
+    /// `0.5`: keeps documents strictly above the score, or strictly below it if the head keeps low
+    /// scores.
     Beyond(f64),
-    /// Keeps documents at or above the score; for heads that keep high scores.
+    /// `{ at_least = 0.5 }`: keeps documents at or above the score, for heads that keep high
+    /// scores.
     AtLeast {
         /// The score.
         at_least: f64,
     },
-    /// Keeps documents at or below the score; for heads that keep low scores.
+    /// `{ at_most = 0.5 }`: keeps documents at or below the score, for heads that keep low scores.
     AtMost {
         /// The score.
         at_most: f64,
@@ -93,24 +99,24 @@ pub enum Weight {
     Tokens,
 }
 
-/// Settings of `[selection]`.
+/// The table `[selection]` says how the scores become a selection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelectionConfig {
-    /// Order of the heads' thresholds, each applied to the survivors of those before. If empty:
-    /// removals, then fixed thresholds, then retentions and budgets, then random heads. A
-    /// retention's rate is of all scored documents of the language, so exactly this rate is kept.
+    /// Names of the heads in the order in which their thresholds apply, each to the documents that
+    /// those before it left. The rate of a retention is always of all scored documents. Default:
+    /// removals, then fixed thresholds, then retentions and budgets, then random heads.
     pub order: Vec<String>,
-    /// Unit of rates and budgets.
+    /// What rates and budgets count.
     pub weight: Weight,
     /// How thresholds are found: exactly, or as the published code does.
     pub mode: Mode,
-    /// Score the documents near the thresholds again with f32 embeddings, so that the selection
-    /// equals that of f32 on the whole corpus (see `polysift_stages::refine`).
+    /// Embed and score the documents near a threshold again in f32 (after fp8 in bf16), so that the
+    /// selection is what that precision would select from the whole corpus.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refine: bool,
-    /// Number of documents that may be selected wrongly after `refine`, in the mean, as a share of
-    /// the documents on the smaller side of a threshold. 0: margins are twice the largest
+    /// Expected number of documents that are selected wrongly after `refine`, as a share of the
+    /// documents on the smaller side of a threshold. With 0, margins are twice the largest
     /// difference seen, and no wrong document is expected.
     #[serde(skip_serializing_if = "is_default_risk")]
     pub refine_risk: f64,
