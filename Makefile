@@ -12,7 +12,7 @@ CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 .PHONY: help run test test-all check check-features bench bench-peers bench-selection bench-callgrind \
         clean-demo need-cargo cuda-check cuda-build \
         test-slurm-smoke test-slurm \
-        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page test-python dist test-dist \
+        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page pictures site test-python dist test-dist \
         msrv spelling deny fuzz soak
 
 help: ## Show this list
@@ -127,6 +127,19 @@ test-page: ## Check the page of the report in Chromium (needs Python, PyPI, Debi
 	target/page-venv/bin/pip install -q -r tests/page/requirements.txt
 	target/page-venv/bin/python tests/page/make_data.py "$(DATA)" target/page
 	target/page-venv/bin/python tests/page/check.py target/page
+
+pictures: $(if $(wildcard $(DEMO)/report/index.html),,run) ## Draw the README's pictures, of the report that make run wrote (needs Python, PyPI, Debian's chromium)
+	python3 -m venv target/pictures
+	target/pictures/bin/pip install -q -r docs/pictures/requirements.txt
+	target/pictures/bin/python docs/pictures/draw.py $(DEMO)/report/index.html
+
+site: need-cargo ## Make the guide a searchable site, target/site/index.html (builds mdbook where it is missing)
+	@PATH=$$PATH:$(TOOLS)/bin; command -v mdbook >/dev/null || $(CARGO) install -q --locked --root $(TOOLS) mdbook; \
+	rm -rf target/site target/site-source && cp -r docs target/site-source && cd target/site-source && \
+	sed 's|](docs/|](|g' ../../README.md > polysift.md && sed -i 's|(../README.md|(polysift.md|g' *.md && \
+	{ echo '[polysift](polysift.md)'; echo '[The guide](README.md)'; \
+	  sed -n 's/^| \(\[[^]]*\]([a-z-]*\.md)\) |.*/- \1/p' README.md; } > SUMMARY.md && \
+	MDBOOK_BOOK__SRC=. MDBOOK_BOOK__TITLE=polysift mdbook build --dest-dir ../site
 
 dist: need-cargo ## Make what is released in target/dist: wheel, sources, archive, image (needs Python, PyPI)
 	.ci/dist
