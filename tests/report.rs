@@ -9,6 +9,7 @@ use arrow::datatypes::Float64Type;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
@@ -22,12 +23,18 @@ fn text_of(language: &str, i: usize) -> Option<String> {
     match i {
         7 => None,
         9 => Some(format!("</script><script>1 {}", text(i))),
+        11 => Some("漢字かな交じり文 ok".to_owned()),
         _ => Some(format!(
             "{} {}",
             text(i),
             "mot ".repeat(i % 4 * usize::from(language == "fra_Latn"))
         )),
     }
+}
+
+/// The number of words of a text; each of the eight letters of Japanese is one.
+fn words_of(text: &str) -> usize {
+    text.split_whitespace().count() + if text.starts_with('漢') { 7 } else { 0 }
 }
 
 /// A workspace with URLs and a head of toxicity in French, and a run of it.
@@ -39,7 +46,8 @@ fn ran() -> Result<Workspace, Box<dyn Error>> {
         for (name, rows) in [("a", 0..documents / 2), ("b", documents / 2..documents)] {
             let rows = rows.map(|i| {
                 let url = format!("https://www{}.example.co.uk/{i}", i % 3);
-                let url = if i % 5 == 0 { format!("http://other.org/{i}") } else { url };
+                let url =
+                    if i % 5 == 0 { format!("http://www.xn--bcher-kva.org/{i}") } else { url };
                 json!({"id": format!("{language}-{i}"), "text": text_of(language, i), "url": url})
             });
             work.write_lines(&format!("corpus/{language}/{name}.jsonl"), rows)?;
@@ -121,6 +129,8 @@ fn counts_are_those_of_the_thresholds_and_of_the_export() -> TestResult {
             let score = &found["scores"]["quality"];
             assert_eq!(score["n"], last["scored"]["num_documents"]);
             let counts = score["bins"]["counts"].as_array().ok_or("no bins")?;
+            // Twice the cube root of 24 or 39 documents, rounded up.
+            assert_eq!(counts.len(), if language == "deu_Latn" { 6 } else { 7 });
             assert_eq!(counts.iter().filter_map(Value::as_u64).sum::<u64>(), score["n"]);
             let curve = &score["curve"];
             assert_eq!(curve["documents"][0], 0);
@@ -159,7 +169,7 @@ fn lengths_are_those_of_a_recount(
         assert_eq!(length["documents"], texts.len(), "{language} {group}");
         let of = |length: fn(&str) -> usize| texts.iter().map(|text| length(text) as f64).collect();
         let measures = [
-            ("words", naive(of(|text| text.split_whitespace().count()))),
+            ("words", naive(of(words_of))),
             ("characters", naive(of(|text| text.chars().count()))),
             ("bytes", naive(of(str::len))),
         ];
@@ -211,13 +221,13 @@ fn examples_have_their_ranks_texts_and_domains() -> TestResult {
         let i: usize =
             example["id"].as_str().and_then(|id| id.rsplit('-').next()?.parse().ok()).ok_or("")?;
         assert_eq!(example["text"], json!(text_of("fra_Latn", i)));
-        let domain = if i.is_multiple_of(5) { "other.org" } else { "example.co.uk" };
+        let domain = if i.is_multiple_of(5) { "bücher.org" } else { "example.co.uk" };
         assert_eq!(example["domain"], domain);
     }
     let domains = french["domains"].as_array().ok_or("no domains")?;
     let counts: Vec<(&Value, &Value)> =
         domains.iter().map(|row| (&row["domain"], &row["documents"])).collect();
-    assert_eq!(counts, [(&json!("example.co.uk"), &json!(32)), (&json!("other.org"), &json!(8))]);
+    assert_eq!(counts, [(&json!("example.co.uk"), &json!(32)), (&json!("bücher.org"), &json!(8))]);
     let kept = domains.iter().filter_map(|row| row["kept"]["quality=0.33"].as_u64()).sum::<u64>();
     assert_eq!(french["selected"]["quality=0.33"]["documents"], kept);
     Ok(())
@@ -280,6 +290,8 @@ fn another_run_and_lists_of_ids_are_compared_with() -> TestResult {
     };
     let report = made(&work, &["--compare", "other"])?;
     assert_eq!(report["compare"]["with"], "other");
+    assert_eq!(report["compare"]["unknown"], json!({"documents": 0, "ids": []}));
+    assert_eq!(report["notes"], json!([]));
     for (language, _) in DOCUMENTS {
         let compared = of(&report["compare"]["languages"], language);
         assert_eq!(compared["here"].as_u64(), kept(&report, language, "quality=0.33"));
@@ -290,6 +302,18 @@ fn another_run_and_lists_of_ids_are_compared_with() -> TestResult {
     let report = made(&work, &["--compare", "ids.txt"])?;
     let compared = of(&report["compare"]["languages"], "fra_Latn");
     assert_eq!(compared["there"], 2);
+    assert_eq!(report["compare"]["unknown"], json!({"documents": 1, "ids": ["fra_Latn-400"]}));
+    let note = "1 of the 3 ids of ids.txt are of no document of this run: fra_Latn-400";
+    assert_eq!(report["notes"], json!([note]));
+    // Of many only the first ten are named, each once.
+    let ids: String = (0..30).map(|i| format!("none-{:02}\n", i / 2)).collect();
+    work.write("ids.txt", ids)?;
+    let named: Vec<String> = (0..10).map(|i| format!("none-{i:02}")).collect();
+    let report = made(&work, &["--compare", "ids.txt"])?;
+    assert_eq!(report["compare"]["unknown"], json!({"documents": 15, "ids": named}));
+    reported(&work, &["out", "--compare", "ids.txt"])
+        .assert()
+        .stdout(contains("note: 15 of the 15 ids of ids.txt").and(contains("none-09, …")));
     reported(&work, &["out", "--compare", "nothing.txt"]).assert().code(66);
     Ok(())
 }
@@ -309,13 +333,44 @@ fn a_run_of_filters_is_reported_too() -> TestResult {
         ),
     )?;
     work.command("run", "out").assert().success();
-    let report = made(&work, &[])?;
+    // What a filter removes is known nevertheless.
+    work.write("ids.txt", (0..40).map(|i| format!("fra_Latn-{i}\n")).collect::<String>())?;
+    let report = made(&work, &["--compare", "ids.txt"])?;
+    assert_eq!(report["compare"]["unknown"]["documents"], 0);
     let french = of(&report["languages"], "fra_Latn");
     // Two of 40 were withdrawn, another has no text.
     assert_eq!((&french["documents"], &french["tokens"]), (&json!(38), &Value::Null));
     assert_eq!(french["selected"]["kept"]["documents"], 37);
     assert_eq!((&report["encoder"], &report["heads"]), (&json!("none"), &json!([])));
     assert_eq!(report["filters"]["requests"], work.json("out/filters/requests.json")?);
+    Ok(())
+}
+
+/// What the cards of heads and the files of thresholds say.
+#[test]
+fn tests_of_heads_and_the_time_are_those_of_the_run() -> TestResult {
+    let work = ran()?;
+    let report = made(&work, &[])?;
+    for (language, head) in
+        [("deu_Latn", "quality"), ("fra_Latn", "quality"), ("fra_Latn", "toxicity")]
+    {
+        let file = work.path(&format!("out/heads/{head}/{language}.safetensors"));
+        let shown = polysift().arg("inspect").arg(file).arg("--json").assert().success();
+        let shown: Value = serde_json::from_slice(&shown.get_output().stdout)?;
+        let found = &of(&report["languages"], language)["scores"][head]["test"];
+        assert_eq!(found, &shown["card"]["training"]["test"]);
+        assert!(found["num_samples"].as_u64() > Some(0), "{shown}");
+    }
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    for (language, _) in DOCUMENTS {
+        let file = work.path(&format!("out/selection/{language}.json"));
+        std::fs::File::options().write(true).open(file)?.set_modified(time)?;
+    }
+    assert_eq!(made(&work, &[])?["time"], 1_700_000_000);
+    // Without its file a head has no test, and the report is made nevertheless.
+    std::fs::remove_file(work.path("out/heads/quality/deu_Latn.safetensors"))?;
+    let report = made(&work, &[])?;
+    assert_eq!(of(&report["languages"], "deu_Latn")["scores"]["quality"]["test"], Value::Null);
     Ok(())
 }
 
@@ -346,6 +401,15 @@ fn the_page_opens_in_a_browser_and_shows_the_numbers_of_the_run() -> TestResult 
         let selected = &of(&report["languages"], language)["selected"]["quality=0.1"];
         let documents = selected["documents"].as_u64().ok_or("no count")?;
         assert!(shown.contains(&cell(language, documents)), "{language}");
+    }
+    let french = of(&report["languages"], "fra_Latn");
+    let tested = &french["scores"]["quality"]["test"]["num_samples"];
+    for text in [
+        format!("the head quality was tested on {tested} texts"),
+        "there are 25 documents, of which quality=0.1 keeps".to_owned(),
+        "in 2 languages, ".to_owned(),
+    ] {
+        assert!(shown.contains(&text), "{text}");
     }
     // The best fifth of the 24 German documents with a text.
     assert!(dom("#quality=0.2")?.contains(&cell("deu_Latn", 5)));

@@ -23,6 +23,7 @@ mod survey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::UNIX_EPOCH;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -162,7 +163,7 @@ fn found(
     for group in groups {
         let surveyed = surveyed(run, limits, group)?;
         for (surveyed, details) in detailed(run, request, surveyed, comparison.as_ref())? {
-            languages.push(surveyed.report(&details, &order));
+            languages.push(surveyed.report(&details, &order)?);
             compared.insert(surveyed.language.to_owned(), details.compared);
             without_input += usize::from(details.without_input);
         }
@@ -173,7 +174,8 @@ fn found(
              left out there"
         ));
     }
-    let compare = comparison.map_or(Value::Null, |comparison| comparison.report(&compared));
+    let compare = comparison.map(|comparison| comparison.report(&compared, &mut notes));
+    let compare = compare.transpose()?.unwrap_or_default();
     Ok(Found { languages, compare, notes })
 }
 
@@ -197,6 +199,7 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
     let report = json!({
         "format": FORMAT,
         "title": title.file_name().unwrap_or_default().to_string_lossy(),
+        "time": selected_at(run),
         "version": request.version,
         "encoder": config.encoder.model,
         "weight": config.selection.weight,
@@ -220,6 +223,13 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
     let page = page::page(&json).map_err(Error::io(&written.page, "write"))?;
     write_atomic(&written.page, page.as_bytes())?;
     Ok(written)
+}
+
+/// Returns when the thresholds were written, in seconds since 1970.
+fn selected_at(run: &StoredRun<'_>) -> Option<u64> {
+    let files = run.languages.keys().map(|language| run.context.run.selection_file(language));
+    let last = files.filter_map(|file| file.metadata().ok()?.modified().ok()).max()?;
+    Some(last.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
 /// Compares the heads with each other.
@@ -281,8 +291,8 @@ fn surveyed<'r>(
     shards_of(run, languages).into_par_iter().try_for_each(|place| -> Result<()> {
         let mut new: BTreeMap<&str, LanguageSurvey> = BTreeMap::new();
         run.for_each(place, |document| {
-            let language = document.info.language;
-            let Some((&language, (_, sample))) = surveys.get_key_value(language) else {
+            let survey = surveys.get_key_value(document.info.language);
+            let Some((&language, (_, sample))) = survey.filter(|_| !document.is_removed) else {
                 return Ok(());
             };
             let thresholds = &run.languages[language];
@@ -310,7 +320,7 @@ fn detailed<'r>(
     run: &StoredRun<'_>,
     request: &ReportRequest<'_>,
     languages: Vec<SurveyedLanguage<'r>>,
-    comparison: Option<&Comparison>,
+    comparison: Option<&Comparison<'_>>,
 ) -> Result<Vec<(SurveyedLanguage<'r>, LanguageDetails)>> {
     let names: Vec<&str> = languages.iter().map(|language| language.language).collect();
     let begin = |language: SurveyedLanguage<'r>| {
@@ -325,12 +335,13 @@ fn detailed<'r>(
         let mut input = ShardInput::open(run.context, shard, file.as_ref())?;
         let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
         run.for_each(place, |document| {
-            let language = document.info.language;
-            let Some((&name, (language, _))) = begun.get_key_value(language) else {
+            let is_there = comparison.is_some_and(|other| other.has(document.info.id));
+            let begun = begun.get_key_value(document.info.language);
+            let Some((&name, (language, _))) = begun.filter(|_| !document.is_removed) else {
                 return Ok(());
             };
             let details = new.entry(name).or_insert_with(|| language.begin_details());
-            details.add(document, (language.thresholds, &language.wanted), &mut input, comparison)
+            details.add(document, (language.thresholds, &language.wanted), &mut input, is_there)
         })?;
         for (language, details) in new {
             lock(&begun[language].1).merge(details);

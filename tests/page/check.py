@@ -230,17 +230,143 @@ def check_moves(browser, out):
     page.close()
 
 
+def wanted_findings(lang, name, heads):
+    """What stands out in a language, by rule: its main numbers."""
+    found, kept = {}, lang["selected"].get(name, {}).get("documents", 0)
+    median = lambda group: next((m for w in ("words", "characters", "tokens", "bytes") if (m := lang["length"].get(group, {}).get(w, {}).get("median"))), None)
+    own, all_ = median(name), median("all")
+    if own and all_ and max(own, all_) >= 1.5 * min(own, all_):
+        found["Kept texts"] = [(max(own, all_) / min(own, all_), own, all_)]
+    rows = lang.get("domains", [])
+    best = sorted((d["kept"].get(name, 0) for d in rows if d["domain"] != "(others)"), reverse=True)
+    of = sum(d["kept"].get(name, 0) for d in rows)
+    if of >= 20 and len(rows) > 2 and 4 * sum(best[:2]) >= of:
+        found["Two domains"] = [(100 * sum(best[:2]) / of,)]
+    tests = [lang["scores"][h]["test"] for h in heads if h in lang["scores"]]
+    found["A head was"] = [(t["num_samples"], t["roc_auc"], *t["roc_auc_interval"]) for t in tests if t["num_samples"] < 50]
+    for rule in lang["thresholds"]:
+        if rule["selection"] == name and "tied" in rule:
+            k, d = rule["tied"]["kept"], rule["tied"]["dropped"]
+            side = min(rule["kept"]["documents"], rule["candidates"]["documents"] - rule["kept"]["documents"])
+            if 20 * (k + d) >= side:
+                found.setdefault("A cut", []).append((k, k + d))
+    for s in (lang["scores"][h] for h in heads if h in lang["scores"]):
+        missing = s["nan"] + s["unscored"]
+        if missing and 20 * missing >= s["n"] + missing:
+            found.setdefault("A head has", []).append((100 * missing / (s["n"] + missing), missing))
+    if lang["documents"] < 100:
+        found["A language"] = [(lang["documents"], kept) if name in lang["selected"] else (lang["documents"],)]
+    return {rule: numbers for rule, numbers in found.items() if numbers}
+
+
+def numbers_of(text):
+    return [float(n.replace(",", "")) for n in re.findall(r"(?<![\w=.])\d[\d,]*(?:\.\d+)?(?![\w=]|\.\d)", text)]
+
+
+def check_overview(browser, out):
+    """The title, the table of languages and the findings, recomputed from the data."""
+    total, ruled = 0, set()
+    for name in ("six", "tokens", "own", "one", "nothing", "many", "unencoded"):
+        page = Page(browser, out, name)
+        p, data = page.page, page.data
+        title = p.locator("h1").text_content()
+        ends = {sum(l["selected"].get([s for s in data["selections"] if s in l["selected"]][end], {}).get("documents", 0) for l in data["languages"] if l["selected"]) for end in (0, -1)}
+        expect(title.endswith(", 14 November 2023") and f"{data['title']}: " in title and all(f"{n:,}" in title for n in (ends if data["selections"] else [])), f"{name}: the title says what and when: {title}, {ends}")
+        facts = p.evaluate("[...document.querySelectorAll('.facts')].map(f => f.getClientRects()[0].height)")
+        expect(len(facts) == 3 and (name in ("own", "many") or max(facts) < 24), f"{name}: small print in three lines: {facts}")
+        rows = dict((r[0], r[1:]) for r in p.evaluate("[...document.querySelectorAll('#overview tbody tr')].map(tr => [...tr.children].map(td => td.textContent))"))
+        for lang in data["languages"][:100]:
+            row = rows[f"{lang['name']} ({lang['language']})" if lang["name"] != lang["language"] else lang["language"]]
+            counts = [f"{lang[q]:,}" for q in ("documents", "bytes")]
+            for s in data["selections"]:
+                part = lang["selected"].get(s)
+                counts.append(f"{part['documents']:,} (" if part else "–")
+            tested = [h for h in data["heads"] if any("test" in l["scores"].get(h, {}) for l in data["languages"])]
+            counts += [f"{lang['scores'][h]['test']['roc_auc']:.3f} ({lang['scores'][h]['test']['num_samples']:,})" if h in lang["scores"] else "–" for h in tested]
+            expect(len(row) == len(counts) and all(cell.startswith(c) for cell, c in zip(row, counts)), f"{name} {lang['language']}: {row} is {counts}")
+        for selection in data["selections"] or [None]:
+            if selection: page.go(f"selection={selection}")
+            while p.locator("#overview .more:visible").count() and name != "many":
+                p.locator("#overview .more:visible").first.click()
+            shown = p.evaluate("[...document.querySelectorAll('#overview .finding')].map(f => [f.parentNode.parentNode.previousSibling.textContent, f.firstChild.textContent, f.textContent.slice(f.firstChild.textContent.length + 2)])")
+            wanted = {}
+            for lang in data["languages"]:
+                own = [s for s in data["selections"] if s in lang["selected"]]
+                base = selection if selection in own else own[0] if own else None
+                for rule, found in wanted_findings(lang, base, data["heads"]).items():
+                    wanted[rule, f"{lang['name']} ({lang['language']})"] = found
+            seen = {}
+            for rule, label, text in shown:
+                rule = next(r for r in ("Kept texts", "Two domains", "A head was", "A cut", "A head has", "A language") if rule.startswith(r))
+                seen.setdefault((rule, label), []).append(numbers_of(text))
+            if name == "many":  # the first of each
+                wanted = {key: found for key, found in wanted.items() if key in seen}
+            expect(seen.keys() == wanted.keys(), f"{name} {selection}: findings {sorted(seen.keys() ^ wanted.keys())[:4]}")
+            for key, found in wanted.items():
+                texts = seen.get(key, [])
+                near = lambda text, numbers: all(any(math.isclose(n, t, rel_tol=.06 if i == 0 else .01) for t in text) for i, n in enumerate(numbers))
+                expect(len(texts) == len(found) and all(any(near(text, numbers) for text in texts) for numbers in found), f"{name} {selection} {key}: {texts} is {found}")
+                total += len(found)
+                ruled.add(key[0])
+        expect(p.locator("#overview").text_content().count("Nowhere so: ") <= 1, f"{name}: rules that find nothing are told once")
+        page.close()
+    expect(len(ruled) > 4, f"most rules find something in the data: {ruled}")
+    print(f"  {total} findings by {len(ruled)} rules are those of the data")
+
+
+def check_colours(browser, out):
+    """A selection has one colour everywhere, and the densities are of logits."""
+    page = Page(browser, out, "six")
+    p = page.page
+    drawn = lambda: (settle(p), p.wait_for_function("!document.querySelector('#languages .slot, #lengths .slot, #tokens .slot, #domains .slot')"))
+    drawn()
+    colours = {}
+    for label, colour in p.evaluate("[...document.querySelectorAll('.swatch')].map(i => [i.nextSibling.textContent, getComputedStyle(i).backgroundColor])"):
+        colours.setdefault(label, set()).add(colour)
+    expect(colours.keys() == {*page.data["selections"], "all"} and all(len(c) == 1 for c in colours.values()) and len(set.union(*colours.values())) == 3, f"swatches: {colours}")
+    bars = p.evaluate("['lengths', 'tokens'].map(id => [...new Set([...document.querySelectorAll(`#${id} svg rect[fill]`)].map(r => getComputedStyle(r).fill))].sort())")
+    own = [next(iter(colours[s])) for s in page.data["selections"]]
+    expect(bars[0] == sorted([*own, next(iter(colours["all"]))]) and bars[1] == sorted(own), f"bars have the colours of swatches: {bars}")
+    cuts = p.evaluate("[...new Set([...document.querySelectorAll('#languages svg [stroke-dasharray] line, #languages svg line[stroke-dasharray]')].map(l => getComputedStyle(l).stroke))]")
+    expect({*own} <= {*cuts} and len(cuts) <= 3, f"and so have cuts: {cuts}")
+    dots = p.evaluate("[...new Set([...document.querySelectorAll('#domains svg circle')].map(c => getComputedStyle(c).fill))]")
+    expect(own[0] in dots and own[1] not in dots, f"and domains: {dots}")
+    axes = lambda: p.evaluate("[...document.querySelectorAll('#languages svg')].map(s => s.textContent.includes('logit'))")
+    expect(axes() and all(axes()), "densities are of logits")
+    page.go("scale=probability")
+    drawn()
+    expect(axes() and not any(axes()), "or of scores")
+    page.close()
+
+
+def check_sides(browser, out):
+    """Documents of one language, kept and dropped side by side."""
+    page = Page(browser, out, "six")
+    p = page.page
+    for code in ("arb_Arab", "fra_Latn"):
+        p.locator("#documents select[name=Of]").select_option(code)
+        while p.locator("#documents .more:visible").count():
+            p.locator("#documents .more:visible").first.click()
+        sides = p.evaluate("[...document.querySelectorAll('.sides > div')].map(d => [...d.querySelectorAll('article')].map(a => [a.dataset.language, a.dataset.id]))")
+        examples = next(l["examples"] for l in page.data["languages"] if l["language"] == code)
+        wanted = [sorted([code, e["id"]] for e in examples if e["verdict"].startswith("removed") == is_out) for is_out in (False, True)]
+        expect([sorted(s) for s in sides] == wanted and all(wanted), f"{code}: kept and dropped: {[len(s) for s in sides]} of {[len(w) for w in wanted]}")
+    boxes = p.evaluate("[...document.querySelectorAll('.sides > div')].map(d => (r => [r.left, r.top])(d.getBoundingClientRect()))")
+    expect(boxes[0][1] == boxes[1][1] and boxes[0][0] < boxes[1][0], f"stand side by side: {boxes}")
+    page.close()
+
+
 def check_keyboard(browser, out):
     page = Page(browser, out, "six")
     p = page.page
     order = []
-    for _ in range(28):
+    for _ in range(60):
         p.keyboard.press("Tab")
         order.append(p.evaluate("(e => e.tagName + ' ' + (e.getAttribute('aria-label') || e.name || e.textContent).slice(0, 70))(document.activeElement)"))
         visible = p.evaluate("(e => { const s = getComputedStyle(e); return s.outlineStyle !== 'none' && s.outlineWidth !== '0px' })(document.activeElement)")
         expect(visible, f"focus is visible on {order[-1]}")
     expect(order[0].startswith("A Skip"), f"the first stop is the skip link: {order[0]}")
-    expect(order[1].startswith("A Explorer") and order[8].startswith("A Documents"), f"then the sections: {order[1:9]}")
+    expect(order[1].startswith("A Languages") and order[9].startswith("A Documents"), f"then the sections: {order[1:10]}")
     slider = next(i for i, o in enumerate(order) if "Keep the best by quality, percent (slider)" in o)
     toxic = next(i for i, o in enumerate(order) if "Remove the worst by toxicity, percent (slider)" in o)
     expect(toxic < slider, "controls come in the order of thresholds")
@@ -327,11 +453,12 @@ def check_texts(browser, out):
     page.go("lang=fra_Latn&domain=frecore&least=1000&most=9000&head=quality")
     shown = p.locator("#documents article").count()
     wanted = [e for l in page.data["languages"] if l["language"] == "fra_Latn" for e in l["examples"] if "frecore" in e["domain"] and 1000 <= e["bytes"] <= 9000 and "quality" in e["shown_for"]]
-    expect(str(len(wanted)) + " documents" in p.locator("#documents [role=status]").text_content() and shown == min(20, len(wanted)) > 0, f"documents by language, head, length, domain: {shown} of {len(wanted)}")
+    expect(f"{len(wanted)} document" in p.locator("#documents [role=status]").text_content() and shown == sum(min(10, sum(e["verdict"].startswith("removed") == out for e in wanted)) for out in (False, True)) > 0, f"documents by language, head, length, domain: {shown} of {len(wanted)}")
     page.close()
     page = Page(browser, out, "hostile")
     p = page.page
-    p.locator("#documents .more:visible").click()
+    while p.locator("#documents .more:visible").count():
+        p.locator("#documents .more:visible").first.click()
     settle(p)
     links = p.evaluate("[...document.querySelectorAll('a[href]')].map(a => [a.href, a.rel])")
     expect(all(re.match(r"(https?|file)://", href) for href, _ in links), f"links lead to the web only: {[l for l in links if not re.match('(https?|file)://', l[0])][:3]}")
@@ -356,13 +483,13 @@ def check_media(browser, out, shots):
         if shots and name in ("six", "hostile"):
             p.evaluate("document.querySelectorAll('details').forEach(d => { d.open = false }); scrollTo(0, 0)")
             p.screenshot(path=shots / f"{name}-phone.png")
-            for section in ("explorer", "languages", "lengths", "domains", "documents"):
+            for section in ("overview", "explorer", "languages", "lengths", "domains", "documents"):
                 p.evaluate(f"document.getElementById('{section}').scrollIntoView()")
                 p.wait_for_timeout(300)
                 p.screenshot(path=shots / f"{name}-phone-{section}.png")
         page.close()
     if shots:
-        page = Page(browser, out, "six", "#quality=0.2&toxicity=0.1&scale=logit")
+        page = Page(browser, out, "six", "#quality=0.2&toxicity=0.1&scale=probability")
         page.page.wait_for_timeout(600)
         page.page.screenshot(path=shots / "six-changed.png", full_page=True, clip={"x": 0, "y": 250, "width": 1280, "height": 1900})
         page.close()
@@ -445,6 +572,7 @@ def main():
     if args.shots: args.shots.mkdir(exist_ok=True)
     axe = args.axe.read_text("utf-8") if args.axe else None
     checks = {"numbers": lambda b: check_numbers(b, args.out), "narrowed": lambda b: check_narrowed(b, args.out), "moves": lambda b: check_moves(b, args.out), "address": lambda b: (check_address(b, args.out), check_dump(args.chromium, args.out)),
+              "overview": lambda b: check_overview(b, args.out), "colours": lambda b: check_colours(b, args.out), "sides": lambda b: check_sides(b, args.out),
               "keyboard": lambda b: check_keyboard(b, args.out), "texts": lambda b: check_texts(b, args.out), "names": lambda b: check_names(b, args.out, axe, args.shots),
               "media": lambda b: check_media(b, args.out, args.shots), "many": lambda b: check_many(b, args.out, args.shots)}
     with sync_playwright() as play:

@@ -15,6 +15,7 @@ import io
 import json
 import math
 import sys
+import unicodedata
 import urllib.parse
 from fractions import Fraction
 from pathlib import Path
@@ -96,7 +97,18 @@ def select(heads, rules, weights, values=None):
     return alive, steps
 
 
+def words(text):
+    """White space parts words; of a script without spaces each letter is one."""
+    count = 0
+    for part in text.split():
+        alone = [c.isalnum() and unicodedata.name(c, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "THAI")) for c in part]
+        between = "".join(" " if is_alone else c for c, is_alone in zip(part, alone)).split()
+        count += sum(alone) + sum(any(map(str.isalnum, rest)) for rest in between) if any(alone) else 1
+    return count
+
+
 def histogram(values, bins):
+    bins = min(bins, max(1, math.ceil(2 * len(values) ** (1 / 3) - 1e-9)))
     if not len(values):
         return {"low": 0.0, "high": 1.0, "counts": []}
     counts, edges = np.histogram(values, bins, (values.min(), max(values.max(), values.min() + 1e-6)))
@@ -104,7 +116,7 @@ def histogram(values, bins):
 
 
 def length_of(texts, tokens):
-    measures = {"words": [len(t.split()) for t in texts], "characters": [len(t) for t in texts],
+    measures = {"words": [words(t) for t in texts], "characters": [len(t) for t in texts],
                 "bytes": [len(t.encode()) for t in texts], "tokens": list(tokens)}
     if not texts:
         return {"documents": 0} | {m: {"mean": None, "std": None, "median": None} for m in measures}
@@ -139,7 +151,10 @@ def language(code, docs, heads, plan, weight="documents", sample=2000, bins=200,
             score = rule.get("at") if rule["kind"] == "threshold" else None if edge is None else shown(head.scores[edge])
             logit = None if score is None else shown(float(np.log(score / (1 - score))) if rule["kind"] == "threshold" else head.logits[edge])
             amount = lambda d: {"documents": len(d), "weight": int(weights[d].sum())}
-            entry["thresholds"].append({**rule, "selection": title, "candidates": amount(before), "kept": amount(left), "score": score, "logit": logit})
+            out = np.setdiff1d(before, left, assume_unique=True)
+            equal = [0, 0] if edge is None else [int((head.logits[d] == head.logits[edge]).sum()) for d in (left, out)]
+            tied = {"tied": dict(zip(("kept", "dropped"), equal))} if min(equal) and rule["kind"] != "threshold" else {}
+            entry["thresholds"].append({**rule, "selection": title, "candidates": amount(before), "kept": amount(left), "score": score, "logit": logit, **tied})
     verdicts = []
     for i in range(n):
         inside = [s for s, (_, alive, _) in selections.items() if alive[i]]
@@ -167,6 +182,7 @@ def language(code, docs, heads, plan, weight="documents", sample=2000, bins=200,
             "mean": shown(s.mean()) if head.n else None, "std": shown(s.std()) if head.n else None,
             "min": shown(s.min()) if head.n else None, "max": shown(s.max()) if head.n else None,
             "quantiles": {p: shown(np.percentile(s, float(p)), 4) for p in PERCENTS} if head.n else {},
+            "test": {"num_samples": (7, 49, 50, 1234)[n % 4], "roc_auc": 0.9, "roc_auc_interval": [0.625, 1.0], "spearman": None},
             "bins": histogram(s, bins), "logits": histogram(l, bins),
             "curve": {"documents": at, "bytes": sums["bytes"][at].tolist(), "tokens": sums["tokens"][at].tolist(),
                       "score": [None if k == 0 else shown(s[k - 1], 5) for k in at]}}
@@ -244,7 +260,7 @@ def report(title, entries, heads, weight="documents", encoder="intfloat/multilin
                     both = int(((x < k) & (y < k)).sum())
                     agreement.append({"language": e["language"], "heads": [a, b], "spearman": shown(np.corrcoef(x, y)[0, 1], 3),
                                       "overlap": {"rate": 0.1, "jaccard": shown(both / (2 * k - both), 3)}})
-    return {"format": 1, "title": title, "version": "0.9.0 (abc1234)", "encoder": encoder, "weight": weight, "heads": heads, "selections": names,
+    return {"format": 1, "title": title, "time": 1700000000, "version": "0.9.0 (abc1234)", "encoder": encoder, "weight": weight, "heads": heads, "selections": names,
             "languages": sorted(entries, key=lambda e: e["language"]), "filters": {}, "pii": None, "agreement": agreement, "compare": None, **more}
 
 
@@ -309,7 +325,7 @@ def six(weight="documents", plan=(REMOVE, KEEP), title="runs/six-10", limit=9000
         # German has documents without score and NaN, so that nothing of it follows from rates alone.
         made.append(language(code, docs, made_scores(docs, i, *((0.01, 0.005) if code == "deu_Latn" else ())), list(plan), weight))
     entries = [e for e, _ in made]
-    compare = {"with": "fineweb2-hq-ids.parquet", "languages": [{"language": e["language"], "here": 900, "there": 870, "both": 512} for e in entries]}
+    compare = {"with": "fineweb2-hq-ids.parquet", "languages": [{"language": e["language"], "here": 900, "there": 870, "both": 512} for e in entries], "unknown": {"documents": 12, "ids": ["a-1", "<b>"]}}
     return report(title, entries, HEADS, weight, filters=filters_of(entries), pii=pii_of(entries), compare=compare), dict(zip([e["language"] for e in entries], [t for _, t in made]))
 
 
@@ -403,7 +419,8 @@ def hostile():
     made = report(BAD[1] + BAD[0], entries, HEADS, filters={BAD[0]: filters_of(entries)["consent"]}, encoder=BAD[0])
     made["filters"][BAD[0]]["total"]["details"][BAD[1]] = {"documents": 3, "bytes": 4}
     made["filters"][BAD[0]]["settings"]["as_of"] = BAD[1]
-    made["compare"] = {"with": BAD[1], "languages": []}
+    made["compare"] = {"with": BAD[1], "languages": [], "unknown": {"documents": 1, "ids": [BAD[0]]}}
+    made["notes"] = [BAD[1]]
     return made, {}
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
+import unicodedata
 from pathlib import Path
 
 import duckdb
@@ -14,6 +16,8 @@ import tldextract
 import polysift
 
 CORPUS = Path(__file__).parents[1] / "sample" / "corpus"
+# How Unicode names the letters of scripts without spaces that the corpus has.
+ALONE = ("BOPOMOFO", "CJK", "HIRAGANA", "IDEOGRAPHIC", "KATAKANA")
 SETTINGS = f"""
 [input]
 files = ["{CORPUS}/{{lang}}/*.parquet"]
@@ -39,6 +43,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, check=True, capture_output=True)
     subprocess.run([polysift.binary(), "report", folder / "run"], check=True, capture_output=True)
     return folder / "run"
+
+
+def words(text: str) -> int:
+    """Count what white space parts; within it each Chinese letter, and what has letters between them."""
+    count = 0
+    for part in text.split():
+        alone = [c.isalnum() and unicodedata.name(c, "").startswith(ALONE) for c in part]
+        between = "".join(" " if is_alone else c for c, is_alone in zip(part, alone, strict=True)).split()
+        count += sum(alone) + sum(any(map(str.isalnum, rest)) for rest in between) if any(alone) else 1
+    return count
 
 
 def near(found: float, wanted: float) -> None:
@@ -74,6 +88,13 @@ def test_numbers_are_those_of_the_corpus_and_of_the_export(run: Path) -> None:
         for percent, value in found["quantiles"].items():
             near(value, np.quantile(scores, float(percent) / 100, method="inverted_cdf"))
         assert sum(found["bins"]["counts"]) == len(scores)
+        assert len(found["bins"]["counts"]) == min(200, math.ceil(round(2 * len(scores) ** (1 / 3), 9)))
+        # Of the copies, of which many are equal, the fewest go; hashes choose those at the cut.
+        removal = next(row for row in entry["thresholds"] if row["kind"] == "removal")
+        removed = removal["candidates"]["documents"] - removal["kept"]["documents"]
+        edge = np.sort(scores)[removed - 1]
+        dropped = removed - int((scores < edge).sum())
+        assert removal["tied"] == {"kept": int((scores == edge).sum()) - dropped, "dropped": dropped}
         for name, selected in entry["selected"].items():
             kept = rate <= float(name.split("=")[1])
             assert (selected["documents"], selected["bytes"]) == (kept.sum(), size[kept].sum()), name
@@ -84,7 +105,7 @@ def test_numbers_are_those_of_the_corpus_and_of_the_export(run: Path) -> None:
             for group, of in lengths.items():
                 own = entry["length"][group]
                 assert own["documents"] == len(of)
-                for measure, length in {"words": lambda t: len(t.split()), "characters": len}.items():
+                for measure, length in {"words": words, "characters": len}.items():
                     values = np.array([length(text) for text in of])
                     near(own[measure]["mean"], values.mean())
                     near(own[measure]["std"], values.std())
@@ -93,6 +114,7 @@ def test_numbers_are_those_of_the_corpus_and_of_the_export(run: Path) -> None:
         for url, text in zip(rows["url"], rows["text"], strict=True):
             if url and text and text.strip():
                 domain = suffixes(url).top_domain_under_public_suffix or url.split("/")[2]
+                domain = domain.encode().decode("idna")
                 domains[domain] = domains.get(domain, 0) + 1
         named = {row["domain"]: row["documents"] for row in entry["domains"] if row["domain"] != "(others)"}
         assert {domain: domains.get(domain) for domain in named} == named

@@ -1,8 +1,9 @@
 //! Another set of documents to compare with: those that another run keeps, or that lists name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -12,94 +13,126 @@ use polysift_base::error::Result;
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_config::RunConfig;
 use polysift_corpus::context::Context;
-use polysift_corpus::filter::{StringSet, hash};
+use polysift_corpus::filter::hash;
 use polysift_data::input::{for_each_listed, list_files};
 use polysift_runs::run::RunDir;
 
+/// Maximum ids of no document that are named.
+const NAMED: usize = 10;
+
 /// Another set of documents.
-pub(super) struct Comparison {
+pub(super) struct Comparison<'a> {
+    context: Context<'a>,
+    /// Path of the run directory, or pattern of the lists.
+    path: &'a str,
+    /// Settings of the run; `None` for lists.
+    run: Option<&'a RunConfig>,
     /// Name of the run or of the lists.
     with: String,
-    ids: StringSet,
-    /// Documents that the other run keeps, by language; `None` for lists, which have no languages.
-    there: Option<BTreeMap<String, u64>>,
+    /// [`hash`]es of the ids, ascending.
+    ids: Vec<u128>,
+    /// Whether this run has a document with the id, kept or not.
+    known: Vec<AtomicBool>,
+    /// Documents that the other run keeps, by language; empty for lists, which have no languages.
+    there: BTreeMap<String, u64>,
 }
 
-impl Comparison {
-    /// Reads the run directory `path` with the settings `other`, or the lists that the pattern
-    /// `path` names (text with one id per line, or tables with a column `id`).
+impl<'a> Comparison<'a> {
+    /// Reads the ids of the run directory `path` with the settings `run`, or of the lists that the
+    /// pattern `path` names (text with one id per line, or tables with a column `id`).
     pub(super) fn read(
-        context: Context<'_>,
-        path: &str,
-        other: Option<&RunConfig>,
+        context: Context<'a>,
+        path: &'a str,
+        run: Option<&'a RunConfig>,
     ) -> Result<Self> {
         let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let with = name.unwrap_or_else(|| path.to_owned());
-        let (ids, there) = match other {
-            Some(config) => {
-                let run = RunDir::open(Path::new(path))?;
-                let (ids, there) = kept_ids(Context { config, run: &run, ..context })?;
-                (ids, Some(there))
-            }
-            None => (listed_ids(context, path)?, None),
-        };
-        Ok(Self { with, ids: StringSet::new(ids), there })
+        let (ids, known, there) = Default::default();
+        let mut new = Self { context, path, run, with, ids, known, there };
+        let found = Mutex::new((Vec::new(), BTreeMap::new()));
+        new.for_each(|id, language| {
+            let mut found = lock(&found);
+            found.0.push(hash(id));
+            *found.1.entry(language.to_owned()).or_default() += 1;
+        })?;
+        (new.ids, new.there) = unpoisoned(found.into_inner());
+        new.ids.par_sort_unstable();
+        new.ids.dedup();
+        new.known.resize_with(new.ids.len(), AtomicBool::default);
+        Ok(new)
     }
 
+    /// Returns whether the set has the id of a document of this run, and notes that it is known.
     pub(super) fn has(&self, id: &str) -> bool {
-        self.ids.contains(id)
+        let place = self.ids.binary_search(&hash(id));
+        place.inspect(|at| self.known[*at].store(true, Ordering::Relaxed)).is_ok()
     }
 
-    /// Reports by language the documents kept here, in the other set, and in both.
-    pub(super) fn report(&self, compared: &BTreeMap<String, [u64; 3]>) -> Value {
+    /// Reports by language the documents kept here, in the other set, and in both, and the ids that
+    /// no document of this run has; a sentence about these is added to `notes`.
+    pub(super) fn report(
+        &self,
+        compared: &BTreeMap<String, [u64; 3]>,
+        notes: &mut Vec<String>,
+    ) -> Result<Value> {
         let languages: Vec<Value> = (compared.iter())
             .map(|(language, &[here, known, both])| {
-                let there = match &self.there {
-                    Some(there) => there.get(language).copied().unwrap_or_default(),
-                    None => known,
-                };
+                let there = self.there.get(language).copied().unwrap_or_default();
+                let there = if self.run.is_some() { there } else { known };
                 json!({"language": language, "here": here, "there": there, "both": both})
             })
             .collect();
-        json!({"with": self.with, "languages": languages})
-    }
-}
-
-/// Reads the [`hash`]es of the ids in the lists that `pattern` names.
-fn listed_ids(context: Context<'_>, pattern: &str) -> Result<Vec<u128>> {
-    let mut ids = Vec::new();
-    for list in list_files(&[pattern.to_owned()])? {
-        for_each_listed(&list.path, "id", None, context.stop, &mut |id| {
-            ids.push(hash(id));
-            Ok(())
-        })?;
-    }
-    Ok(ids)
-}
-
-/// Returns [`hash`]es of the ids that any selection of the run keeps, and counts by language.
-fn kept_ids(context: Context<'_>) -> Result<(Vec<u128>, BTreeMap<String, u64>)> {
-    let run = StoredRun::open(context)?;
-    let rows = run.embedded.summaries.iter().map(|summary| summary.rows).sum();
-    context.progress.extend(rows);
-    let found = Mutex::new((Vec::new(), BTreeMap::new()));
-    (0..run.embedded.plan.shards.len()).into_par_iter().try_for_each(|place| -> Result<()> {
-        let (mut ids, mut there) = (Vec::new(), BTreeMap::<String, u64>::new());
-        run.for_each(place, |document| {
-            let language = document.info.language;
-            let Some(thresholds) = run.languages.get(language) else { return Ok(()) };
-            if document.info.num_bytes > 0 && thresholds.kept(&document.scored, |_, _| {}) > 0 {
-                ids.push(hash(document.info.id));
-                *there.entry(language.to_owned()).or_default() += 1;
-            }
-            Ok(())
-        })?;
-        let mut found = lock(&found);
-        found.0.append(&mut ids);
-        for (language, count) in there {
-            *found.1.entry(language).or_default() += count;
+        let is_unknown = |known: &AtomicBool| !known.load(Ordering::Relaxed);
+        let unknown = self.known.iter().filter(|known| is_unknown(known)).count();
+        let named = Mutex::new(BTreeSet::new());
+        if unknown > 0 {
+            self.for_each(|id, _| {
+                let place = self.ids.binary_search(&hash(id));
+                if place.is_ok_and(|at| is_unknown(&self.known[at])) {
+                    let mut named = lock(&named);
+                    named.insert(id.to_owned());
+                    if named.len() > NAMED {
+                        named.pop_last();
+                    }
+                }
+            })?;
         }
-        Ok(())
-    })?;
-    Ok(unpoisoned(found.into_inner()))
+        let named: Vec<String> = unpoisoned(named.into_inner()).into_iter().collect();
+        if unknown > 0 {
+            let (all, with, ids) = (self.ids.len(), &self.with, named.join(", "));
+            let more = if unknown > named.len() { ", …" } else { "" };
+            notes.push(format!(
+                "{unknown} of the {all} ids of {with} are of no document of this run: {ids}{more}"
+            ));
+        }
+        let unknown = json!({"documents": unknown, "ids": named});
+        Ok(json!({"with": self.with, "languages": languages, "unknown": unknown}))
+    }
+
+    /// Calls `visit` for every id, with its language (empty for lists).
+    fn for_each(&self, visit: impl Fn(&str, &str) + Sync) -> Result<()> {
+        let Self { context, path, run, .. } = *self;
+        let Some(config) = run else {
+            return list_files(&[path.to_owned()])?.iter().try_for_each(|list| {
+                for_each_listed(&list.path, "id", None, context.stop, &mut |id| {
+                    visit(id, "");
+                    Ok(())
+                })
+            });
+        };
+        let directory = RunDir::open(Path::new(path))?;
+        let run = StoredRun::open(Context { config, run: &directory, ..context })?;
+        context.progress.extend(run.embedded.summaries.iter().map(|summary| summary.rows).sum());
+        (0..run.embedded.plan.shards.len()).into_par_iter().try_for_each(|place| {
+            run.for_each(place, |document| {
+                let language = document.info.language;
+                let Some(thresholds) = run.languages.get(language) else { return Ok(()) };
+                let has_text = document.info.num_bytes > 0 && !document.is_removed;
+                if has_text && thresholds.kept(&document.scored, |_, _| {}) > 0 {
+                    visit(document.info.id, language);
+                }
+                Ok(())
+            })
+        })
+    }
 }

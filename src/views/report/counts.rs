@@ -145,6 +145,34 @@ impl Bins {
     }
 }
 
+/// Returns the number of bins for `n` documents by Rice's rule, twice the cube root of `n`; at
+/// least 1 and at most `most`.
+pub(super) fn bins_of(n: u64, most: usize) -> usize {
+    (1..most).find(|bins| (*bins as u128).pow(3) >= 8 * u128::from(n)).unwrap_or(most)
+}
+
+/// Returns true for a letter or digit of a script without spaces between words: Thai, Lao, Tibetan,
+/// Burmese, Khmer, those of the Tai languages, Chinese, Japanese and Yi.
+fn stands_alone(c: char) -> bool {
+    matches!(c, '\u{E00}'..='\u{109F}' | '\u{1780}'..='\u{17FF}' | '\u{1950}'..='\u{19DF}'
+        | '\u{1A20}'..='\u{1AAF}' | '\u{2E80}'..='\u{312F}' | '\u{31A0}'..='\u{31FF}'
+        | '\u{3400}'..='\u{A4CF}' | '\u{A9E0}'..='\u{A9FF}' | '\u{AA60}'..='\u{AADF}'
+        | '\u{F900}'..='\u{FAFF}' | '\u{FF66}'..='\u{FF9F}' | '\u{1AFF0}'..='\u{1B16F}'
+        | '\u{20000}'..='\u{3FFFF}')
+        && c.is_alphanumeric()
+}
+
+/// Counts the words of a text: what white space separates, but each letter of a script without
+/// spaces is a word.
+pub(super) fn num_words(text: &str) -> u64 {
+    let words = |part: &str| {
+        let alone = part.matches(stands_alone).count();
+        let is_word = |rest: &&str| rest.contains(char::is_alphanumeric);
+        if alone == 0 { 1 } else { alone + part.split(stands_alone).filter(is_word).count() }
+    };
+    text.split_whitespace().map(words).sum::<usize>() as u64
+}
+
 /// Percentages of the quantiles, as text and in thousandths of a percent.
 pub(super) const QUANTILES: [(&str, u64); 11] = [
     ("0.1", 100),

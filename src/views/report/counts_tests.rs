@@ -135,3 +135,28 @@ proptest! {
         prop_assert_eq!(score_of(score_key(score)).to_bits(), (score + 0.0).to_bits());
     }
 }
+
+#[test]
+fn words_are_parted_by_white_space_or_are_letters_of_scripts_without_spaces() {
+    for (text, words) in [
+        ("", 0),
+        (" one  two\n– three ", 4),
+        ("한국어 단어", 2),
+        ("नमस्ते दुनिया", 2),
+        ("我用GPT和BERT。", 5),
+        ("你好，世界！ ok", 5),
+        ("ﾊﾝｶｸ カタカナ・ひらがな", 12),
+        ("ภาษาไทย", 7),
+        ("ພາສາ", 4),
+        ("。", 1),
+    ] {
+        assert_eq!(num_words(text), words, "{text}");
+    }
+}
+
+#[test]
+fn bins_grow_with_the_cube_root_of_the_documents() {
+    let bins = [0, 1, 60, 125, 126, 1000, 1_000_000, u64::MAX].map(|n| bins_of(n, 200));
+    assert_eq!(bins, [1, 2, 8, 10, 11, 20, 200, 200]);
+    assert_eq!(bins_of(1000, 8), 8);
+}

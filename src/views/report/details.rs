@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::compare::Comparison;
-use super::counts::{ScoreDetails, ValueCounts};
+use super::counts::{ScoreDetails, ValueCounts, bins_of, num_words};
 use super::stored::StoredThresholds;
-use super::survey::{COUNTED_TOGETHER, LanguageSurvey, sampling_hash};
+use super::survey::{COUNTED_TOGETHER, HeadSurvey, LanguageSurvey, sampling_hash};
 use polysift_base::error::{Error, Result};
 use polysift_config::{FilterConfig, RunConfig};
 use polysift_corpus::context::Context;
@@ -13,7 +12,7 @@ use polysift_corpus::rows::Row;
 use polysift_corpus::texts::Texts;
 use polysift_data::input::{ColumnKind, ColumnValues, InputFile};
 use polysift_runs::run::{DocumentAmount, Shard};
-use polysift_selection::RankKey;
+use polysift_selection::{Bound, RankKey};
 use polysift_text::robots::{Suffixes, locate, registrable_domain};
 
 /// Default URL column, if no filter names one.
@@ -78,6 +77,8 @@ pub(super) struct LanguageDetails {
     pub(super) steps: Vec<Vec<CurveStep>>,
     /// Documents of each selection.
     pub(super) selected: Vec<DocumentAmount>,
+    /// By threshold, the candidates with the logit of its boundary: those kept, and the others.
+    pub(super) tied: Vec<[u64; 2]>,
     /// Lengths by measure, of all documents with text, then of each selection.
     pub(super) lengths: Vec<[ValueCounts; 4]>,
     /// By registrable domain, the number of documents, then the number in each selection.
@@ -98,19 +99,21 @@ pub(super) struct LanguageDetails {
 }
 
 impl LanguageDetails {
-    /// Begins to count what is `wanted` of a language with `selections` selections, with scores in
-    /// `bins` bins.
+    /// Begins to count what is `wanted` of a language with these thresholds, with scores in up to
+    /// `most_bins` bins.
     pub(super) fn new(
         survey: &LanguageSurvey,
         wanted: &Wanted,
-        selections: usize,
-        bins: usize,
+        thresholds: &StoredThresholds,
+        most_bins: usize,
     ) -> Self {
-        let steps = wanted.steps.iter();
+        let (steps, selections) = (wanted.steps.iter(), thresholds.names.len());
+        let details = |head: &HeadSurvey| head.counts.details(bins_of(head.counts.n, most_bins));
         Self {
-            scores: survey.heads.iter().map(|head| head.counts.details(bins)).collect(),
+            scores: survey.heads.iter().map(details).collect(),
             steps: steps.map(|keys| vec![CurveStep::default(); keys.len() + 1]).collect(),
             selected: vec![DocumentAmount::default(); selections],
+            tied: vec![[0; 2]; thresholds.placed.len()],
             lengths: vec![<[ValueCounts; 4]>::default(); selections + 1],
             domains: BTreeMap::new(),
             examples: BTreeMap::new(),
@@ -124,13 +127,14 @@ impl LanguageDetails {
         }
     }
 
-    /// Counts a document with its text and URL from `input`.
+    /// Counts a document with its text and URL from `input`; `is_there` says that the other set has
+    /// it.
     pub(super) fn add(
         &mut self,
         document: &Row<'_>,
         (thresholds, wanted): (&StoredThresholds, &Wanted),
         input: &mut ShardInput<'_>,
-        comparison: Option<&Comparison>,
+        is_there: bool,
     ) -> Result<()> {
         let (info, ordinal) = (&document.info, document.scored.ordinal);
         let ranked = thresholds.ranked(&document.scored);
@@ -143,24 +147,29 @@ impl LanguageDetails {
             self.steps[head][place].merge(step);
         }
         let has_text = info.num_bytes > 0;
-        let kept = if has_text { thresholds.kept(&document.scored, |_, _| {}) } else { 0 };
+        let tied = &mut self.tied;
+        let kept = thresholds.kept(&document.scored, |at, passes| {
+            let placed = &thresholds.placed[at];
+            let key = ranked.get(placed.head).copied().flatten().map(|(key, _)| key.logit);
+            if let (Some(own), Bound::UpTo(edge) | Bound::Before(edge)) = (key, placed.bound)
+                && own == edge.logit
+            {
+                tied[at][usize::from(!passes)] += 1;
+            }
+        });
+        let kept = if has_text { kept } else { 0 };
         let is_in = |selection: usize| kept >> selection & 1 == 1;
         for (selection, totals) in self.selected.iter_mut().enumerate() {
             if is_in(selection) {
                 totals.add((*info).into());
             }
         }
-        if let Some(comparison) = comparison {
-            let (here, there) = (kept > 0, comparison.has(info.id));
-            let found = [here, there, here && there];
-            self.compared.iter_mut().zip(found).for_each(|(sum, is)| *sum += u64::from(is));
-        }
+        let found = [kept > 0, is_there, kept > 0 && is_there];
+        self.compared.iter_mut().zip(found).for_each(|(sum, is)| *sum += u64::from(is));
         let text = input.text(document)?;
         self.without_input |= input.texts.is_none();
         if has_text {
-            let length = text
-                .as_deref()
-                .map(|text| [text.split_whitespace().count() as u64, text.chars().count() as u64]);
+            let length = text.as_deref().map(|text| [num_words(text), text.chars().count() as u64]);
             let [words, characters] = length.map_or([None; 2], |length| length.map(Some));
             let lengths = [words, characters, Some(info.num_bytes), info.num_tokens];
             let groups = self.new_lengths.iter_mut().enumerate();
@@ -221,6 +230,8 @@ impl LanguageDetails {
         for (mine, theirs) in self.selected.iter_mut().zip(other.selected) {
             mine.add(theirs);
         }
+        let tied = self.tied.iter_mut().flatten().zip(other.tied.into_iter().flatten());
+        tied.for_each(|(mine, theirs)| *mine += theirs);
         for (mine, theirs) in self.lengths.iter_mut().flatten().zip(other.lengths.iter().flatten())
         {
             mine.merge(theirs);
@@ -237,10 +248,12 @@ impl LanguageDetails {
     }
 }
 
-/// Returns the registrable domain of a URL, else its host; `None` if the URL is invalid.
+/// Returns the registrable domain of a URL in Unicode, else its host; `None` if the URL is invalid.
 pub(super) fn domain_of(url: &str) -> Option<String> {
     let host = locate(url).ok()?.authority.host;
-    Some(registrable_domain(&host, Suffixes::Icann).unwrap_or(&host).to_owned())
+    let domain = registrable_domain(&host, Suffixes::Icann).unwrap_or(&host);
+    let (unicode, outcome) = idna::domain_to_unicode(domain);
+    Some(outcome.map_or_else(|_| domain.to_owned(), |()| unicode))
 }
 
 /// Returns the URL column that the run's filters read, else `url`.

@@ -9,6 +9,7 @@ use super::details::{LanguageDetails, MEASURES, Wanted, domain_of};
 use super::limits::ReportLimits;
 use super::stored::{KeptDocument, StoredRun, StoredThresholds};
 use super::survey::LanguageSurvey;
+use polysift_base::error::Result;
 use polysift_base::language::language_name;
 use polysift_runs::run::DocumentAmount;
 use polysift_selection::{Amount, Bound, Decision, RankKey, ThresholdKind};
@@ -72,8 +73,7 @@ impl<'a> SurveyedLanguage<'a> {
 
     /// Begins the details of the language.
     pub(super) fn begin_details(&self) -> LanguageDetails {
-        let selections = self.thresholds.names.len();
-        LanguageDetails::new(&self.survey, &self.wanted, selections, self.limits.points)
+        LanguageDetails::new(&self.survey, &self.wanted, self.thresholds, self.limits.points)
     }
 
     fn thresholds_of(&self, head: usize) -> impl Iterator<Item = usize> {
@@ -117,10 +117,10 @@ impl<'a> SurveyedLanguage<'a> {
             for at in self.thresholds_of(head) {
                 let (survey, placed) = (&self.survey.thresholds[at], &self.thresholds.placed[at]);
                 for selection in &placed.selections {
-                    let above = survey.above.kept.values();
-                    above.for_each(|document| show(document, &format!("above_cut {selection}")));
-                    let below = survey.below.kept.values();
-                    below.for_each(|document| show(document, &format!("below_cut {selection}")));
+                    for (side, word) in [(&survey.above, "above"), (&survey.below, "below")] {
+                        let word = format!("{word}_cut {selection}");
+                        side.kept.values().for_each(|document| show(document, &word));
+                    }
                 }
             }
             let order = &self.orders[head];
@@ -169,14 +169,15 @@ impl<'a> SurveyedLanguage<'a> {
     }
 
     /// Builds the whole report of the language, after the second pass.
-    pub(super) fn report(&self, details: &LanguageDetails, order: &[usize]) -> Value {
+    pub(super) fn report(&self, details: &LanguageDetails, order: &[usize]) -> Result<Value> {
         let (names, DocumentAmount { documents, bytes, tokens }) =
             (&self.thresholds.names, self.survey.totals);
-        let scores: Map<String, Value> = (order.iter())
-            .filter_map(|&head| {
-                Some((self.run.heads[head].to_owned(), self.scores(head, details)?))
-            })
-            .collect();
+        let mut scores = Map::new();
+        for &head in order {
+            if let Some(found) = self.scores(head, details)? {
+                scores.insert(self.run.heads[head].to_owned(), found);
+            }
+        }
         let selected: Map<String, Value> = (names.iter().zip(&details.selected))
             .map(|(name, totals)| (name.name.clone(), self.totals(*totals)))
             .collect();
@@ -187,7 +188,7 @@ impl<'a> SurveyedLanguage<'a> {
             "bytes": bytes,
             "tokens": self.tokens(tokens),
             "scores": scores,
-            "thresholds": self.thresholds(),
+            "thresholds": self.thresholds(&details.tied),
             "selected": selected,
             "sample": self.sample(details),
             "examples": self.shown_examples(details),
@@ -200,15 +201,15 @@ impl<'a> SurveyedLanguage<'a> {
         if let Some(cascade) = &self.thresholds.selection.cascade {
             report["cascade"] = json!(cascade);
         }
-        report
+        Ok(report)
     }
 
     /// Reports the scores of a head; `None` if the language does not have the head.
-    fn scores(&self, head: usize, details: &LanguageDetails) -> Option<Value> {
+    fn scores(&self, head: usize, details: &LanguageDetails) -> Result<Option<Value>> {
         let survey = &self.survey.heads[head];
         let (counts, found) = (&survey.counts, &details.scores[head]);
         if counts.n + survey.nan == 0 && self.thresholds_of(head).next().is_none() {
-            return None;
+            return Ok(None);
         }
         let quantiles: Map<String, Value> = (QUANTILES.iter().zip(counts.quantiles(found)))
             .filter(|((name, _), _)| !self.limits.brief || MAIN_QUANTILES.contains(name))
@@ -229,13 +230,14 @@ impl<'a> SurveyedLanguage<'a> {
             "bins": found.bins,
             "logits": found.logits,
             "curve": self.curve(head, details),
+            "test": self.run.test(self.run.heads[head], self.language)?,
         });
         for (key, number) in [("infinite", counts.infinite), ("dropped", dropped)] {
             if number > 0 {
                 report[key] = json!(number);
             }
         }
-        Some(report)
+        Ok(Some(report))
     }
 
     fn curve(&self, head: usize, details: &LanguageDetails) -> Value {
@@ -260,36 +262,29 @@ impl<'a> SurveyedLanguage<'a> {
     }
 
     /// Lists each threshold once for every selection that contains it.
-    fn thresholds(&self) -> Vec<Value> {
+    fn thresholds(&self, tied: &[[u64; 2]]) -> Vec<Value> {
         let mut rows = Vec::new();
-        let mut placed = self.thresholds.placed.iter();
+        let mut placed = self.thresholds.placed.iter().zip(tied);
         for report in &self.thresholds.selection.thresholds {
             let threshold = &report.threshold;
             for (i, outcome) in report.outcomes.iter().enumerate() {
-                let rate = threshold.rate(i);
-                let mut row = json!({"head": threshold.head_name});
-                match &threshold.kind {
-                    ThresholdKind::Retain(_) => {
-                        row["kind"] = json!("retention");
-                        row["rate"] = json!(rate);
-                    }
-                    ThresholdKind::Remove(_) => {
-                        row["kind"] = json!("removal");
-                        row["rate"] = json!(rate);
-                    }
-                    ThresholdKind::Budget(budget) => {
-                        row["kind"] = json!("budget");
-                        row["budget"] = json!(budget.0);
-                    }
-                    ThresholdKind::Fixed(fixed) => {
-                        row["kind"] = json!("threshold");
-                        row["at"] = json!(fixed.score());
-                        row["bound"] = json!(bound_name(outcome.bound));
-                    }
+                let (kind, key, value) = match &threshold.kind {
+                    ThresholdKind::Retain(_) => ("retention", "rate", json!(threshold.rate(i))),
+                    ThresholdKind::Remove(_) => ("removal", "rate", json!(threshold.rate(i))),
+                    ThresholdKind::Budget(budget) => ("budget", "budget", json!(budget.0)),
+                    ThresholdKind::Fixed(fixed) => ("threshold", "at", json!(fixed.score())),
+                };
+                let mut row = json!({"head": threshold.head_name, "kind": kind, key: value});
+                if kind == "threshold" {
+                    row["bound"] = json!(bound_name(outcome.bound));
                 }
                 let amount = |Amount { num_documents, weight }: Amount| json!({"documents": num_documents, "weight": weight});
                 let score = outcome.threshold_score.map(|score| short(score as f32));
-                for selection in placed.next().into_iter().flat_map(|placed| &placed.selections) {
+                let Some((placed, [kept, dropped])) = placed.next() else { continue };
+                if kept.min(dropped) > &0 {
+                    row["tied"] = json!({"kept": kept, "dropped": dropped});
+                }
+                for selection in &placed.selections {
                     let mut row = row.clone();
                     row["selection"] = json!(selection);
                     row["candidates"] = amount(outcome.candidates);

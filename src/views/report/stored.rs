@@ -1,15 +1,22 @@
 //! Reads a run for its report: parts of scores, and each document's fate under the thresholds.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
 
 use polysift_base::error::Result;
-use polysift_config::{Keep, Rate, RunConfig};
+use polysift_config::{HeadKind, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
+use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::rows::{Row, RunRows};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::check_filtered;
+use polysift_data::input::LANG;
+use polysift_heads::fasttext::is_model;
+use polysift_heads::head::{AnyHead, FastTextHead};
 use polysift_selection::{
     Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
 };
@@ -43,8 +50,8 @@ impl<'a> StoredRun<'a> {
         Ok(Self { context, embedded, rows, heads, languages })
     }
 
-    /// Calls `visit` for every document of the shard at `place` in the plan that no filter removes
-    /// before the thresholds.
+    /// Calls `visit` for every document of the shard at `place` in the plan, those that filters
+    /// remove before the thresholds included.
     pub(super) fn for_each(
         &self,
         place: usize,
@@ -53,9 +60,31 @@ impl<'a> StoredRun<'a> {
         let mut shard = self.rows.shard(place as u64, &self.embedded.plan.shards[place])?;
         while let Some(part) = shard.next_part()? {
             self.context.progress.advance(part.documents.len() as u64, 0);
-            shard.for_each_of(&part, |row| if row.is_removed { Ok(()) } else { visit(row) })?;
+            shard.for_each_of(&part, &mut visit)?;
         }
         Ok(())
+    }
+
+    /// Reports how the head `name` for `language` did on the held-out samples of its training, by
+    /// its card; `None` if its file is not at hand or does not say.
+    pub(super) fn test(&self, name: &str, language: &str) -> Result<Option<Value>> {
+        let (config, run) = (&self.context.config.heads[name], self.context.run);
+        let file = |language| match &config.path {
+            Some(path) => PathBuf::from(path.replace(LANG, language)),
+            None if config.kind == HeadKind::FastText => run.text_head_file(name, language),
+            None => run.head_file(name, language),
+        };
+        let Some(path) = [language, ALL_LANGUAGES].map(file).into_iter().find(|p| p.is_file())
+        else {
+            return Ok(None);
+        };
+        let card = if is_model(&path)? {
+            FastTextHead::read_card(&path)?
+        } else {
+            Some(AnyHead::load(&path, name, config, language)?.card().clone())
+        };
+        let training = card.and_then(|card| card.training);
+        Ok(training.map(|training| json!(training.test.unwrap_or_default())))
     }
 }
 

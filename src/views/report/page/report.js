@@ -33,7 +33,7 @@ const number = (value, digits = 3) => !isNumber(value) ? '–' : Number.isIntege
   : Math.abs(value) >= 1000 ? whole.format(value) : String(Number(value.toPrecision(digits)));
 const percent = (value, digits = 3) => isNumber(value) ? `${Number((100 * value).toPrecision(digits))}%` : '–';
 const sum = values => values.reduce((total, value) => total + (value ?? 0), 0);
-const languagesOf = n => `${count(n)} ${n === 1 ? 'language' : 'languages'}`;
+const some = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 const short = value => isNumber(value)
   ? new Intl.NumberFormat('en', {notation: 'compact', maximumSignificantDigits: 3}).format(value) : '–';
 const label = lang => lang.name && lang.name !== lang.language ? `${lang.name} (${lang.language})` : lang.language;
@@ -374,11 +374,11 @@ const controls = (data.heads ?? []).flatMap(head => {
   if (!families.size) families.add('keep');
   return [...families].map(family => ({head, family, id: families.size > 1 && family === 'remove' ? `${head}:removal` : head}));
 });
-const state = {selection: null, all: {}, own: {}, lang: '', head: '', scale: 'probability', domain: '', least: '', most: ''};
+const state = {};
 
 function readHash() {
   const fields = new URLSearchParams(location.hash.slice(1).replaceAll('+', '%2B'));
-  Object.assign(state, {selection: data.selections?.[0] ?? null, all: {}, own: {}, lang: '', head: '', scale: 'probability', domain: '', least: '', most: ''});
+  Object.assign(state, {selection: data.selections?.[0] ?? null, all: {}, own: {}, lang: '', head: '', scale: 'logit', domain: '', least: '', most: ''});
   for (const [key, text] of fields) {
     const value = text === 'off' ? 'off' : Number(text);
     const isRate = value === 'off' || (text.trim() !== '' && value >= 0 && value <= 1);
@@ -387,7 +387,7 @@ function readHash() {
     else if (byCode.has(code) && controls.some(control => control.id === id)) { if (isRate) state.own[key] = value; }
     else if (key === 'selection') { if (data.selections?.includes(text)) state.selection = text; }
     else if (key === 'head') { if (data.heads.includes(text)) state.head = text; }
-    else if (key === 'scale') { if (text === 'logit') state.scale = text; }
+    else if (key === 'scale') { if (text === 'probability') state.scale = text; }
     else if (['lang', 'domain', 'least', 'most'].includes(key)) state[key] = text;
   }
 }
@@ -397,7 +397,7 @@ function writeHash() {
   for (const [key, value] of [...Object.entries(state.all), ...Object.entries(state.own)]) fields.set(key, value);
   if (state.selection !== (data.selections?.[0] ?? null)) fields.set('selection', state.selection);
   for (const key of ['lang', 'head', 'domain', 'least', 'most']) if (state[key]) fields.set(key, state[key]);
-  if (state.scale === 'logit') fields.set('scale', 'logit');
+  if (state.scale !== 'logit') fields.set('scale', state.scale);
   const text = fields.toString().replaceAll('+', '%20');
   if (text !== location.hash.slice(1)) history.replaceState(null, '', text ? `#${text}` : location.href.split('#')[0]);
 }
@@ -498,61 +498,108 @@ function figure(title, caption, plot, numbers, kind = 'numbers') {
     lazy(draw, {class: 'slot'}), disclosure('Numbers', numbers, {class: kind}));
 }
 
-const colours = ['var(--c0)', 'var(--c1)', 'var(--c2)', 'var(--c3)'];
-const legend = names => h('ul', {class: 'legend'}, names.map((name, i) =>
-  h('li', {}, h('i', {style: `background:${colours[i % colours.length]}`}), name)));
+/** A selection has one colour everywhere; what is of no selection is grey. */
+const colourOf = name => data.selections?.includes(name) ? `var(--c${data.selections.indexOf(name) % 6})` : 'var(--soft)';
+const scaleOf = names => ({domain: names, range: names.map(colourOf)});
+const swatch = name => h('i', {class: 'swatch', style: `background:${colourOf(name)}`});
+const legend = names => h('ul', {class: 'legend'}, names.map(name => h('li', {}, swatch(name), h('bdi', {}, name))));
 
 /** Density of a head's scores in a language, with the cuts of the run. */
 function density(lang, head) {
-  const scores = lang.scores[head], logit = state.scale === 'logit';
-  const bins = logit ? scores.logits : scores.bins;
+  const scores = lang.scores[head], logit = state.scale === 'logit' && Boolean(scores.logits?.counts?.length);
+  const bins = logit ? scores.logits : scores.bins, isRaw = Math.fround(scores.min) === scores.logits?.low && Math.fround(scores.max) === scores.logits.high;
+  const unit = logit && !isRaw ? 'logit' : 'score';
   const cuts = (lang.thresholds ?? []).filter(rule => rule.head === head)
     .map(rule => ({at: logit ? rule.logit : rule.score, selection: rule.selection, kind: rule.kind, rate: rule.rate}))
     .filter(cut => isNumber(cut.at));
-  const distinct = [...new Map(cuts.map(cut => [`${cut.at}`, cut])).values()];
+  const distinct = [...d3.group(cuts, cut => cut.at).values()].map(equal => ({...equal[0], colour: equal.length > 1 ? 'currentColor' : colourOf(equal[0].selection)}));
   const of = [scores.dropped && `${count(scores.dropped)} dropped by the cascade`, scores.unscored && `${count(scores.unscored)} without score`, scores.nan && `${count(scores.nan)} not a number`].filter(Boolean);
   const title = `${label(lang)}, ${head}`;
   if (!scores.n || !bins?.counts?.length)
     return h('figure', {}, h('figcaption', {}, h('span', {class: 'figure-title'}, title), ['No document has a score', ...of].join('; '), '.'));
-  const caption = `${count(scores.n)} documents; mean ${number(scores.mean)}, median ${number(scores.quantiles?.['50'])}, standard deviation ${number(scores.std)}` +
-    `${distinct.length ? `; cut at ${distinct.map(cut => number(cut.at, 4)).join(' and ')}${logit ? ' (logit)' : ''}` : '; no cut'}${of.map(text => `; ${text}`).join('')}.`;
+  const caption = `${count(scores.n)} documents; scores: mean ${number(scores.mean)}, median ${number(scores.quantiles?.['50'])}, standard deviation ${number(scores.std)}` +
+    `${distinct.length ? `; cut at ${unit === 'logit' ? 'logit ' : ''}${distinct.map(cut => number(cut.at, 4)).join(' and ')}` : '; no cut'}${of.map(text => `; ${text}`).join('')}.`;
   const total = sum(bins.counts), width = (bins.high - bins.low) / bins.counts.length || 1;
   const steps = bins.counts.map((n, i) => ({x: bins.low + i * width, y: n / total / width, n}));
   steps.push({x: steps.length * width + bins.low, y: steps.at(-1).y, n: 0});
   return figure(title, caption, () => ({
     height: 150, marginLeft: 40, marginBottom: 32, marginTop: 10,
-    x: {label: logit ? 'logit' : 'score', ticks: 5}, y: {label: null, ticks: 3, tickFormat: short, nice: true},
+    x: {label: unit, ticks: 5}, y: {label: null, ticks: 3, tickFormat: short, nice: true},
     marks: [
-      Plot.areaY(steps, {x: 'x', y: 'y', curve: 'step-after', fill: 'var(--c0)', fillOpacity: .3}),
-      Plot.lineY(steps, {x: 'x', y: 'y', curve: 'step-after', stroke: 'var(--c0)', strokeWidth: 1}),
+      Plot.areaY(steps, {x: 'x', y: 'y', curve: 'step-after', fill: 'var(--soft)', fillOpacity: .25}),
+      Plot.lineY(steps, {x: 'x', y: 'y', curve: 'step-after', stroke: 'var(--soft)', strokeWidth: 1}),
       Plot.ruleY([0], {stroke: 'currentColor'}),
-      Plot.ruleX(distinct, {x: 'at', stroke: 'var(--c1)', strokeWidth: 1.5, strokeDasharray: '4 3'}),
+      Plot.ruleX(distinct, {x: 'at', stroke: 'colour', strokeWidth: 1.5, strokeDasharray: '4 3'}),
     ],
-  }), () => table(`${title}: documents by ${logit ? 'logit' : 'score'}`, [{name: 'from', number: true, digits: 4}, {name: 'to', number: true, digits: 4}, {name: 'documents', number: true}],
+  }), () => table(`${title}: documents by ${unit}`, [{name: 'from', number: true, digits: 4}, {name: 'to', number: true, digits: 4}, {name: 'documents', number: true}],
     steps.slice(0, -1).map((step, i) => [step.x, steps[i + 1].x, step.n]), 50), 'bins');
 }
 
 // ---------------------------------------------------------------- header and navigation
 
-function fact(name, value, strong) {
-  return h('div', {}, h('dt', {}, name), h('dd', {}, strong ? h('strong', {}, value) : value));
-}
-
+/** What the run is, when it chose what, and small print of three lines. */
 function drawFacts() {
-  document.title = `${data.title} – polysift report`;
-  const total = q => languages.some(lang => lang[q] != null) ? sum(languages.map(lang => lang[q])) : null;
+  const day = isNumber(data.time) ? `, ${new Intl.DateTimeFormat('en-GB', {dateStyle: 'long', timeZone: 'UTC'}).format(1000 * data.time)}` : '';
+  document.title = `${data.title}${day} – polysift report`;
+  const of = (parts, q) => parts.some(part => part[q] != null) ? sum(parts.map(part => part[q])) : null, total = q => of(languages, q);
+  const ends = [...new Set([0, -1].map(end => sum(languages.map(lang => lang.selected?.[selectionsOf(lang).at(end)]?.documents))))];
   const kept = (data.selections ?? []).map(name => {
     const having = languages.filter(lang => lang.selected?.[name]);
-    const part = q => having.some(lang => lang.selected[name][q] != null) ? sum(having.map(lang => lang.selected[name][q])) : null;
-    return fact(`kept by ${name}${having.length < languages.length ? ` (${languagesOf(having.length)})` : ''}`,
-      `${count(part('documents'))} documents${part('tokens') == null ? '' : `, ${short(part('tokens'))} tokens`}`);
+    const part = q => of(having.map(lang => lang.selected[name]), q);
+    return [' ', swatch(name), h('bdi', {}, name), having.length < languages.length ? ` (${some(having.length, 'language')})` : '',
+      `: ${some(part('documents'), 'document')}, ${short(part('bytes'))} bytes${part('tokens') == null ? '' : `, ${short(part('tokens'))} tokens`}.`];
   });
   document.getElementById('facts').append(
-    h('h1', {}, h('bdi', {}, data.title ?? 'run')),
-    h('dl', {}, fact('languages', count(languages.length), true), fact('documents', count(total('documents')), true),
-      fact('bytes', count(total('bytes')), true), fact('tokens', count(total('tokens')), true), kept,
-      fact('heads, in order', (data.heads ?? []).join(', ') || 'none'), fact('rates count', weight),
-      fact('encoder', data.encoder ?? '–'), fact('polysift', data.version ?? '–')));
+    h('h1', {}, h('bdi', {}, data.title ?? 'run'), `: ${data.selections?.length ? `${ends.map(count).join(' to ')} of ` : ''}${some(total('documents'), 'document')} ${data.selections?.length ? 'kept ' : ''}in ${some(languages.length, 'language')}${day}`),
+    h('p', {class: 'facts'}, `All: ${short(total('bytes'))} bytes${noTokens ? '' : `, ${short(total('tokens'))} tokens`}.`, kept),
+    h('p', {class: 'facts'}, 'Heads in order: ', h('bdi', {}, (data.heads ?? []).join(', ') || 'none'), `; rates count ${weight}; encoder `, h('bdi', {}, data.encoder ?? '–'), `; polysift ${data.version ?? '–'}.`),
+    h('p', {class: 'facts'}, 'Numbers are exact counts, but for those in italics or said to be of a sample. Colours are of selections; grey is of all documents.'));
+}
+
+// ---------------------------------------------------------------- overview
+
+/** What may stand out: a rule, and what it finds in a language for a selection: [how much, in words]. */
+const RULES = [
+  ['Kept texts are at least 1.5 times shorter or longer', (lang, name) => {
+    const medians = measure => [name, 'all'].map(group => lang.length?.[group]?.[measure]?.median);
+    const measure = ['words', 'characters', 'tokens', 'bytes'].find(measure => medians(measure).every(Boolean)), [own, all] = medians(measure);
+    const times = measure ? Math.max(own / all, all / own) : 0;
+    return times < 1.5 ? [] : [[times, `kept texts are ${number(times, 2)} times ${own < all ? 'shorter' : 'longer'} than the corpus (median: ${number(own, 5)} against ${number(all, 5)} ${measure})`]];
+  }],
+  ['Two domains make at least 25% of 20 or more kept documents', (lang, name) => {
+    const rows = lang.domains ?? [], of = d => d.kept?.[name] ?? 0, kept = sum(rows.map(of));
+    const top = rows.filter(d => d.domain !== '(others)').toSorted((a, b) => of(b) - of(a)).slice(0, 2), share = sum(top.map(of)) / kept;
+    return kept < 20 || rows.length < 3 || share < .25 ? [] : [[share, `two domains make ${percent(share)} of what is kept (${top.map(d => d.domain).join(', ')}) and ${percent(sum(top.map(d => d.documents)) / sum(rows.map(d => d.documents)))} of the corpus`]];
+  }],
+  ['A head was tested on fewer than 50 texts', lang => visibleHeads(lang).flatMap(head => {
+    const {test} = lang.scores[head], [low, high] = test?.roc_auc_interval ?? [];
+    return !test || test.num_samples >= 50 ? [] : [[-test.num_samples, `the head ${head} was tested on ${some(test.num_samples, 'text')}${low == null ? '' : ` (AUC ${number(test.roc_auc)}; 95% interval: ${number(low)} to ${number(high)})`}`]];
+  })],
+  ['A cut splits documents of equal score, at least 5% of its smaller side', (lang, name) => ownRules(lang, name).flatMap(rule => {
+    const {kept = 0, dropped = 0} = rule.tied ?? {}, smaller = Math.min(rule.kept.documents, rule.candidates.documents - rule.kept.documents);
+    return !dropped || kept + dropped < .05 * smaller ? [] : [[(kept + dropped) / smaller, `“${describe(rule)}” keeps ${count(kept)} of ${count(kept + dropped)} documents of equal score, chosen by the hash of their ids`]];
+  })],
+  ['A head has no score for at least 5% of the documents', lang => visibleHeads(lang).flatMap(head => {
+    const {n, nan = 0, unscored = 0} = lang.scores[head], share = (nan + unscored) / (n + nan + unscored);
+    return share >= .05 ? [[share, `the head ${head} has no score for ${percent(share)} of the documents (${count(nan + unscored)})`]] : [];
+  })],
+  ['A language has fewer than 100 documents', (lang, name) => lang.documents < 100
+    ? [[-lang.documents, `there are ${some(lang.documents, 'document')}${lang.selected?.[name] ? `, of which ${name} keeps ${count(lang.selected[name].documents)}` : ''}`]] : []],
+];
+
+function drawOverview(body) {
+  const visible = shown(), names = (data.selections ?? []).filter(name => visible.some(lang => lang.selected?.[name]));
+  const heads = (data.heads ?? []).filter(head => visible.some(lang => lang.scores?.[head]?.test)), testOf = (lang, head) => lang.scores?.[head]?.test;
+  const measureOf = head => visible.some(lang => testOf(lang, head)?.spearman != null) ? 'spearman' : 'roc_auc';
+  const test = (found, measure) => found ? {value: found[measure], text: `${found[measure]?.toFixed(3) ?? '–'} (${count(found.num_samples)})`} : null;
+  const kept = (part, of) => part ? {value: part.documents, text: `${count(part.documents)} (${percent(of ? part.documents / of : null)})`} : null;
+  body.append(table('Documents, and how heads did on held-out texts (n)', [{name: 'language'}, ...['documents', 'bytes', ...names.map(name => `kept by ${name}`), ...heads.map(head => `${measureOf(head) === 'spearman' ? 'Spearman' : 'AUC'} of ${head} (n)`)].map(name => ({name, number: true}))],
+    visible.map(lang => [label(lang), lang.documents, lang.bytes, ...names.map(name => kept(lang.selected?.[name], lang.documents)), ...heads.map(head => test(testOf(lang, head), measureOf(head)))])));
+  const found = RULES.map(([rule, look]) => [rule, visible.flatMap(lang => look(lang, baseOf(lang)).map(([size, text]) => ({lang, size, text}))).sort((a, b) => b.size - a.size)]);
+  const quiet = found.filter(([, list]) => !list.length).map(([rule]) => rule.toLowerCase());
+  body.append(h('h3', {}, `Findings${state.selection ? ` for ${state.selection}` : ''}`), ...(data.notes ?? []).map(note => h('p', {}, h('bdi', {}, note))),
+    ...found.filter(([, list]) => list.length).flatMap(([rule, list]) => [h('h4', {}, rule), paged(list, 5, ({lang, text}) => h('p', {class: 'finding'}, h('b', {}, h('bdi', {}, label(lang))), ': ', h('bdi', {}, text), '.'))]),
+    quiet.length ? h('p', {class: 'note'}, `Nowhere so: ${quiet.join('; ')}.`) : '');
 }
 
 const inputs = {};
@@ -638,10 +685,10 @@ function noteOf(control, lang) {
     : languages.flatMap(lang => ownRules(lang, baseOf(lang)).filter(rule => isOf(rule, control)));
   if (lang) return `The run: ${rules.map(describe).join('; ') || 'no threshold'}.`;
   const kinds = [...d3.rollup(rules, group => group.length, describe)].sort((a, b) => b[1] - a[1]);
-  const text = kinds.slice(0, 3).map(([what, n]) => kinds.length > 1 ? `${what} (${languagesOf(n)})` : what).join('; ');
+  const text = kinds.slice(0, 3).map(([what, n]) => kinds.length > 1 ? `${what} (${some(n, 'language')})` : what).join('; ');
   const overrides = Object.keys(state.own).filter(key => key.endsWith(`.${control.id}`)).length;
   return `The run: ${text || 'no threshold'}${kinds.length > 3 ? `; ${kinds.length - 3} others` : ''}.` +
-    (overrides ? ` Rates of their own on this page: ${languagesOf(overrides)}.` : '');
+    (overrides ? ` Rates of their own on this page: ${some(overrides, 'language')}.` : '');
 }
 
 function drawExplorer(body) {
@@ -665,7 +712,7 @@ function drawExplorer(body) {
   const head = text => h('th', {scope: 'col', class: 'number'}, text);
   body.append(
     h('p', {}, `Move a rate and see what stays. Removals take the worst of the documents that are left; a retention keeps the best, as many as its rate of all scored documents (counted in ${weight}). Thresholds are made in the order shown.`),
-    h('p', {class: 'note'}, 'Exact: the run’s own rates; a single threshold, at the points of its curve (between them bytes and tokens are interpolated); the number of documents under several rates where all documents have all scores; languages whose documents are all in the page. With a length or domain in the filter above, what stays of those documents is counted in the sample, by thresholds of all documents. Everything else is estimated from a uniform sample of documents, with its standard error after ±, and set in italics. Filters that act after selection are not counted.'),
+    h('p', {class: 'note'}, 'Exact are the run’s own rates, a single threshold at the points of its curve, numbers of documents under several rates, and languages whose documents are all in the page. All else is estimated from a uniform sample: in italics, with the standard error after ±. Filters that act after selection are not counted.'),
     controls.length ? h('div', {class: 'filters'}, starts, resetAll) : h('p', {}, 'The run has no heads, so there is no rate to move.'),
     h('div', {class: 'controls'}, controls.map(control => rateControl(control))),
     inputs.totals = h('p', {class: 'totals', role: 'status'}),
@@ -740,7 +787,7 @@ function updateExplorer() {
   setText(foot.name, visible.size < languages.length ? `Total of ${count(visible.size)} of ${count(languages.length)} languages` : 'Total');
   fillRow(foot, {...total, how}, of, change);
   const part = q => total[q].value === null ? null : `${total[q].exact ? '' : 'about '}${q === 'documents' ? count(Math.round(total[q].value)) : short(total[q].value)} ${q}`;
-  setText(inputs.totals, `Kept: ${QUANTITIES.map(part).filter(Boolean).join(', ') || 'nothing known'}; ${percent(of ? total.documents.value / of : null, 4)} of ${ofExact ? '' : 'about '}${count(Math.round(of))} ${isNarrowed() ? 'such ' : ''}documents in ${languagesOf(visible.size)}. ` +
+  setText(inputs.totals, `Kept: ${QUANTITIES.map(part).filter(Boolean).join(', ') || 'nothing known'}; ${percent(of ? total.documents.value / of : null, 4)} of ${ofExact ? '' : 'about '}${count(Math.round(of))} ${isNarrowed() ? 'such ' : ''}documents in ${some(visible.size, 'language')}. ` +
     `Against the run: ${change > 0 ? '+' : ''}${count(change)} documents. (${how})`);
   drawMoves();
 }
@@ -825,27 +872,24 @@ const wordOf = word => word.replace('above_cut', 'just kept by').replace('below_
 
 function drawDocuments(body) {
   const reasons = new Map([['', 'all'], ['top', 'highest'], ['above_cut', 'just above a cut'], ['below_cut', 'just below a cut'], ['decile', 'deciles'], ['bottom', 'lowest']]);
-  const field = (name, element) => h('label', {}, name, element);
-  const group = h('select', {change: () => fill()}, [...reasons].map(([value, text]) => h('option', {value}, text)));
-  const fate = h('select', {change: () => fill()}, [['', 'all'], ['in', 'kept'], ['out', 'not kept']].map(([value, text]) => h('option', {value}, text)));
-  const list = h('div'), told = h('p', {class: 'note', role: 'status'});
+  const choose = (name, options) => [name, h('select', {name, change: () => fill()}, options.map(([value, text]) => h('option', {value}, text)))];
+  const group = choose('Show', [...reasons]), language = choose('Of', shown().filter(lang => lang.examples?.length).map(lang => [lang.language, label(lang)]));
+  const list = h('div', {class: 'sides'}), told = h('p', {class: 'note', role: 'status'});
   const fill = () => {
-    const head = state.head || (data.heads ?? []).at(-1), found = [];
-    for (const lang of shown()) {
-      const own = (lang.examples ?? []).filter(example => {
-        const words = state.head ? example.shown_for?.[state.head] ?? [] : Object.values(example.shown_for ?? {}).flat();
-        return (!state.head || words.length) && (!group.value || words.some(word => word.startsWith(group.value)))
-          && (!fate.value || (fate.value === 'in') === isSelected(lang, example, selectionsOf(lang).at(-1)))
-          && isSeen(example);
-      });
-      const rank = example => { const r = example.ranks?.[head]; return r == null || r < 0 ? Infinity : r; };
-      found.push(...own.toSorted((a, b) => rank(a) - rank(b) || 0).map(example => ({lang, example})));
-    }
-    told.textContent = `${count(found.length)} documents${head ? `, by language and rank of ${head}` : ''}.`;
-    list.replaceChildren(paged(found, 20, ({lang, example}) => documentCard(lang, example)));
+    const head = state.head || (data.heads ?? []).at(-1), lang = byCode.get(language[1].value), why = group[1].value;
+    const rank = example => { const r = example.ranks?.[head]; return r == null || r < 0 ? Infinity : r; };
+    const found = (lang?.examples ?? []).filter(example => {
+      const words = state.head ? example.shown_for?.[state.head] ?? [] : Object.values(example.shown_for ?? {}).flat();
+      return (!state.head || words.length) && (!why || words.some(word => word.startsWith(why))) && isSeen(example);
+    }).toSorted((a, b) => rank(a) - rank(b) || 0);
+    told.textContent = `${some(found.length, 'document')}${head ? `, by rank of ${head}` : ''}; kept is what any selection keeps.`;
+    list.replaceChildren(...[['Kept', true], ['Dropped', false]].map(([name, is]) => {
+      const side = found.filter(example => isSelected(lang, example, selectionsOf(lang).at(-1)) === is);
+      return h('div', {}, h('h3', {}, `${name}: ${count(side.length)}`), paged(side, 10, example => documentCard(lang, example)));
+    }));
   };
   body.append(h('p', {}, 'Documents to read: the first characters of the highest and lowest of each head, of both sides of every cut, and of each tenth.'),
-    h('div', {class: 'filters', role: 'search', 'aria-label': 'Filter documents'}, field('Show', group), field('Kept', fate)), told, list);
+    h('div', {class: 'filters', role: 'search', 'aria-label': 'Filter documents'}, [language, group].map(([name, element]) => h('label', {}, name, element))), told, list);
   fill();
 }
 
@@ -876,13 +920,13 @@ function languageDetail(lang) {
 function drawLanguages(body) {
   const visible = shown();
   const scale = inputs.scale = h('select', {change: () => { state.scale = scale.value; filterChanged(); }},
-    h('option', {value: 'probability'}, 'probability'), h('option', {value: 'logit'}, 'logit'));
+    h('option', {value: 'logit'}, 'logit'), h('option', {value: 'probability'}, 'probability'));
   scale.value = state.scale;
   body.append(h('div', {class: 'filters'}, h('label', {}, 'Scores as', scale)));
   if (languages.length <= FEW) {
     for (const head of data.heads ?? []) {
       const having = visible.filter(lang => visibleHeads(lang).includes(head));
-      if (having.length) body.append(h('h3', {}, `Densities of ${head}; dashed: the run’s cuts`), h('div', {class: 'grid'}, having.map(lang => density(lang, head))));
+      if (having.length) body.append(h('h3', {}, `Densities of ${head}; dashed: the run’s cuts, in the colours of their selections`), h('div', {class: 'grid'}, having.map(lang => density(lang, head))));
     }
     body.append(h('h3', {}, 'Scores, thresholds and rates by language'));
   } else body.append(h('p', {}, `Open a language to see its densities, cuts, and to set rates of its own. The filter “Language” above finds one by code or name. Shown: ${count(visible.length)} of ${count(languages.length)}.`));
@@ -907,9 +951,9 @@ function drawLengths(body) {
     const groups = [...new Set(drawn.map(row => row.group))], few = new Set(drawn.map(row => row.lang)).size;
     const bands = drawn.map(row => ({...row, language: row.lang.language, low: Math.max(0, row.mean - (row.std ?? 0)), high: row.mean + (row.std ?? 0)}));
     list.replaceChildren(...(!drawn.length ? [h('p', {}, 'No lengths are known.')] : few > FEW ? [h('p', {class: 'note'}, `A figure is drawn for up to ${FEW} languages; use the filter.`), numbers()] : [legend(groups),
-      figure(`Length in ${choice.value}, before and after`, 'Bars: mean; lines: one standard deviation to each side, not below 0; dots: median.', width => ({
+      figure(`Length in ${choice.value}, before and after`, `Bars: mean; lines: one standard deviation to each side, not below 0; dots: median.${choice.value === 'words' ? ' Letters of scripts without spaces count as words.' : ''}`, width => ({
         height: 40 + few * (groups.length * 12 + 12), marginLeft: 76, marginRight: 20,
-        x: {label: choice.value, grid: true, ticks: width < 500 ? 4 : 8, tickFormat: short}, y: {axis: null, domain: groups, padding: .15}, fy: {label: null, padding: .15}, color: {domain: groups, range: groups.map((_, i) => colours[i % colours.length])},
+        x: {label: choice.value, grid: true, ticks: width < 500 ? 4 : 8, tickFormat: short}, y: {axis: null, domain: groups, padding: .15}, fy: {label: null, padding: .15}, color: scaleOf(groups),
         marks: [
           Plot.barX(bands, {fy: 'language', y: 'group', x: 'mean', fill: 'group', fillOpacity: .55}),
           Plot.ruleY(bands, {fy: 'language', y: 'group', x1: 'low', x2: 'high', stroke: 'currentColor'}),
@@ -931,14 +975,12 @@ function drawTokens(body) {
   if (noTokens) body.append(h('p', {class: 'note'}, 'Tokens were not counted; shares are of bytes.'));
   if (visible.length > FEW) return body.append(numbers());
   const names = [...new Set(rows.map(row => row.name))];
-  const shares = () => table(`Share of ${quantity} kept`, [{name: 'language'}, {name: 'selection'}, {name: quantity, number: true}, {name: 'kept', number: true}, {name: 'share', number: true}],
-    rows.map(row => [label(row.lang), row.name, row.lang[quantity], row.part[quantity], {value: row.share, text: percent(row.share)}]));
   body.append(names.length > 1 ? legend(names) : '', figure(`Share of ${quantity} kept`, `By language and selection, of all ${quantity} of the language.`, width => ({
     height: 40 + visible.length * (names.length * 11 + 12), marginLeft: 76, marginRight: 44,
-    x: {label: `% of ${quantity}`, percent: true, grid: true, ticks: width < 500 ? 4 : 8}, y: {axis: null, domain: names, padding: .15}, fy: {label: null, padding: .15}, color: {domain: names, range: names.map((_, i) => colours[i % colours.length])},
+    x: {label: `% of ${quantity}`, percent: true, grid: true, ticks: width < 500 ? 4 : 8}, y: {axis: null, domain: names, padding: .15}, fy: {label: null, padding: .15}, color: scaleOf(names),
     marks: [Plot.barX(rows, {fy: 'language', y: 'name', x: 'share', fill: 'name', fillOpacity: .75}),
       Plot.text(rows, {fy: 'language', y: 'name', x: 'share', text: row => short(row.part[quantity]), textAnchor: 'start', dx: 4, fontSize: 10}), Plot.ruleX([0])],
-  }), shares), numbers());
+  }), numbers));
 }
 
 function drawFilters(body) {
@@ -952,7 +994,8 @@ function drawFilters(body) {
     body.append(h('h3', {}, 'Personal data'), rows.length ? table('Personal data found in exported texts', [{name: 'language'}, {name: 'kind'}, ...['documents', 'occurrences', 'placeholders'].map(n => ({name: n, number: true}))], rows) : h('p', {}, 'None was found.'));
   }
   if (data.compare) body.append(h('h3', {}, 'Compared with ', h('bdi', {}, data.compare.with)), table('Documents kept here and there', [{name: 'language'}, ...['here', 'there', 'both', 'share of here', 'Jaccard'].map(n => ({name: n, number: true}))],
-    data.compare.languages.filter(row => seen(row.language)).map(({language, here, there, both}) => [language, here, there, both, {value: both / here, text: percent(here ? both / here : null)}, here + there - both ? both / (here + there - both) : null])));
+    data.compare.languages.filter(row => seen(row.language)).map(({language, here, there, both}) => [language, here, there, both, {value: both / here, text: percent(here ? both / here : null)}, here + there - both ? both / (here + there - both) : null])),
+    data.compare.unknown?.documents ? h('p', {}, `No document of this run has ${count(data.compare.unknown.documents)} of its ids: `, h('bdi', {}, data.compare.unknown.ids.join(', ')), data.compare.unknown.documents > data.compare.unknown.ids.length ? ', …' : '') : '');
 }
 
 /** The tables of `filters/<name>.json`: by language and reason, by detail (agent or task), host, note, and leaks. */
@@ -997,15 +1040,15 @@ function drawDomains(body) {
     const numbers = () => table(`Domains of ${label(lang)}${lang.domains_sampled ? ', counted in a sample' : ''}; kept by ${name ?? 'nothing'}`, [{name: 'domain'}, ...['documents', 'kept', 'share of all', 'share of kept', 'lift'].map(n => ({name: n, number: true}))],
       rows.map(r => [r.domain, r.documents, r.kept, {value: r.of, text: percent(r.of)}, {value: r.mine, text: percent(r.mine)}, r.lift]), 50);
     const clip = text => text.length > 28 ? `${text.slice(0, 27)}…` : text;
-    return figure(`Domains of ${label(lang)}`, `The ${most.length} domains whose share changes most with ${name ?? 'no selection'}, by lift (share of kept over share of all)${lang.domains_sampled ? ', counted in a sample' : ''}. Hollow: share of all documents; filled: share of those kept.`, width => ({
+    return figure(`Domains of ${label(lang)}`, `The ${some(most.length, 'domain')} whose share changes most with ${name ?? 'no selection'}, by lift (share of kept over share of all)${lang.domains_sampled ? ', counted in a sample' : ''}. Hollow: share of all documents; filled: share of those kept.`, width => ({
       height: 50 + most.length * 17, marginLeft: width < 500 ? 130 : 190, marginRight: 20, x: {label: '% of documents', percent: true, grid: true, ticks: width < 500 ? 4 : 8}, y: {label: null, domain: most.map(r => r.domain), tickFormat: clip, type: 'point'},
-      marks: [Plot.ruleY(most, {y: 'domain', x1: 'of', x2: 'mine', stroke: r => r.mine >= r.of ? 'var(--in)' : 'var(--out)', strokeWidth: 2}),
+      marks: [Plot.ruleY(most, {y: 'domain', x1: 'of', x2: 'mine', stroke: colourOf(name), strokeWidth: 2}),
         Plot.dot(most, {y: 'domain', x: 'of', r: 3.5, stroke: 'currentColor', fill: 'var(--page)'}),
-        Plot.dot(most, {y: 'domain', x: 'mine', r: 4, fill: r => r.mine >= r.of ? 'var(--in)' : 'var(--out)'})],
+        Plot.dot(most, {y: 'domain', x: 'mine', r: 4, fill: colourOf(name)}), Plot.ruleX([0])],
     }), numbers);
   };
   body.append(having.length === 1 ? make(having[0]) : paged(having, 100, lang =>
-    disclosure(h('bdi', {}, `${label(lang)}: ${count(lang.domains.length)} domains`), () => make(lang), {class: 'language', open: lang === having[0]})));
+    disclosure(h('bdi', {}, `${label(lang)}: ${some(lang.domains.length, 'domain')}`), () => make(lang), {class: 'language', open: lang === having[0]})));
 }
 
 function drawAgreement(body) {
@@ -1019,9 +1062,9 @@ function drawAgreement(body) {
   if (langs.length > FEW) return body.append(h('p', {class: 'note'}, `A figure is drawn for up to ${FEW} languages; use the filter.`), numbers());
   const tiles = pairs.flatMap(p => [['Spearman', p.spearman], [`Jaccard, best ${percent(p.rate)}`, p.jaccard]].filter(([, value]) => isNumber(value)).map(([measure, value]) => ({...p, measure, value})));
   const measures = [...new Set(tiles.map(t => t.measure))];
-  body.append(...names.map(pair => figure(`Agreement of ${pair}`, 'Spearman’s correlation of the scores, and the overlap (Jaccard) of the documents that each head finds best. Blue: positive; brown: negative.', () => ({
-    width: 130 + measures.length * 130, height: 40 + langs.length * 26, marginLeft: 90, marginTop: 28, x: {label: null, axis: 'top', domain: measures}, y: {label: null, domain: langs}, opacity: {domain: [0, 1], range: [.06, .6]},
-    marks: [Plot.cell(tiles.filter(t => t.pair === pair), {x: 'measure', y: 'language', fill: t => t.value < 0 ? 'var(--c1)' : 'var(--c0)', fillOpacity: t => Math.abs(t.value), inset: 1}),
+  body.append(...names.map(pair => figure(`Agreement of ${pair}`, 'Spearman’s correlation of the scores, and the overlap (Jaccard) of the documents that each head finds best. Grey: positive; red: negative.', () => ({
+    width: 130 + measures.length * 130, height: 40 + langs.length * 26, marginLeft: 90, marginTop: 28, x: {label: null, axis: 'top', domain: measures}, y: {label: null, domain: langs}, opacity: {domain: [0, 1], range: [.06, .5]},
+    marks: [Plot.cell(tiles.filter(t => t.pair === pair), {x: 'measure', y: 'language', fill: t => t.value < 0 ? 'var(--out)' : 'var(--soft)', fillOpacity: t => Math.abs(t.value), inset: 1}),
       Plot.text(tiles.filter(t => t.pair === pair), {x: 'measure', y: 'language', text: t => t.value.toFixed(2), fill: 'currentColor'})],
   }), numbers)));
 }
@@ -1029,8 +1072,9 @@ function drawAgreement(body) {
 // ---------------------------------------------------------------- the page
 
 const sections = [
+  {id: 'overview', title: 'Languages', draw: drawOverview},
   {id: 'explorer', title: 'Explorer', draw: drawExplorer},
-  {id: 'languages', title: 'Languages', draw: drawLanguages},
+  {id: 'languages', title: 'Scores', draw: drawLanguages},
   {id: 'lengths', title: 'Lengths', draw: drawLengths},
   {id: 'tokens', title: 'Tokens', draw: drawTokens},
   {id: 'filters', title: 'Filters', draw: drawFilters},
@@ -1044,7 +1088,7 @@ function place(section) {
   const body = h('div', {});
   const draw = () => { body.make = null; body.replaceChildren(); section.draw(body); };
   section.body.replaceChildren(body);
-  if (languages.length <= FEW || section.id === 'explorer') return draw();
+  if (languages.length <= FEW || ['overview', 'explorer'].includes(section.id)) return draw();
   body.style.minHeight = '12rem';
   body.classList.add('lazy');
   body.make = () => { body.style.minHeight = ''; draw(); };
