@@ -21,7 +21,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 /// Flags that every stage reads.
 const EVERY_STAGE: [&str; 6] = ["config", "run", "set", "redo", "Many machines", "json"];
 
-/// What else a stage reads: flags, or headings with all flags below them. `run` and `plan` read all.
+/// What else a stage reads: flags, or headings with all their flags. `run` and `plan` read all.
 const STAGES: [(&str, &[&str]); 9] = [
     ("embed", &["Input", "Encoder", "head", "seed"]),
     (
@@ -46,6 +46,24 @@ const STAGES: [(&str, &[&str]); 9] = [
     ("tokenize", &["Input", "Encoder"]),
 ];
 
+/// Arguments of an example of a command.
+const EXAMPLES: [(&str, &str); 14] = [
+    ("init", "my-corpus"),
+    ("run", "-c run.toml"),
+    ("plan", "-c run.toml"),
+    ("embed", "'corpus/{lang}/*.parquet' --run RUN --precision int8"),
+    ("cascade", "RUN -c run.toml"),
+    ("train", "RUN --train-on 'quality=labelled/{lang}.jsonl'"),
+    ("score", "RUN --head 'quality=heads/{lang}.safetensors'"),
+    ("filter", "RUN -c run.toml"),
+    ("refine", "RUN --device cuda"),
+    ("threshold", "RUN --retention quality=5%,10% --redo threshold"),
+    ("export", "RUN --no-embeddings --redo export"),
+    ("report", "RUN --compare OTHER_RUN"),
+    ("sample", "RUN --out sample.jsonl --count 200"),
+    ("annotate", "RUN --language deu_Latn < page.txt"),
+];
+
 /// The flag that shows all flags of a command, those too that it does not read.
 pub(crate) const HELP_ALL: &str = "--help-all";
 
@@ -67,6 +85,12 @@ pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
             let stage = stage.mut_args(|arg| if all { arg } else { hide_unread(arg, read, every) });
             let stage = if read.contains(&"Input") { stage } else { run_by_position(stage) };
             stage.after_help(format!("`polysift {name} {HELP_ALL}` shows the flags of all stages."))
+        });
+    }
+    for (name, arguments) in EXAMPLES {
+        command = command.mut_subcommand(name, |command| {
+            let more = command.get_after_help().map(|more| format!("\n{more}")).unwrap_or_default();
+            command.after_help(format!("Example: polysift {name} {arguments}{more}"))
         });
     }
     let settings = STAGES.iter().map(|(name, _)| *name).chain(["run", "plan"]);
@@ -156,6 +180,16 @@ mod tests {
     fn the_argument_tree_is_consistent() {
         command(Cli::command, false).debug_assert();
         command(Cli::command, true).debug_assert();
+    }
+
+    #[test]
+    fn examples_are_command_lines() {
+        for (name, arguments) in EXAMPLES {
+            let words = arguments.split(" <").next().unwrap_or_default().replace('\'', "");
+            let line = ["polysift", name].into_iter().chain(words.split_whitespace());
+            let parsed = command(Cli::command, false).try_get_matches_from(line);
+            assert!(parsed.is_ok(), "{name} {arguments}: {:?}", parsed.err());
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `polysift init`: looks at data files and writes a settings file for them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -24,6 +23,15 @@ const ID_COLUMNS: [&str; 5] = ["id", "doc_id", "document_id", "uuid", "url"];
 const LANGUAGE_COLUMNS: [&str; 3] = ["language", "lang", "language_code"];
 const SCRIPT_COLUMNS: [&str; 2] = ["language_script", "script"];
 const LABEL_COLUMN: &str = "label";
+
+/// The end of the settings where there are no labelled texts.
+const NO_LABELS: &str = r#"
+# No labelled texts were found. A head needs some hundreds of them for each language:
+# [heads.quality]
+# train = ["labelled/{lang}.jsonl"]    # columns `text` and `label` (positive, negative)
+#
+# [languages._default]
+# retention = { quality = [0.1] }    # keep the best 10% of each language"#;
 
 /// Arguments of `polysift init`.
 #[derive(Debug, Args)]
@@ -91,13 +99,8 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
         let row = |kind: &str, (pattern, group): &(&String, &Group)| {
             let languages = group.languages.len().to_string();
             let count = group.files.len().to_string();
-            vec![
-                (*pattern).clone(),
-                kind.to_owned(),
-                count,
-                bytes_for_people(group.bytes),
-                languages,
-            ]
+            let size = bytes_for_people(group.bytes);
+            vec![(*pattern).clone(), kind.to_owned(), count, size, languages]
         };
         let rows = documents.iter().map(|group| row("documents", group));
         let rows = rows.chain(labelled.iter().map(|group| row("labelled texts", group)));
@@ -131,7 +134,7 @@ fn groups(files: &[InputFile], base: &Path) -> BTreeMap<String, Group> {
     groups
 }
 
-/// Returns the pattern of a path and the language in it: a component of it, or the name of the file.
+/// Returns the pattern of a path and the language in it, a component or the name of the file.
 fn pattern(path: &Path, is_language: impl Fn(&str) -> bool) -> (String, Option<String>) {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, extension) = file.split_once('.').unwrap_or((&file, ""));
@@ -197,10 +200,6 @@ impl Group {
         }
         Ok(())
     }
-
-    fn is_toxicity(&self, pattern: &str) -> bool {
-        pattern.contains("toxic") || self.labels.contains("toxic")
-    }
 }
 
 /// Returns the column with the longest texts.
@@ -214,84 +213,76 @@ fn longest(rows: &[&Value]) -> Option<String> {
 
 /// Returns the text of the settings file.
 fn settings(text: &str, documents: &[(&String, &Group)], labelled: &[(&String, &Group)]) -> String {
-    let mut all = "# Written by `polysift init`. docs/settings.md describes all settings.\nrun_dir = \"run\"\n\n[input]\nfiles = [\n".to_owned();
-    // Writing into a string cannot fail.
+    let mut lines = vec![
+        "# Written by `polysift init`. docs/settings.md describes all settings.".to_owned(),
+        "run_dir = \"run\"".into(),
+        "\n[input]\nfiles = [".into(),
+    ];
     for (pattern, group) in documents {
-        let languages = group.languages.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-        let more = if group.languages.len() > 5 { ", ..." } else { "" };
         let (count, size) = (group.files.len(), bytes_for_people(group.bytes));
-        let languages =
-            if languages.is_empty() { languages } else { format!("; {languages}{more}") };
-        let _ = writeln!(all, "    {},    # files: {count}, {size}{languages}", quoted(pattern));
+        let languages = if group.languages.is_empty() {
+            String::new()
+        } else {
+            format!("; {}", listed(&group.languages))
+        };
+        lines.push(format!("    {},    # files: {count}, {size}{languages}", quoted(pattern)));
     }
-    let _ = writeln!(all, "]\ntext = {}", quoted(text));
-    match documents.iter().find_map(|(_, group)| group.id.as_ref()) {
-        Some(id) => writeln!(all, "id = {}", quoted(id)),
-        None => {
-            writeln!(all, "# id = \"...\"    # without a column of unique ids, an id is FILE/ROW")
-        }
+    lines.push(format!("]\ntext = {}", quoted(text)));
+    let id = documents.iter().find_map(|(_, group)| group.id.as_deref());
+    let no_id = "# id = \"...\"    # without a column of unique ids, an id is FILE/ROW";
+    lines.push(id.map_or_else(|| no_id.to_owned(), |id| format!("id = {}", quoted(id))));
+    let has_path = |(_, group): &(&String, &Group)| !group.languages.is_empty();
+    let language = documents[0].1.language.as_ref();
+    if let Some((column, script)) = language
+        && documents.iter().all(|(_, group)| group.language.as_ref() == language)
+    {
+        let script = script.as_ref().map(|name| format!(", script_column = {}", quoted(name)));
+        let script = script.unwrap_or_default();
+        lines.push(format!("language = {{ column = {}{script} }}", quoted(column)));
+    } else if !documents.iter().all(has_path) {
+        let comment = "# the language of all documents, if you know it";
+        lines.push(format!("# language = \"eng_Latn\"    {comment}"));
     }
-    .unwrap_or_default();
-    let by_path = documents.iter().all(|(_, group)| !group.languages.is_empty());
-    match documents.iter().find_map(|(_, group)| group.language.as_ref()) {
-        Some((column, Some(script))) => writeln!(
-            all,
-            "language = {{ column = {}, script_column = {} }}",
-            quoted(column),
-            quoted(script)
-        ),
-        Some((column, None)) => writeln!(all, "language = {{ column = {} }}", quoted(column)),
-        None if by_path => Ok(()),
-        None => writeln!(
-            all,
-            "# language = \"eng_Latn\"    # the language of all documents, if you know it"
-        ),
-    }
-    .unwrap_or_default();
-    all += "\n[encoder]\nmodel = \"polysift-mini\"    # built in, for 21 languages; `polysift models` lists larger ones\n";
-    heads(&mut all, labelled);
-    all
+    lines.push("\n[encoder]".into());
+    let comment = "# built in, for 21 languages; `polysift models` lists larger ones";
+    lines.push(format!("model = \"polysift-mini\"    {comment}"));
+    lines.extend(heads(labelled));
+    lines.join("\n") + "\n"
 }
 
-/// Adds a head for each group of labelled texts, and the rates.
-fn heads(all: &mut String, labelled: &[(&String, &Group)]) {
-    let (mut retention, mut removal) = (Vec::new(), Vec::new());
-    let mut names: BTreeMap<&str, Vec<(&String, &Group)>> = BTreeMap::new();
-    for (pattern, group) in labelled {
-        let name = if group.is_toxicity(pattern) { "toxicity" } else { "quality" };
-        names.entry(name).or_default().push((pattern, group));
-    }
-    for (name, groups) in &names {
-        let rates = if *name == "toxicity" { &mut removal } else { &mut retention };
-        rates.push(format!("{name} = {}", if *name == "toxicity" { "0.05" } else { "[0.1]" }));
+/// Returns the lines of a head for each kind of labelled texts, and of the rates.
+fn heads(labelled: &[(&String, &Group)]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rates = Vec::new();
+    for (name, rate) in [
+        ("toxicity", "removal = { toxicity = 0.05 }    # first drop the worst 5%"),
+        ("quality", "retention = { quality = [0.1] }    # keep the best 10% of each language"),
+    ] {
+        let groups = labelled.iter().filter(|(pattern, group)| {
+            (pattern.contains("toxic") || group.labels.contains("toxic")) == (name == "toxicity")
+        });
+        let groups: Vec<_> = groups.collect();
+        if groups.is_empty() {
+            continue;
+        }
         let train: Vec<String> = groups.iter().map(|(pattern, _)| quoted(pattern)).collect();
-        let labels: BTreeSet<&str> =
-            groups.iter().flat_map(|(_, group)| group.labels.iter().map(String::as_str)).collect();
-        let labels = labels.into_iter().take(6).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(
-            all,
-            "\n[heads.{name}]\ntrain = [{}]    # columns `text` and `label` ({labels})",
-            train.join(", ")
-        );
+        let labels = groups.iter().flat_map(|(_, group)| group.labels.clone()).collect();
+        let comment = format!("# columns `text` and `label` ({})", listed(&labels));
+        lines.push(format!("\n[heads.{name}]\ntrain = [{}]    {comment}", train.join(", ")));
+        rates.push(rate);
     }
-    if names.is_empty() {
-        *all += "\n# No labelled texts were found. A head needs some hundreds of them per language:\n\
-                 # [heads.quality]\n# train = [\"labelled/{lang}.jsonl\"]    # columns `text` and `label` (positive, negative)\n\
-                 #\n# [languages._default]\n# retention = { quality = [0.1] }    # keep the best 10% of each language\n";
-        return;
-    }
-    *all += "\n[languages._default]\n";
-    if !removal.is_empty() {
-        let _ =
-            writeln!(all, "removal = {{ {} }}    # first drop the worst 5%", removal.join(", "));
-    }
-    if !retention.is_empty() {
-        let _ = writeln!(
-            all,
-            "retention = {{ {} }}    # keep the best 10% of each language",
-            retention.join(", ")
-        );
-    }
+    lines.push(if rates.is_empty() {
+        NO_LABELS.to_owned()
+    } else {
+        "\n[languages._default]".into()
+    });
+    lines.into_iter().chain(rates.into_iter().map(str::to_owned)).collect()
+}
+
+/// Returns the first names of a set.
+fn listed(names: &BTreeSet<String>) -> String {
+    let more = if names.len() > 5 { ", ..." } else { "" };
+    names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ") + more
 }
 
 /// Returns a TOML string.

@@ -410,6 +410,9 @@ impl CommandContext<'_> {
             views::estimate::estimate(&config, &plan, heads, &hub, self.stop, self.display)?;
         printer::show(args.json, &estimate, |estimate| {
             summary::print_estimate(estimate, &config, run_dir.as_deref());
+            if let Some(run) = run_dir.as_ref().filter(|_| !dry_run) {
+                printer::next(&format!("polysift run {}", run.display()));
+            }
         });
         Ok(())
     }
