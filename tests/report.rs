@@ -306,8 +306,8 @@ fn another_run_and_lists_of_ids_are_compared_with() -> TestResult {
     let note = "1 of the 3 ids of ids.txt are of no document of this run: fra_Latn-400";
     assert_eq!(report["notes"], json!([note]));
     // Of many only the first ten are named, each once.
-    let ids: String = (0..30).map(|i| format!("none-{:02}\n", i / 2)).collect();
-    work.write("ids.txt", ids)?;
+    let ids: Vec<String> = (0..30).map(|i| format!("none-{:02}", i / 2)).collect();
+    work.write("ids.txt", ids.join("\n"))?;
     let named: Vec<String> = (0..10).map(|i| format!("none-{i:02}")).collect();
     let report = made(&work, &["--compare", "ids.txt"])?;
     assert_eq!(report["compare"]["unknown"], json!({"documents": 15, "ids": named}));
@@ -334,7 +334,8 @@ fn a_run_of_filters_is_reported_too() -> TestResult {
     )?;
     work.command("run", "out").assert().success();
     // What a filter removes is known nevertheless.
-    work.write("ids.txt", (0..40).map(|i| format!("fra_Latn-{i}\n")).collect::<String>())?;
+    let ids: Vec<String> = (0..40).map(|i| format!("fra_Latn-{i}")).collect();
+    work.write("ids.txt", ids.join("\n"))?;
     let report = made(&work, &["--compare", "ids.txt"])?;
     assert_eq!(report["compare"]["unknown"]["documents"], 0);
     let french = of(&report["languages"], "fra_Latn");
