@@ -384,7 +384,7 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
         (
             robots("sources = [{ domains = 'domains.txt' }]\nmatching = 'protego'"),
             2,
-            "unknown variant `protego`",
+            "did you mean `protego-0.7`?",
         ),
         (
             robots("sources = [{ domains = 'domains.txt' }]\nlists = ['a']"),
@@ -749,8 +749,12 @@ fn filters_that_cannot_be_are_refused_by_name() -> TestResult {
     work.write("empty.csv", "name\nx\n")?;
     for (filter, code, wrong) in [
         ("[filters.f]\nkind = 'ids'\n", 2, "filters.f.lists: is empty"),
-        ("[filters.f]\nkind = 'id'\nlists = ['a']\n", 2, "unknown variant `id`"),
-        ("[filters.f]\nkind = 'ids'\nlist = ['a']\n", 2, "unknown field `list`"),
+        ("[filters.f]\nkind = 'id'\nlists = ['a']\n", 2, "`id` is unknown; did you mean `ids`?"),
+        (
+            "[filters.f]\nkind = 'ids'\nlist = ['a']\n",
+            2,
+            "`list` is unknown; did you mean `lists`?",
+        ),
         ("[filters.f]\nlists = ['a']\n", 2, "missing field `kind`"),
         ("[filters.'f/g']\nkind = 'ids'\nlists = ['a']\n", 2, "a filter's name is made of"),
         ("[filters.quality]\nkind = 'ids'\nlists = ['a']\n", 2, "is already a reason"),

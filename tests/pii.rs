@@ -165,7 +165,7 @@ fn settings_of_personal_data_that_cannot_be_are_refused() -> TestResult {
         ("[pii]\nkinds = []\n", "pii.kinds: is empty"),
         ("[pii]\nkinds = ['phone']\n", "unknown variant `phone`"),
         ("[pii]\nexcept = ['a[']\n", "pii.except"),
-        ("[pii]\nmarker = 'x'\n", "unknown field `marker`"),
+        ("[pii]\nmarker = 'x'\n", "`marker` is unknown; did you mean `markers`?"),
     ] {
         let work = workspace(settings)?;
         work.command("run", "out").assert().code(2).stderr(contains(wrong));
