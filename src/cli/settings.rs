@@ -278,13 +278,13 @@ impl SettingsArgs {
     /// Takes the argument by position as the run directory if it is one.
     ///
     /// # Errors
-    /// [`Error::Config`] if `--run` names another run, or if the stage reads no input and the
-    /// argument is no run directory.
+    /// [`Error::Config`] if `--run` names another run, or if nothing names a run and the stage reads
+    /// no input, so that the argument has to be one.
     pub(crate) fn take_run(&mut self, reads_input: bool) -> Result<()> {
         let [argument] = self.keys.input.as_slice() else { return Ok(()) };
         let path = PathBuf::from(argument);
         if RunDir::open(&path).is_err() {
-            if reads_input {
+            if reads_input || self.base.run.is_some() {
                 return Ok(());
             }
             return Err(Error::config(argument, "is not a run directory"));
