@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import datasets
 import pyarrow.parquet as pq
 import yaml
 
+import datasets
 import polysift
 
 if TYPE_CHECKING:

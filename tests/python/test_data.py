@@ -71,6 +71,8 @@ def test_scores_are_those_of_a_run(run: Path) -> None:
     rows = [row for batch in data.scores(run, "quality") for row in batch.to_pylist()]
     assert table.column("quality_score").to_pylist() == [row["score"] for row in rows[:40]]
     assert table.column("quality_logit").to_pylist() == [row["logit"] for row in rows[:40]]
+    with data.Scorer(run) as scorer:
+        assert scorer.score(TEXTS).column("quality_score") == table.column("quality_score")
 
 
 def test_no_texts_are_no_rows(run: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-_TAIL_LINES = 20
+TAIL_LINES = 20
 _STOP_SECS = 60.0
 _WAKE_SECS = 0.5
 _GUARD = Path(__file__).with_name("_guard.py")
@@ -190,7 +190,7 @@ class _Output:
     def __init__(self, stage: str, log: Writer) -> None:
         self.report = TaskReport(stage, "", 0, 0, 0.0)
         self._log = log
-        self._lines: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+        self._lines: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
 
     def read(self, lines: IO[str]) -> None:
         for line in lines:
