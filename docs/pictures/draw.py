@@ -30,12 +30,8 @@ COLOURS = {
     "dark": {"text": "#e6edf3", "soft": "#9198a1", "ours": "#6ea8e6", "peers": "#4b535d"},
 }
 
-# The screenshot: from the top of FIRST to the end of LAST, in the state that STATE sets. If the page has no
-# FIRST, it begins at the top of the page; if it has no LAST, or LAST is far down, it is as high as the window.
-FIRST, LAST = "#explorer fieldset", "#moves article"
-STATE = "quality=0.2"
-WINDOW = {"width": 960, "height": 900}
-MARGIN = 10
+# The top of the page: languages and findings.
+WINDOW = {"width": 1100, "height": 925}
 LARGEST = 250_000  # bytes
 
 
@@ -140,17 +136,11 @@ def draw_report(page, chromium):
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for scheme in COLOURS:
             tab = browser.new_page(viewport=WINDOW, device_scale_factor=2, color_scheme=scheme)
-            tab.goto(f"{page.resolve().as_uri()}#{STATE}")
+            tab.goto(page.resolve().as_uri())
             tab.wait_for_function("document.documentElement.dataset.ready")
             tab.evaluate("document.fonts.ready")
             tab.wait_for_timeout(500)
-            tab.evaluate("scrollTo({top: 0, behavior: 'instant'})")
-            first, last = (tab.locator(name).first for name in (FIRST, LAST))
-            top = first.bounding_box()["y"] - MARGIN if first.count() else 0
-            end = last.bounding_box() if last.count() else {"y": top, "height": WINDOW["height"]}
-            height = min(end["y"] + end["height"] + MARGIN - top, WINDOW["height"])
-            clip = {"x": 0, "y": top, "width": WINDOW["width"], "height": height}
-            shot = tab.screenshot(full_page=True, clip=clip)
+            shot = tab.screenshot()
             save(Image.open(io.BytesIO(shot)).convert("RGB"), HERE / f"report-{scheme}.png")
             tab.close()
         browser.close()
