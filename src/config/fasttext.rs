@@ -76,7 +76,7 @@ const MAX_VALUES: usize = 1 << 32;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FastTextConfig {
-    /// What happens to the white space of a text.
+    /// How the white space of a text is changed.
     pub preprocessing: Preprocessing,
     /// Convert texts to lower case.
     pub lowercase: bool,

@@ -23,7 +23,7 @@ pub struct MixConfig {
     /// one, or a hub id. A mixture has one of `tokenizer` and `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<String>,
-    /// What is counted instead of the tokens of a tokenizer.
+    /// The unit that is counted in place of a tokenizer's tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<TokenCount>,
     /// Seed of the draw and of the shuffle.

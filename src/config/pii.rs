@@ -29,7 +29,7 @@ pub struct PiiConfig {
     pub kinds: Vec<PiiKind>,
     /// Which IP addresses are redacted.
     pub ip: IpScope,
-    /// What happens to the addresses that FineWeb put in place of real ones.
+    /// How the addresses are treated that FineWeb put in place of real ones.
     pub placeholders: Placeholders,
     /// The table `[pii.markers]` holds the texts that replace personal data, by its kind.
     pub markers: Markers,
@@ -37,7 +37,7 @@ pub struct PiiConfig {
     /// address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
-    /// What is recorded about the finds, in the folder `audit` of the run directory.
+    /// The facts about the finds that the folder `audit` of the run directory holds.
     pub audit: PiiAudit,
 }
 

@@ -107,7 +107,7 @@ pub struct SelectionConfig {
     /// those before it left. The rate of a retention is always of all scored documents. Default:
     /// removals, then fixed thresholds, then retentions and budgets, then random heads.
     pub order: Vec<String>,
-    /// What rates and budgets count.
+    /// The unit that rates and budgets count.
     pub weight: Weight,
     /// How thresholds are found: exactly, or as the published code does.
     pub mode: Mode,
