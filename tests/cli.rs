@@ -331,8 +331,10 @@ fn a_run_is_named_by_position_by_flag_or_by_variable() -> TestResult {
     let both = contains("names a run, and so does the argument");
     polysift_in(&["verify", "out", "--run", "out"]).assert().code(2).stderr(both);
     polysift_in(&["export", "corpus"]).assert().code(2).stderr(contains("is not a run directory"));
-    let other = contains("--run: names other");
-    polysift_in(&["export", "out", "--run", "other"]).assert().code(2).stderr(other);
+    for command in ["export", "evaluate"] {
+        let other = contains("--run: names other");
+        polysift_in(&[command, "out", "--run", "other"]).assert().code(2).stderr(other);
+    }
     Ok(())
 }
 

@@ -113,12 +113,11 @@ pub(crate) struct EvaluateArgs {
 
 impl EvaluateArgs {
     /// Takes the argument by position as the run if it is one.
-    pub(crate) fn take_run(&mut self) {
-        if let [path] = self.heads.as_slice()
-            && RunDir::open(Path::new(path)).is_ok()
-        {
-            self.base.run = self.heads.pop().map(PathBuf::from);
-        }
+    ///
+    /// # Errors
+    /// Errors of [`BaseArgs::take_run`].
+    pub(crate) fn take_run(&mut self) -> Result<()> {
+        self.base.take_run(&mut self.heads)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `--help` shows: commands in groups, of every stage the flags that it reads, and defaults.
+//! Builds the help: commands in groups, the flags that each stage reads, defaults and examples.
 
 use clap::{Arg, Command};
 use toml::Value;
@@ -21,7 +21,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
 /// Flags that every stage reads.
 const EVERY_STAGE: [&str; 6] = ["config", "run", "set", "redo", "Many machines", "json"];
 
-/// What else a stage reads: flags, or headings with all their flags. `run` and `plan` read all.
+/// The other flags that a stage reads, or headings for all flags below them; `run` and `plan` read
+/// every flag.
 const STAGES: [(&str, &[&str]); 9] = [
     ("embed", &["Input", "Encoder", "head", "seed"]),
     (
@@ -64,7 +65,7 @@ const EXAMPLES: [(&str, &str); 14] = [
     ("annotate", "RUN --language deu_Latn < page.txt"),
 ];
 
-/// The flag that shows all flags of a command, those too that it does not read.
+/// The flag that shows all flags of a command, including those that the command does not read.
 pub(crate) const HELP_ALL: &str = "--help-all";
 
 /// Returns the command line of `derived` with the help of this module; with `all`, the help of a

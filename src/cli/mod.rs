@@ -208,11 +208,8 @@ impl Command {
             | Self::Refine(settings)
             | Self::Threshold(settings)
             | Self::Export(settings) => settings.take_run(false),
+            Self::Evaluate(args) => args.take_run(),
             Self::Annotate(args) => {
-                args.take_run();
-                Ok(())
-            }
-            Self::Evaluate(args) => {
                 args.take_run();
                 Ok(())
             }
@@ -269,8 +266,11 @@ pub(crate) struct RetryArgs {
 
 /// Parses the process's arguments and runs the command.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
-    let all = std::env::args_os().any(|arg| arg == help::HELP_ALL);
-    let matches = help::command(Cli::command, all).get_matches();
+    // The help is built only for a command line that shows it or is wrong.
+    let matches = Cli::command().try_get_matches().unwrap_or_else(|_| {
+        let all = std::env::args_os().any(|arg| arg == help::HELP_ALL);
+        help::command(Cli::command, all).get_matches()
+    });
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     check_one_run(&matches)?;
     cli.command.take_run()?;

@@ -97,6 +97,27 @@ pub(crate) struct BaseArgs {
     pub(crate) set: Vec<String>,
 }
 
+impl BaseArgs {
+    /// Takes the only one of `arguments` as the run directory if it is one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if `--run` names another run.
+    pub(crate) fn take_run(&mut self, arguments: &mut Vec<String>) -> Result<()> {
+        let [argument] = arguments.as_slice() else { return Ok(()) };
+        let path = PathBuf::from(argument);
+        if RunDir::open(&path).is_err() {
+            return Ok(());
+        }
+        if let Some(other) = self.run.as_ref().filter(|other| **other != path) {
+            let reason = format!("names {}, and the argument names {argument}", other.display());
+            return Err(Error::config("--run", reason));
+        }
+        self.run = Some(path);
+        arguments.clear();
+        Ok(())
+    }
+}
+
 /// Flags that set the `[encoder]` key of the same name.
 #[derive(Debug, Clone, Args, Default, Serialize)]
 pub(crate) struct EncoderArgs {
@@ -281,20 +302,13 @@ impl SettingsArgs {
     /// [`Error::Config`] if `--run` names another run, or if nothing names a run and the stage reads
     /// no input, so that the argument has to be one.
     pub(crate) fn take_run(&mut self, reads_input: bool) -> Result<()> {
-        let [argument] = self.keys.input.as_slice() else { return Ok(()) };
-        let path = PathBuf::from(argument);
-        if RunDir::open(&path).is_err() {
-            if reads_input || self.base.run.is_some() {
-                return Ok(());
+        self.base.take_run(&mut self.keys.input)?;
+        match self.keys.input.as_slice() {
+            [argument] if !reads_input && self.base.run.is_none() => {
+                Err(Error::config(argument, "is not a run directory"))
             }
-            return Err(Error::config(argument, "is not a run directory"));
+            _ => Ok(()),
         }
-        if let Some(other) = self.base.run.as_ref().filter(|other| **other != path) {
-            let reason = format!("names {}, and the argument names {argument}", other.display());
-            return Err(Error::config("--run", reason));
-        }
-        (self.base.run, self.keys.input) = (Some(path), Vec::new());
-        Ok(())
     }
 }
 
