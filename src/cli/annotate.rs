@@ -208,6 +208,7 @@ impl Blocks<'_> {
                     Err(reject) => rejects.push((reject.row, reject.reason)),
                 }
             }
+            annotator.identify_languages(&mut documents);
             let annotated = annotator.annotate(&documents)?;
             let mut lines = Vec::new();
             for (document, annotation) in documents.iter().zip(annotated) {

@@ -148,10 +148,8 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         let agreement = evaluate_run(context, args.top, args.sample)?;
         return put_out(args, &Report { agreement, ..Report::default() });
     }
-    // A language column in the settings is a column of the corpus, not of the labelled texts.
-    if args.language_column.is_some()
-        || matches!(config.input.language, LanguageSource::Column { .. })
-    {
+    // The settings say how the languages of the corpus are found, not those of labelled texts.
+    if args.language_column.is_some() || config.input.language.is_by_document() {
         config.input.language = LanguageSource::Path;
     }
     let chosen = chosen_heads(args, &heads, &config, run.is_some())?;

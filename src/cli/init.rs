@@ -242,6 +242,8 @@ fn settings(text: &str, documents: &[(&String, &Group)], labelled: &[(&String, &
     } else if !documents.iter().all(has_path) {
         let comment = "# the language of all documents, if you know it";
         lines.push(format!("# language = \"eng_Latn\"    {comment}"));
+        let comment = "# or a fastText classifier that identifies it";
+        lines.push(format!("# language = {{ model = \"lid.176.ftz\" }}    {comment}"));
     }
     lines.push("\n[encoder]".into());
     let comment = "# built in, for 21 languages; `polysift models` lists larger ones";

@@ -394,9 +394,10 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
 }
 
 /// Keys whose values are paths; `*` stands for every name.
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 11] = [
     "run_dir",
     "input.files",
+    "input.language.model",
     "heads.*.path",
     "heads.*.train",
     "filters.*.lists",

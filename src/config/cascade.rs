@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LanguageSource, Mode, NO_MODEL, RunConfig};
+use super::{Mode, NO_MODEL, RunConfig};
 use polysift_base::error::{Error, Result};
 
 const PREFIX_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
@@ -135,8 +135,8 @@ impl CascadeConfig {
             "has nothing to save: there is no encoder"
         } else if config.selection.mode == Mode::Published {
             "does not go with the mode `published`, which takes its thresholds from the first rows"
-        } else if matches!(config.input.language, LanguageSource::Column { .. }) {
-            "needs the language of every file; here a column of the input says it"
+        } else if config.input.language.is_by_document() {
+            "needs the language of every file; here each document has its own (`input.language`)"
         } else if has_budget {
             "does not go with a budget, of which no sample tells how many documents meet it; use rates"
         } else {

@@ -1,6 +1,11 @@
 //! `[input]`: files, columns and languages of the corpus.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use super::{LANGUAGE_CODE, is_language_code};
+use polysift_base::error::{Error, Result};
 
 /// Default of [`InputConfig::max_document_bytes`]: 64 MiB.
 pub const DEFAULT_MAX_DOCUMENT_BYTES: u64 = 64 << 20;
@@ -56,7 +61,7 @@ impl Default for InputConfig {
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "needs a language code in quotes, or { column = \"...\", script_column = \"...\" }"
+    expecting = "needs a language code in quotes, { column = \"...\", script_column = \"...\" } or { model = \"lid.bin\" }"
 )]
 pub enum LanguageSource {
     /// The language is `{lang}` in the pattern that matched the file, or `und` without `{lang}`.
@@ -73,4 +78,59 @@ pub enum LanguageSource {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         script_column: Option<String>,
     },
+    /// `{ model = "lid.bin", labels = { en = "eng_Latn" }, threshold = 0.65 }`: a fastText
+    /// classifier such as lid.176 or GlotLID identifies the language of every text. `labels` names
+    /// codes of labels; below `threshold` (default 0.65) the language is `und`; `column` (default
+    /// `language`) is the name of the new column in the export.
+    Model {
+        /// Path of the classifier, a `.bin` or `.ftz` file.
+        model: String,
+        /// Language codes by label, without `__label__`; other labels are codes as they are.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        labels: BTreeMap<String, String>,
+        /// Minimum probability of the best label; below it, the language is `und`.
+        #[serde(default = "default_threshold")]
+        threshold: f32,
+        /// Name of the language column that the export adds; `language` if it is not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        column: Option<String>,
+    },
+}
+
+impl LanguageSource {
+    /// Returns true if documents of one file can have different languages.
+    pub fn is_by_document(&self) -> bool {
+        matches!(self, Self::Column { .. } | Self::Model { .. })
+    }
+
+    /// Returns the name of the language column that the export adds, if a classifier identifies
+    /// languages.
+    pub fn new_column(&self) -> Option<&str> {
+        match self {
+            Self::Model { column, .. } => Some(column.as_deref().unwrap_or("language")),
+            _ => None,
+        }
+    }
+
+    /// Checks what the types cannot express.
+    pub(super) fn check(&self) -> Result<()> {
+        let mut codes: Box<dyn Iterator<Item = &String>> = match self {
+            Self::Fixed(code) => Box::new(std::iter::once(code)),
+            Self::Model { threshold, .. } if !(0.0..=1.0).contains(threshold) => {
+                let reason = format!("is {threshold}; a probability from 0 to 1 is needed");
+                return Err(Error::config("input.language.threshold", reason));
+            }
+            Self::Model { labels, .. } => Box::new(labels.values()),
+            Self::Path | Self::Column { .. } => return Ok(()),
+        };
+        codes.find(|code| !is_language_code(code)).map_or(Ok(()), |code| {
+            let reason = format!("`{code}` is not {LANGUAGE_CODE}");
+            Err(Error::config("input.language", reason))
+        })
+    }
+}
+
+/// datatrove's default of `LanguageFilter`.
+fn default_threshold() -> f32 {
+    0.65
 }

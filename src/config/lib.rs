@@ -274,12 +274,7 @@ impl RunConfig {
                 return Err(Error::config(name, reason));
             }
         }
-        if let LanguageSource::Fixed(code) = &self.input.language
-            && !is_language_code(code)
-        {
-            let reason = format!("`{code}` is not {LANGUAGE_CODE}");
-            return Err(Error::config("input.language", reason));
-        }
+        self.input.language.check()?;
         for (name, head) in &self.heads {
             head.check(name)?;
             self.check_fallback(name, head)?;

@@ -88,6 +88,9 @@ fn settings(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> R
     if let Some(pii) = &config.pii {
         settings["pii"] = json!(pii);
     }
+    if let Some(column) = config.input.language.new_column() {
+        settings["language_column"] = json!(column);
+    }
     Ok(settings)
 }
 
@@ -291,7 +294,7 @@ impl<'a> ShardExport<'a> {
                 extras: RowExtras {
                     chunk_offsets: vec![0],
                     new_columns: vec![Vec::new(); self.job.spec.new_columns.len()],
-                    flags: vec![Vec::new(); self.job.spec.flags.len()],
+                    text_columns: vec![Vec::new(); self.job.spec.text_columns.len()],
                     ..RowExtras::default()
                 },
             });
@@ -315,10 +318,17 @@ impl<'a> ShardExport<'a> {
             for (column, value) in extras.new_columns.iter_mut().zip(scores.chain(rates)) {
                 column.push(value);
             }
-            for (name, column) in self.job.spec.flags.iter().zip(&mut extras.flags) {
-                let found = |at: &usize| self.rows.verdicts.filters[*at] == *name;
-                let at = self.rows.verdicts.of_row(row).find(found);
-                column.push(at.map(|at| self.rows.verdicts.why(at).to_owned()));
+            let language_column = self.job.context.config.input.language.new_column();
+            let columns = self.job.spec.text_columns.iter().zip(&mut extras.text_columns);
+            for (name, column) in columns {
+                let value = if language_column == Some(name) {
+                    Some(self.part.documents.language(self.next))
+                } else {
+                    let found = |at: &usize| self.rows.verdicts.filters[*at] == *name;
+                    let at = self.rows.verdicts.of_row(row).find(found);
+                    at.map(|at| self.rows.verdicts.why(at))
+                };
+                column.push(value.map(str::to_owned));
             }
             self.next += 1;
         }

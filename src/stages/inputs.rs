@@ -19,6 +19,7 @@ use polysift_data::input::{
     ColumnKind, ColumnValues, DocumentReader, Format, LANG, UNDETERMINED_LANGUAGE, languages_of,
 };
 use polysift_encoder::{HubSettings, Recipe, resolve};
+use polysift_heads::fasttext::LanguageIdentifier;
 use polysift_runs::run::{Plan, RunDir, Shard};
 use polysift_selection::plan_thresholds;
 
@@ -44,6 +45,7 @@ pub fn check_inputs(
         plan_thresholds(&config.thresholds(language), &[], &config.selection.order)?;
     }
     let languages = planned_languages(config, plan);
+    LanguageIdentifier::of(&config.input)?;
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
     check_filters(&config.filters)?;
     check_columns(config, plan)?;
@@ -150,7 +152,7 @@ pub fn warn_of_settings(config: &RunConfig, plan: &Plan) {
     {
         tracing::warn!(
             "no language is named: all documents count as `{UNDETERMINED_LANGUAGE}` (give `{{lang}}` in the paths, \
-             --language or --language-column)"
+             --language, or `input.language` in the settings)"
         );
     }
     for language in &languages {

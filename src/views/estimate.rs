@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use polysift_base::error::Result;
 use polysift_base::progress::{Progress, Stop};
-use polysift_config::{DEFAULT_LANGUAGE, EmbeddingDtype, Rate, RunConfig};
+use polysift_config::{DEFAULT_LANGUAGE, EmbeddingDtype, LanguageSource, Rate, RunConfig};
 use polysift_corpus::model::GPU_FLOPS_PER_SEC;
 use polysift_corpus::training::PlannedHead;
 use polysift_data::input::DocumentReader;
@@ -132,7 +132,8 @@ pub fn estimate(
     let mut languages = BTreeMap::new();
     for shard in &plan.shards {
         let language = shard.language.clone().unwrap_or_else(|| match &config.input.language {
-            polysift_config::LanguageSource::Fixed(code) => code.clone(),
+            LanguageSource::Fixed(code) => code.clone(),
+            LanguageSource::Model { .. } => "by a model".to_owned(),
             _ => "by a column".to_owned(),
         });
         *languages.entry(language).or_default() += 1;

@@ -25,7 +25,7 @@ const DICTIONARY: usize = DIM + 56;
 fn a_file_that_is_cut_anywhere_is_an_error() -> TestResult {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.bin");
-    for name in ["words.bin", "quantised.ftz", "pruned.ftz"] {
+    for name in ["words.bin", "quantised.ftz", "pruned.ftz", "languages.ftz"] {
         let bytes = std::fs::read(file(name))?;
         let lengths = (0..200).chain((200..bytes.len()).step_by(997)).chain([bytes.len() - 1]);
         for length in lengths {
@@ -42,7 +42,7 @@ fn a_file_that_is_cut_anywhere_is_an_error() -> TestResult {
 fn flipped_bytes_are_an_error_or_another_model_but_never_a_panic() -> TestResult {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.bin");
-    for name in ["unigrams.bin", "subwords.bin", "pruned.ftz"] {
+    for name in ["unigrams.bin", "subwords.bin", "pruned.ftz", "hierarchical.bin"] {
         let mut bytes = std::fs::read(file(name))?;
         let places = (0..120).chain((120..bytes.len()).step_by(311));
         let mut refused = 0;

@@ -53,8 +53,8 @@ enum ColumnSource {
     Embeddings,
     /// Index into [`ExportSpec::new_columns`].
     New(usize),
-    /// Index into [`ExportSpec::flags`].
-    Flag(usize),
+    /// Index into [`ExportSpec::text_columns`].
+    Text(usize),
     PiiCount,
 }
 
@@ -148,9 +148,9 @@ impl ExportColumns {
                 checked(&spec.new_columns[*i], values.map(Vec::len))?;
                 Ok(Arc::new(values.into_iter().flatten().copied().collect::<Float64Array>()))
             }
-            ColumnSource::Flag(i) => {
-                let values = extras.flags.get(*i);
-                checked(&spec.flags[*i], values.map(Vec::len))?;
+            ColumnSource::Text(i) => {
+                let values = extras.text_columns.get(*i);
+                checked(&spec.text_columns[*i], values.map(Vec::len))?;
                 Ok(Arc::new(values.into_iter().flatten().cloned().collect::<StringArray>()))
             }
         }
@@ -273,16 +273,16 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
     let pii_count = PII_COUNT.to_owned();
     let scores = spec.new_columns.iter().enumerate();
     let scores = scores.map(|(i, name)| (name, DataType::Float64, ColumnSource::New(i)));
-    let flags = spec.flags.iter().enumerate();
-    let flags = flags.map(|(i, name)| (name, DataType::Utf8, ColumnSource::Flag(i)));
+    let texts = spec.text_columns.iter().enumerate();
+    let texts = texts.map(|(i, name)| (name, DataType::Utf8, ColumnSource::Text(i)));
     let pii_count =
         spec.counts_pii.then_some((&pii_count, DataType::Int32, ColumnSource::PiiCount));
-    for (name, data_type, source) in scores.chain(flags).chain(pii_count) {
+    for (name, data_type, source) in scores.chain(texts).chain(pii_count) {
         if let Some(taken) = columns.iter().find(|c| c.field.name() == name) {
             let reason = match taken.source {
                 ColumnSource::Input(_) => {
                     "is already in the input; give the new column another name with \
-                     `heads.<name>.column`, or the filter that flags one"
+                     `heads.<name>.column` or `input.language.column`, or the filter that flags one"
                 }
                 _ => "is the name of two new columns; set `heads.<name>.column` of one head",
             };
@@ -346,7 +346,7 @@ fn hugging_face(
                     json!({"feature": vector, "_type": "Sequence"})
                 }
                 ColumnSource::New(_) => value("float64"),
-                ColumnSource::Flag(_) => value("string"),
+                ColumnSource::Text(_) => value("string"),
                 ColumnSource::PiiCount => value("int32"),
             };
             Some((column.field.name().clone(), feature))

@@ -32,7 +32,7 @@ pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 /// Which columns are exported, and how they are arranged.
 ///
 /// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order, then `embeddings`, the
-///   scores, the retention rates, the flags and `pii_count`. In an input of datatrove's layout
+///   scores, the retention rates, the text columns and `pii_count`. In an input of datatrove's layout
 ///   (`text`, `id` and a struct `metadata`) the children of the struct take its place. They are
 ///   null where it is null, and a child whose name is taken is called `metadata.<child>`.
 /// - [`Layout::Nested`] (datatrove): `text`, `id` (left out if the input has none), and a struct
@@ -53,8 +53,8 @@ pub struct ExportSpec {
     pub replace_embeddings: bool,
     /// Names of the columns of scores and retention rates (float64).
     pub new_columns: Vec<String>,
-    /// Names of the text columns written by filters that flag.
-    pub flags: Vec<String>,
+    /// Names of the text columns: the identified language and what filters that flag write.
+    pub text_columns: Vec<String>,
     /// Whether the texts of [`RowExtras::texts`] replace those of the input.
     pub replaces_texts: bool,
     /// Whether a column `pii_count` holds the number of PII matches.
@@ -73,8 +73,8 @@ pub struct RowExtras {
     pub hidden_size: usize,
     /// Shape `[rows]` for each of [`ExportSpec::new_columns`]; `None` is null.
     pub new_columns: Vec<Vec<Option<f64>>>,
-    /// Shape `[rows]` for each of [`ExportSpec::flags`]; `None` is null.
-    pub flags: Vec<Vec<Option<String>>>,
+    /// Shape `[rows]` for each of [`ExportSpec::text_columns`]; `None` is null.
+    pub text_columns: Vec<Vec<Option<String>>>,
     /// Texts that replace those of the input, if some differ.
     pub texts: Option<ArrayRef>,
     /// Shape `[rows]` if [`ExportSpec::counts_pii`] is set.

@@ -23,7 +23,8 @@ pub struct DocumentInfo<'a> {
     pub row: u64,
     /// Id column (integers as decimal text). If it is absent or null: `<shard name>/<row>`.
     pub id: &'a str,
-    /// Language code as set by [`polysift_config::LanguageSource`]; `und` if unknown.
+    /// Language code as set by [`polysift_config::LanguageSource`]; `und` if unknown, and in what
+    /// a reader returns if a model is to identify it.
     pub language: &'a str,
     /// UTF-8 bytes of the text; 0 for a document without text, even if it holds white space.
     pub num_bytes: u64,
@@ -174,6 +175,11 @@ impl DocumentBatch {
     pub fn drop_texts(&mut self) {
         self.texts = None;
         self.embeddings = None;
+    }
+
+    /// Sets the language code of each document, which a model identified.
+    pub fn set_languages(&mut self, codes: Vec<&str>) {
+        self.languages = codes.into();
     }
 
     /// Sets the number of tokens of each document.

@@ -127,6 +127,9 @@ impl DocumentRequest {
                 columns.language = Some(language.to_owned());
             }
             LanguageSource::Fixed(code) => columns.language = Some(code.clone()),
+            LanguageSource::Model { .. } => {
+                columns.language = Some(UNDETERMINED_LANGUAGE.to_owned());
+            }
             LanguageSource::Column { column, script_column } => {
                 columns.request(column, ColumnKind::Text, true);
                 columns.has_script = script_column.is_some();

@@ -157,7 +157,7 @@ pub fn for_each_sample(
         (Some(column), _) => {
             LanguageSource::Column { column: column.to_owned(), script_column: None }
         }
-        (None, LanguageSource::Column { .. }) => {
+        (None, of_documents) if of_documents.is_by_document() => {
             LanguageSource::Fixed(UNDETERMINED_LANGUAGE.into())
         }
         (None, of_files) => of_files.clone(),

@@ -3,10 +3,10 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use super::Reject;
 use super::columns::{ColumnKind, ColumnRequest};
 use super::json_lines::{JsonField, LineChecker, find, object};
 use super::lines::{LineReader, TextLine};
+use super::{Reject, UNDETERMINED_LANGUAGE};
 use polysift_base::error::Result;
 use polysift_config::{InputConfig, LanguageSource};
 
@@ -46,7 +46,8 @@ pub struct DocumentStream {
 impl DocumentStream {
     /// Reads the documents of `reader`, called `name` in messages, and the values of `columns`.
     /// Text, id and language are found in the columns that `config` names, as in files. If it names
-    /// no language, `language` (and `language_script`) hold it, else it is `default_language`.
+    /// no language, `language` (and `language_script`) hold it, else it is `default_language`. If
+    /// a model identifies languages, they are [`UNDETERMINED_LANGUAGE`] until the caller asks it.
     pub fn new(
         reader: Box<dyn BufRead + Send>,
         name: &Path,
@@ -56,6 +57,7 @@ impl DocumentStream {
     ) -> Self {
         let (fixed_language, languages) = match &config.language {
             LanguageSource::Fixed(language) => (Some(language.clone()), [None; 2]),
+            LanguageSource::Model { .. } => (Some(UNDETERMINED_LANGUAGE.to_owned()), [None; 2]),
             LanguageSource::Path => (None, LANGUAGE_COLUMNS.map(Some)),
             LanguageSource::Column { column, script_column } => {
                 (None, [Some(column.as_str()), script_column.as_deref()])

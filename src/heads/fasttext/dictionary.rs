@@ -114,6 +114,11 @@ impl Dictionary {
         self.entry(self.num_words + label)
     }
 
+    /// Returns the number of samples that each label had in training.
+    pub(super) fn label_counts(&self) -> &[i64] {
+        &self.counts[self.num_words..]
+    }
+
     /// Returns the number of rows of the input matrix; `None` if pruned n-grams lie outside of it.
     pub(super) fn num_rows(&self, settings: &ModelSettings) -> Option<usize> {
         let Some(pruned) = &self.pruned else { return Some(self.num_words + settings.buckets) };

@@ -13,6 +13,7 @@ use super::dictionary::{Dictionary, LineRows, tokens};
 use super::matrix::{DenseMatrix, WordMatrix, dot, scale};
 use super::model::FastTextModel;
 use super::settings::ModelSettings;
+use super::tree::LabelTree;
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{FastTextConfig, LABEL_PREFIX};
@@ -68,7 +69,8 @@ impl Fit<'_> {
             return Ok(None);
         }
         let (input, output) = (WordMatrix::Dense(input), WordMatrix::Dense(output));
-        Ok(Some(FastTextModel { settings, dictionary, input, output }))
+        let tree = LabelTree::default();
+        Ok(Some(FastTextModel { settings, dictionary, input, output, tree }))
     }
 
     /// Returns the frequent words and both labels, sorted by descending frequency and then by text,

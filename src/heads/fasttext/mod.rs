@@ -22,16 +22,19 @@
 
 mod dictionary;
 mod fit;
+mod language;
 mod matrix;
 mod model;
 mod settings;
 mod source;
 mod text;
+mod tree;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use fit::Fit;
+pub use language::LanguageIdentifier;
 pub use model::is_model;
 pub use model::{FastTextModel, LabelScore, TextScratch};
 pub(crate) use text::{document_line, sample_line};

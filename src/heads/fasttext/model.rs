@@ -7,6 +7,7 @@ use super::dictionary::{Dictionary, LineRows};
 use super::matrix::{WordMatrix, scale};
 use super::settings::{ModelLoss, ModelSettings};
 use super::source::{ModelReader, broken, of_file};
+use super::tree::{LabelTree, std_log};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, open};
 
@@ -28,6 +29,8 @@ pub struct FastTextModel {
     pub(super) input: WordMatrix,
     /// `[labels, dim]`.
     pub(super) output: WordMatrix,
+    /// Empty without [`ModelLoss::Hierarchical`].
+    pub(super) tree: LabelTree,
 }
 
 /// Buffers for scoring, reused between calls.
@@ -47,11 +50,6 @@ pub struct LabelScore {
     pub probability: f32,
 }
 
-/// Returns fastText's number for a probability (C++ `std_log` in `Loss::findKBest`).
-fn reported(probability: f32) -> f32 {
-    ((f64::from(probability) + 1e-5).ln() as f32).exp()
-}
-
 /// fastText's sigmoid (C++ `Loss::sigmoid`): the entry below `x` of 512 steps from -8 to 8.
 fn sigmoid(x: f32) -> f32 {
     if x < -SIGMOID_END {
@@ -66,8 +64,8 @@ fn sigmoid(x: f32) -> f32 {
 }
 
 impl FastTextModel {
-    /// Reads a `.bin` or `.ftz` file and its BLAKE3 (C++ `FastText::loadModel`), with softmax,
-    /// one-versus-all or negative sampling, n-grams of words and characters, and quantisation.
+    /// Reads a `.bin` or `.ftz` file and its BLAKE3 (C++ `FastText::loadModel`), with every loss,
+    /// n-grams of words and characters, and quantisation.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Model`] for a file that is not a model, is cut off or damaged. Sizes
@@ -95,14 +93,17 @@ impl FastTextModel {
         let input = WordMatrix::read(source, is_quantised)?;
         let quantises_output = source.bool()?;
         let output = WordMatrix::read(source, is_quantised && quantises_output)?;
-        let model = Self { settings, dictionary, input, output };
+        let mut model = Self { settings, dictionary, input, output, tree: LabelTree::default() };
         model.check()?;
+        if model.settings.loss == ModelLoss::Hierarchical {
+            model.tree = LabelTree::new(model.dictionary.label_counts())?;
+        }
         Ok(model)
     }
 
     /// Checks that the parts fit together, so that every row of a line exists.
     fn check(&self) -> io::Result<()> {
-        let Self { settings, dictionary, input, output } = self;
+        let Self { settings, dictionary, input, output, .. } = self;
         if dictionary.pruned.is_some() && matches!(input, WordMatrix::Dense(_)) {
             return broken("is pruned but not quantised, which fastText refuses too");
         }
@@ -180,15 +181,41 @@ impl FastTextModel {
     pub fn score(&self, text: &str, label: usize, scratch: &mut TextScratch) -> Option<LabelScore> {
         let outputs = self.outputs(text, scratch)?;
         let output = *outputs.get(label)?;
-        if self.settings.loss != ModelLoss::Softmax {
-            return Some(LabelScore { logit: output, probability: reported(sigmoid(output)) });
+        let logit = match self.settings.loss {
+            ModelLoss::NegativeSampling | ModelLoss::OneVersusAll => output,
+            ModelLoss::Hierarchical => {
+                let log_probability = f64::from(output).min(0.0);
+                (log_probability - (-log_probability.exp()).ln_1p()) as f32
+            }
+            ModelLoss::Softmax => {
+                let others = outputs.iter().enumerate().filter(|&(at, _)| at != label);
+                let others = || others.clone().map(|(_, &z)| z);
+                let largest = others().fold(f32::NEG_INFINITY, f32::max);
+                let sum: f64 = others().map(|z| f64::from(z - largest).exp()).sum();
+                (f64::from(output) - f64::from(largest) - sum.ln()) as f32
+            }
+        };
+        Some(LabelScore { logit, probability: self.probability(outputs, label) })
+    }
+
+    /// Returns the index and fastText's probability of the best label for the first line of `text`,
+    /// the first of equal ones; `None` if the model knows no word of it.
+    pub fn best(&self, text: &str, scratch: &mut TextScratch) -> Option<(usize, f32)> {
+        let outputs = self.outputs(text, scratch)?;
+        let better = |best: usize, label| if outputs[label] > outputs[best] { label } else { best };
+        let best = (0..outputs.len()).reduce(better)?;
+        Some((best, self.probability(outputs, best)))
+    }
+
+    /// Returns fastText's probability of `label`, exp(log(p + 0.00001)) at every sigmoid or softmax.
+    fn probability(&self, outputs: &[f32], label: usize) -> f32 {
+        match self.settings.loss {
+            ModelLoss::NegativeSampling | ModelLoss::OneVersusAll => {
+                std_log(sigmoid(outputs[label])).exp()
+            }
+            ModelLoss::Hierarchical => outputs[label].exp(),
+            ModelLoss::Softmax => std_log(softmax(outputs, label)).exp(),
         }
-        let others = || outputs.iter().enumerate().filter(|&(at, _)| at != label).map(|(_, &z)| z);
-        let largest = others().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = others().map(|z| f64::from(z - largest).exp()).sum();
-        let logit = f64::from(output) - f64::from(largest) - sum.ln();
-        let probability = reported(softmax(outputs, label));
-        Some(LabelScore { logit: logit as f32, probability })
     }
 
     /// Returns all labels with their probabilities, most probable first, like fastText's `predict`
@@ -203,7 +230,8 @@ impl FastTextModel {
         predicted
     }
 
-    /// Returns the outputs `[labels]` for `text` (C++ `Model::computeHidden`).
+    /// Returns the outputs `[labels]` for `text` (C++ `Model::computeHidden`): logits, or logarithms
+    /// of probabilities with [`ModelLoss::Hierarchical`].
     fn outputs<'a>(&self, text: &str, scratch: &'a mut TextScratch) -> Option<&'a [f32]> {
         let TextScratch { line, hidden, outputs } = scratch;
         self.dictionary.line(&self.settings, text.as_bytes(), line);
@@ -217,7 +245,12 @@ impl FastTextModel {
         }
         scale(hidden, (1.0 / line.rows.len() as f64) as f32);
         outputs.clear();
-        outputs.extend((0..self.output.shape().0).map(|label| self.output.dot_row(label, hidden)));
+        if self.settings.loss == ModelLoss::Hierarchical {
+            self.tree.log_probabilities(|fork| self.output.dot_row(fork, hidden), outputs);
+        } else {
+            let labels = 0..self.output.shape().0;
+            outputs.extend(labels.map(|label| self.output.dot_row(label, hidden)));
+        }
         Some(outputs)
     }
 }

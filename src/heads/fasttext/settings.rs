@@ -11,6 +11,8 @@ const LONGEST_NGRAM: i32 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ModelLoss {
+    /// A Huffman tree of the labels with a sigmoid at each fork.
+    Hierarchical = 1,
     /// One sigmoid per label, for a model trained by negative sampling.
     NegativeSampling = 2,
     Softmax = 3,
@@ -68,10 +70,10 @@ impl ModelSettings {
             return broken("is not a classifier (a supervised fastText model)");
         }
         let loss = match loss {
+            1 => ModelLoss::Hierarchical,
             2 => ModelLoss::NegativeSampling,
             3 => ModelLoss::Softmax,
             4 => ModelLoss::OneVersusAll,
-            1 => return broken("was trained with hierarchical softmax, which is not supported"),
             other => return broken(format!("has an unknown loss {other}")),
         };
         let longest = if version == 11 { 0 } else { longest }; // classifiers had no subwords then

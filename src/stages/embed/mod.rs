@@ -41,6 +41,7 @@ use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::work::{Failures, StageWork};
 use polysift_encoder::Model;
+use polysift_heads::fasttext::LanguageIdentifier;
 use polysift_runs::run::{Plan, Stage};
 use queue::queue;
 
@@ -53,12 +54,19 @@ const EMBEDDING_BYTES: usize = 16 << 20;
 const GPUS_PER_STREAM: usize = 3;
 
 /// Returns the settings that embeddings depend on; `model` is `None` if no text is embedded.
-fn settings(config: &RunConfig, plan: &Plan, model: Option<&Model>, counts_tokens: bool) -> Value {
+fn settings(
+    config: &RunConfig,
+    plan: &Plan,
+    model: Option<&Model>,
+    languages: Option<&LanguageIdentifier>,
+    counts_tokens: bool,
+) -> Value {
     let (input, parts) = (&config.input, &config.parts);
+    let language = languages.map_or_else(|| json!(input.language), |l| l.settings().clone());
     let mut settings = json!({
         "plan": plan.digest(),
         "input": {
-            "text": input.text, "id": input.id, "language": input.language,
+            "text": input.text, "id": input.id, "language": language,
             "embeddings": input.embeddings, "max_rejects": input.max_rejects,
         },
         "encoder": FrozenEncoder::of(config, model),
@@ -93,7 +101,8 @@ pub fn embed_with(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> R
     let counted = context.redo != Some(Stage::Embed)
         && FrozenEmbeddings::read(run, Stage::Embed)?.counts_tokens;
     let counts_tokens = counted || counts_tokens(config);
-    let mut settings = settings(config, plan, model, counts_tokens);
+    let languages = LanguageIdentifier::of(&config.input)?;
+    let mut settings = settings(config, plan, model, languages.as_ref(), counts_tokens);
     let cascade = Cascade::of(context, plan)?;
     if let Some(config) = &config.cascade {
         settings["cascade"] = cascade.settings(config);
@@ -113,6 +122,7 @@ pub fn embed_with(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> R
         shards: &plan.shards,
         claims: &claims,
         model,
+        languages,
         failures: Mutex::new(Failures::new(run, Stage::Embed)),
         is_broken: AtomicBool::new(false),
         counts_tokens,

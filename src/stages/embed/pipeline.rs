@@ -9,6 +9,7 @@ use polysift_corpus::cascaded::Cascade;
 use polysift_corpus::context::Context;
 use polysift_corpus::work::Failures;
 use polysift_encoder::Model;
+use polysift_heads::fasttext::LanguageIdentifier;
 use polysift_runs::run::{Claims, Shard};
 
 /// The shards that this process claims, and its progress.
@@ -18,6 +19,8 @@ pub(super) struct Pipeline<'a> {
     pub(super) claims: &'a Claims<'a>,
     /// `None` if no text is embedded.
     pub(super) model: Option<&'a Model>,
+    /// Identifies the language of every text, if the settings name a classifier.
+    pub(super) languages: Option<LanguageIdentifier>,
     /// Shards with bad data.
     pub(super) failures: Mutex<Failures<'a>>,
     /// Whether a stream has failed; the others then end too.

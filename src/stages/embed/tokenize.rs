@@ -5,6 +5,8 @@ use rayon::prelude::*;
 use super::pipeline::Pipeline;
 use super::queue::{ChunkBatch, Receiver, Sender, Step, TextBatch};
 use polysift_base::error::{Error, Result};
+use polysift_data::input::{DocumentBatch, UNDETERMINED_LANGUAGE};
+use polysift_heads::fasttext::TextScratch;
 use polysift_tokenizer::{Tokenized, Tokenizer};
 
 /// Texts that a pool thread tokenizes at a time.
@@ -28,8 +30,9 @@ impl Pipeline<'_> {
             if of_failed {
                 continue;
             }
-            let step = step.map(|texts| {
+            let step = step.map(|mut texts| {
                 let shard = texts.shard;
+                self.identify_languages(&mut texts.documents);
                 let batch = match self.model {
                     Some(model) => self.chunks(texts, &model.tokenizer),
                     None => Ok(embedded(texts, self.context.config.has_embeddings())),
@@ -44,6 +47,19 @@ impl Pipeline<'_> {
                 return;
             }
         }
+    }
+
+    /// Sets the languages of `documents`, if the settings name a classifier.
+    fn identify_languages(&self, documents: &mut DocumentBatch) {
+        let Some(languages) = &self.languages else { return };
+        let identify = |scratch: &mut TextScratch, i| {
+            let text = documents.text(i);
+            text.map_or(UNDETERMINED_LANGUAGE, |text| languages.identify(text, scratch))
+        };
+        let _busy = self.tokenizing.work();
+        let all = (0..documents.len()).into_par_iter().with_min_len(TASK_TEXTS);
+        let codes = all.map_init(TextScratch::default, identify).collect();
+        documents.set_languages(codes);
     }
 
     fn chunks(&self, texts: TextBatch, tokenizer: &Tokenizer) -> Result<ChunkBatch> {

@@ -289,6 +289,9 @@ fn columns(config: &RunConfig) -> Vec<Value> {
         let meaning = format!("smallest rate of `{name}` at which the document is kept");
         add(&head.retention_column(name), "double", meaning);
     }
+    if let Some(name) = config.input.language.new_column() {
+        add(name, "string", "language that a classifier identified, or `und`".to_owned());
+    }
     for (name, _) in config.filters.iter().filter(|(_, f)| f.action == FilterAction::Flag) {
         add(
             name,

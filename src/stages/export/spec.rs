@@ -23,9 +23,11 @@ pub(super) fn retention_heads(config: &RunConfig) -> Vec<String> {
     heads.into_iter().collect()
 }
 
-fn flags(config: &RunConfig) -> impl Iterator<Item = &String> {
+/// Returns the names of the new text columns: the identified language, then the filters that flag.
+fn text_columns(config: &RunConfig) -> impl Iterator<Item = &str> {
     let flags = |(_, filter): &(&String, &FilterConfig)| filter.action == FilterAction::Flag;
-    config.filters.iter().filter(flags).map(|(name, _)| name)
+    let flags = config.filters.iter().filter(flags).map(|(name, _)| name.as_str());
+    config.input.language.new_column().into_iter().chain(flags)
 }
 
 /// Returns the columns and layout of the export of `config`.
@@ -44,7 +46,7 @@ pub(super) fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec
         id: config.input.id.clone(),
         replace_embeddings: config.input.embeddings.is_some(),
         new_columns: scores.chain(rates).collect(),
-        flags: flags(config).cloned().collect(),
+        text_columns: text_columns(config).map(str::to_owned).collect(),
         replaces_texts: config.pii.is_some() || cuts,
         counts_pii: config.pii.is_some(),
     }

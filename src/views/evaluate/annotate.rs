@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ use polysift_data::input::{
 };
 use polysift_data::parts::VerdictAction;
 use polysift_encoder::HubSettings;
+use polysift_heads::fasttext::{LanguageIdentifier, TextScratch};
 use polysift_heads::head::{DocumentScore, RowHead};
 use polysift_runs::run::RunDir;
 use polysift_selection::{ScoredDocument, Selection, ThresholdKind};
@@ -70,6 +72,8 @@ pub struct Annotator<'a> {
     filters: Vec<(&'a str, Box<dyn Filter>)>,
     selections: BTreeMap<String, Selection>,
     thresholds: BTreeMap<String, Vec<Value>>,
+    /// Identifies the language of every text, if the settings name a classifier.
+    languages: Option<LanguageIdentifier>,
 }
 
 /// Finds the heads for the languages of `run`, and for the languages that the head files are for.
@@ -133,7 +137,8 @@ impl<'a> Annotator<'a> {
             .iter()
             .map(|(language, selection)| (language.clone(), thresholds(selection)));
         let thresholds = thresholds.collect();
-        Ok(Self { config, stop, scorer, filters, selections, thresholds })
+        let languages = LanguageIdentifier::of(&config.input)?;
+        Ok(Self { config, stop, scorer, filters, selections, thresholds, languages })
     }
 
     /// Returns the columns that heads and filters read, besides text and id.
@@ -144,8 +149,11 @@ impl<'a> Annotator<'a> {
     }
 
     /// Returns the language of documents that name none: the only one, or [`UNDETERMINED_LANGUAGE`]
-    /// if every head serves all languages.
+    /// if every head serves all languages or a classifier identifies the language.
     pub fn default_language(&self) -> Option<&'a str> {
+        if self.languages.is_some() {
+            return Some(UNDETERMINED_LANGUAGE);
+        }
         let mut languages = self.scorer.heads.languages().iter();
         match (languages.next(), languages.next()) {
             (None, _) => Some(UNDETERMINED_LANGUAGE),
@@ -157,6 +165,16 @@ impl<'a> Annotator<'a> {
     fn row_heads(&self) -> impl Iterator<Item = (&'a str, &'a RowHead)> {
         let (config, heads) = (self.config, self.scorer.heads);
         config.heads.keys().filter_map(|name| Some((name.as_str(), heads.of_rows(name)?)))
+    }
+
+    /// Sets the languages of `documents`, if the settings name a classifier.
+    pub fn identify_languages(&self, documents: &mut [StreamDocument]) {
+        let Some(languages) = &self.languages else { return };
+        documents.par_iter_mut().for_each_init(TextScratch::default, |scratch, document| {
+            if let Some(text) = text(document) {
+                document.language = languages.identify(text, scratch).to_owned();
+            }
+        });
     }
 
     /// Annotates each of `documents`, which carry the columns [`Annotator::columns`]. A document

@@ -1,0 +1,66 @@
+//! Identifies the languages of texts with a fastText classifier, such as lid.176 or GlotLID.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::model::{FastTextModel, TextScratch};
+use polysift_base::error::{Error, Result};
+use polysift_config::{InputConfig, LABEL_PREFIX, LANGUAGE_CODE, LanguageSource, is_language_code};
+use polysift_data::input::UNDETERMINED_LANGUAGE;
+
+/// A classifier whose labels are languages.
+#[derive(Debug)]
+pub struct LanguageIdentifier {
+    model: FastTextModel,
+    /// Language code of each label.
+    codes: Vec<String>,
+    threshold: f32,
+    settings: Value,
+}
+
+impl LanguageIdentifier {
+    /// Reads the classifier of `config`; returns `None` if it names none.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Model`] if the file is not a fastText classifier;
+    /// [`Error::Config`] for a label that is not in the model, or is not a language code.
+    pub fn of(config: &InputConfig) -> Result<Option<Self>> {
+        let LanguageSource::Model { model: path, labels, threshold, .. } = &config.language else {
+            return Ok(None);
+        };
+        let (model, digest) = FastTextModel::read(Path::new(path))?;
+        let mut codes = model.labels();
+        for code in &mut codes {
+            *code = code.strip_prefix(LABEL_PREFIX).unwrap_or(code).to_owned();
+        }
+        let key = "input.language.labels";
+        if let Some(label) = labels.keys().find(|label| !codes.contains(label)) {
+            return Err(Error::config(key, format!("`{label}` is not a label of {path}")));
+        }
+        for code in &mut codes {
+            if let Some(named) = labels.get(code) {
+                code.clone_from(named);
+            } else if !is_language_code(code) {
+                let reason = format!("the label `{code}` of {path} is not {LANGUAGE_CODE}; map it");
+                return Err(Error::config(key, reason));
+            }
+        }
+        let settings = json!({"model": digest, "labels": labels, "threshold": threshold});
+        Ok(Some(Self { model, codes, threshold: *threshold, settings }))
+    }
+
+    /// Returns the settings that languages depend on: the digest of the file, labels and threshold.
+    pub fn settings(&self) -> &Value {
+        &self.settings
+    }
+
+    /// Returns the language code of the best label for the whole `text`; [`UNDETERMINED_LANGUAGE`]
+    /// if it is less probable than the threshold, or if the model knows no word of the text.
+    pub fn identify(&self, text: &str, scratch: &mut TextScratch) -> &str {
+        // fastText predicts for one line.
+        let best = self.model.best(&text.replace('\n', " "), scratch);
+        let best = best.filter(|(_, probability)| *probability >= self.threshold);
+        best.map_or(UNDETERMINED_LANGUAGE, |(label, _)| &self.codes[label])
+    }
+}
