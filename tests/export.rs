@@ -6,6 +6,8 @@ mod faults;
 mod golden;
 #[path = "export/pages.rs"]
 mod pages;
+#[path = "export/places.rs"]
+mod places;
 #[path = "export/random.rs"]
 mod random;
 

@@ -22,5 +22,6 @@ fn what_was_not_built_is_named() {
     }
     if !cfg!(feature = "remote") {
         refused(&["inspect", "s3://bucket/a.parquet"], "remote");
+        refused(&["embed", "--run", "x", "--export-to", "hf://datasets/o/n", "corpus"], "remote");
     }
 }

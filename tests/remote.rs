@@ -10,6 +10,8 @@ mod hub;
 mod input;
 #[path = "remote/keys.rs"]
 mod keys;
+#[path = "remote/publish.rs"]
+mod publish;
 #[path = "remote/secrets.rs"]
 mod secrets;
 #[path = "remote/server.rs"]

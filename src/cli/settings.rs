@@ -222,8 +222,9 @@ pub(crate) struct KeyArgs {
     #[serde(rename = "cascade.repair", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) cascade_repair: bool,
 
-    /// Export to s3://bucket/prefix, gs:// or az:// instead of the run directory [export.to]
-    #[arg(long, value_name = "URL", help_heading = "Export")]
+    /// Export to a folder, s3://bucket/prefix, gs://, az:// or hf://datasets/OWNER/NAME instead of
+    /// the run directory [export.to]
+    #[arg(long, value_name = "PLACE", help_heading = "Export")]
     #[serde(rename = "export.to")]
     pub(crate) export_to: Option<String>,
     /// Columns of the export [export.layout]
@@ -354,7 +355,7 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     let mut config = RunConfig::from_table(table)
         .map_err(|reason| blamed(file, &overrides).unwrap_or(Error::config(origin, reason)))?;
     config.check()?;
-    if let Some(to) = &config.export.to {
+    if let Some(to) = config.export.to.as_ref().filter(|to| is_url(to)) {
         let wrong = |error: Error| Error::config("export.to", error.to_string());
         polysift::remote::check_destination(to).map_err(wrong)?;
     }
@@ -394,7 +395,7 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
 }
 
 /// Keys whose values are paths; `*` stands for every name.
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 12] = [
     "run_dir",
     "input.files",
     "input.language.model",
@@ -406,6 +407,7 @@ const PATHS: [&str; 11] = [
     "filters.*.sources.ids",
     "filters.*.sources.domains",
     "filters.*.sources.robots",
+    "export.to",
 ];
 
 /// Makes the paths of a settings file absolute; they are relative to its directory `base`.

@@ -20,7 +20,8 @@ pub enum Layout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExportConfig {
-    /// Destination in an object store (`s3://bucket/prefix`, `gs://`, `az://`). Default: the run
+    /// Destination: a folder, a place in an object store (`s3://bucket/prefix`, `gs://`, `az://`)
+    /// or a data set of a hub (`hf://datasets/OWNER/NAME[@BRANCH][/PATH]`). Default: the run
     /// directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
@@ -43,6 +44,13 @@ pub struct ExportConfig {
     pub keep_removed: bool,
     /// Also write the data set card, `README.md`, next to the files.
     pub card: bool,
+}
+
+impl ExportConfig {
+    /// Returns true if the files go to a data set of a hub.
+    pub fn is_to_hub(&self) -> bool {
+        self.to.as_deref().is_some_and(|to| to.starts_with("hf://"))
+    }
 }
 
 impl Default for ExportConfig {

@@ -18,9 +18,9 @@ pub const REPORTS: &str = "_reports";
 /// Key of the filters in the frozen settings, next to the digests of their lists.
 pub const FILTERS: &str = "filters";
 
-/// Returns whether the export of `config` has files that belong to no shard.
+/// Returns whether the export of `config` has work or files that belong to no shard.
 pub fn has_reports(config: &RunConfig) -> bool {
-    config.pii.is_some() || config.export.card
+    config.pii.is_some() || config.export.card || config.export.is_to_hub()
 }
 
 /// Checks that every shard of `plan` was filtered with the filters of the settings.

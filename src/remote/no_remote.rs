@@ -8,6 +8,7 @@
     reason = "what is never made is never looked at"
 )]
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -17,7 +18,7 @@ use bytes::Bytes;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
-use polysift_base::io::{FirstError, redacted};
+use polysift_base::io::{FileStamp, FirstError, redacted};
 
 use crate::location::{Dataset, ListedObject, Location, ObjectFilter, ObjectVersion, Snapshot};
 
@@ -54,6 +55,18 @@ pub fn create(url: &str, _content: &str) -> Result<Option<Bytes>> {
 
 pub fn replace(url: &str, _content: &str) -> Result<()> {
     without(url)
+}
+
+pub fn upload_file(_from: &Path, _size: u64, url: &str) -> Result<String> {
+    without(url)
+}
+
+pub fn publish<'a>(to: &str, _files: impl Iterator<Item = (&'a str, &'a FileStamp)>) -> Result<()> {
+    without(to)
+}
+
+pub fn published(to: &str) -> Result<BTreeMap<String, ObjectVersion>> {
+    without(to)
 }
 
 pub fn upload(path: &Path, _failure: &FirstError) -> Result<Upload> {

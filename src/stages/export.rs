@@ -26,6 +26,7 @@ use card::write_card;
 use json_columns::LanguageColumns;
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use polysift_base::error::{Error, Result};
+use polysift_base::io::{is_url, remove};
 use polysift_config::{KEPT, PiiAudit, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
@@ -34,14 +35,16 @@ use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, check_filtered, filter_settings, has_reports};
 use polysift_corpus::work::StageWork;
-use polysift_data::export::{ExportColumns, ExportSpec, ExportWriter, RowExtras, WriterOptions};
+use polysift_data::export::{
+    ExportColumns, ExportSpec, ExportWriter, ExportedFile, RowExtras, WriterOptions,
+};
 use polysift_data::input::{Format, InputColumn, RowReader, column_at, strings};
 use polysift_data::parts::{EmbeddingRows, VerdictAction, VerdictRows, read_embeddings, write_pii};
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
 use polysift_selection::Selection;
 use provenance::ExportProvenance;
-use spec::{place_of, retention_heads, spec};
+use spec::{place_of, put, retention_heads, spec, workplace_of};
 pub use template::render_card;
 
 /// Name of the object at an export's place that records which run owns the files there.
@@ -126,7 +129,8 @@ pub fn export(context: Context<'_>) -> Result<()> {
     finish(context, &work, &embedded.plan)
 }
 
-/// Finishes the stage if all shards of `plan` are exported: sums up PII counts, writes the card.
+/// Finishes the stage if all shards of `plan` are exported: sums up PII counts, commits what was
+/// sent to a hub, writes the card.
 fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     if !run.try_finish(Stage::Export, &work.items.keys)?
@@ -139,10 +143,25 @@ fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
     if config.pii.is_some() {
         marker.files.push(write_pii_report(context, plan)?);
     }
+    if config.export.is_to_hub() {
+        publish(context, plan)?;
+    }
     if config.export.card {
         marker.files.push(write_card(context)?);
     }
     run.mark_shard(Stage::Export, REPORTS, &marker)
+}
+
+/// Commits the files that the shards of `plan` sent to the hub.
+fn publish(context: Context<'_>, plan: &Plan) -> Result<()> {
+    let mut files = Vec::new();
+    for shard in &plan.shards {
+        files.extend(context.run.done(Stage::Export, &shard.name)?.files);
+    }
+    let sent = files.iter().filter(|file| is_url(&file.path));
+    let sent = sent.map(|file| (file.path.as_str(), &file.stamp));
+    remote::publish(&place_of(context).to_string_lossy(), sent)?;
+    remove(&workplace_of(context))
 }
 
 fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
@@ -176,9 +195,9 @@ pub(crate) fn warn_of_place(to: &str) {
 /// the same files, may write there too; `--redo` takes the place over.
 ///
 /// # Errors
-/// [`Error::Mismatch`] if another run was first; [`Error::Service`].
+/// [`Error::Mismatch`] if another run was first; [`Error::Service`], [`Error::Io`].
 fn claim(context: Context<'_>, to: &str) -> Result<()> {
-    let url = format!("{}/{OWNER}", to.trim_end_matches('/'));
+    let path = place_of(context).join(OWNER);
     let mut hasher = blake3::Hasher::new();
     for stage in Stage::ALL {
         let settings = context.run.frozen_settings(stage)?.unwrap_or_default();
@@ -186,10 +205,7 @@ fn claim(context: Context<'_>, to: &str) -> Result<()> {
     }
     let own = json!({"settings": hasher.finalize().to_hex().to_string()});
     let content = format!("{own}\n");
-    if context.redo.is_some() {
-        return remote::replace(&url, &content);
-    }
-    let Some(found) = remote::create(&url, &content)? else { return Ok(()) };
+    let Some(found) = put(&path, &content, context.redo.is_some())? else { return Ok(()) };
     let found: Value = serde_json::from_slice(&found).unwrap_or_default();
     if found == own {
         return Ok(());
@@ -226,6 +242,19 @@ struct ShardExport<'a> {
     embeddings: Option<EmbeddingRows>,
     /// Next row in `part`.
     next: usize,
+}
+
+/// Returns the entry of a finished `file` in the marker of its shard, and sends the file to the hub
+/// if it is for one.
+fn placed(context: Context<'_>, file: ExportedFile) -> Result<PartFile> {
+    let ExportedFile { mut path, rows, mut stamp } = file;
+    if context.config.export.is_to_hub() {
+        let url = place_of(context).join(path.strip_prefix(workplace_of(context)).unwrap_or(&path));
+        stamp.etag = Some(remote::upload_file(&path, stamp.bytes, &url.to_string_lossy())?);
+        remove(&path)?;
+        path = url;
+    }
+    Ok(PartFile { path: context.run.relative(&path), rows, stamp })
 }
 
 /// Joins the `pieces` of `text` with an empty line between them.
@@ -450,7 +479,7 @@ impl<'a> ShardExport<'a> {
         } else {
             (PathBuf::from("removed").join(name), Some(name))
         };
-        let base = place_of(self.job.context).join(folder).join(&self.shard.name);
+        let base = workplace_of(self.job.context).join(folder).join(&self.shard.name);
         let provenance = self.job.provenance.of_file(&self.languages, reason);
         let export = &self.job.context.config.export;
         let options = WriterOptions {
@@ -466,8 +495,7 @@ impl<'a> ShardExport<'a> {
         let run = self.job.context.run;
         for writer in self.writers.into_values() {
             for file in writer.finish()? {
-                let path = run.relative(&file.path);
-                self.marker.files.push(PartFile { path, rows: file.rows, stamp: file.stamp });
+                self.marker.files.push(placed(self.job.context, file)?);
             }
         }
         let Some(config) = &self.job.context.config.pii else { return Ok(self.marker) };

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::filter::check_filters;
 use crate::train::check_samples;
 use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
 use polysift_base::language::iso_639_3;
 use polysift_base::progress::Stop;
 use polysift_config::{
@@ -50,7 +51,7 @@ pub fn check_inputs(
     check_filters(&config.filters)?;
     check_columns(config, plan)?;
     let planned = check_samples(config, languages.as_ref(), run, stop)?;
-    if let Some(to) = &config.export.to {
+    if let Some(to) = config.export.to.as_ref().filter(|to| is_url(to)) {
         crate::export::warn_of_place(to);
     }
     Ok(planned)

@@ -1,12 +1,12 @@
 //! Verifies a run: no missing, changed or foreign files, consistent counts, recomputed thresholds.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
 
 use rayon::prelude::*;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, stamp};
-use polysift_config::RunConfig;
 use polysift_corpus::cascaded::Cascade;
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
@@ -16,7 +16,7 @@ use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{select_language, stored_selections};
 use polysift_corpus::verdicts::{REPORTS, has_reports};
 use polysift_data::input::InputFile;
-use polysift_remote as remote;
+use polysift_remote::{self as remote, ObjectVersion};
 use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
 
 /// Result of a verification.
@@ -82,9 +82,12 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     checks.foreign()?;
     let Checks { mut verified, files, .. } = checks;
     verified.files = files.len() as u64;
+    let is_sent = |to: &&str| to.starts_with("hf://") && files.iter().any(|f| is_url(&f.path));
+    let to = context.config.export.to.as_deref().filter(is_sent);
+    let published = to.map(remote::published).transpose()?;
     verified.problems.extend(problems(&files, |file| {
         context.stop.check()?;
-        wrong_file(run, file)
+        wrong_file(context, published.as_ref(), file)
     })?);
     Ok(verified)
 }
@@ -158,7 +161,7 @@ impl Checks<'_> {
                 self.problem(format!("{stage}: {key} accounts for {rows} rows, embed for {all}"));
             }
             if stage == Stage::Export {
-                exported_rows(context.config, &marker, &mut self.verified.problems);
+                exported_rows(context, &marker, &mut self.verified.problems);
             }
         }
     }
@@ -203,8 +206,12 @@ impl Checks<'_> {
     /// Reports files that no marker lists, but not of incomplete stages, which may yet add markers.
     fn foreign(&mut self) -> Result<()> {
         let known: HashSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
+        let to = self.context.config.export.to.as_deref().filter(|to| !is_url(to));
         for stage in Stage::ALL.into_iter().filter(|stage| !self.incomplete.contains(stage)) {
-            let found = self.context.run.stored_files(stage)?;
+            let mut found = self.context.run.stored_files(stage, None)?;
+            if let Some(to) = to.filter(|_| stage == Stage::Export) {
+                found.extend(self.context.run.stored_files(stage, Some(Path::new(to)))?);
+            }
             let foreign = found.into_iter().filter(|path| !known.contains(path.as_str()));
             let problem = |path: String| format!("{path}: nothing of this run wrote it; remove it");
             self.verified.problems.extend(foreign.map(problem));
@@ -251,20 +258,20 @@ impl Checks<'_> {
 }
 
 /// Compares the rows of the exported files with the counts of the marker.
-fn exported_rows(config: &RunConfig, marker: &ShardMarker, problems: &mut Vec<String>) {
-    let to = config.export.to.as_deref();
-    let mut by_folder: BTreeMap<&str, u64> = BTreeMap::new();
+fn exported_rows(context: Context<'_>, marker: &ShardMarker, problems: &mut Vec<String>) {
+    let to = context.config.export.to.as_ref().map_or(context.run.root(), Path::new);
+    let mut by_folder: BTreeMap<String, u64> = BTreeMap::new();
     for file in marker.files.iter().filter(|file| !file.path.starts_with("audit/")) {
-        let below = to.map_or(Some(file.path.as_str()), |to| file.path.strip_prefix(to));
-        let below = below.unwrap_or_default().trim_start_matches('/');
-        let reason = match below.strip_prefix("removed/") {
-            Some(rest) => rest.split('/').next().unwrap_or_default(),
-            None => "kept",
+        let path = context.run.located(file);
+        let mut below = path.strip_prefix(to).unwrap_or(&path).iter();
+        let reason = match below.next() {
+            Some(folder) if folder == "removed" => below.next().unwrap_or_default(),
+            _ => "kept".as_ref(),
         };
-        *by_folder.entry(reason).or_default() += file.rows;
+        *by_folder.entry(reason.to_string_lossy().into_owned()).or_default() += file.rows;
     }
     for (reason, rows) in by_folder {
-        let counted = marker.counts.get(reason).copied().unwrap_or_default();
+        let counted = marker.counts.get(&reason).copied().unwrap_or_default();
         if rows != counted {
             problems.push(format!("{reason}: {rows} rows exported, {counted} counted"));
         }
@@ -293,11 +300,20 @@ fn wrong_input(shard: &Shard) -> Result<Option<String>> {
     }
 }
 
-/// Compares `file` with its digest, or an object with what its store says of it, and the rows of an
-/// exported file.
-fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
+/// Compares `file` with its digest, or an object with what its store says of it (a hub in the
+/// listing `published`), and the rows of an exported file.
+fn wrong_file(
+    context: Context<'_>,
+    published: Option<&BTreeMap<String, ObjectVersion>>,
+    file: &PartFile,
+) -> Result<Option<String>> {
+    let Context { config, run, .. } = context;
     let is_same = if is_url(&file.path) {
-        let version = remote::stat(&file.path)?;
+        let gone = || Error::missing(&file.path, "no such object");
+        let version = match published {
+            Some(published) => published.get(&file.path).cloned().ok_or_else(gone)?,
+            None => remote::stat(&file.path)?,
+        };
         // For stores without content tags, only the size is compared.
         let is_named_so = file.stamp.etag.is_none() || version.tag == file.stamp.etag;
         version.bytes == file.stamp.bytes && is_named_so
@@ -309,10 +325,13 @@ fn wrong_file(run: &RunDir, file: &PartFile) -> Result<Option<String>> {
         let remedy = if is_local { "; remove it, and `polysift run` makes it again" } else { "" };
         return Ok(Some(format!("{}: changed since it was written{remedy}", file.path)));
     }
-    let is_exported = is_url(&file.path)
-        || ["export/", "removed/"].iter().any(|folder| file.path.starts_with(folder));
+    let (path, place) = (run.located(file), config.export.to.as_ref());
+    let place = place.map_or(run.root(), Path::new);
+    // A hub names a file by its digest, which says more than its footer.
+    let is_exported = published.is_none()
+        && ["export", "removed"].iter().any(|folder| path.starts_with(place.join(folder)));
     if is_exported && file.path.ends_with(".parquet") {
-        let rows = InputFile::at(&run.located(file), String::new(), None)?.num_rows()?;
+        let rows = InputFile::at(&path, String::new(), None)?.num_rows()?;
         if rows != file.rows {
             return Ok(Some(format!("{}: holds {rows} rows, not {}", file.path, file.rows)));
         }

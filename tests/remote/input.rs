@@ -152,7 +152,7 @@ fn what_is_read_from_files_only_refuses_urls() -> TestResult {
         (&["score", "--run", "x", "--head", "q=s3://b/q.safetensors"], "heads.q.path: is a URL"),
         (&["embed", "--run", "x", "--model", "s3://b/model", "corpus"], "encoder.model: is a URL"),
         (&["embed", "--run", "x", "--export-to", "https://h/x", "corpus"], "is only read"),
-        (&["embed", "--run", "x", "--export-to", "folder", "corpus"], "export.to"),
+        (&["embed", "--run", "x", "--export-to", "ftp://x/y", "corpus"], "export.to"),
     ] {
         let mut command = polysift();
         command.current_dir(work.dir.path()).args(arguments);

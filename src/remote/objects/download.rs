@@ -31,17 +31,24 @@ pub(super) fn hub_client(settings: &HubSettings) -> error::Result<HttpClient> {
 /// Maximum number of requests to a server that does not answer at all.
 const CONNECTIONS: usize = 4;
 
-/// Requests `url`, or a byte range of it; an answer without success is an error. Retries if the
+/// Creates a request that reads `url`, or a byte range of it.
+pub(super) fn request_of(url: &str, range: Option<&str>) -> Result<HttpRequest> {
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.uri_mut() = url.parse().map_err(|_| failed("is no URL"))?;
+    if let Some(range) = range {
+        let range = HeaderValue::from_str(&format!("bytes={range}")).map_err(failed)?;
+        request.headers_mut().insert("range", range);
+    }
+    Ok(request)
+}
+
+/// Sends a `request` that could be made; an answer without success is an error. Retries if the
 /// server is busy, after the time that it names, and a few times if it does not answer.
-pub(super) async fn ask(
-    client: &HttpClient,
-    url: &str,
-    range: Option<&str>,
-) -> Result<HttpResponse> {
-    let (mut retries, mut tries) = (Retries::new(), 0);
+pub(super) async fn ask(client: &HttpClient, request: Result<HttpRequest>) -> Result<HttpResponse> {
+    let (request, mut retries, mut tries) = (request?, Retries::new(), 0);
     loop {
         tries += 1;
-        let (error, after) = match ask_once(client, url, range).await {
+        let (error, after) = match ask_once(client, &request).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
@@ -52,20 +59,13 @@ pub(super) async fn ask(
     }
 }
 
-/// Sends one request for `url`. An error comes with the time to wait before a retry.
+/// Sends `request` once. An error comes with the time to wait before a retry.
 async fn ask_once(
     client: &HttpClient,
-    url: &str,
-    range: Option<&str>,
+    request: &HttpRequest,
 ) -> Result<HttpResponse, (object_store::Error, Duration)> {
-    let at_once = |error| (error, Duration::ZERO);
-    let mut request = HttpRequest::new(HttpRequestBody::empty());
-    *request.uri_mut() = url.parse().map_err(|_| at_once(failed("is no URL")))?;
-    if let Some(range) = range {
-        let range = HeaderValue::from_str(&format!("bytes={range}"));
-        request.headers_mut().insert("range", range.map_err(|error| at_once(failed(error)))?);
-    }
-    let answer = client.execute(request).await.map_err(|error| at_once(failed(error)))?;
+    let sent = client.execute(request.clone()).await;
+    let answer = sent.map_err(|error| (failed(error), Duration::ZERO))?;
     let status = answer.status();
     if status.is_success() {
         return Ok(answer);
@@ -122,7 +122,7 @@ pub(super) async fn download(
     file: &str,
     revision: &str,
 ) -> Result<(PathBuf, String)> {
-    let described = Described::of(&ask(client, url, Some("0-0")).await?, revision)?;
+    let described = Described::of(&ask(client, request_of(url, Some("0-0"))).await?, revision)?;
     let blobs = folder.join("blobs");
     let blob = blobs.join(&described.etag);
     std::fs::create_dir_all(&blobs).map_err(failed)?;
@@ -167,7 +167,8 @@ async fn complete(
         written = 0;
     }
     if written < described.bytes {
-        let asked = ask_once(client, url, Some(&format!("{written}-"))).await;
+        let request = request_of(url, Some(&format!("{written}-")))?;
+        let asked = ask_once(client, &request).await;
         let answer = asked.map_err(|(error, _)| error)?;
         let range = answer.headers().get("content-range").and_then(|range| range.to_str().ok());
         if range.is_none_or(|range| !range.starts_with(&format!("bytes {written}-"))) {
@@ -190,20 +191,25 @@ async fn complete(
 /// Checks the SHA-256 of the file `begun`, if it is known, and deletes the file on a mismatch.
 fn check(described: &Described, begun: &Path) -> Result<()> {
     let Described { etag, is_sha256, .. } = described;
-    let byte = |at: usize| u8::from_str_radix(etag.get(2 * at..2 * at + 2)?, 16).ok();
-    let named: Option<Vec<u8>> = (0..SHA256.output_len()).map(byte).collect();
-    let Some(named) = named.filter(|_| *is_sha256) else { return Ok(()) };
-    let mut file = File::open(begun).map_err(failed)?;
-    let (mut context, mut buffer) = (Context::new(&SHA256), vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut buffer).map_err(failed)? {
-            0 => break,
-            read => context.update(&buffer[..read]),
-        }
-    }
-    if context.finish().as_ref() == named {
+    let is_named = etag.len() == 2 * SHA256.output_len();
+    let is_named = *is_sha256 && is_named && etag.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_named || sha256(begun).map_err(failed)?.eq_ignore_ascii_case(etag) {
         return Ok(());
     }
     let _ = std::fs::remove_file(begun);
     Err(failed(format!("its bytes do not have the SHA-256 {etag} that the hub says")))
+}
+
+/// Returns the SHA-256 of the file `path` in hexadecimal digits.
+pub(super) fn sha256(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let (mut context, mut buffer) = (Context::new(&SHA256), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            read => context.update(&buffer[..read]),
+        }
+    }
+    let digest = context.finish();
+    Ok(digest.as_ref().iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}")))
 }

@@ -43,7 +43,10 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
                 // listings.
                 || !matches!(error, E::NotFound { .. });
             let bucket = url.split('/').nth(2).unwrap_or_default();
-            let no_bucket = || format!("there is no bucket `{bucket}`");
+            let no_bucket = || match url {
+                _ if url.starts_with("hf://") => "there is no such data set or branch".to_owned(),
+                _ => format!("there is no bucket `{bucket}`"),
+            };
             let reason = if is_of_bucket { no_bucket() } else { "no such object".to_owned() };
             Error::Missing { path: redacted(url), reason }
         }

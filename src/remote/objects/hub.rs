@@ -8,7 +8,7 @@ use object_store::path::Path as Key;
 use serde::Deserialize;
 
 use super::client::{hub_settings, retried, runtime, wait};
-use super::download::{ask, failed, hub_client};
+use super::download::{ask, failed, hub_client, request_of};
 use super::explain::store_error;
 use super::key::{encoded, for_client};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
@@ -16,7 +16,7 @@ use crate::location::{Dataset, Location, Scheme};
 use polysift_base::error::{Error, Result};
 
 /// Returns the repository and the revision of a location, or the default revision.
-fn repository(location: &Location) -> (&str, &str) {
+pub(super) fn repository(location: &Location) -> (&str, &str) {
     let path = location.root.trim_start_matches("hf://datasets/");
     path.split_once('@').unwrap_or((path, DEFAULT_REVISION))
 }
@@ -76,19 +76,23 @@ pub(super) fn commit(location: &Location) -> String {
     repository(location).1.to_owned()
 }
 
+/// A file or folder in a listing.
 #[derive(Deserialize)]
-struct ListedFile {
+pub(super) struct HubFile {
     r#type: String,
-    path: String,
+    pub(super) path: String,
     #[serde(default)]
-    size: u64,
+    pub(super) size: u64,
+    /// Describes the bytes if they are in the hub's store of large files: `oid` is their SHA-256.
+    #[serde(default)]
+    pub(super) lfs: serde_json::Value,
 }
 
-/// Lists paths and sizes of all files below `location`, a folder at a commit that may not exist.
+/// Lists all files below `location`, a folder at a revision; the folder may not exist.
 ///
 /// # Errors
 /// [`Error::Service`] if the hub does not answer.
-pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
+pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
     let (id, revision) = repository(location);
     let (endpoint, folder) = (&hub_settings().endpoint, encoded(location.key.trim_matches('/')));
     let mut next = Some(format!(
@@ -101,10 +105,9 @@ pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
             Err(Error::Missing { .. }) => break,
             answer => answer?,
         };
-        let entries: Vec<ListedFile> = serde_json::from_slice(&body)
+        let entries: Vec<HubFile> = serde_json::from_slice(&body)
             .map_err(|error| store_error(&url, &format!("is no listing: {error}")))?;
-        let of_page = entries.into_iter().filter(|entry| entry.r#type == "file");
-        files.extend(of_page.map(|file| (file.path, file.size)));
+        files.extend(entries.into_iter().filter(|entry| entry.r#type == "file"));
         next = link.and_then(|link| next_page(&link)).filter(|next| *next != url);
     }
     Ok(files)
@@ -112,7 +115,7 @@ pub(super) fn files(location: &Location) -> Result<Vec<(String, u64)>> {
 
 /// Requests `url` and returns the body and the `Link` header.
 async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Option<String>)> {
-    let answer = ask(client, url, None).await?;
+    let answer = ask(client, request_of(url, None)).await?;
     let link = answer.headers().get("link").and_then(|link| link.to_str().ok());
     let link = link.map(ToOwned::to_owned);
     Ok((answer.into_body().bytes().await.map_err(failed)?, link))

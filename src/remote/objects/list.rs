@@ -35,8 +35,8 @@ pub fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<Listed
         }
         Scheme::Hub => {
             let version = |bytes| ObjectVersion { bytes, tag: Some(hub::commit(location)) };
-            let files = hub::files(location)?.into_iter().filter(|(key, _)| filter.takes(key));
-            files.map(|(key, bytes)| ListedObject { key, version: version(bytes) }).collect()
+            let files = hub::files(location)?.into_iter().filter(|file| filter.takes(&file.path));
+            files.map(|f| ListedObject { key: f.path, version: version(f.size) }).collect()
         }
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => {
             let search = KeySearch { location, bucket: client(location)?.bucket()?, filter };

@@ -15,6 +15,7 @@ use object_store::{
 use super::client::{Retries, Transfer, client, retried, wait};
 use super::explain::{changed, explain, store_error};
 use super::hub;
+use super::publish;
 use super::wire::get_options;
 use crate::LARGEST_WINDOW;
 use crate::location::{Location, ObjectVersion, Scheme};
@@ -179,6 +180,9 @@ impl Object {
 /// [`polysift_base::Error::Service`]; [`polysift_base::Error::Config`] for an invalid URL.
 pub fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
     let location = Location::parse(url)?;
+    if location.scheme == Scheme::Hub {
+        return publish::write(url, content, false);
+    }
     let (client, key) = (client(&location)?, location.object_key()?);
     let payload = PutPayload::from(content.as_bytes().to_vec());
     let create = || create_or_read(client.store.as_ref(), &key, payload.clone());
@@ -215,6 +219,9 @@ async fn create_or_read(
 /// Writes the object `url` with `content`, and replaces an existing object.
 pub fn replace(url: &str, content: &str) -> Result<()> {
     let location = Location::parse(url)?;
+    if location.scheme == Scheme::Hub {
+        return publish::write(url, content, true).map(drop);
+    }
     let (client, key) = (client(&location)?, location.object_key()?);
     let payload = PutPayload::from(content.as_bytes().to_vec());
     wait(retried(url, || client.store.put(&key, payload.clone()))).map(drop)

@@ -9,7 +9,7 @@ use object_store::client::HttpClient;
 use serde::Deserialize;
 
 use super::client::wait;
-use super::download::{ask, download, failed, hub_client};
+use super::download::{ask, download, failed, hub_client, request_of};
 use super::explain::{message, status};
 use super::key::encoded;
 use crate::location::Snapshot;
@@ -156,7 +156,7 @@ impl<'a> Repository<'a> {
         }
         let url = self.url("api/", "revision/{}");
         let answer = wait(async {
-            let answer = ask(&hub_client(self.settings)?, &url, None).await;
+            let answer = ask(&hub_client(self.settings)?, request_of(&url, None)).await;
             let answer = answer.map_err(|error| self.explain(&error))?.into_body().bytes().await;
             answer.map_err(|error| self.explain(&failed(error)))
         })?;

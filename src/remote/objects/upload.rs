@@ -16,8 +16,11 @@ use object_store::path::Path as Key;
 use object_store::{MultipartId, ObjectStoreExt, PutPayload};
 
 use super::client::{Bucket, Transfer, client, retried, runtime, wait};
+use super::hub::repository;
+use super::key::for_client;
 use crate::location::{Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
+use polysift_base::hub::is_repository_id;
 use polysift_base::io::{FileStamp, FirstError, boundary};
 
 /// Size of a part; S3 allows 10,000 parts, so an object has at most 80 GB.
@@ -161,15 +164,23 @@ impl UploadTarget {
 /// [`Error::Config`] if they cannot.
 pub fn check_destination(url: &str) -> Result<()> {
     let location = Location::parse(url.trim_end_matches('/'))?;
-    check_writable(&location)?;
-    location.object_key().map(drop)
+    if location.scheme != Scheme::Hub {
+        check_writable(&location)?;
+        return location.object_key().map(drop);
+    }
+    let is_plain = location.url() == url.trim_end_matches('/') && !location.key.contains("//");
+    if is_plain && is_repository_id(repository(&location).0) && for_client(&location.key).is_ok() {
+        return Ok(());
+    }
+    Err(Error::config(url, "is no place in a data set (OWNER/NAME) of a hub"))
 }
 
 fn check_writable(location: &Location) -> Result<()> {
     match location.scheme {
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => Ok(()),
         Scheme::Http | Scheme::Hub => {
-            let reason = "is only read; files are written to s3://, gs:// and az://";
+            let reason =
+                "is only read; files are written to s3://, gs://, az:// and hf://datasets/";
             Err(Error::config(location.url(), reason))
         }
     }

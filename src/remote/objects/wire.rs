@@ -53,22 +53,27 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An answer fails and is retried if the server sends nothing for this time. A whole range may take
 /// longer on a slow line.
-const READ_TIMEOUT: Duration = Duration::from_mins(1);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl HttpConnector for WebConnector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .https_only(!self.allows_http)
-            .connect_timeout(CONNECT_TIMEOUT)
+        let client = bare_client(self.allows_http)
             .read_timeout(READ_TIMEOUT)
-            .http1_only()
-            .user_agent(concat!("polysift/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| object_store::Error::Generic { store: "", source: error.into() })?;
         let client = HttpClient::new(client);
         Ok(HttpClient::new(Wire { client, follows: true, token: self.token.clone() }))
     }
+}
+
+/// Describes a client that neither follows redirects nor sends a token.
+pub(super) fn bare_client(allows_http: bool) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .https_only(!allows_http)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http1_only()
+        .user_agent(concat!("polysift/", env!("CARGO_PKG_VERSION")))
 }
 
 fn wrong(error: &str) -> HttpError {

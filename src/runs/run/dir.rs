@@ -228,13 +228,15 @@ impl RunDir {
         Ok(files)
     }
 
-    /// Lists the files that `stage` wrote in folders where each file has a marker.
-    pub fn stored_files(&self, stage: Stage) -> Result<Vec<String>> {
+    /// Lists the files that `stage` wrote below `root`, by default the run directory, in folders
+    /// where each file has a marker.
+    pub fn stored_files(&self, stage: Stage, root: Option<&Path>) -> Result<Vec<String>> {
         let mut files = Vec::new();
         for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {
-            let mut names = self.tree(folder)?;
+            let folder = root.map_or_else(|| folder.into(), |root| root.join(folder));
+            let mut names = self.tree(&folder.to_string_lossy())?;
             names.retain(|path| !is_temporary(path.rsplit('/').next().unwrap_or_default()));
-            files.extend(names.into_iter().map(|name| format!("{folder}/{name}")));
+            files.extend(names.into_iter().map(|name| self.relative(&folder.join(name))));
         }
         files.sort();
         Ok(files)

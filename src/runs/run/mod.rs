@@ -18,6 +18,7 @@
 //!      state/<stage>/done/<key>.json  markers, written after the rename of the files they describe
 //!      state/embed/parts/<shard>/00000.json               markers of the parts of a shard
 //!      state/embed/saved/<shard>/00000.json               the part of a shard that a stop saved
+//!      state/export/uploads/                              files on their way to a hub
 //!      state/<stage>/failed/<key>.json                    why a unit of work failed
 //!      state/<stage>/finished.jsonl.zst                   all markers of a finished stage
 //!      state/<stage>/leases/<key>.0                       the process that works on it

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::spec::{place_of, retention_heads, spec};
+use super::spec::{place_of, put, retention_heads, spec};
 use super::template::render_card;
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::io::{FileStamp, is_url};
 use polysift_base::language::{language_name, language_tag};
 use polysift_config::{CardConfig, FilterAction, HeadConfig, KEPT, RunConfig};
 use polysift_corpus::context::Context;
@@ -19,7 +19,6 @@ use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, filter_settings};
 use polysift_data::export::{EMBEDDINGS, PII_COUNT};
 use polysift_data::input::{RowsRequest, row_values};
-use polysift_remote as remote;
 use polysift_runs::run::{DocumentAmount, PartFile, Stage};
 use polysift_selection::{Selection, ThresholdKind};
 
@@ -43,6 +42,8 @@ struct StoredExport {
     subsets: BTreeMap<String, Subset>,
     /// The first file with rows, if it is on this machine.
     first: Option<PathBuf>,
+    /// Folder of the files from that of the card.
+    folder: &'static str,
 }
 
 impl StoredExport {
@@ -51,7 +52,8 @@ impl StoredExport {
         let run = context.run;
         all_done(run, Stage::Export, names, "exported")?;
         let folder = format!("{}/", run.relative(&place_of(context).join("export")));
-        let mut export = Self { subsets: BTreeMap::new(), first: None };
+        let below = if context.config.export.is_to_hub() { "export/" } else { "" };
+        let mut export = Self { subsets: BTreeMap::new(), first: None, folder: below };
         for name in names {
             let marker = run.done(Stage::Export, name)?;
             let rows: u64 = marker.exported.values().map(|amount| amount.documents).sum();
@@ -62,7 +64,7 @@ impl StoredExport {
             let mut subset = None;
             for file in &marker.files {
                 let Some(path) = file.path.strip_prefix(&folder) else { continue };
-                if export.first.is_none() && file.rows > 0 && context.config.export.to.is_none() {
+                if export.first.is_none() && file.rows > 0 && !is_url(&file.path) {
                     run.check_file(file)?;
                     export.first = Some(run.path(&file.path));
                 }
@@ -92,7 +94,7 @@ impl StoredExport {
             let documents = subsets.iter().flat_map(|subset| subset.languages.values());
             json!({
                 "name": name,
-                "path": path,
+                "path": format!("{}{path}", self.folder),
                 "files": subsets.iter().map(|subset| subset.files).sum::<u64>(),
                 "disk_bytes": subsets.iter().map(|subset| subset.disk_bytes).sum::<u64>(),
                 "documents": documents.map(|amount| amount.documents).sum::<u64>(),
@@ -178,13 +180,11 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
 pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
     let settings = &context.config.card;
     let card = render_card(settings, &card_facts(context, settings)?)?;
-    let path = place_of(context).join("export").join(FILE);
-    let stamp = if context.config.export.to.is_some() {
-        remote::replace(&path.to_string_lossy(), &card)?;
-        FileStamp::of(card.as_bytes())
-    } else {
-        write_atomic(&path, card.as_bytes())?
-    };
+    // A hub shows the card of its repository's root.
+    let folder = if context.config.export.is_to_hub() { "" } else { "export" };
+    let path = place_of(context).join(folder).join(FILE);
+    put(&path, &card, true)?;
+    let stamp = FileStamp::of(card.as_bytes());
     Ok(PartFile { path: context.run.relative(&path), rows: 1, stamp })
 }
 

@@ -1,17 +1,43 @@
 //! Place and columns of an export, from the settings.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use polysift_base::error::Result;
+use polysift_base::io::{is_url, read, write_atomic, write_new};
 use polysift_config::{DEFAULT_LANGUAGE, FilterAction, FilterConfig, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_data::export::ExportSpec;
+use polysift_remote as remote;
 
 /// Returns the folder or URL below which all files are written.
 pub(super) fn place_of(context: Context<'_>) -> PathBuf {
     match &context.config.export.to {
-        Some(url) => url.trim_end_matches('/').into(),
+        Some(url) if is_url(url) => url.trim_end_matches('/').into(),
+        Some(folder) => folder.into(),
         None => context.run.root().to_owned(),
+    }
+}
+
+/// Returns the folder or URL below which the files of shards are made: for a hub it is in the run
+/// directory, because the digest of a file is announced before its bytes.
+pub(super) fn workplace_of(context: Context<'_>) -> PathBuf {
+    if context.config.export.is_to_hub() {
+        return context.run.path("state/export/uploads");
+    }
+    place_of(context)
+}
+
+/// Writes the small file or object `path` with `content`. Returns the content of an existing one,
+/// which is replaced only if `replaces`.
+pub(super) fn put(path: &Path, content: &str, replaces: bool) -> Result<Option<Vec<u8>>> {
+    let url = path.to_string_lossy();
+    match (is_url(&url), replaces) {
+        (true, true) => remote::replace(&url, content).map(|()| None),
+        (true, false) => Ok(remote::create(&url, content)?.map(Into::into)),
+        (false, true) => write_atomic(path, content.as_bytes()).map(|_| None),
+        (false, false) if write_new(path, content.as_bytes())? => Ok(None),
+        (false, false) => read(path).map(Some),
     }
 }
 
