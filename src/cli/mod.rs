@@ -371,8 +371,9 @@ impl CommandContext<'_> {
                 summary::print(context, &stages)?;
             }
             summary::print_usages(&self.display.taken());
-            if stages.contains(&Stage::Export) && context.task.is_none() {
-                printer::next(&format!("polysift report {}", context.run.root().display()));
+            if context.task.is_none() {
+                let next = if stages.contains(&Stage::Export) { "report" } else { "run" };
+                printer::next(&format!("polysift {next} {}", context.run.root().display()));
             }
         }
         Ok(())
@@ -427,7 +428,11 @@ impl CommandContext<'_> {
 
     fn status(&self, args: &RunArgs) -> Result<()> {
         self.with_run(args.run.path(), |context| {
-            printer::show(args.json, &views::status::status(context)?, summary::print_status);
+            printer::show(args.json, &views::status::status(context)?, |status| {
+                summary::print_status(status);
+                let next = if status.is_done() { "report" } else { "run" };
+                printer::next(&format!("polysift {next} {}", context.run.root().display()));
+            });
             Ok(())
         })
     }

@@ -61,6 +61,13 @@ pub struct RunStatus {
     pub refinement: Option<Refinement>,
 }
 
+impl RunStatus {
+    /// Returns true if all units of work of the listed stages are done.
+    pub fn is_done(&self) -> bool {
+        self.stages.iter().all(|stage| stage.total == Some(stage.done))
+    }
+}
+
 /// Reads the status of the run of `context`, as seen by its worker.
 pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let Context { config, run, worker, .. } = context;

@@ -78,7 +78,7 @@ pub fn upload_file(from: &Path, size: u64, url: &str) -> Result<String> {
     Ok(oid)
 }
 
-/// Commits those of `files`, sent by [`upload_file`], that the data set of `to` does not have yet.
+/// Commits each of `files`, which [`upload_file`] sent, that the data set of `to` does not have yet.
 ///
 /// # Errors
 /// [`Error::Service`]; [`Error::Missing`] if there is no such data set or branch.
