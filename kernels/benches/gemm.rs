@@ -1,6 +1,6 @@
 //! Matrix products of one thread beside the multiply-add rate that this CPU reaches in registers.
 //!
-//! `cargo bench -p polysift-kernels --bench gemm -- [f32|bf16|f16|int8]... [portable|avx2|avx512|amx] [M]`;
+//! `cargo bench -p polysift-kernels --bench gemm -- [f32|bf16|f16|int8]... [portable|avx2|avx512|amx|neon] [M]`;
 //! best and median of short repeats, because machines are shared.
 #![expect(clippy::print_stdout, reason = "a report")]
 

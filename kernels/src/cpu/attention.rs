@@ -33,7 +33,8 @@ pub struct AttentionScratch {
 ///
 /// Products are in a format that the CPU multiplies itself: [`Precision::F16`] and
 /// [`Precision::Bf16`] use f32 if it does not multiply theirs; [`Precision::Int8`] uses bf16 with
-/// AMX, otherwise the first of f16, bf16 and f32 that it multiplies. Softmax is computed in f32.
+/// AMX, on Arm f32, otherwise the first of f16, bf16 and f32 that it multiplies. Softmax is
+/// computed in f32.
 ///
 /// With a `window` a query meets only the keys at most `window` places before and after it. Keys
 /// outside weigh at most 2^-125 of the largest weight, which no sum of a row can hold.
@@ -115,6 +116,8 @@ fn own(isa: Isa, precision: Precision) -> Precision {
         Precision::F16 => native(Precision::F16),
         // On tiles bf16 takes a fraction of the time and is more exact than other int8 products.
         Precision::Int8 if isa.units.amx => Precision::Bf16,
+        // So that embeddings in int8 are those of the portable kernels on every Arm CPU.
+        Precision::Int8 if cfg!(target_arch = "aarch64") => Precision::F32,
         Precision::Int8 => match native(Precision::F16) {
             Precision::F32 => native(Precision::Bf16),
             f16 => f16,
@@ -177,7 +180,7 @@ fn weigh<'a>(
         let (before, scores) = scores.split_at_mut((p + 1) * gap);
         let weights = &mut before[p * made..][..made];
         match kernel.variant {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             Variant::F16 => softmax::weigh_f16(isa, &scores[..gap], weights, rows, softmax),
             Variant::Bf16 => softmax::weigh_bf16(isa, &scores[..gap], weights, rows, softmax),
             _ => softmax::weigh_f32(isa, &scores[..gap], weights, rows, softmax),

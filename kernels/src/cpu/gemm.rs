@@ -20,6 +20,8 @@ mod epilogue;
 pub(crate) mod kernel;
 mod macro_kernel;
 pub(crate) mod micro_kernel;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(crate) mod pack_a;
 pub(crate) mod pack_b;
 mod portable;

@@ -23,17 +23,22 @@ pub(crate) enum Level {
     /// Includes AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// What every 64-bit Arm CPU has: the compiler uses it at [`Level::Portable`] too.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 /// Units for matrix products that a CPU may have beyond its level.
 #[expect(clippy::struct_excessive_bools, reason = "a CPU has any of them or not")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Units {
-    /// Dot products of bytes: AVX-VNNI or AVX-512 VNNI.
+    /// Dot products of bytes: AVX-VNNI, AVX-512 VNNI or Arm's DotProd.
     pub(crate) vnni: bool,
+    /// Arm's I8MM: products of matrices of bytes.
+    pub(crate) i8mm: bool,
     /// AVX-512 BF16 at twice the rate of f32.
     pub(crate) bf16: bool,
-    /// AVX-512 FP16.
+    /// AVX-512 FP16, or Arm's FP16.
     pub(crate) fp16: bool,
     /// AMX with BF16 and INT8, permitted by the operating system; at [`Level::Portable`] a program
     /// that computes what the unit does.
@@ -41,7 +46,7 @@ pub(crate) struct Units {
 }
 
 impl Units {
-    const NONE: Self = Self { vnni: false, bf16: false, fp16: false, amx: false };
+    const NONE: Self = Self { vnni: false, i8mm: false, bf16: false, fp16: false, amx: false };
 }
 
 impl Isa {
@@ -61,6 +66,10 @@ impl Isa {
             best.units.bf16 &= x86::is_amd();
             return best;
         }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(best) = aarch64::all().pop() {
+            return best;
+        }
         Self::PORTABLE
     }
 
@@ -71,11 +80,13 @@ impl Isa {
         let portable = vec![Self { units: amx, ..Self::PORTABLE }, Self::PORTABLE];
         #[cfg(target_arch = "x86_64")]
         return [portable, x86::all()].concat();
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        return [portable, aarch64::all()].concat();
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         portable
     }
 
-    /// Returns `portable`, `portable-amx`, `avx2`, `avx512` or `amx`.
+    /// Returns `portable`, `portable-amx`, `avx2`, `avx512`, `amx` or `neon`.
     pub fn name(self) -> &'static str {
         match (self.level, self.units.amx) {
             (Level::Portable, false) => "portable",
@@ -86,6 +97,8 @@ impl Isa {
             (Level::Avx512, false) => "avx512",
             #[cfg(target_arch = "x86_64")]
             (Level::Avx512, true) => "amx",
+            #[cfg(target_arch = "aarch64")]
+            (Level::Neon, _) => "neon",
         }
     }
 }
@@ -184,6 +197,25 @@ mod x86 {
     pub(super) fn is_amd() -> bool {
         let vendor = __cpuid(0);
         [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use std::arch::is_aarch64_feature_detected;
+
+    use super::{CACHE, Isa, Level, Units};
+
+    /// Returns the instruction sets from the slowest to the fastest; CPUs with I8MM have DotProd.
+    pub(super) fn all() -> Vec<Isa> {
+        let vnni = Units { vnni: is_aarch64_feature_detected!("dotprod"), ..Units::NONE };
+        let i8mm = Units { i8mm: is_aarch64_feature_detected!("i8mm"), ..vnni };
+        let fp16 = Units { fp16: is_aarch64_feature_detected!("fp16"), ..i8mm };
+        let mut all = [Units::NONE, vnni, i8mm, fp16]
+            .map(|units| Isa { level: Level::Neon, units, cache: CACHE })
+            .to_vec();
+        all.dedup();
+        all
     }
 }
 

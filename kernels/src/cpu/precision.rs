@@ -1,5 +1,7 @@
 //! Number formats of matrix products, and the rounding of values and rows to them.
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) use self::aarch64::f16_twice;
 use crate::cpu::isa::{Isa, Level, Units, vectorized};
 
 /// Number format of the factors of a product. `Y`, bias and residual are always f32.
@@ -155,6 +157,8 @@ pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
     assert!(values.len() == halves.len(), "{} values, {} halves", values.len(), halves.len());
     let done = match isa.level {
         Level::Portable => 0,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => aarch64::to_f16_by_4(values, halves),
         // SAFETY: an `Isa` of this level exists only if the CPU has these features.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { x86::to_f16_by_8(values, halves) },
@@ -239,6 +243,47 @@ mod x86 {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use std::arch::aarch64::{
+        float16x4_t, float16x8_t, uint16x8_t, vcvt_f16_f32, vcvt_high_f16_f32, vld1q_f32,
+        vst1q_u16, vzip1q_u16, vzip2q_u16,
+    };
+    use std::mem::transmute;
+
+    /// Converts whole groups of 4, ties to even, and returns the number of converted values.
+    pub(super) fn to_f16_by_4(values: &[f32], halves: &mut [u16]) -> usize {
+        let (values, halves) = (values.as_chunks::<4>().0, halves.as_chunks_mut::<4>().0);
+        for (values, halves) in values.iter().zip(halves.iter_mut()) {
+            // SAFETY: every CPU of this architecture has NEON; 4 values are read.
+            let converted = unsafe { vcvt_f16_f32(vld1q_f32(values.as_ptr())) };
+            // SAFETY: both are 64 bits.
+            *halves = unsafe { transmute::<float16x4_t, [u16; 4]>(converted) };
+        }
+        4 * values.len().min(halves.len())
+    }
+
+    /// Returns words with the nearest f16 of each value in both halves.
+    #[inline(always)]
+    pub(crate) fn f16_twice(values: &[f32; 16]) -> [u32; 16] {
+        let mut words = [0; 16];
+        for (words, values) in
+            words.as_chunks_mut::<8>().0.iter_mut().zip(values.as_chunks::<8>().0)
+        {
+            let (from, to) = (values.as_ptr(), words.as_mut_ptr());
+            // SAFETY: every CPU of this architecture has NEON; 8 values are read and written.
+            unsafe {
+                let halves =
+                    vcvt_high_f16_f32(vcvt_f16_f32(vld1q_f32(from)), vld1q_f32(from.add(4)));
+                let halves = transmute::<float16x8_t, uint16x8_t>(halves);
+                vst1q_u16(to.cast(), vzip1q_u16(halves, halves));
+                vst1q_u16(to.add(4).cast(), vzip2q_u16(halves, halves));
+            }
+        }
+        words
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,6 +305,16 @@ mod tests {
             for (&half, &value) in halves.iter().zip(&values) {
                 assert_eq!(half, half::bf16::from_f32(value).to_bits(), "{isa:?} {value:e}");
             }
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[test]
+    fn both_halves_of_a_word_are_the_nearest_f16() {
+        for first in (0..0x7f7e_0000).step_by(1_048_573) {
+            let values: [f32; 16] =
+                std::array::from_fn(|i| f32::from_bits(first + 8_191 * i as u32));
+            assert_eq!(f16_twice(&values), values.map(|value| f16_bits(value) * 0x1_0001));
         }
     }
 }

@@ -3,6 +3,8 @@
 use crate::cpu::gemm::micro_kernel::{CacheLine, MR, WORDS};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::bf16_bits;
+#[cfg(target_arch = "aarch64")]
+use crate::cpu::precision::f16_twice;
 
 /// Minimum exponent; lower exponents are raised to it.
 const LOWEST: f32 = -125.0;
@@ -141,6 +143,20 @@ fn exp2_scalar(x: f32, scale: f32) -> f32 {
     p = p.mul_add(r, POLYNOMIAL[0]);
     let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
     p.mul_add(r, 1.0) * power
+}
+
+#[cfg(target_arch = "aarch64")]
+vectorized! {
+    /// Like [`weigh_f32`], with each power in f16 twice in a word.
+    pub(super) fn weigh_f16(
+        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
+    ) {
+        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+            for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
+                weights.0 = f16_twice(&powers(line, i, softmax));
+            }
+        }
+    }
 }
 
 /// Like [`weigh_f32`], with each power in f16 twice in a word.

@@ -5,6 +5,8 @@ use std::ops::Range;
 use super::micro_kernel::{
     CHAIN, CacheLine, MicroKernel, MicroKernelArgs, PANEL_LINES, UNROLL, WORDS,
 };
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512};
 use super::{amx_portable, portable};
@@ -13,7 +15,7 @@ use crate::cpu::matrix::WriteTarget;
 use crate::{Isa, Precision};
 
 /// Content of a 32-bit word of packed A; B is packed in the same way.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "units that x86 alone has"))]
+#[allow(dead_code, reason = "some are for units that only some architectures have")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// A value in f32, rounded to the precision; a B in two bytes is unpacked to f32.
@@ -26,6 +28,11 @@ pub(crate) enum Variant {
     Int8,
     /// Two values of k of [`Variant::Int8`] in 16 bits each; B is unpacked to 16 bits.
     Int8Pairs,
+    /// Like [`Variant::Int8`], but the integers of A are less by 128, in -128..=127.
+    Int8Signed,
+    /// Like [`Variant::Int8`], in blocks of two words of two rows of A, or columns of B; B is
+    /// rearranged.
+    Int8Blocks,
 }
 
 impl Variant {
@@ -34,13 +41,13 @@ impl Variant {
         match self {
             Self::F32(_) | Self::F16 => 1,
             Self::Bf16 | Self::Int8Pairs => 2,
-            Self::Int8 => 4,
+            Self::Int8 | Self::Int8Signed | Self::Int8Blocks => 4,
         }
     }
 
     /// Returns true if sums are integers.
     pub(crate) fn is_integer(self) -> bool {
-        matches!(self, Self::Int8 | Self::Int8Pairs)
+        !matches!(self, Self::F32(_) | Self::Bf16 | Self::F16)
     }
 }
 
@@ -93,7 +100,17 @@ impl Kernel {
             (Precision::Int8, Level::Avx2 | Level::Avx512) => {
                 (Variant::Int8Pairs, &avx2::INT8_BY_PAIRS)
             }
-            (Precision::Int8, Level::Portable) => (Variant::Int8, &portable::INT8),
+            #[cfg(target_arch = "aarch64")]
+            (Precision::F16, Level::Neon) if isa.units.fp16 => (Variant::F16, &neon::F16),
+            #[cfg(target_arch = "aarch64")]
+            (Precision::Int8, Level::Neon) if isa.units.i8mm => {
+                (Variant::Int8Blocks, &neon::INT8_BLOCKS)
+            }
+            #[cfg(target_arch = "aarch64")]
+            (Precision::Int8, Level::Neon) if isa.units.vnni => (Variant::Int8Signed, &neon::INT8),
+            (Precision::Int8, _) => (Variant::Int8, &portable::INT8),
+            #[cfg(target_arch = "aarch64")]
+            (other, Level::Neon) => (Variant::F32(other), &neon::F32),
             #[cfg(target_arch = "x86_64")]
             (other, Level::Avx512) => (Variant::F32(other), &avx512::F32),
             #[cfg(target_arch = "x86_64")]
@@ -105,6 +122,7 @@ impl Kernel {
         let (row_step, unit_step, kc) = match variant {
             _ if on_tiles => (WORDS, WORDS, KC_AMX),
             Variant::Int8Pairs => (1, UNROLL, KC_PAIRS),
+            Variant::Int8Blocks => (2, UNROLL, KC),
             _ => (1, UNROLL, KC),
         };
         Self { variant, micro_kernels, nr: lines * WORDS, row_step, unit_step, kc }
@@ -155,6 +173,7 @@ impl Kernel {
 
     /// Does nothing: no micro-kernel needs a preparation.
     #[cfg(not(target_arch = "x86_64"))]
+    #[expect(clippy::unused_self, reason = "as on x86-64")]
     pub(crate) fn prepare(self, _: Isa) -> Option<std::convert::Infallible> {
         None
     }

@@ -1,5 +1,5 @@
 //! The micro-kernels over one micro-panel of B and a block of rows of A, then the epilogue. On CPUs
-//! that do not multiply bf16 and f16, B is unpacked to f32.
+//! that do not multiply bf16 and f16, B is unpacked to f32; for int8 by blocks it is rearranged.
 
 use std::ops::Range;
 
@@ -121,6 +121,7 @@ fn unpack<'a>(
             &b.panel(p)[lines.start / 2..lines.end / 2]
         }
         Variant::F32(Precision::F16) => &b.panel(p / 2)[lines.clone()],
+        Variant::Int8Blocks => &b.panel(p)[lines.clone()],
         _ => {
             let kept = &b.panel(p)[lines];
             return (kept, kept);
@@ -132,6 +133,7 @@ fn unpack<'a>(
     let unpacked = &mut scratch[..lines.len()];
     match variant {
         Variant::Int8Pairs => unpack_int8(isa, kept, unpacked),
+        Variant::Int8Blocks => rearrange(isa, kept, unpacked),
         Variant::F32(Precision::Bf16) => unpack_bf16(isa, kept, unpacked),
         _ => unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked),
     }
@@ -174,6 +176,22 @@ fn unpack_halves(
             }
             for (pair, odd) in pairs.0[..width].iter().zip(&mut odd.0) {
                 *odd = unpack(pair >> 16);
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// Rearranges `[units / 2, 2, 32]` words to `[units / 2, 32, 2]`.
+    fn rearrange(panel: &[CacheLine], blocks: &mut [CacheLine]) {
+        let blocks = blocks.as_chunks_mut::<{ 2 * PANEL_LINES }>().0;
+        for (units, blocks) in panel.as_chunks::<{ 2 * PANEL_LINES }>().0.iter().zip(blocks) {
+            for (i, block) in blocks.iter_mut().enumerate() {
+                let columns = i % 2 * WORDS / 2..;
+                let (even, odd) = (&units[i / 2].0[columns.clone()], &units[i / 2 + 2].0[columns]);
+                for ((pair, even), odd) in block.0.as_chunks_mut().0.iter_mut().zip(even).zip(odd) {
+                    *pair = [*even, *odd];
+                }
             }
         }
     }

@@ -67,23 +67,34 @@ impl PackedRows {
                 }
             }
             for (i, (values, kind)) in panel.map(|i| (a.row(i), a.kind(i))).enumerate() {
-                let lines = lines[used..end].iter_mut().skip(i).step_by(height);
                 match variant {
                     Variant::F32(Precision::F32 | Precision::Int8) => {
-                        copy(values, lines);
+                        copy(values, lines[used..end].iter_mut().skip(i).step_by(height));
                         continue;
                     }
                     Variant::F32(Precision::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
                     Variant::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
                     Variant::Bf16 => row.bf16(isa, values),
                     Variant::F16 => row.f16(isa, values),
-                    Variant::Int8 | Variant::Int8Pairs => {
+                    Variant::Int8
+                    | Variant::Int8Pairs
+                    | Variant::Int8Signed
+                    | Variant::Int8Blocks => {
                         let mean = &means[kind * values.len()..][..values.len()];
-                        let Quantisation { scale, zero, .. } = row.int8(isa, values, mean);
+                        let Quantisation { scale, mut zero, .. } = row.int8(isa, values, mean);
                         row.bytes_to_words(variant);
+                        // As much less as the integers.
+                        if variant == Variant::Int8Signed {
+                            zero -= 128;
+                        }
                         rows.push(QuantisedRow { scale, zero, kind });
                     }
                 }
+                if variant == Variant::Int8Blocks {
+                    row.write_blocks(&mut lines[used..end], i, height);
+                    continue;
+                }
+                let lines = lines[used..end].iter_mut().skip(i).step_by(height);
                 for (line, words) in lines.zip(row.words.as_chunks().0) {
                     line.0 = *words;
                 }
@@ -145,8 +156,22 @@ impl RowBuffers {
             }
             return;
         }
+        let flip = if variant == Variant::Int8Signed { 0x8080_8080 } else { 0 };
         for (word, bytes) in self.words.iter_mut().zip(self.bytes.as_chunks().0) {
-            *word = u32::from_le_bytes(*bytes);
+            *word = u32::from_le_bytes(*bytes) ^ flip;
+        }
+    }
+
+    /// Writes row `i` of `height` into its half of the blocks that it shares with a neighbour.
+    fn write_blocks(&self, lines: &mut [CacheLine], i: usize, height: usize) {
+        let (pair, half) = (i / 2 * 2, i % 2 * 2);
+        for (lines, words) in lines.chunks_exact_mut(height).zip(self.words.as_chunks::<WORDS>().0)
+        {
+            let blocks = lines[pair..pair + 2].iter_mut().flat_map(|line| line.0.as_chunks_mut().0);
+            for (block, words) in blocks.zip(words.as_chunks::<2>().0) {
+                let block: &mut [u32; 4] = block;
+                block[half..half + 2].copy_from_slice(words);
+            }
         }
     }
 }
