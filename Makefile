@@ -12,7 +12,7 @@ CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 .PHONY: help run test test-all check check-features bench bench-peers bench-selection bench-callgrind \
         clean-demo need-cargo cuda-check cuda-build \
         test-slurm-smoke test-slurm \
-        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page pictures site test-python dist test-dist \
+        test-cuda test-cuda-sim bench-cuda sanitize-cuda gpu-bundle test-page pictures site test-python cross dist test-dist \
         msrv spelling deny fuzz soak
 
 help: ## Show this list
@@ -141,8 +141,11 @@ site: need-cargo ## Make the guide a searchable site, target/site/index.html (bu
 	  sed -n 's/^| \(\[[^]]*\]([a-z-]*\.md)\) |.*/- \1/p' README.md; } > SUMMARY.md && \
 	MDBOOK_BOOK__SRC=. MDBOOK_BOOK__TITLE=polysift mdbook build --dest-dir ../site
 
-dist: need-cargo ## Make what is released in target/dist: wheel, sources, archive, image (needs Python, PyPI)
-	.ci/dist
+cross: need-cargo ## Build for aarch64 and test that under qemu-user (needs a cross compiler, or root and debootstrap)
+	.ci/cross
+
+dist: need-cargo ## Make what is released in target/dist: wheels, sources, archives, images (needs Python, PyPI, what cross needs)
+	.ci/dist x86_64 aarch64
 
 test-dist: ## Install what make dist made in clean environments and run the job there
 	.ci/test-dist

@@ -127,7 +127,7 @@ fn the_whole_text_counts_and_labels_must_be_codes() -> TestResult {
     for (settings, message) in [
         ("{ model = 'lid.bin', threshold = 1.5 }", "input.language.threshold: is 1.5"),
         ("{ model = 'lid.bin', labels = { sv = 'a b' } }", "`a b` is not"),
-        ("{ modell = 'lid.bin' }", "{ model = "),
+        ("{ models = 'lid.bin' }", "{ model = "),
     ] {
         let setting = format!("input.language={settings}");
         let mut command = polysift();
