@@ -1,9 +1,12 @@
 //! `[export]` and `[card]`: columns and files of the exported data set, and facts for its card.
 
+use std::path::{Path, PathBuf};
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_ZSTD_LEVEL, EmbeddingDtype};
+use polysift_base::io::is_url;
 
 /// Column layout of the export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
@@ -50,6 +53,15 @@ impl ExportConfig {
     /// Returns true if the files go to a data set of a hub.
     pub fn is_to_hub(&self) -> bool {
         self.to.as_deref().is_some_and(|to| to.starts_with("hf://"))
+    }
+
+    /// Returns the folder or URL below which all files are written: `run` if `to` is not set.
+    pub fn place(&self, run: &Path) -> PathBuf {
+        match &self.to {
+            Some(url) if is_url(url) => url.trim_end_matches('/').into(),
+            Some(folder) => folder.into(),
+            None => run.to_owned(),
+        }
     }
 }
 

@@ -82,8 +82,9 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     checks.foreign()?;
     let Checks { mut verified, files, .. } = checks;
     verified.files = files.len() as u64;
-    let is_sent = |to: &&str| to.starts_with("hf://") && files.iter().any(|f| is_url(&f.path));
-    let to = context.config.export.to.as_deref().filter(is_sent);
+    let export = &context.config.export;
+    let is_sent = export.is_to_hub() && files.iter().any(|file| is_url(&file.path));
+    let to = export.to.as_deref().filter(|_| is_sent);
     let published = to.map(remote::published).transpose()?;
     verified.problems.extend(problems(&files, |file| {
         context.stop.check()?;
@@ -259,11 +260,11 @@ impl Checks<'_> {
 
 /// Compares the rows of the exported files with the counts of the marker.
 fn exported_rows(context: Context<'_>, marker: &ShardMarker, problems: &mut Vec<String>) {
-    let to = context.config.export.to.as_ref().map_or(context.run.root(), Path::new);
+    let place = context.config.export.place(context.run.root());
     let mut by_folder: BTreeMap<String, u64> = BTreeMap::new();
     for file in marker.files.iter().filter(|file| !file.path.starts_with("audit/")) {
         let path = context.run.located(file);
-        let mut below = path.strip_prefix(to).unwrap_or(&path).iter();
+        let mut below = path.strip_prefix(&place).unwrap_or(&path).iter();
         let reason = match below.next() {
             Some(folder) if folder == "removed" => below.next().unwrap_or_default(),
             _ => "kept".as_ref(),
@@ -325,8 +326,7 @@ fn wrong_file(
         let remedy = if is_local { "; remove it, and `polysift run` makes it again" } else { "" };
         return Ok(Some(format!("{}: changed since it was written{remedy}", file.path)));
     }
-    let (path, place) = (run.located(file), config.export.to.as_ref());
-    let place = place.map_or(run.root(), Path::new);
+    let (path, place) = (run.located(file), config.export.place(run.root()));
     // A hub names a file by its digest, which says more than its footer.
     let is_exported = published.is_none()
         && ["export", "removed"].iter().any(|folder| path.starts_with(place.join(folder)));

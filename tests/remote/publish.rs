@@ -19,7 +19,7 @@ const TOKEN: &str = "hf_secret";
 /// Entries of a page of a listing.
 const PAGE: usize = 2;
 
-/// What the hub has, what it saw, and how it fails.
+/// The state of the hub: its files, the requests that it saw, and the faults that it makes.
 #[derive(Default)]
 struct State {
     /// The body of the request that created the data set.
@@ -35,7 +35,7 @@ struct State {
     parts: BTreeMap<(String, usize), Vec<u8>>,
     verified: usize,
     urls: Vec<String>,
-    /// What no client may do.
+    /// Requests that no client may send.
     wrong: Vec<String>,
     /// Size of parts, if objects come in parts.
     part_bytes: Option<usize>,
@@ -409,7 +409,7 @@ fn the_files_of_a_data_set_are_those_of_a_local_export() -> TestResult {
     let (_, oid) = hub.state().files["v 1/export/fra_Latn/b.parquet"].clone();
     assert_eq!(file["etag"].as_str(), oid.as_deref());
 
-    // The same command has nothing to ask.
+    // A second call of the command asks the hub for nothing.
     polysift().args(["export", "--run"]).arg(work.path("out")).assert().success();
     assert_eq!(hub.state().urls.len(), requests);
 

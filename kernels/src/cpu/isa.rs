@@ -23,7 +23,7 @@ pub(crate) enum Level {
     /// Includes AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// What every 64-bit Arm CPU has: the compiler uses it at [`Level::Portable`] too.
+    /// Every 64-bit Arm CPU has NEON; the compiler uses it at [`Level::Portable`] too.
     #[cfg(target_arch = "aarch64")]
     Neon,
 }

@@ -222,10 +222,10 @@ impl FastTextModel {
     /// with `k = -1` (C++ `FastText::predict`); empty if the model knows no word of `text`.
     pub fn predict(&self, text: &str) -> Vec<(String, f32)> {
         let mut scratch = TextScratch::default();
-        let scored = self.labels().into_iter().enumerate().filter_map(|(at, label)| {
-            Some((label, self.score(text, at, &mut scratch)?.probability))
-        });
-        let mut predicted: Vec<(String, f32)> = scored.collect();
+        let Some(outputs) = self.outputs(text, &mut scratch) else { return Vec::new() };
+        let labels = self.labels().into_iter().enumerate();
+        let mut predicted: Vec<(String, f32)> =
+            labels.map(|(at, label)| (label, self.probability(outputs, at))).collect();
         predicted.sort_by(|a, b| b.1.total_cmp(&a.1));
         predicted
     }

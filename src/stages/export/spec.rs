@@ -12,11 +12,7 @@ use polysift_remote as remote;
 
 /// Returns the folder or URL below which all files are written.
 pub(super) fn place_of(context: Context<'_>) -> PathBuf {
-    match &context.config.export.to {
-        Some(url) if is_url(url) => url.trim_end_matches('/').into(),
-        Some(folder) => folder.into(),
-        None => context.run.root().to_owned(),
-    }
+    context.config.export.place(context.run.root())
 }
 
 /// Returns the folder or URL below which the files of shards are made: for a hub it is in the run

@@ -4,8 +4,8 @@
 //! A register of A holds four units of k of a row; its lanes are multiplied one after another.
 //!
 //! bf16 is unpacked to f32. BFMMLA rounds to odd, adds products in pairs and takes numbers below
-//! 2⁻¹²⁶ for zeros, so its sums are not those of the other kernels. BFMLALB and BFMLALT would give
-//! the same sums, but multiply as many values at a time as FMLA in f32.
+//! 2⁻¹²⁶ for zeros, so the other kernels get different sums. BFMLALB and BFMLALT would give equal
+//! sums, but are no faster: one multiplies as many values as FMLA in f32.
 
 use std::arch::aarch64::{
     float16x8_t, float32x4_t, int32x4_t, uint32x4_t, vaddq_f32, vaddq_s32, vcvt_f32_f16,
