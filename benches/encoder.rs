@@ -4,6 +4,7 @@
 //! alone are in `kernels/benches/ops`.
 
 mod candle_padded;
+#[expect(dead_code, reason = "benches of several families keep it in files")]
 mod model;
 #[expect(dead_code, reason = "benches of several engines keep it in files")]
 mod workload;
@@ -16,7 +17,7 @@ use polysift::encoder::{HubSettings, Model, embed_chunks, load};
 use polysift::progress::Stop;
 
 use self::candle_padded::Padded;
-use self::model::{Shape, write_model};
+use self::model::{Family, Shape, write_model};
 use self::workload::{Lengths, Workload};
 
 const SEQUENCES: usize = 32;
@@ -35,6 +36,7 @@ const TOKENIZER: &[u8] = include_bytes!("../tests/golden/encoder/head16-prefixed
 const SHAPES: [Shape; 2] = [
     Shape {
         name: "mini-192x4",
+        family: Family::XlmRoberta,
         hidden_size: 192,
         num_hidden_layers: 4,
         num_attention_heads: 6,

@@ -1,4 +1,4 @@
-//! XLM-R models of random weights, for the benchmarks.
+//! Models of random weights for the benchmarks, of the families that polysift computes.
 //!
 //! The weights are normal, and so spread that documents differ more than they would with 0.02
 //! everywhere: there all embeddings are nearly one vector, and rounding has a say in which documents
@@ -13,10 +13,19 @@ use rayon::prelude::*;
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::json;
 
+/// The names and kinds of a model's layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    XlmRoberta,
+    Gte,
+    ModernBert,
+}
+
 /// Sizes of a model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
+    pub(crate) family: Family,
     pub(crate) hidden_size: usize,
     pub(crate) num_hidden_layers: usize,
     pub(crate) num_attention_heads: usize,
@@ -28,6 +37,7 @@ impl Shape {
     /// XLM-RoBERTa base.
     pub(crate) const BASE: Self = Self {
         name: "base",
+        family: Family::XlmRoberta,
         hidden_size: 768,
         num_hidden_layers: 12,
         num_attention_heads: 12,
@@ -52,35 +62,77 @@ struct Tensor {
 }
 
 fn tensors(shape: &Shape) -> Vec<Tensor> {
-    let (h, f) = (shape.hidden_size, shape.intermediate_size);
+    let &Shape { family, hidden_size: h, intermediate_size: f, vocab_size, .. } = shape;
     let mut tensors = Vec::new();
     let mut add = |name: String, shape: Vec<usize>, center: f32, spread: f32| {
         tensors.push(Tensor { name, shape, center, spread });
     };
-    let embeddings = |part: &str| format!("embeddings.{part}_embeddings.weight");
-    add(embeddings("word"), vec![shape.vocab_size, h], 0.0, WORD_SPREAD);
-    add(embeddings("position"), vec![514, h], 0.0, POSITION_SPREAD);
-    add(embeddings("token_type"), vec![1, h], 0.0, POSITION_SPREAD);
-    let mut norms = vec!["embeddings.LayerNorm".to_owned()];
+    let (words, norm, layer) = match family {
+        Family::XlmRoberta | Family::Gte => ("word_embeddings", "LayerNorm", "encoder.layer"),
+        Family::ModernBert => ("tok_embeddings", "norm", "layers"),
+    };
+    add(format!("embeddings.{words}.weight"), vec![vocab_size, h], 0.0, WORD_SPREAD);
+    if family == Family::XlmRoberta {
+        let name = "embeddings.position_embeddings.weight";
+        add(name.into(), vec![514, h], 0.0, POSITION_SPREAD);
+    }
+    if family != Family::ModernBert {
+        let name = "embeddings.token_type_embeddings.weight";
+        add(name.into(), vec![1, h], 0.0, POSITION_SPREAD);
+    }
+    let mut norms = vec![format!("embeddings.{norm}")];
+    // Name, outputs and inputs of the products of a layer, and the names of its norms.
+    let (products, norms_of_layer): (&[_], _) = match family {
+        Family::XlmRoberta => (
+            &[
+                ("attention.self.query", h, h),
+                ("attention.self.key", h, h),
+                ("attention.self.value", h, h),
+                ("attention.output.dense", h, h),
+                ("intermediate.dense", f, h),
+                ("output.dense", h, f),
+            ],
+            ["attention.output.LayerNorm", "output.LayerNorm"],
+        ),
+        Family::Gte => (
+            &[
+                ("attention.qkv_proj", 3 * h, h),
+                ("attention.o_proj", h, h),
+                ("mlp.up_gate_proj", 2 * f, h),
+                ("mlp.down_proj", h, f),
+            ],
+            ["attn_ln", "mlp_ln"],
+        ),
+        Family::ModernBert => (
+            &[("attn.Wqkv", 3 * h, h), ("attn.Wo", h, h), ("mlp.Wi", 2 * f, h), ("mlp.Wo", h, f)],
+            ["attn_norm", "mlp_norm"],
+        ),
+    };
+    let has_bias = |part: &str| match family {
+        Family::XlmRoberta => true,
+        Family::Gte => part != "mlp.up_gate_proj",
+        Family::ModernBert => false,
+    };
     for i in 0..shape.num_hidden_layers {
-        for (part, outputs, inputs) in [
-            ("attention.self.query", h, h),
-            ("attention.self.key", h, h),
-            ("attention.self.value", h, h),
-            ("attention.output.dense", h, h),
-            ("intermediate.dense", f, h),
-            ("output.dense", h, f),
-        ] {
-            let name = format!("encoder.layer.{i}.{part}");
+        for &(part, outputs, inputs) in products {
+            let name = format!("{layer}.{i}.{part}");
             add(format!("{name}.weight"), vec![outputs, inputs], 0.0, WEIGHT_SPREAD);
-            add(format!("{name}.bias"), vec![outputs], 0.0, BIAS_SPREAD);
+            if has_bias(part) {
+                add(format!("{name}.bias"), vec![outputs], 0.0, BIAS_SPREAD);
+            }
         }
-        norms.push(format!("encoder.layer.{i}.attention.output.LayerNorm"));
-        norms.push(format!("encoder.layer.{i}.output.LayerNorm"));
+        // ModernBERT's first layer has no norm before its attention.
+        let first = usize::from(family == Family::ModernBert && i == 0);
+        norms.extend(norms_of_layer[first..].iter().map(|norm| format!("{layer}.{i}.{norm}")));
+    }
+    if family == Family::ModernBert {
+        norms.push("final_norm".into());
     }
     for norm in norms {
         add(format!("{norm}.weight"), vec![h], 1.0, GAMMA_SPREAD);
-        add(format!("{norm}.bias"), vec![h], 0.0, BIAS_SPREAD);
+        if family != Family::ModernBert {
+            add(format!("{norm}.bias"), vec![h], 0.0, BIAS_SPREAD);
+        }
     }
     tensors
 }
@@ -101,16 +153,31 @@ fn bytes(tensor: &Tensor, seed: u64) -> Vec<u8> {
 
 /// Writes `config.json`, `model.safetensors` (f32) and `tokenizer.json` into `directory`.
 pub(crate) fn write_model(shape: &Shape, tokenizer: &[u8], directory: &Path) -> Result<()> {
-    let config = json!({
-        "architectures": ["XLMRobertaModel"],
-        "model_type": "xlm-roberta", "hidden_act": "gelu", "position_embedding_type": "absolute",
-        "hidden_size": shape.hidden_size, "num_hidden_layers": shape.num_hidden_layers,
-        "num_attention_heads": shape.num_attention_heads,
-        "intermediate_size": shape.intermediate_size,
-        "vocab_size": shape.vocab_size, "max_position_embeddings": 514, "type_vocab_size": 1,
-        "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "layer_norm_eps": 1e-5,
-        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-    });
+    let mut config = match shape.family {
+        Family::XlmRoberta => json!({
+            "architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta",
+            "hidden_act": "gelu", "position_embedding_type": "absolute",
+            "max_position_embeddings": 514, "type_vocab_size": 1, "pad_token_id": 1,
+            "bos_token_id": 0, "eos_token_id": 2, "layer_norm_eps": 1e-5,
+            "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+        }),
+        Family::Gte => json!({
+            "model_type": "gte", "hidden_act": "gelu", "rope_theta": 20_000.0,
+            "max_position_embeddings": 8192, "type_vocab_size": 1, "pad_token_id": 1,
+            "layer_norm_eps": 1e-12,
+        }),
+        Family::ModernBert => json!({
+            "model_type": "modernbert", "hidden_activation": "gelu", "local_attention": 128,
+            "global_attn_every_n_layers": 3, "global_rope_theta": 160_000.0,
+            "local_rope_theta": 160_000.0, "max_position_embeddings": 8192, "pad_token_id": 0,
+            "norm_eps": 1e-5,
+        }),
+    };
+    config["hidden_size"] = shape.hidden_size.into();
+    config["num_hidden_layers"] = shape.num_hidden_layers.into();
+    config["num_attention_heads"] = shape.num_attention_heads.into();
+    config["intermediate_size"] = shape.intermediate_size.into();
+    config["vocab_size"] = shape.vocab_size.into();
     let tensors = tensors(shape);
     let data: Vec<Vec<u8>> =
         tensors.par_iter().enumerate().map(|(i, t)| bytes(t, i as u64)).collect();

@@ -32,6 +32,7 @@ pub(crate) struct Run {
 /// The sizes that the work depends on, from `config.json`.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Sizes {
+    pub(crate) model_type: String,
     pub(crate) hidden_size: usize,
     pub(crate) num_hidden_layers: usize,
     pub(crate) num_attention_heads: usize,
@@ -49,10 +50,12 @@ impl Sizes {
     }
 
     /// Operations that sequences of these lengths need: 2 for each weight of a linear layer and
-    /// token, and 4 · length · hidden for each token and layer in attention.
+    /// token, and 4 · length · hidden for each token and layer in attention (with a window too).
     pub(crate) fn operations(&self, lengths: impl Iterator<Item = usize>) -> f64 {
         let (h, f) = (self.hidden_size as f64, self.intermediate_size as f64);
-        let linear = 2.0 * (4.0 * h * h + 2.0 * h * f);
+        // All families but XLM-RoBERTa have a gate beside the inner states.
+        let inner_products = if self.model_type == "xlm-roberta" { 2.0 } else { 3.0 };
+        let linear = 2.0 * (4.0 * h * h + inner_products * h * f);
         let of_sequence = |length: usize| {
             let length = length as f64;
             length * (linear + 4.0 * length * h)

@@ -9,7 +9,7 @@ use polysift::encoder::{HubSettings, resolve};
 
 use crate::corpus::Documents;
 use crate::measure::line;
-use crate::model::{Shape, write_model};
+use crate::model::{Family, Shape, write_model};
 use crate::workload::{Lengths, Workload};
 
 /// Tokenizer of the model unless another one is named; the encoder alone does not use it.
@@ -21,6 +21,10 @@ enum ShapeName {
     Tiny,
     Base,
     Large,
+    /// gte-multilingual-base
+    Gte,
+    /// mmBERT-base
+    Mmbert,
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +64,7 @@ impl ShapeName {
         match self {
             Self::Tiny => Shape {
                 name: "tiny",
+                family: Family::XlmRoberta,
                 hidden_size: 64,
                 num_hidden_layers: 2,
                 num_attention_heads: 2,
@@ -69,11 +74,23 @@ impl ShapeName {
             Self::Base => Shape::BASE,
             Self::Large => Shape {
                 name: "large",
+                family: Family::XlmRoberta,
                 hidden_size: 1024,
                 num_hidden_layers: 24,
                 num_attention_heads: 16,
                 intermediate_size: 4096,
                 vocab_size: 250_002,
+            },
+            Self::Gte => {
+                Shape { name: "gte", family: Family::Gte, vocab_size: 250_048, ..Shape::BASE }
+            }
+            Self::Mmbert => Shape {
+                name: "mmbert",
+                family: Family::ModernBert,
+                num_hidden_layers: 22,
+                intermediate_size: 1152,
+                vocab_size: 256_000,
+                ..Shape::BASE
             },
         }
     }

@@ -14,6 +14,7 @@
 #[path = "../candle_padded.rs"]
 mod candle_padded;
 #[path = "../model.rs"]
+#[expect(dead_code, reason = "benches of several families keep it in files")]
 mod model;
 mod serve;
 #[path = "../workload.rs"]
