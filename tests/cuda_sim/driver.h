@@ -74,6 +74,20 @@ void fenced_unmap(const Fenced &memory);
 // The kernel that touched a wrong address is named before the process ends.
 void install_fault_handler();
 
+// CUlaunchAttribute and CUlaunchConfig of cuda.h.
+struct LaunchAttribute {
+  int id;
+  alignas(8) int value;
+  char rest[60];
+};
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  void *stream;
+  const LaunchAttribute *attributes;
+  unsigned num_attributes;
+};
+constexpr int PROGRAMMATIC_STREAM_SERIALIZATION = 6;
+
 using Operation = std::function<void()>;
 struct Device;
 

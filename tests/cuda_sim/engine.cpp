@@ -237,5 +237,6 @@ void copy_async(void *shared, const void *global, bool valid) {
 void copy_async_commit() { Worker::current().copy_async_commit(); }
 void copy_async_wait(int pending) { Worker::current().copy_async_wait(pending); }
 void block_barrier() { Worker::current().barrier(); }
+void wait_for_previous_kernels() { Worker::current().wait_for_previous_kernels(); }
 
 }  // namespace sim

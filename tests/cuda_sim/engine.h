@@ -37,6 +37,7 @@ struct Launch {
   void *const *args;
   Schedule schedule;
   std::size_t shared_bytes;  // beside those that the kernel declares
+  bool overlaps;             // may start before the launch before it has ended
 };
 
 // Runs all blocks of a launch and returns when they are done. A thread that breaks the rules of the

@@ -179,11 +179,12 @@ struct Recorded {
   dim3 grid, block;
   std::vector<Value> values;
   unsigned shared_bytes;
+  bool overlaps;
 
   void run() const {
     std::vector<void *> args;
     for (const auto &value : values) args.push_back(const_cast<Part *>(value.data()));
-    sim::run({kernel, grid, block, args.data(), settings().schedule, shared_bytes});
+    sim::run({kernel, grid, block, args.data(), settings().schedule, shared_bytes, overlaps});
   }
 };
 
@@ -204,11 +205,16 @@ Result check_pointers(Device &device, const Recorded &launch) {
 
 }  // namespace
 
-SIM_API cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                       void *stream_handle, void **args, void **extra) {
+SIM_API cuLaunchKernelEx(const LaunchConfig *config, void *handle, void **args, void **extra) {
   const Call call;
   SIM_TRY(call.error());
+  const auto [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream_handle,
+              attributes, num_attributes] = *config;
+  bool overlaps = false;
+  for (unsigned i = 0; i < num_attributes; ++i) {
+    if (attributes[i].id != PROGRAMMATIC_STREAM_SERIALIZATION) return NOT_SUPPORTED;
+    overlaps = attributes[i].value != 0;
+  }
   const std::shared_ptr<Stream> stream = stream_of(*call, stream_handle);
   const auto &function = *static_cast<Function *>(handle);
   if (!stream || function.device != &*call) return INVALID_HANDLE;
@@ -221,7 +227,7 @@ SIM_API cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned 
   if (threads > static_cast<std::uint64_t>(function.kernel->max_threads))
     return LAUNCH_OUT_OF_RESOURCES;
 
-  Recorded launch = {function.kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, {}, shared_bytes};
+  Recorded launch = {function.kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, {}, shared_bytes, overlaps};
   for (std::size_t i = 0; i < function.kernel->arg_bytes.size(); ++i) {
     const std::size_t bytes = function.kernel->arg_bytes[i];
     launch.values.emplace_back((bytes + sizeof(Part) - 1) / sizeof(Part));
@@ -230,4 +236,12 @@ SIM_API cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned 
   if (!stream->capture) SIM_TRY(count_launch(*call));
   SIM_TRY(check_pointers(*call, launch));
   return submit(*stream, [launch] { launch.run(); });
+}
+
+SIM_API cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                       void *stream, void **args, void **extra) {
+  const LaunchConfig config = {grid_x,  grid_y,       grid_z, block_x, block_y,
+                               block_z, shared_bytes, stream, nullptr, 0};
+  return cuLaunchKernelEx(&config, handle, args, extra);
 }

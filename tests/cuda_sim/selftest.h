@@ -61,6 +61,7 @@ SIM_API cuMemcpyHtoDAsync_v2(std::uint64_t, const void *, std::size_t, void *);
 SIM_API cuMemcpyDtoHAsync_v2(void *, std::uint64_t, std::size_t, void *);
 SIM_API cuModuleLoadData(void **, const void *);
 SIM_API cuModuleGetFunction(void **, void *, const char *);
+SIM_API cuLaunchKernelEx(const sim::LaunchConfig *, void *, void **, void **);
 SIM_API cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                        void *, void **, void **);
 SIM_API cuStreamCreate(void **, unsigned);

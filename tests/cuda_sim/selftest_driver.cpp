@@ -234,3 +234,19 @@ TEST(asking_for_an_event_of_a_lazy_stream_moves_it_on) {
   EQUAL(cuEventQuery(event), SUCCESS);
   EQUAL(after(x, 4)[0], 1.0f);
 }
+
+// ---- kernels that may overlap ----------------------------------------------------------------
+
+static Result launch_overlapping(int all) {
+  start();
+  const LaunchAttribute attribute = {PROGRAMMATIC_STREAM_SERIALIZATION, 1, {}};
+  const LaunchConfig config = {1, 1, 1, 64, 1, 1, 0, nullptr, &attribute, 1};
+  void *arguments[] = {&all};
+  return cuLaunchKernelEx(&config, function("waits"), arguments, nullptr);
+}
+TEST(kernels_that_wait_for_each_other_may_overlap) { EQUAL(launch_overlapping(1), SUCCESS); }
+ABORTS(a_kernel_that_overlaps_and_does_not_wait_is_named,
+       "a thread returned without wait_for_previous_kernels; kernel waits, block (0, 0, 0), thread "
+       "(32, 0, 0)") {
+  launch_overlapping(0);
+}

@@ -244,6 +244,11 @@ KERNEL __launch_bounds__(32) lanes(float *x) {
   x[64 + lane] = any_lane(lane == 40);
 }
 
+// Half of the warps wait for the kernels before this one, or all.
+KERNEL __launch_bounds__(64) waits(int all) {
+  if (all || threadIdx.x < 32) wait_for_previous_kernels();
+}
+
 // One of the groups that wait for each other does not come.
 KERNEL __launch_bounds__(256) lonely_group(float *x) {
   if (threadIdx.x >= 32) warpgroup_barrier(1);

@@ -95,6 +95,7 @@ void copy_async_wait(int pending);
 void load_matrices(unsigned *out, const void *row, bool transposed);
 void multiply_add(float *acc, const unsigned *a, unsigned b0, unsigned b1);
 void block_barrier();
+void wait_for_previous_kernels();
 
 }  // namespace sim
 
@@ -205,5 +206,6 @@ DEVICE void multiply_add(float (&acc)[4], const unsigned (&a)[4], unsigned b0, u
   sim::multiply_add(acc, a, b0, b1);
 }
 DEVICE void block_barrier() { sim::block_barrier(); }
+DEVICE void wait_for_previous_kernels() { sim::wait_for_previous_kernels(); }
 
 #endif

@@ -153,6 +153,7 @@ void Worker::run_block(const Launch &launch, std::uint64_t block) {
     fibers_[thread].groups = 0;
     fibers_[thread].unpublished.clear();
     fibers_[thread].products = {};
+    fibers_[thread].waited = false;
   }
   const unsigned num_warps = (threads + WARP - 1) / WARP;
   ready_warps_ = num_warps == 32 ? ALL_LANES : (1u << num_warps) - 1;
@@ -245,6 +246,8 @@ void Worker::finish() {
   if (!products().products.empty())
     fail("a thread returned with products of its warpgroup under way");
   if (!fibers_[running_].tiles_out.empty()) fail("a thread returned with copies of tiles under way");
+  if (launch_->overlaps && !fibers_[running_].waited)
+    fail("a thread returned without wait_for_previous_kernels");
   Warp &warp = warps_[running_ / WARP];
   if (warp.waiting) fail_warp(warp, "a thread returned while others of its warp wait for it");
   warp.exited |= 1u << running_ % WARP;

@@ -60,6 +60,7 @@ struct Fiber {
   GroupProducts products;
   std::vector<std::size_t> unpublished;  // chunks of shared memory that this thread wrote
   std::deque<std::function<void()>> tiles_out;  // copies of tiles from shared memory
+  bool waited = false;  // for the kernels before this one
 };
 
 // Lanes as bits. A lane is in one of these, or it is running.
@@ -90,6 +91,7 @@ class Worker {
   void later(std::function<void()> work) { later_.push_back(std::move(work)); }
   std::deque<std::function<void()>> &tiles_out() { return fibers_[running_].tiles_out; }
   bool barriers_known = false;
+  void wait_for_previous_kernels() { fibers_[running_].waited = true; }
   void copy_async(void *shared, const void *global, bool valid);
   void copy_async_commit();
   void copy_async_wait(int pending);

@@ -120,6 +120,7 @@ DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const in
   static_assert(2 * KEYS == QUERIES, "two tiles of keys are as many rows as one of queries");
   bf16 *rows = keys;
 
+  wait_for_previous_kernels();
   const int warp_first = threadIdx.x / WARP * (16 * WARP_FRAGMENTS);
   const int width = heads * D, row_stride = 3 * width, num_items = counts[1] * heads;
   for (int index = blockIdx.x; index < num_items; index += gridDim.x) {

@@ -67,6 +67,7 @@ DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, co
                             int heads, float scale_log2, int window) {
   DYNAMIC_SHARED(attention_memory, sizeof(AttentionMemory));
   auto &memory = *reinterpret_cast<AttentionMemory *>(attention_memory);
+  wait_for_previous_kernels();
   const int group_first = threadIdx.x / (4 * WARP) * 64;
   const int warp_first = threadIdx.x / WARP * 16;
   const int width = heads * 64, row_stride = 3 * width, num_items = counts[1] * heads;

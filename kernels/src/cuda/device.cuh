@@ -134,4 +134,14 @@ DEVICE void multiply_add(float (&acc)[4], const unsigned (&a)[4], unsigned b0, u
 // Waits for all threads of the block.
 DEVICE void block_barrier() { __syncthreads(); }
 
+// Lets the next kernel of the stream take multiprocessors as soon as this one leaves them, and waits
+// until the kernels before this one have written all results. Every thread of
+// every kernel calls it before it reads or writes global memory. (Before Hopper, kernels do not
+// overlap.)
+DEVICE void wait_for_previous_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 #endif

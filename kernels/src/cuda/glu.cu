@@ -4,6 +4,7 @@
 
 // x is [rows, 2 * width] and out [rows, width]; `width` is a multiple of 8; any grid works.
 KERNEL __launch_bounds__(256) glu(const bf16 *x, bf16 *out, int rows, int width) {
+  wait_for_previous_kernels();
   const int chunks = width / CHUNK;
   const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
   const long long end = static_cast<long long>(rows) * chunks;

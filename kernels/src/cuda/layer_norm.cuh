@@ -31,6 +31,7 @@ DEVICE bool has_chunk(const Rows<N, EXACT> &own, int chunk) {
 // Assigns this warp its rows; returns false if there are none.
 template <int N, bool EXACT>
 DEVICE bool take_rows(Rows<N, EXACT> &own, int rows, int width) {
+  wait_for_previous_kernels();
   const int warp = static_cast<int>(blockIdx.x) * NORM_WARPS + static_cast<int>(threadIdx.x) / WARP;
   own.width = EXACT ? 256 * N : width;
 #pragma unroll

@@ -57,6 +57,7 @@ DEVICE void matmul(const bf16 *x, const bf16 *w, const bf16 *bias, const bf16 *r
                    int rows, int outputs, int inputs) {
   SHARED bf16 x_stages[MATMUL_STAGES * MATMUL_OPERAND];
   SHARED bf16 w_stages[MATMUL_STAGES * MATMUL_OPERAND];
+  wait_for_previous_kernels();
   const int first_row = blockIdx.y * MATMUL_TILE, first_output = blockIdx.x * MATMUL_TILE;
   const int num_steps = (inputs + MATMUL_DEPTH - 1) / MATMUL_DEPTH;
   const auto copy = [&](int step) {

@@ -204,6 +204,7 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
     }
     barrier_init_fence();
   }
+  wait_for_previous_kernels();
   block_barrier();
 
   if (threadIdx.x < GROUP_THREADS) {

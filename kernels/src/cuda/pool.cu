@@ -37,6 +37,7 @@ KERNEL __launch_bounds__(POOL_THREADS)
     pool(const bf16 *hidden, const int *cu_seqlens, const int *counts, float *embeddings, int width,
          int tokens) {
   SHARED float sums[POOL_THREADS / WARP][POOL_COLUMNS];
+  wait_for_previous_kernels();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / WARP, lane = thread % WARP;
   const int first_column = static_cast<int>(blockIdx.x) * POOL_COLUMNS;
   const int column = first_column + lane % POOL_LANES * CHUNK;

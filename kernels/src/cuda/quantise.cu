@@ -100,6 +100,7 @@ constexpr int QUANTISE_THREADS = QUANTISE_WARPS * WARP;
 KERNEL __launch_bounds__(QUANTISE_THREADS)
     quantise_rows(const bf16 *x, unsigned char *quantised, float *scales, int width) {
   SHARED float of_warps[QUANTISE_WARPS];
+  wait_for_previous_kernels();
   const long long start = static_cast<long long>(blockIdx.x) * width;
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   uint4 words[QUANTISE_CHUNKS];

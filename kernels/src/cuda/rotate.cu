@@ -12,6 +12,7 @@ constexpr int ROTATE_SLICES = 8;  // units of work per tile of 128 queries
 KERNEL __launch_bounds__(ROTATE_THREADS)
     rotate(bf16 *qkv, const float *angles, const int *tiles, const int *counts, int heads,
            int head_size) {
+  wait_for_previous_kernels();
   const int half = head_size / 2, chunks = half / CHUNK, width = heads * head_size;
   const int row_chunks = 2 * heads * chunks;  // keys lie beside queries
   const int num_items = counts[1] * ROTATE_SLICES;

@@ -18,7 +18,13 @@ pub struct Stream {
     queue: Arc<CudaStream>,
     /// Memory that the graph uses so far, while one is recorded.
     recorded: RefCell<Option<Vec<Arc<Memory>>>>,
+    /// True if a kernel may start before the one before it has ended: all kernels for Hopper wait
+    /// for their predecessors themselves.
+    overlaps: bool,
 }
+
+/// The first CUDA version whose graphs record that kernels may overlap.
+const OVERLAP_VERSION: u32 = 12_030;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
@@ -103,7 +109,8 @@ impl Device {
     /// [`CudaError::Driver`] if the GPU fails.
     pub fn stream(&self) -> Result<Stream> {
         let queue = self.context().new_stream().map_err(self.failed("making a stream"))?;
-        Ok(Stream { device: self.clone(), queue, recorded: RefCell::default() })
+        let overlaps = self.kernels().hopper().is_ok() && self.driver_version() >= OVERLAP_VERSION;
+        Ok(Stream { device: self.clone(), queue, recorded: RefCell::default(), overlaps })
     }
 }
 
@@ -260,19 +267,28 @@ impl Stream {
         self.uses(memory);
         let mut values: Vec<*mut c_void> =
             arguments.iter().map(|argument| argument.value().cast_mut()).collect();
-        let (x, y) = grid.blocks;
+        let mut overlap = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid.blocks.0,
+            gridDimY: grid.blocks.1,
+            gridDimZ: 1,
+            blockDimX: grid.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: function.shared_bytes,
+            hStream: self.queue.cu_stream(),
+            attrs: &raw mut overlap,
+            numAttrs: u32::from(self.overlaps),
+        };
+        let (values, none) = (values.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: the driver copies the values before it returns; the caller promises the rest.
-        unsafe {
-            result::launch_kernel(
-                function.handle,
-                (x, y, 1),
-                (grid.threads, 1, 1),
-                function.shared_bytes,
-                self.queue.cu_stream(),
-                &mut values,
-            )
-        }
-        .map_err(failed)
+        unsafe { sys::cuLaunchKernelEx(&raw const config, function.handle, values, none) }
+            .result()
+            .map_err(failed)
     }
 
     /// Adds memory to the graph that is being recorded, if there is one.
