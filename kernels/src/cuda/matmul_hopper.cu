@@ -16,14 +16,9 @@
 #include "matmul.cuh"
 
 #if defined(POLYSIFT_SIM) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#include "hopper.cuh"
+#include "matmul_hopper.cuh"
 
-constexpr int GROUP_THREADS = 4 * WARP;
-constexpr int TILE_ROWS = 128;
-constexpr int TILE_OUTPUTS = 192;
 constexpr int STAGES = 4;
-constexpr int BOX_OUTPUTS = 64;  // columns per box: 128 bytes, written together
-constexpr int TILE_BOXES = TILE_OUTPUTS / BOX_OUTPUTS;
 
 struct alignas(1024) MatmulMemory {
   unsigned char x[STAGES][TILE_ROWS * 128];
@@ -77,28 +72,18 @@ DEVICE void copy_operands(MatmulMemory &memory, const TensorMap &x, const Tensor
 // the other group, which may start when the last products are under way: so a group that waits for
 // a stage is at most one phase of its barrier behind. Afterwards the stages are free again.
 template <class T>
-DEVICE void multiply_tile(MatmulMemory &memory, float (&acc)[2][TILE_OUTPUTS / 8][4], int count,
-                          int num_steps, Barrier *turn) {
-  const auto arrive = [](Barrier *barrier) {
-    if (threadIdx.x % WARP == 0) barrier_arrive(barrier);
-  };
+DEVICE void multiply_tile(MatmulMemory &memory, TileSums &acc, int count, int num_steps,
+                          Barrier *turn) {
   for (int step = 0; step < num_steps; ++step) {
     const int stage = (count + step) % STAGES;
     barrier_wait(&memory.full[stage], (count + step) / STAGES % 2);
-    warpgroup_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        warpgroup_multiply<T>(acc[i], matrix_descriptor(memory.x[stage], i * 64 * 128 + k * 32),
-                              matrix_descriptor(memory.w[stage], k * 32), step > 0 || k > 0);
-    warpgroup_commit();
+    multiply_step<T>(acc, memory.x[stage], memory.w[stage], step > 0);
     warpgroup_wait<1>();
-    if (step > 0) arrive(&memory.empty[(count + step - 1) % STAGES]);
+    if (step > 0) warp_arrive(&memory.empty[(count + step - 1) % STAGES]);
   }
-  arrive(turn);
+  warp_arrive(turn);
   warpgroup_wait<0>();
-  arrive(&memory.empty[(count + num_steps - 1) % STAGES]);
+  warp_arrive(&memory.empty[(count + num_steps - 1) % STAGES]);
 }
 
 // Copies the bias and scales of a tile's columns to shared memory.
@@ -115,35 +100,22 @@ DEVICE void copy_columns(MatmulMemory &memory, int group, const bf16 *bias, cons
 template <class T, int EPILOGUE>
 constexpr bool WRITES_E4M3 = sizeof(T) == 1 && EPILOGUE == GELU;
 
-// Returns row `i` of the four rows of a tile for which a thread has sums.
-DEVICE int matmul_row(int i) {
-  const int thread = threadIdx.x % GROUP_THREADS;
-  return i / 2 * 64 + thread / WARP * 16 + i % 2 * 8 + thread % WARP / 4;
-}
-
 // Returns the row of a tile for which a lane holds the scale; lanes 0 to 15 hold rows below 64.
 DEVICE int own_row() {
   const int lane = threadIdx.x % WARP;
   return matmul_row(0) - lane / 4 + lane / 16 * 64 + lane % 16;
 }
 
-// Writes 64 columns of a tile to `box`. acc[i][n] is the fragment of rows 64 i + 16 warp and
-// columns 8 n of the tile; `x_scale` and `y_inverse` belong to `own_row`. All reads of shared
-// memory come before the writes, so that several fragments are computed at a time: a warp is alone
-// on its scheduler, so no other warp hides its waits.
+// Writes 64 columns of a tile to `box`; `x_scale` and `y_inverse` belong to `own_row`. All reads of
+// shared memory come before the writes, so that several fragments are computed at a time: a warp is
+// alone on its scheduler, so no other warp hides its waits.
 template <class T, int EPILOGUE>
 DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group,
-                       const float (&acc)[2][TILE_OUTPUTS / 8][4], int first_fragment,
-                       float x_scale, float y_inverse) {
+                       const TileSums &acc, int first_fragment, float x_scale, float y_inverse) {
   constexpr bool NARROW = WRITES_E4M3<T, EPILOGUE>;
   constexpr int AT_ONCE = sizeof(T) == 1 ? 2 : 4;
   constexpr int ROW_BYTES = NARROW ? 64 : 128;
-  const int quad = threadIdx.x % 4, first_row = matmul_row(0);
-  // Offset in bytes. A thread's rows are equal modulo 8, so chunk n is at this offset with n's bits
-  // flipped. 64-byte rows share a place in the swizzle in pairs, two fragments share a chunk.
-  const int place = NARROW ? first_row * 64 + first_row % 8 / 2 * 16 + quad * 2
-                           : first_row * 128 + first_row % 8 * 16 + quad * 4;
-  const auto place_of = [&](int n) { return NARROW ? (place ^ n / 2 * 16) + n % 2 * 8 : place ^ n * 16; };
+  const int quad = threadIdx.x % 4;
 #pragma unroll
   for (int first = 0; first < BOX_OUTPUTS / 8; first += AT_ONCE) {
     unsigned bias[AT_ONCE];
@@ -156,7 +128,6 @@ DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      unsigned char *row = box + (i / 2 * 64 + i % 2 * 8) * ROW_BYTES;
       unsigned words[AT_ONCE] = {};
       const int lane = i * 8 + threadIdx.x % WARP / 4;
       float row_scale = 1.0f, inverse = 1.0f;
@@ -165,7 +136,7 @@ DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group
 #pragma unroll
       for (int n = 0; n < AT_ONCE; ++n)
         if constexpr (EPILOGUE == RESIDUAL)
-          words[n] = *reinterpret_cast<unsigned *>(row + place_of(first + n));
+          words[n] = *reinterpret_cast<unsigned *>(box + box_place<ROW_BYTES>(i, first + n));
 #pragma unroll
       for (int n = 0; n < AT_ONCE; ++n) {
         const float(&own)[4] = acc[i / 2][first_fragment + first + n];
@@ -177,7 +148,7 @@ DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group
       }
 #pragma unroll
       for (int n = 0; n < AT_ONCE; ++n) {
-        unsigned char *at = row + place_of(first + n);
+        unsigned char *at = box + box_place<ROW_BYTES>(i, first + n);
         if constexpr (NARROW)
           *reinterpret_cast<unsigned short *>(at) = static_cast<unsigned short>(words[n]);
         else
@@ -226,7 +197,7 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
   for (int count = group; first_tile + count * stride < sizes.num_tiles; count += 2) {
     const int2 tile = matmul_tile(first_tile + count * stride, sizes.outputs);
     const int first_box = count / 2 * TILE_BOXES;
-    float acc[2][TILE_OUTPUTS / 8][4];
+    TileSums acc;
     copy_columns<T>(memory, group, bias, scales.w, tile.y, sizes.outputs);
     if (EPILOGUE == RESIDUAL && copies) {
       copy_tiles_out_wait<0>();
