@@ -130,6 +130,27 @@ void copy_tile_out(const TensorMap &map, int row, int column, const void *tile) 
   });
 }
 
+void cluster_barrier() { Worker::current().cluster_barrier(); }
+
+// Lands as late as may be, like a tile.
+void store_in_cluster(float2 *place, float2 value, int block, Barrier *barrier) {
+  Worker &worker = Worker::current();
+  worker.check_shared_bytes(place, sizeof value, "store_in_cluster");
+  if (reinterpret_cast<std::uintptr_t>(place) % sizeof value != 0)
+    fail("store_in_cluster: an address that is no multiple of 8");
+  state_of(barrier);
+  if (!worker.met_cluster()) fail("store_in_cluster before cluster_barrier");
+  const auto offset = reinterpret_cast<char *>(place) - worker.shared();
+  const auto barrier_offset = reinterpret_cast<char *>(barrier) - worker.shared();
+  worker.send(static_cast<unsigned>(block), [=](Worker &to) {
+    std::memcpy(to.shared() + offset, &value, sizeof value);
+    State &state = state_of(reinterpret_cast<Barrier *>(to.shared() + barrier_offset));
+    state.bytes -= sizeof value;
+    to.order_accesses();
+    end_phase(to, state);
+  });
+}
+
 void copy_tiles_out_wait(int pending) {
   auto &tiles = Worker::current().tiles_out();
   while (tiles.size() > static_cast<std::size_t>(pending)) {

@@ -17,6 +17,7 @@ namespace {
 struct Job {
   const Launch *launch;
   std::uint64_t blocks, started, done;
+  std::shared_ptr<Cluster> cluster;  // of the block that was started last
 };
 
 // Never destroyed: its threads may still wait when the process ends.
@@ -26,14 +27,16 @@ struct Pool {
   std::list<Job *> jobs;  // with blocks to start
 };
 
-// The order of blocks: the multiplication by a number without common divisor is a permutation.
+// The order of clusters, whose blocks start one after the other: the multiplication by a number
+// without common divisor is a permutation.
 std::uint64_t block_at(const Job &job, std::uint64_t i) {
   const Schedule &schedule = job.launch->schedule;
+  const std::uint64_t size = job.launch->kernel->cluster_blocks, clusters = job.blocks / size;
   if (schedule.kind == Schedule::FORWARD) return i;
   if (schedule.kind == Schedule::REVERSE) return job.blocks - 1 - i;
-  std::uint64_t step = schedule.seed * 2654435761u % job.blocks;
-  while (std::gcd(step, job.blocks) != 1) ++step;
-  return (i * step + schedule.seed) % job.blocks;
+  std::uint64_t step = schedule.seed * 2654435761u % clusters;
+  while (std::gcd(step, clusters) != 1) ++step;
+  return (i / size * step + schedule.seed) % clusters * size + i % size;
 }
 
 void work(Pool &pool) {
@@ -42,10 +45,13 @@ void work(Pool &pool) {
   for (;;) {
     pool.work.wait(lock, [&] { return !pool.jobs.empty(); });
     Job &job = *pool.jobs.front();
+    const bool in_cluster = job.launch->kernel->cluster_blocks > 1;
+    if (in_cluster && job.started % Cluster::BLOCKS == 0) job.cluster = std::make_shared<Cluster>();
+    const auto cluster = job.cluster;
     const std::uint64_t block = block_at(job, job.started++);
     if (job.started == job.blocks) pool.jobs.pop_front();
     lock.unlock();
-    worker.run_block(*job.launch, block);
+    worker.run_block(*job.launch, block, cluster);
     lock.lock();
     if (++job.done == job.blocks) pool.finished.notify_all();
   }
@@ -54,7 +60,8 @@ void work(Pool &pool) {
 Pool &pool() {
   static Pool *const pool = [] {
     auto *pool = new Pool;
-    const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+    // The blocks of a cluster need a thread each.
+    const unsigned threads = std::max(Cluster::BLOCKS, std::thread::hardware_concurrency());
     for (unsigned i = 0; i < threads; ++i) std::thread([pool] { work(*pool); }).detach();
     return pool;
   }();
@@ -83,7 +90,7 @@ bool parse_schedule(const char *text, Schedule &schedule) {
 void run(const Launch &launch) {
   const std::uint64_t blocks =
       static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
-  Job job = {&launch, blocks, 0, 0};
+  Job job = {&launch, blocks, 0, 0, nullptr};
   Pool &shared = pool();
   std::unique_lock<std::mutex> lock(shared.mutex);
   shared.jobs.push_back(&job);

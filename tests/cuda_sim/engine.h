@@ -15,6 +15,7 @@ namespace sim {
 struct Kernel {
   const char *name;
   int max_threads;                  // of a block, from __launch_bounds__
+  unsigned cluster_blocks;          // from __cluster_dims__
   void (*call)(void *const *args);  // as one thread of a block
   std::vector<std::size_t> arg_bytes;
   std::vector<bool> arg_is_pointer;
@@ -61,8 +62,8 @@ struct Entry<FUNCTION> {
   static void call(void *const *args) {
     detail::call<A...>(FUNCTION, args, std::index_sequence_for<A...>{});
   }
-  static Kernel kernel(const char *name, int max_threads) {
-    return {name, max_threads, call, {sizeof(A)...}, {std::is_pointer_v<A>...}};
+  static Kernel kernel(const char *name, int max_threads, unsigned cluster_blocks = 1) {
+    return {name, max_threads, cluster_blocks, call, {sizeof(A)...}, {std::is_pointer_v<A>...}};
   }
 };
 }  // namespace detail

@@ -11,7 +11,7 @@ const bool sim::KERNELS_ARE_WATCHED = false;
 #endif
 
 // Made by kernel_names.sh from the same source, so that no kernel can be missing.
-#define SIM_KERNEL(name, max_threads) sim::detail::Entry<name>::kernel(#name, max_threads),
+#define SIM_KERNEL(name, ...) sim::detail::Entry<name>::kernel(#name, __VA_ARGS__),
 static const std::vector<sim::Kernel> table = {
 #include "kernel_names.inc"
 };

@@ -223,6 +223,7 @@ SIM_API cuLaunchKernelEx(const LaunchConfig *config, void *handle, void **args, 
       grid_y > 65535 || grid_z > 65535 || threads > 1024 || block_z > 64 ||
       shared_bytes > std::max(48u << 10, function.shared_bytes))
     return INVALID_VALUE;
+  if (grid_x % function.kernel->cluster_blocks != 0) return INVALID_VALUE;
   if (extra) return NOT_SUPPORTED;
   if (threads > static_cast<std::uint64_t>(function.kernel->max_threads))
     return LAUNCH_OUT_OF_RESOURCES;

@@ -254,3 +254,26 @@ KERNEL __launch_bounds__(256) lonely_group(float *x) {
   if (threadIdx.x >= 32) warpgroup_barrier(1);
   x[threadIdx.x] = 1.0f;
 }
+
+// Each of the threads of a cluster's two blocks sends x to both; every block adds what it gets to its
+// part of x. 1 in `forget` leaves out the barrier of the cluster, 2 the wait of the second block, 3
+// the second block's barrier; 4 sends to a block that is not there.
+KERNEL __launch_bounds__(32) __cluster_dims__(2, 1, 1) exchange(float *x, int forget) {
+  SHARED float2 sent[2][32];
+  SHARED Barrier arrived;
+  const int rank = blockIdx.x % 2, lane = threadIdx.x;
+  if (lane == 0) {
+    barrier_init(&arrived, 1);
+    barrier_init_fence();
+  }
+  if (forget == 3 && rank == 1) return;
+  if (forget != 1) cluster_barrier();
+  if (lane == 0) barrier_arrive_expecting(&arrived, sizeof sent);
+  const float own = x[blockIdx.x * 32 + lane];
+  for (int block = 0; block < 2; ++block)
+    if (forget != 2 || (rank == 0 && block == 1))
+      store_in_cluster(&sent[rank][lane], {own, -own}, forget == 4 ? 2 : block, &arrived);
+  if (forget == 2) return;
+  barrier_wait(&arrived, 0);
+  x[blockIdx.x * 32 + lane] += sent[0][31 - lane].x - sent[1][lane].y;
+}

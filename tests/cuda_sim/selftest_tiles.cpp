@@ -135,3 +135,44 @@ ABORTS(a_race_of_what_threads_wrote_with_a_copy_is_named,
   start();
   move(5);
 }
+
+// ---- clusters --------------------------------------------------------------------------------
+
+static void exchanges_under(const char *schedule) {
+  setenv("POLYSIFT_SIM_SCHEDULE", schedule, 1);
+  start();
+  std::vector<float> x(14 * 32);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  const std::uint64_t pointer = upload(x);
+  EQUAL(launch("exchange", 14, 32, pointer, 0), SUCCESS);
+  const auto sums = download<float>(pointer, x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t first = i / 64 * 64, lane = i % 32;
+    EQUAL(sums[i], x[i] + x[first + 31 - lane] + x[first + 32 + lane]);
+  }
+}
+TEST(blocks_of_a_cluster_exchange_values) { exchanges_under("forward"); }
+TEST(blocks_of_a_cluster_exchange_values_in_reverse) { exchanges_under("reverse"); }
+TEST(blocks_of_a_cluster_exchange_values_in_a_random_order) { exchanges_under("random:3"); }
+
+static void exchange(int forget) {
+  start();
+  launch("exchange", 2, 32, upload(std::vector<float>(64)), forget);
+}
+ABORTS(a_store_before_the_cluster_has_met_is_named,
+       "store_in_cluster before cluster_barrier; kernel exchange") {
+  exchange(1);
+}
+ABORTS(a_store_to_a_block_that_has_ended_is_named, "a block has ended that the other one") {
+  exchange(2);
+}
+ABORTS(a_barrier_of_half_a_cluster_is_named, "a block has ended that the other one") {
+  exchange(3);
+}
+ABORTS(a_store_to_a_block_that_is_not_there_is_named, "a block that the cluster does not have") {
+  exchange(4);
+}
+TEST(a_grid_has_whole_clusters) {
+  start();
+  EQUAL(launch("exchange", 3, 32, upload(std::vector<float>(96)), 0), INVALID_VALUE);
+}

@@ -8,6 +8,7 @@
 // Only preprocessed, to find the kernels' names and block sizes: see kernel_names.sh.
 #define KERNEL SIM_KERNEL_NAME
 #define __launch_bounds__(...) SIM_LAUNCH_BOUNDS(__VA_ARGS__)
+#define __cluster_dims__(blocks, ...) SIM_CLUSTER(blocks)
 #define DEVICE
 #define DEVICE_MEMBER
 #define SHARED
@@ -29,6 +30,7 @@ struct bf16 {
 // may be thread_local.
 #define SHARED static thread_local
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __restrict__ __restrict
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __forceinline__ inline __attribute__((always_inline))

@@ -62,6 +62,8 @@ void barrier_wait(Barrier *barrier, int parity);
 void copy_tile_in(void *tile, const TensorMap &map, int row, int column, Barrier *barrier);
 void copy_tile_out(const TensorMap &map, int row, int column, const void *tile);
 void copy_tiles_out_wait(int pending);
+void cluster_barrier();
+void store_in_cluster(float2 *place, float2 value, int block, Barrier *barrier);
 
 // e4m3 has a sign, 4 bits of exponent (bias 7) and 3 of mantissa; its largest number is 448 = 0x7e,
 // its only NaN 0x7f, and below 2^-6 it counts in steps of 2^-9.
@@ -130,3 +132,7 @@ DEVICE void copy_tiles_out_wait() {
   sim::copy_tiles_out_wait(PENDING);
 }
 DEVICE void copy_tiles_out_finish() { sim::copy_tiles_out_wait(0); }
+DEVICE void cluster_barrier() { sim::cluster_barrier(); }
+DEVICE void store_in_cluster(float2 *place, float2 value, int block, Barrier *barrier) {
+  sim::store_in_cluster(place, value, block, barrier);
+}

@@ -48,6 +48,8 @@ ThreadMemory thread_memory() {
   return search.found;
 }
 
+const std::string NEEDED_BLOCK = "a block has ended that the other one of its cluster needs: ";
+
 std::string lanes(std::uint32_t mask) {
   std::string text;
   for (int first = 0; first < WARP; ++first) {
@@ -125,8 +127,13 @@ std::string Worker::stuck() const {
   return text + "kernel " + launch_->kernel->name;
 }
 
-void Worker::run_block(const Launch &launch, std::uint64_t block) {
+void Worker::run_block(const Launch &launch, std::uint64_t block,
+                       std::shared_ptr<Cluster> cluster) {
+  if (launch.kernel->cluster_blocks > Cluster::BLOCKS) fail("a cluster of more than two blocks");
   launch_ = &launch;
+  cluster_ = std::move(cluster);
+  rank_ = static_cast<unsigned>(block % Cluster::BLOCKS);
+  cluster_arrived_ = own_rounds_ = other_rounds_ = 0;
   const dim3 size = launch.block, grid = launch.grid;
   const unsigned threads = size.x * size.y * size.z;
   const dim3 at = {static_cast<unsigned>(block % grid.x),
@@ -167,6 +174,12 @@ void Worker::run_block(const Launch &launch, std::uint64_t block) {
   polysift_sim_switch(&main_, fibers_[running_].stack_pointer);
   if (live_ != 0) fail("no thread of the block can go on: " + stuck());
   if (!later_.empty()) fail("copies of tiles under way when the block ended: " + stuck());
+  if (cluster_) {
+    const std::lock_guard<std::mutex> lock(cluster_->mutex);
+    if (!cluster_->blocks[rank_].sent.empty()) fail(NEEDED_BLOCK + stuck());
+    cluster_->blocks[rank_].ended = true;
+    cluster_->changed.notify_all();
+  }
   launch_ = nullptr;
 }
 
@@ -183,9 +196,25 @@ void Worker::make_ready(unsigned warp, std::uint32_t lanes) {
   if (warps_[warp].ready) ready_warps_ |= 1u << warp;
 }
 
+// Waits for what the other block of the cluster sends; false if it waits as well, or has ended.
+bool Worker::receive() {
+  if (!cluster_ || live_ == 0) return false;
+  std::unique_lock<std::mutex> lock(cluster_->mutex);
+  auto &own = cluster_->blocks[rank_], &other = cluster_->blocks[rank_ ^ 1];
+  own.waits = true;
+  cluster_->changed.notify_all();
+  const auto nothing_comes = [&] { return other.ended || (other.waits && other.sent.empty()); };
+  cluster_->changed.wait(lock, [&] { return !own.sent.empty() || nothing_comes(); });
+  if (own.sent.empty()) return false;
+  own.waits = false;
+  later([this, work = std::move(own.sent.front())] { work(*this); });
+  own.sent.pop_front();
+  return true;
+}
+
 // Takes a thread out of those that are ready; -1 if none is.
 int Worker::pick() {
-  while (!ready_warps_ && !later_.empty()) {
+  while (!ready_warps_ && (!later_.empty() || receive())) {
     // Which copy lands first is open as well.
     const bool newest = launch_->schedule.kind == Schedule::REVERSE;
     const auto work = newest ? std::move(later_.back()) : std::move(later_.front());
@@ -344,6 +373,32 @@ void Worker::named_barrier(int index) {
     return;
   }
   while (named_generation_[i] == generation) block("a barrier of its warpgroup");
+}
+
+// ---- clusters --------------------------------------------------------------------------------
+
+void Worker::cluster_barrier() {
+  const unsigned round = own_rounds_;
+  if (++cluster_arrived_ == launch_->block.x * launch_->block.y * launch_->block.z) {
+    cluster_arrived_ = 0;
+    ++own_rounds_;
+    races_.barrier();
+    send(rank_ ^ 1, [](Worker &other) {
+      ++other.other_rounds_;
+      other.wake();
+    });
+    wake();
+  }
+  while (own_rounds_ == round || other_rounds_ <= round) block("a cluster barrier");
+}
+
+void Worker::send(unsigned block, std::function<void(Worker &)> work) {
+  if (!cluster_ || block >= Cluster::BLOCKS) fail("a block that the cluster does not have");
+  if (block == rank_) return later([this, work] { work(*this); });
+  const std::lock_guard<std::mutex> lock(cluster_->mutex);
+  if (cluster_->blocks[block].ended) fail(NEEDED_BLOCK + place());
+  cluster_->blocks[block].sent.push_back(std::move(work));
+  cluster_->changed.notify_all();
 }
 
 // ---- copies in the background ----------------------------------------------------------------

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,10 +75,25 @@ struct Warp {
   const char *blocked_at;  // what the blocked ones wait for
 };
 
+class Worker;
+
+// What the two workers that carry out the blocks of a cluster tell each other.
+struct Cluster {
+  static constexpr unsigned BLOCKS = 2;
+  struct Block {
+    bool waits = false, ended = false;
+    std::deque<std::function<void(Worker &)>> sent;  // to it, and not there yet
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  Block blocks[BLOCKS];
+};
+
 class Worker {
  public:
   Worker();
-  void run_block(const Launch &launch, std::uint64_t block);
+  // Runs a block; `cluster` is null if the kernel has none, else another worker runs its other block.
+  void run_block(const Launch &launch, std::uint64_t block, std::shared_ptr<Cluster> cluster);
 
   // Called by the fibers.
   void collective(const Collective &what, int parameter, void *args);
@@ -89,6 +107,14 @@ class Worker {
   void wake();
   // Work of the copy engine, done when no thread can go on, or at random.
   void later(std::function<void()> work) { later_.push_back(std::move(work)); }
+  // Waits for all threads of the cluster.
+  void cluster_barrier();
+  bool met_cluster() const { return other_rounds_ > 0; }
+  // Does something in the shared memory of a block of the cluster, as late as may be.
+  void send(unsigned block, std::function<void(Worker &)> work);
+  char *shared() const { return shared_; }
+  // Threads wait for what other threads did before.
+  void order_accesses() { races_.barrier(); }
   std::deque<std::function<void()>> &tiles_out() { return fibers_[running_].tiles_out; }
   bool barriers_known = false;
   void wait_for_previous_kernels() { fibers_[running_].waited = true; }
@@ -126,6 +152,7 @@ class Worker {
   bool join(const Collective &what, int parameter, void *args);
   std::string stuck() const;
   void make_ready(unsigned warp, std::uint32_t lanes);
+  bool receive();
   int pick();
   void yield();
   [[noreturn]] void fail_warp(const Warp &warp, const std::string &message) const;
@@ -148,6 +175,9 @@ class Worker {
   std::array<unsigned, 16> named_arrived_{};
   std::array<std::uint64_t, 16> named_generation_{};
   std::deque<std::function<void()>> later_;
+  std::shared_ptr<Cluster> cluster_;
+  unsigned rank_ = 0, cluster_arrived_ = 0;
+  unsigned own_rounds_ = 0, other_rounds_ = 0;  // that the blocks arrived at a cluster barrier
   std::uint64_t random_ = 0;
 };
 
