@@ -8,6 +8,8 @@ mod attention;
 mod common;
 #[path = "cuda/matmul.rs"]
 mod matmul;
+#[path = "cuda/matmul_norm.rs"]
+mod matmul_norm;
 #[path = "cuda/quantise.rs"]
 mod quantise;
 #[path = "cuda/rows.rs"]

@@ -5,6 +5,7 @@
 #include "layer_norm.cu"
 #include "matmul.cu"
 #include "matmul_hopper.cu"
+#include "matmul_norm_hopper.cu"
 #include "pool.cu"
 #include "quantise.cu"
 #include "rotate.cu"

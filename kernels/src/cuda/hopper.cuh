@@ -172,6 +172,26 @@ DEVICE void barrier_wait(Barrier *barrier, int parity) {
       : "memory");
 }
 
+// ---- clusters of blocks ----------------------------------------------------------------------
+
+// Waits for all threads of the cluster. Afterwards its blocks see each other's barriers, whose
+// initialisation `barrier_init_fence` has to follow.
+DEVICE void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+// Writes `value` to the shared memory of block number `block` of the cluster, where it lies as
+// `place` and `barrier` do in this one. Its 8 bytes count at the barrier.
+DEVICE void store_in_cluster(float2 *place, float2 value, int block, Barrier *barrier) {
+  asm volatile(
+      "{\n\t.reg .b32 place, barrier;\n\t"
+      "mapa.shared::cluster.u32 place, %0, %4;\n\tmapa.shared::cluster.u32 barrier, %3, %4;\n\t"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [place], {%1, %2}, "
+      "[barrier];\n\t}" ::"r"(shared_address(place)),
+      "f"(value.x), "f"(value.y), "r"(shared_address(barrier)), "r"(block)
+      : "memory");
+}
+
 // ---- tiles of tensors ------------------------------------------------------------------------
 
 // The driver's description of a matrix in global memory and its tiles, with rows of 128 bytes (the

@@ -18,9 +18,9 @@ const THREADS: u32 = 128;
 
 /// Weights of a layer norm, on a GPU.
 pub struct Norm {
-    gamma: Buffer<f32>,
-    beta: Buffer<f32>,
-    eps: f32,
+    pub(super) gamma: Buffer<f32>,
+    pub(super) beta: Buffer<f32>,
+    pub(super) eps: f32,
 }
 
 impl Norm {

@@ -12,11 +12,11 @@ use super::stream::{Absent, Argument, Grid, Stream};
 use super::tensor_map::{TensorMap, TileRow};
 
 /// Rows of a tile of y. Tile size: 128 x 128 (mma.sync), 128 x 192 (wgmma).
-const TILE_ROWS: usize = 128;
-/// Columns of a tile of y of the wgmma kernel.
-const TILE_OUTPUTS: usize = 192;
-/// Bytes of each row of x that one step of the wgmma kernel takes.
-const STEP_BYTES: usize = 128;
+pub(super) const TILE_ROWS: usize = 128;
+/// Columns of a tile of y of the wgmma kernels.
+pub(super) const TILE_OUTPUTS: usize = 192;
+/// Bytes of each row of x that one step of the wgmma kernels takes.
+pub(super) const STEP_BYTES: usize = 128;
 /// Tiles per multiprocessor after which the wgmma kernel has reused all its memory.
 const COMPARED_TILES: usize = 3;
 

@@ -44,10 +44,9 @@ DEVICE int matmul_row(int i) {
 // the swizzle in pairs, two fragments share a chunk.
 template <int ROW_BYTES>
 DEVICE int box_place(int i, int n) {
-  const int quad = threadIdx.x % 4, first_row = matmul_row(0);
+  const int first_row = matmul_row(0);
+  const int place = first_row * 128 + first_row % 8 * 16 + threadIdx.x % 4 * 4;
   const int row = (i / 2 * 64 + i % 2 * 8) * ROW_BYTES;
-  if constexpr (ROW_BYTES == 64)
-    return row + ((first_row * 64 + first_row % 8 / 2 * 16 + quad * 2) ^ n / 2 * 16) + n % 2 * 8;
-  else
-    return row + ((first_row * 128 + first_row % 8 * 16 + quad * 4) ^ n * 16);
+  if constexpr (ROW_BYTES == 64) return row + ((place / 2 & ~8) ^ n / 2 * 16) + n % 2 * 8;
+  return row + (place ^ n * 16);
 }

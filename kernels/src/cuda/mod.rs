@@ -3,7 +3,8 @@
 //! ```text
 //!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        the data of an operation
 //!                          │
-//!                          ├─▶ embed_layer_norm, matmul, rotate, attention, glu, layer_norm, pool
+//!                          ├─▶ embed_layer_norm, matmul, matmul_norm, rotate, attention, glu,
+//!                          │    layer_norm, pool
 //!                          └─▶ Graph: several operations, recorded once and launched together
 //! ```
 //!
@@ -35,6 +36,7 @@ mod instructions;
 mod layer_norm;
 mod linear;
 mod matmul;
+mod matmul_norm;
 mod memory;
 mod module;
 mod pool;
@@ -57,6 +59,7 @@ pub use linear::{
     LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult, MatmulShape, Operands,
 };
 pub use matmul::matmul;
+pub use matmul_norm::{ScaledCopy, has_matmul_norm, matmul_norm};
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::{PooledTokens, pool};
 pub use quantise::{Quantised, quantise_rows};

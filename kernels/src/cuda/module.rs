@@ -51,6 +51,8 @@ pub(super) struct HopperKernels {
     /// Both products have their kernels in the order of [`super::MatmulEpilogue`].
     pub(super) matmul: [Function; 3],
     pub(super) matmul_fp8: [Function; 3],
+    pub(super) matmul_norm: Function,
+    pub(super) matmul_norm_fp8: Function,
     /// The layer norms have one kernel per width of [`NORM_WIDTHS`].
     pub(super) embed_layer_norm_fp8: [Function; 4],
     pub(super) layer_norm_fp8: [Function; 4],
@@ -112,6 +114,8 @@ impl HopperKernels {
             ],
             matmul: module.for_epilogues("matmul_hopper", MATMUL_BYTES)?,
             matmul_fp8: module.for_epilogues("matmul_fp8", MATMUL_BYTES)?,
+            matmul_norm: module.find("matmul_norm_768", MATMUL_NORM_BYTES)?,
+            matmul_norm_fp8: module.find("matmul_norm_fp8_768", MATMUL_NORM_BYTES)?,
             embed_layer_norm_fp8: module.for_widths("embed_layer_norm_fp8")?,
             layer_norm_fp8: module.for_widths("layer_norm_fp8")?,
             add_norm_fp8: module.for_widths("add_norm_fp8")?,
@@ -124,6 +128,9 @@ impl HopperKernels {
 const ATTENTION_BYTES: u32 = 6 * 16_384;
 /// Size of `MatmulMemory` in matmul_hopper.cu: stages, boxes, and the rest in units of 1,024.
 const MATMUL_BYTES: u32 = 4 * (128 + 192) * 128 + 4 * 16_384 + 3 * 1_024;
+/// Size of `MatmulNormMemory` in matmul_norm_hopper.cu: stages, boxes, and the rest in units of
+/// 1,024.
+const MATMUL_NORM_BYTES: u32 = 3 * 65_536 + 2 * 8_192 + 15 * 1_024;
 
 #[derive(Clone, Copy)]
 struct Module(sys::CUmodule);

@@ -85,10 +85,7 @@ impl Case {
         let w = Operand::new(random, precision, (outputs, inputs), 0.2);
         let b = random.bf16_values(outputs, 1.0);
         let residual = random.bf16_values(tokens * outputs, 1.0);
-        let sums = match precision {
-            MatmulPrecision::Fp8 if !is_simulated(stream.device()) => Sums::Fourteen,
-            _ => Sums::F32,
-        };
+        let sums = Sums::of(stream, precision);
         let expected = (0..tokens * outputs).map(|i| {
             let (row, output) = (i / outputs, i % outputs);
             let x = &x.values[row * inputs..][..inputs];
@@ -180,7 +177,7 @@ impl Case {
 
 /// Precision in which the products of a sum are added.
 #[derive(Clone, Copy)]
-enum Sums {
+pub(crate) enum Sums {
     /// In f32, a sum of K products is off by K roundings of its size, in any order.
     F32,
     /// Hopper's matrix units cut e4m3 products, and the sum so far, to 14 bits of the largest term
@@ -189,8 +186,15 @@ enum Sums {
 }
 
 impl Sums {
+    pub(crate) fn of(stream: &Stream, precision: MatmulPrecision) -> Self {
+        match precision {
+            MatmulPrecision::Fp8 if !is_simulated(stream.device()) => Self::Fourteen,
+            _ => Self::F32,
+        }
+    }
+
     /// Returns the maximum error of the sum of `products`.
-    fn error(self, products: impl Iterator<Item = f64> + Clone) -> f64 {
+    pub(crate) fn error(self, products: impl Iterator<Item = f64> + Clone) -> f64 {
         let count = products.clone().count() as f64;
         match self {
             Self::F32 => count * F32 * products.map(f64::abs).sum::<f64>(),
