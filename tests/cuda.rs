@@ -231,6 +231,8 @@ fn random_model(
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     let mut add = |name: String, shape: &[usize], mean: f32| {
         let spread = if name.to_lowercase().contains("qkv") { 0.1 } else { 0.05 };
+        // Sums over more values are as large with smaller weights.
+        let spread = spread * (128.0 / width.max(128) as f32).sqrt();
         let values = (0..shape.iter().product()).map(|_| mean + spread * normal());
         tensors.push((name, shape.to_vec(), values.flat_map(f32::to_le_bytes).collect()));
     };
@@ -293,6 +295,22 @@ fn modern_bert(sizes: Sizes, window: usize) -> Result<tempfile::TempDir> {
         ("local_rope_theta", 100.0.into()),
     ];
     random_model(sizes, &settings)
+}
+
+#[test]
+fn a_gpu_computes_sums_and_norms_of_width_768_in_one_kernel() -> Result<()> {
+    if gpus()?.is_none() {
+        return Ok(());
+    }
+    let directory = gte([768, 12, 160, 2])?;
+    let model = directory.path().display().to_string();
+    let pooling = Pooling::Mean;
+    let cpu = load(&EncoderConfig { max_tokens: 300, ..config(&model, pooling) }, &offline())?;
+    let chunks = chunks(12, 300, 120);
+    let expected = embed(cpu.encoder.as_ref(), &chunks)?;
+    let actual = embed(&open(&model, pooling, &[0])?, &chunks)?;
+    check(&actual, &expected, 768, pooling)?;
+    Ok(())
 }
 
 #[test]

@@ -10,8 +10,9 @@ use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
     Buffer, Device, Embedding, LeftOperand, Limits, Linear, MatmulEpilogue, MatmulPrecision,
-    MatmulResult, MatmulShape, MatrixInstructions, Norm, Operands, PooledTokens, Quantised, Staged,
-    Stream, attention, embed_layer_norm, layer_norm, matmul, max_sequences, pool, quantise_rows,
+    MatmulResult, MatmulShape, MatrixInstructions, Norm, Operands, PooledTokens, Quantised,
+    ScaledCopy, Staged, Stream, attention, embed_layer_norm, has_matmul_norm, layer_norm, matmul,
+    matmul_norm, max_sequences, pool, quantise_rows,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -278,6 +279,9 @@ impl Bench {
                 timings.push(Timing { by, ..timing });
             }
         }
+        if has_matmul_norm(stream, h) {
+            timings.extend(self.normed_products(tokens, (h, f, layers))?);
+        }
         let staged = self.batch(sizes, tokens)?;
         let (qkv, mut context) = (self.random(tokens * 3 * h)?, self.random(tokens * h)?);
         let shape = (sizes.num_attention_heads, h / sizes.num_attention_heads);
@@ -316,6 +320,41 @@ impl Bench {
         let seconds =
             self.time(|s| pool(s, &staged, &hidden, &mut pooled, h, PooledTokens::All))?;
         timings.push(Timing::new(tokens, ("pool", 1), seconds, None));
+        Ok(timings)
+    }
+
+    /// The products that include residual sum and layer norm.
+    fn normed_products(
+        &self,
+        tokens: usize,
+        (h, f, layers): (usize, usize, usize),
+    ) -> Result<Vec<Timing>> {
+        let (stream, device) = (&self.stream, self.stream.device());
+        let norm = Norm::new(stream, &vec![1.0; h], &vec![0.1; h], 1e-5)?;
+        let mut hidden = self.random(tokens * h)?;
+        let mut values = device.alloc(tokens * h, "the benchmark")?;
+        let mut timings = Vec::new();
+        for (name, inputs) in [("attention output + norm", h), ("ffn2 + norm", f)] {
+            let weight = repeated(&random_values((h * inputs).min(BLOCK)), h * inputs);
+            let bias = random_values(h);
+            let x = self.random(tokens * inputs)?;
+            let linear = Linear::new(stream, &weight, &bias, MatmulPrecision::Bf16)?;
+            let left = LeftOperand::Bf16(&x);
+            let bf16 =
+                self.time(|s| matmul_norm(s, left, &linear, &norm, &mut hidden, None, tokens))?;
+            let linear = Linear::new(stream, &weight, &bias, MatmulPrecision::Fp8)?;
+            let mut rows = Quantised::new(device, tokens, inputs, "the benchmark")?;
+            quantise_rows(stream, &x, &mut rows, (tokens, inputs))?;
+            let left = LeftOperand::Fp8(&rows);
+            let fp8 = self.time(|s| {
+                let copy = Some(ScaledCopy { values: &mut values, inverse: 16.0 });
+                matmul_norm(s, left, &linear, &norm, &mut hidden, copy, tokens)
+            })?;
+            let operations = Some(2.0 * (tokens * h) as f64 * inputs as f64);
+            timings.push(Timing::new(tokens, (name, layers), bf16, operations));
+            let name = format!("{name}, fp8");
+            timings.push(Timing::new(tokens, (&name, layers), fp8, operations));
+        }
         Ok(timings)
     }
 

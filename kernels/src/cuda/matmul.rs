@@ -17,8 +17,9 @@ pub(super) const TILE_ROWS: usize = 128;
 pub(super) const TILE_OUTPUTS: usize = 192;
 /// Bytes of each row of x that one step of the wgmma kernels takes.
 pub(super) const STEP_BYTES: usize = 128;
-/// Tiles per multiprocessor after which the wgmma kernel has reused all its memory.
-const COMPARED_TILES: usize = 3;
+/// Tiles per multiprocessor after which the wgmma kernels have reused all their memory; those that
+/// continue with a norm compute two at a time.
+const COMPARED_TILES: usize = 6;
 
 /// Queues `y` `[T, N]` = epilogue(`x` `[T, K]` · `w` `[N, K]`ᵀ + `b`) with `linear`'s `w` and `b`.
 ///

@@ -7,8 +7,8 @@ use half::bf16;
 use polysift_kernels::cuda::{
     Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult,
     MatmulShape, MatrixInstructions, Norm, Operands, PooledTokens, Quantised, Result, Staged,
-    Stream, add_norm, attention, choose_attention, embed_layer_norm, glu, layer_norm, matmul,
-    max_sequences, pool, quantise_rows, randomize, rotate,
+    Stream, add_norm, attention, choose_attention, embed_layer_norm, glu, has_matmul_norm,
+    layer_norm, matmul, matmul_norm, max_sequences, pool, quantise_rows, randomize, rotate,
 };
 
 use super::super::architecture::{Architecture, FeedForward};
@@ -103,6 +103,20 @@ impl Arena {
         Operands { x, residual, y }
     }
 
+    /// Returns the bf16 input of a product whose result [`matmul_norm`] adds to `hidden`, `update`
+    /// and `hidden`; `None` if there is no such input.
+    fn sum_operands(
+        &mut self,
+        which: Product,
+    ) -> Option<(&Buffer<bf16>, &mut Buffer<bf16>, &mut Buffer<bf16>)> {
+        let x = match (which, &self.intermediate) {
+            (Product::AttentionOutput, _) => &self.context,
+            (Product::Output, Intermediate::Bf16(x)) => self.gated.as_ref().unwrap_or(x),
+            _ => return None,
+        };
+        Some((x, &mut self.update, &mut self.hidden))
+    }
+
     /// In fp8, quantises the first `rows` rows of a product's input, if only bf16 holds it.
     fn quantise(
         &mut self,
@@ -161,6 +175,15 @@ impl Product {
     const ALL: [Self; 4] =
         [Self::QueryKeyValue, Self::AttentionOutput, Self::Intermediate, Self::Output];
 
+    /// Returns the norm that follows the product and its residual sum, if they follow.
+    fn norm(self, layer: &DeviceLayer) -> Option<&Norm> {
+        match self {
+            Self::QueryKeyValue | Self::Intermediate => None,
+            Self::AttentionOutput => layer.attention_norm.as_ref(),
+            Self::Output => Some(&layer.output_norm),
+        }
+    }
+
     fn weights(self, layer: &DeviceLayer) -> &Linear {
         match self {
             Self::QueryKeyValue => &layer.query_key_value,
@@ -195,6 +218,8 @@ pub(super) struct ModelInstructions {
     products: [MatrixInstructions; 4],
     /// One per layer.
     attention: Vec<MatrixInstructions>,
+    /// True if a product with [`MatrixInstructions::Warpgroup`] includes the norm that follows.
+    is_fused: bool,
 }
 
 impl ModelInstructions {
@@ -207,14 +232,20 @@ impl ModelInstructions {
         tokens: usize,
     ) -> Result<Self> {
         let mut products = [MatrixInstructions::fastest(stream.device()); 4];
+        let architecture = &model.shape.architecture;
         let is_bf16 = model.shape.precision == MatmulPrecision::Bf16;
+        let is_fused =
+            is_bf16 && !architecture.pre_norm && has_matmul_norm(stream, architecture.width);
         if is_bf16 && products[0] == MatrixInstructions::Warpgroup {
             for which in Product::ALL {
                 let shape = which.shape(&model.shape, tokens).for_comparison(stream);
-                products[which as usize] = compare(which, shape, stream, model, arena)?;
+                let norm = which.norm(&model.layers[0]).filter(|_| is_fused);
+                products[which as usize] = match norm {
+                    Some(norm) => compare_fused(which, norm, shape, stream, model, arena)?,
+                    None => compare(which, shape, stream, model, arena)?,
+                };
             }
         }
-        let architecture = &model.shape.architecture;
         let heads = (architecture.num_heads, architecture.head_size());
         let limits = (model.shape.limits(), architecture.max_tokens);
         let mut by_window = BTreeMap::new();
@@ -228,7 +259,12 @@ impl ModelInstructions {
                     Ok(*entry.insert(chosen))
                 }
             });
-        Ok(Self { products, attention: attention.collect::<Result<_>>()? })
+        Ok(Self { products, attention: attention.collect::<Result<_>>()?, is_fused })
+    }
+
+    /// Returns true if the product includes the norm that follows.
+    fn fuses(&self, which: Product) -> bool {
+        self.is_fused && self.products[which as usize] == MatrixInstructions::Warpgroup
     }
 }
 
@@ -255,6 +291,35 @@ fn compare(
     })
 }
 
+/// As [`compare`], for a product that includes its residual sum and norm.
+fn compare_fused(
+    which: Product,
+    norm: &Norm,
+    shape: MatmulShape,
+    stream: &Stream,
+    model: &DeviceModel,
+    arena: &mut Arena,
+) -> Result<MatrixInstructions> {
+    if let Some(input) = arena.input(which) {
+        randomize(stream, input, shape.tokens * shape.inputs)?;
+    }
+    let Some((x, update, hidden)) = arena.sum_operands(which) else {
+        return Ok(MatrixInstructions::Warpgroup);
+    };
+    let values = shape.tokens * shape.outputs;
+    let (x, linear) = (LeftOperand::Bf16(x), which.weights(&model.layers[0]));
+    MatrixInstructions::agreeing(stream, &format!("{which:?}"), hidden, values, |by, hidden| {
+        // The residual, which the result replaces.
+        randomize(stream, hidden, values)?;
+        if by == MatrixInstructions::Warpgroup {
+            return matmul_norm(stream, x, linear, norm, hidden, None, shape.tokens);
+        }
+        let (residual, y) = (Some(&*hidden), MatmulResult::Bf16(&mut *update));
+        matmul(stream, shape, linear, &Operands { x, residual, y }, by)?;
+        layer_norm(stream, update, norm, hidden, None, shape.tokens)
+    })
+}
+
 /// Queues the forward pass of the batch in `staged`, which writes `arena.embeddings`.
 pub(super) fn forward(
     stream: &Stream,
@@ -273,6 +338,19 @@ pub(super) fn forward(
         let instructions = instructions.products[which as usize];
         matmul(stream, shape, linear, &arena.operands(which), instructions)
     };
+    // A product, its sum with the states, and the norm that follows, if one does.
+    let normed_product =
+        |which: Product, layer: &DeviceLayer, arena: &mut Arena, is_first: bool| {
+            let norm = which.norm(layer);
+            if instructions.fuses(which)
+                && let (Some(norm), Some((x, _, hidden))) = (norm, arena.sum_operands(which))
+            {
+                let (x, linear) = (LeftOperand::Bf16(x), which.weights(layer));
+                return matmul_norm(stream, x, linear, norm, hidden, None, rows);
+            }
+            product(which, layer, arena)?;
+            norm.map_or(Ok(()), |norm| arena.normalise(stream, norm, rows, is_first))
+        };
     let kinds = architecture.layers.iter().zip(&instructions.attention);
     for (i, (layer, (kind, &attention_by))) in model.layers.iter().zip(kinds).enumerate() {
         product(Product::QueryKeyValue, layer, arena)?;
@@ -282,10 +360,7 @@ pub(super) fn forward(
         }
         attention(stream, staged, query_key_value, context, heads, kind.window, attention_by)?;
         arena.quantise(Product::AttentionOutput, stream, (rows, width))?;
-        product(Product::AttentionOutput, layer, arena)?;
-        if let Some(norm) = &layer.attention_norm {
-            arena.normalise(stream, norm, rows, i == 0)?;
-        }
+        normed_product(Product::AttentionOutput, layer, arena, i == 0)?;
 
         product(Product::Intermediate, layer, arena)?;
         let Arena { intermediate, gated, .. } = &mut *arena;
@@ -293,8 +368,7 @@ pub(super) fn forward(
             glu(stream, intermediate, gated, (rows, inner))?;
         }
         arena.quantise(Product::Output, stream, (rows, inner))?;
-        product(Product::Output, layer, arena)?;
-        arena.normalise(stream, &layer.output_norm, rows, false)?;
+        normed_product(Product::Output, layer, arena, false)?;
     }
     let tokens = match pooling {
         Pooling::Mean => PooledTokens::All,
