@@ -152,6 +152,12 @@ void vote(void *const *args, int) {
   for (int lane = 0; lane < WARP; ++lane) *static_cast<bool *>(args[lane]) = any;
 }
 
+void check_uniform(void *const *args, int) {
+  for (int lane = 1; lane < WARP; ++lane)
+    if (*static_cast<int *>(args[lane]) != *static_cast<int *>(args[0]))
+      fail("uniform_over_warp: a value that differs between lanes");
+}
+
 void meet(void *const *, int) {}
 
 // ldmatrix.x4: lane l names row l % 8 of matrix l / 8.
@@ -198,6 +204,7 @@ void multiply(void *const *args, int) {
 
 const Collective SHUFFLE = {"shuffle_xor", exchange};
 const Collective SHUFFLE_FROM = {"shuffle_from", take_from};
+const Collective UNIFORM = {"uniform_over_warp", check_uniform};
 const Collective ANY_LANE = {"any_lane", vote};
 const Collective WARP_BARRIER = {"warp_barrier", meet};
 const Collective LOAD_MATRICES = {"load_matrices", read_matrices};
@@ -217,6 +224,11 @@ float shuffle_from(float value, int lane) {
   Source source = {value, lane};
   Worker::current().collective(SHUFFLE_FROM, 0, &source);
   return source.value;
+}
+
+int uniform_over_warp(int value) {
+  Worker::current().collective(UNIFORM, 0, &value);
+  return value;
 }
 
 bool any_lane(bool condition) {

@@ -34,7 +34,8 @@ std::string image(const char *version, const char *target) {
        {"fragments", "matrices", "shuffles", "copies", "reverse", "racy", "add",
         "barrier_against_shuffle", "shuffle_without_all", "different_collectives", "forgotten_wait",
         "misaligned_copy", "copy_to_global", "read_at", "group_product", "lonely_warp",
-        "overwritten_operand", "move_tiles", "lanes", "waits", "lonely_group", "exchange"})
+        "overwritten_operand", "move_tiles", "lanes", "uniform", "waits", "lonely_group",
+        "exchange"})
     text += std::string(".visible .entry ") + name + "(\n) { ret; }\n";
   return text;
 }

@@ -233,6 +233,18 @@ ABORTS(a_shuffle_of_half_a_warp_is_named, "shuffle_xor without all lanes of the 
   start();
   launch("shuffles", 1, 16, values(64), values(128), 1);
 }
+TEST(a_uniform_value_is_the_warps) {
+  start();
+  const std::uint64_t pointer = values(64);
+  EQUAL(launch("uniform", 1, 64, pointer, 0), SUCCESS);
+  const auto seen = download<float>(pointer, 64);
+  for (unsigned i = 0; i < 64; ++i) EQUAL(seen[i], static_cast<float>(i / 32));
+}
+ABORTS(a_uniform_value_that_differs_is_named,
+       "uniform_over_warp: a value that differs between lanes; kernel uniform") {
+  start();
+  launch("uniform", 1, 64, values(64), 1);
+}
 ABORTS(a_copy_that_nobody_waits_for_is_named,
        "a thread returned with copies under way; kernel forgotten_wait") {
   start();

@@ -249,6 +249,11 @@ KERNEL __launch_bounds__(64) waits(int all) {
   if (all || threadIdx.x < 32) wait_for_previous_kernels();
 }
 
+// A value that is to be the same in all lanes of a warp, and differs from lane 9 on if `differs`.
+KERNEL __launch_bounds__(64) uniform(float *x, int differs) {
+  x[threadIdx.x] = uniform_over_warp(threadIdx.x / 32 + (threadIdx.x == 41 ? differs : 0));
+}
+
 // One of the groups that wait for each other does not come.
 KERNEL __launch_bounds__(256) lonely_group(float *x) {
   if (threadIdx.x >= 32) warpgroup_barrier(1);

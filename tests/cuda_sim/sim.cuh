@@ -89,6 +89,7 @@ __attribute__((always_inline)) inline const Position &position() {
 // engine.cpp
 std::uint64_t shuffle_xor(std::uint64_t bits, int mask);
 float shuffle_from(float value, int lane);
+int uniform_over_warp(int value);
 bool any_lane(bool condition);
 void warp_barrier();
 void copy_async(void *shared, const void *global, bool valid);
@@ -160,6 +161,7 @@ DEVICE double shuffle_xor(double value, int mask) {
 }
 
 DEVICE float shuffle_from(float value, int lane) { return sim::shuffle_from(value, lane); }
+DEVICE int uniform_over_warp(int value) { return sim::uniform_over_warp(value); }
 DEVICE bool any_lane(bool condition) { return sim::any_lane(condition); }
 DEVICE void warp_barrier() { sim::warp_barrier(); }
 

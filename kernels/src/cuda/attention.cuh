@@ -56,20 +56,22 @@ DEVICE void copy_rows(bf16 *to, const bf16 *from, int row_stride, int first, int
   const bf16 *source = from + (first + own) * row_stride + chunk * 8;
 #pragma unroll
   for (int row = 0; row < ROWS; row += STEP) {
-    const bool valid = first + own + row < length;
-    copy_async_16(to + Tile::place(own + row, chunk), valid ? source : from, valid);
+    copy_async_16(to + Tile::place(own + row, chunk), source, first + own + row < length);
     source += STEP * row_stride;
   }
 }
 
-// A finite value below every score, so that masked keys get no weight before any key is met.
+// A finite value below every scaled score, so that masked keys get no weight before any key is met.
 constexpr float LOWEST = -3e38f;
+// The logarithm to base 2 of the largest probability that is not scaled down: see update_softmax.
+constexpr float MOST_LOG2 = 8.0f;
 
 // A thread's part of the result for 16 queries of its warp: rows lane / 4 and lane / 4 + 8.
 template <int D>
 struct Sums {
   float values[D / 8][4];
-  float largest[2], total[2];
+  // Probabilities are 2^(score * scale_log2 - reference) and not divided by their sum, `total`.
+  float reference[2], total[2];
 
   DEVICE_MEMBER void reset() {
 #pragma unroll
@@ -77,47 +79,57 @@ struct Sums {
 #pragma unroll
       for (int i = 0; i < 4; ++i) values[d][i] = 0.0f;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) largest[h] = LOWEST, total[h] = 0.0f;
+    for (int h = 0; h < 2; ++h) reference[h] = LOWEST, total[h] = 0.0f;
   }
 };
 
-// Turns scores into probabilities relative to the largest score so far; rescales the sums to it.
+// Raises the references of queries that have found a score too far above them, and scales their
+// sums. This is rare after the first keys: a sum of probabilities up to 2^8 is as precise. Only a
+// query's own scores decide, as those of the warp's other queries may be of another sequence.
 template <int D>
-DEVICE void update_softmax(float (&scores)[KEY_FRAGMENTS][4], Sums<D> &sums, float scale_log2) {
+DEVICE void raise_references(const float (&scores)[KEY_FRAGMENTS][4], Sums<D> &sums,
+                             float scale_log2) {
   float largest[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    largest[h] = sums.largest[h];
+    float most[2];  // of the even and of the odd fragments: two short chains
 #pragma unroll
-    for (int n = 0; n < KEY_FRAGMENTS; ++n)
-      largest[h] = fmaxf(largest[h], fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
+    for (int n = 0; n < KEY_FRAGMENTS; ++n) {
+      const float own = fmaxf(scores[n][2 * h], scores[n][2 * h + 1]);
+      most[n % 2] = n < 2 ? own : fmaxf(most[n % 2], own);
+    }
+    largest[h] = fmaxf(most[0], most[1]);
+  }
+  const auto is_above = [&](int h) {
+    return fmaf(largest[h], scale_log2, -sums.reference[h]) > MOST_LOG2;
+  };
+  if (!any_lane(is_above(0) || is_above(1))) return;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
     // The four lanes of a quad share the query.
     largest[h] = fmaxf(largest[h], shuffle_xor(largest[h], 1));
     largest[h] = fmaxf(largest[h], shuffle_xor(largest[h], 2));
+    const float reference = is_above(h) ? largest[h] * scale_log2 : sums.reference[h];
+    const float shrink = exp2_approximate(sums.reference[h] - reference);
+    sums.reference[h] = reference;
+    sums.total[h] *= shrink;
+#pragma unroll
+    for (int d = 0; d < D / 8; ++d)
+      sums.values[d][2 * h] *= shrink, sums.values[d][2 * h + 1] *= shrink;
   }
-  // In most steps no query of the warp finds a larger score.
-  if (any_lane(largest[0] > sums.largest[0] || largest[1] > sums.largest[1])) {
+}
+
+// Turns scores into probabilities and adds them to the totals.
+template <int D>
+DEVICE void update_softmax(float (&scores)[KEY_FRAGMENTS][4], Sums<D> &sums, float scale_log2) {
+  raise_references(scores, sums, scale_log2);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float shrink = exp2_approximate((sums.largest[h] - largest[h]) * scale_log2);
-      sums.largest[h] = largest[h];
-      sums.total[h] *= shrink;
+  for (int n = 0; n < KEY_FRAGMENTS; ++n)
 #pragma unroll
-      for (int d = 0; d < D / 8; ++d)
-        sums.values[d][2 * h] *= shrink, sums.values[d][2 * h + 1] *= shrink;
+    for (int i = 0; i < 4; ++i) {
+      scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale_log2, -sums.reference[i / 2]));
+      sums.total[i / 2] += scores[n][i];
     }
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float offset = largest[h] * scale_log2;
-#pragma unroll
-    for (int n = 0; n < KEY_FRAGMENTS; ++n)
-#pragma unroll
-      for (int i = 2 * h; i < 2 * h + 2; ++i) {
-        scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale_log2, -offset));
-        sums.total[h] += scores[n][i];
-      }
-  }
 }
 
 // Keys from `length` on get no weight.

@@ -68,8 +68,9 @@ DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, co
   DYNAMIC_SHARED(attention_memory, sizeof(AttentionMemory));
   auto &memory = *reinterpret_cast<AttentionMemory *>(attention_memory);
   wait_for_previous_kernels();
-  const int group_first = threadIdx.x / (4 * WARP) * 64;
-  const int warp_first = threadIdx.x / WARP * 16;
+  // Addresses that are uniform need no moves to the uniform registers that products take them from.
+  const int warp = uniform_over_warp(threadIdx.x / WARP);
+  const int group_first = warp / 4 * 64, warp_first = warp * 16;
   const int width = heads * 64, row_stride = 3 * width, num_items = counts[1] * heads;
   const auto copy_step = [&](const Item &item, int first_key, int buffer) {
     copy_rows<STEP_KEYS, GroupTile>(memory.keys[buffer], item.queries + width, row_stride, first_key,

@@ -38,6 +38,8 @@ DEVICE double shuffle_xor(double value, int mask) { return __shfl_xor_sync(0xfff
 
 // Returns the value of lane `lane`, which may differ per lane; all lanes of a warp take part.
 DEVICE float shuffle_from(float value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
+// Returns a value that is the same in all lanes of a warp, so that the compiler knows it to be.
+DEVICE int uniform_over_warp(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 // Returns true if the condition holds for any lane of the warp; all lanes take part.
 DEVICE bool any_lane(bool condition) { return __any_sync(0xffffffffu, condition); }
 // Waits for the lanes of a warp, which then see each other's writes to memory.

@@ -146,6 +146,14 @@ fn attention_is_right_where_one_key_takes_nearly_all() -> TestResult {
 }
 
 #[test]
+fn attention_is_right_where_later_keys_score_higher() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    // Between steps the largest score grows by more and by less than the sums are scaled for.
+    check_lengths(&stream, &[320, 200], 1, 2.5)?;
+    check_lengths(&stream, &[320, 200], 1, 1.6)
+}
+
+#[test]
 fn a_query_meets_the_keys_of_its_window() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     // The windows are below, at and above a step of keys, the lengths around their edges.
