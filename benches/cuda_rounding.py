@@ -4,12 +4,13 @@ The forward pass of `src/encoder/cuda` in PyTorch f32, with every value rounded 
 writes bf16 or e4m3 (sums stay in f32, as on the GPU; only their order differs). The forms:
 
     erf    bf16; the product's epilogue applies erf-GELU, or adds the residual, to the f32 sum
-    fp8    e4m3 inputs and weights of the four products, a scale per token and per output; layer norm
-           quantises its rows in f32, and FFN1 what comes after GELU, by the bound of its rows; attention
-           is bf16
+    fp8    e4m3 inputs and weights of the four products; a scale per output, and a constant per input, from
+           what no value can reach (kernels/src/cuda/e4m3.rs); inputs are rounded once, from f32, after a
+           GELU whose exponent is cubic; attention is bf16
 
 `fp8:qkv+ffn1` computes only these products in fp8 (of qkv, out, ffn1, ffn2), `fp8@1:-1` all but the first
-and the last layer; both go together.
+and the last layer; both go together. `fp8-rows` and `fp8-hidden` are what was before constants: a scale per
+token from its largest value, or for FFN2 from a bound of the token; `fp8-hidden` has constants after layer norms.
 
     python cuda_rounding.py MODEL_DIR FILE.jsonl.zst... [--documents 20000] [--forms erf fp8 ...] [--base]
 
@@ -44,22 +45,32 @@ RATES = (0.1, 0.05)
 RISK = 1e-4
 PRODUCTS = ("qkv", "out", "ffn1", "ffn2")
 E4M3_MAX = 448.0
+MARGIN = 65 / 64
+GELU = (-1.1281823, -0.50793457, -0.021332966)
 
 
 def bf16(x):
     return x.to(torch.bfloat16).to(torch.float32)
 
 
-def e4m3(rows, bound=None):
-    """Rows in e4m3, as f32, and the scale of each: its bound, if there is none its largest magnitude, / 448."""
-    scale = (rows.abs().amax(-1, keepdim=True) if bound is None else bound) / E4M3_MAX
+def e4m3(rows, scale):
+    """Rows in e4m3, as f32, and their scale."""
     scale = torch.where(scale > 0, scale, 1.0)
-    quantised = (rows / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
-    return quantised.to(torch.float32), scale
+    return (rows / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).to(torch.float32), scale
+
+
+def row_scale(rows):
+    return rows.abs().amax(-1, keepdim=True) / E4M3_MAX
+
+
+def norm_bound(norm):
+    """What no value after a layer norm reaches."""
+    return MARGIN * (math.sqrt(len(norm.weight)) * norm.weight.abs() + norm.bias.abs()).max()
 
 
 class Product:
-    """A linear map in f32, bf16 or fp8; what it returns is not rounded."""
+    """A linear map in f32, bf16 or fp8; what it returns is not rounded. In fp8, `bound` is the largest
+    magnitude of its input, or None for scales of rows."""
 
     def __init__(self, layers, kind):
         weight = torch.cat([layer.weight for layer in layers])
@@ -67,33 +78,56 @@ class Product:
         self.is_fp8 = kind == "fp8"
         self.round = (lambda x: x) if kind == "f32" else bf16
         self.bias = self.round(bias)
-        self.weight, self.scale = e4m3(weight) if self.is_fp8 else (self.round(weight), None)
+        if self.is_fp8:
+            # As loaded: rounded to bf16 first.
+            self.weight, self.scale = e4m3(bf16(weight), row_scale(bf16(weight)))
+        else:
+            self.weight = self.round(weight)
+        self.bound = None
         self.factor = weight.norm(dim=1).max() * math.sqrt(weight.shape[1]) * 17 / 16
         self.least = bias.abs().max()
 
-    def bound(self, x):
+    def row_bound(self, x):
         """What no result for the rows of x is larger than."""
         return self.factor * x.abs().amax(-1, keepdim=True) + self.least
+
+    def bounds(self, norm):
+        """What no result reaches, by output, if x comes out of `norm`."""
+        w, inputs = (self.weight * self.scale).double(), self.weight.shape[1]
+        gamma, beta = norm.weight.double(), norm.bias.double()
+        sphere = math.sqrt(inputs) * (w * gamma).norm(dim=1)
+        rounding = 17 / 16 * (1 + 33 / 32 * inputs / 8192) - 1
+        step = norm_bound(norm) / E4M3_MAX / 1024
+        sums = rounding * (sphere + w.abs() @ beta.abs()) + step * w.abs().sum(1)
+        return (MARGIN * (sphere + (w @ beta + self.bias).abs() + sums)).float()
 
     def __call__(self, x, bound=None):
         if not self.is_fp8:
             return torch.nn.functional.linear(self.round(x), self.weight, self.bias)
-        x, scale = e4m3(x, bound)
+        bound = self.bound if bound is None else bound
+        x, scale = e4m3(x, row_scale(x) if bound is None else bound / E4M3_MAX)
         return torch.nn.functional.linear(x, self.weight) * scale * self.scale[:, 0] + self.bias
+
+
+def gelu_of_fp8(x):
+    """x Phi(x) with the cubic exponent of kernels/src/cuda/gelu.cuh."""
+    t = x.abs()
+    below = torch.exp2(((GELU[2] * t + GELU[1]) * t + GELU[0]) * t - 1)
+    return x * torch.where(x < 0, below, 1 - below)
 
 
 def kinds(form, layers):
     """The kind of each product of each layer."""
     name, _, span = form.partition("@")
     name, _, products = name.partition(":")
-    if name not in ("f32", "erf", "fp8"):
+    if name not in ("f32", "erf", "fp8", "fp8-rows", "fp8-hidden"):
         raise SystemExit(f"no form named {form}")
     first, last = (int(end) if end else None for end in (span or ":").split(":"))
     fp8 = set(range(layers)[first:last])
     chosen = products.split("+") if products else PRODUCTS
 
     def kind(layer, product):
-        if name == "fp8" and layer in fp8 and product in chosen:
+        if name.startswith("fp8") and layer in fp8 and product in chosen:
             return "fp8"
         return "f32" if name == "f32" else "bf16"
 
@@ -118,6 +152,23 @@ class Rounded:
                     [layer.intermediate.dense], [layer.output.dense])
             both = zip(PRODUCTS, maps, strict=True)
             self.products.append({name: Product(parts, kind[name]) for name, parts in both})
+        self.is_constant = form.startswith("fp8") and not form.startswith(("fp8-rows", "fp8-hidden"))
+        if form.startswith("fp8") and not form.startswith("fp8-rows"):
+            self.bound_inputs()
+
+    def bound_inputs(self):
+        before = self.model.embeddings.LayerNorm
+        for layer, maps in zip(self.model.encoder.layer, self.products, strict=True):
+            between = layer.attention.output.LayerNorm
+            for product, norm in (("qkv", before), ("ffn1", between)):
+                maps[product].bound = norm_bound(norm)
+            if self.is_constant:
+                width = self.config.hidden_size
+                if maps["qkv"].is_fp8:
+                    maps["out"].bound = maps["qkv"].bounds(before)[2 * width:].max()
+                if maps["ffn1"].is_fp8:
+                    maps["ffn2"].bound = maps["ffn1"].bounds(between).max()
+            before = layer.output.LayerNorm
 
     def attention(self, qkv, mask):
         r = self.round
@@ -130,7 +181,7 @@ class Rounded:
         scores = scores.masked_fill(~mask[:, None, None], -math.inf)
         weights = torch.exp(scores - scores.amax(-1, keepdim=True))
         context = (r(weights) @ v) / weights.sum(-1, keepdim=True)
-        return r(context.transpose(1, 2).reshape(batch, length, width))
+        return context.transpose(1, 2).reshape(batch, length, width)
 
     @torch.no_grad()
     def __call__(self, input_ids, lengths):
@@ -143,10 +194,14 @@ class Rounded:
         mask = torch.arange(input_ids.shape[1])[None] < lengths[:, None]
         for layer, maps in zip(self.model.encoder.layer, self.products, strict=True):
             context = self.attention(r(maps["qkv"](hidden)), mask)
+            # The attention kernel rounds once: to bf16, or to e4m3 for an fp8 product.
+            context = context if self.is_constant and maps["out"].is_fp8 else r(context)
             attended = r(maps["out"](context) + r(hidden))
             hidden = norm(layer.attention.output.LayerNorm, attended)
-            inner = torch.nn.functional.gelu(maps["ffn1"](hidden))
-            bound = maps["ffn1"].bound(hidden) if maps["ffn1"].is_fp8 else None
+            is_narrow = self.is_constant and maps["ffn2"].is_fp8
+            inner = (gelu_of_fp8 if is_narrow else torch.nn.functional.gelu)(maps["ffn1"](hidden))
+            by_row = maps["ffn1"].is_fp8 and maps["ffn2"].bound is None
+            bound = maps["ffn1"].row_bound(hidden) if by_row else None
             hidden = norm(layer.output.LayerNorm, r(maps["ffn2"](inner, bound) + r(hidden)))
         mask = mask[..., None].float()
         return (r(hidden) * mask).sum(1) / mask.sum(1)
