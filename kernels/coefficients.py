@@ -5,8 +5,8 @@ exp2: (2^r - 1) / r on |r| <= 1/2, degree 5 (f16: 3), largest error relative to 
 weights on Chebyshev nodes.
 gelu: erf(x / sqrt 2) / 2x in u = 2 (x / bound)^2 - 1, degree 16, which is 1 / 2 bound at u = 1; least
 largest error of gelu, by Lawson's weights.
-gelu on GPUs: log2 Phi(-t) in t, degree 5, -1 at 0; least largest error of gelu in units of its value
-or 2^-8, whichever is more.
+gelu on GPUs: log2 Phi(-t) in t, degree 5 (for e4m3: 3), -1 at 0; least largest error of gelu in units of
+its value or 2^-8, whichever is more.
 """
 
 import numpy as np
@@ -66,16 +66,17 @@ for _ in range(400):
     weights /= weights.sum()
 show("gelu", polynomial.polyadd(polynomial.polymul(chebyshev.cheb2poly(c), [-1, 1]), [last]))
 
-END, DEGREE = 5.5, 5
+END = 5.5
 t = (1 - np.cos(np.pi * (np.arange(6000) + 0.5) / 6000)) / 2 * END
 gelu = t * ndtr(-t)
 allowed = np.maximum(gelu, 2.0**-8) / (gelu * np.log(2))
-basis, right = np.vander(t, DEGREE + 1, increasing=True)[:, 1:], log_ndtr(-t) / np.log(2) + 1
-weights = np.ones_like(t)
-for _ in range(300):
-    scale = np.sqrt(weights) / allowed
-    c = np.linalg.lstsq(basis * scale[:, None], right * scale, rcond=None)[0]
-    errors = np.abs(basis @ c - right) / allowed
-    weights *= errors**0.5
-    weights /= weights.sum()
-show("gelu on GPUs, largest error 2^%.1f:" % np.log2(errors.max()), [-1, *c])
+for degree in (5, 3):
+    basis, right = np.vander(t, degree + 1, increasing=True)[:, 1:], log_ndtr(-t) / np.log(2) + 1
+    weights = np.ones_like(t)
+    for _ in range(300):
+        scale = np.sqrt(weights) / allowed
+        c = np.linalg.lstsq(basis * scale[:, None], right * scale, rcond=None)[0]
+        errors = np.abs(basis @ c - right) / allowed
+        weights *= errors**0.5
+        weights /= weights.sum()
+    show("gelu on GPUs, largest error 2^%.1f:" % np.log2(errors.max()), [-1, *c])

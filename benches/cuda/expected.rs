@@ -13,7 +13,7 @@ pub(crate) const MATRIX_TFLOPS: &str = " (expected: 630)";
 const BATCH_TOKENS: usize = 16_896;
 
 /// At [`BATCH_TOKENS`] tokens in sequences of 512: operation, outputs x inputs, microseconds.
-const KERNELS: [(&str, &str, &str); 14] = [
+const KERNELS: [(&str, &str, &str); 12] = [
     ("qkv", "2304x768", "80"),
     ("attention output", "768x768", "33"),
     ("ffn1 + gelu", "3072x768", "117"),
@@ -25,8 +25,6 @@ const KERNELS: [(&str, &str, &str); 14] = [
     ("attention output, fp8", "768x768", "26"),
     ("ffn1 + gelu, fp8", "3072x768", "85"),
     ("ffn2, fp8", "768x3072", "58"),
-    ("context to e4m3", "", "12"),
-    ("ffn1 to e4m3", "", "38"),
     ("embed + layer norm", "", "17"),
 ];
 

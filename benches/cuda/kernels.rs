@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, Device, Embedding, LeftOperand, Limits, Linear, MatmulEpilogue, MatmulPrecision,
-    MatmulResult, MatmulShape, MatrixInstructions, Norm, Operands, PooledTokens, Quantised,
-    ScaledCopy, Staged, Stream, attention, embed_layer_norm, has_matmul_norm, layer_norm, matmul,
-    matmul_norm, max_sequences, pool, quantise_rows,
+    Bound, Buffer, Device, Embedding, LeftOperand, Limits, Linear, MatmulEpilogue, MatmulPrecision,
+    MatmulShape, MatrixInstructions, Norm, Operands, Output, PooledTokens, Staged, Stream,
+    attention, embed_layer_norm, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences,
+    pool,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -31,6 +31,8 @@ const SUSTAINED: Duration = Duration::from_secs(1);
 /// Random values that are made; longer buffers repeat them.
 const BLOCK: usize = 1 << 20;
 const SEQUENCE: usize = 512;
+/// Of states in e4m3; those of an encoder lie as far below 448 times it.
+const SCALE: f32 = 1.0 / 16.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -155,14 +157,14 @@ impl Timing {
 /// The result of a product.
 enum Y {
     Bf16(Buffer<bf16>),
-    Fp8(Quantised),
+    Fp8(Buffer<u8>),
 }
 
 impl Y {
-    fn result(&mut self) -> MatmulResult<'_> {
+    fn result(&mut self) -> Output<'_> {
         match self {
-            Self::Bf16(values) => MatmulResult::Bf16(values),
-            Self::Fp8(rows) => MatmulResult::Fp8(rows),
+            Self::Bf16(values) => Output::Bf16(values),
+            Self::Fp8(values) => Output::Fp8(values, SCALE),
         }
     }
 }
@@ -183,6 +185,16 @@ impl Bench {
             self.stream.upload(&mut buffer, at, &block[..BLOCK.min(len - at)])?;
         }
         Ok(buffer)
+    }
+
+    /// The same values in e4m3 with [`SCALE`], cut to 3 bits of fraction.
+    fn random_fp8(&self, len: usize) -> Result<Buffer<u8>> {
+        let byte = |x: &bf16| {
+            let (sign, size) = (x.to_bits() >> 8 & 0x80, x.to_bits() >> 4 & 0x7ff);
+            (sign | size.saturating_sub((127 - 7 - 4) << 3)) as u8
+        };
+        let block: Vec<u8> = random_values(len.min(BLOCK)).iter().map(byte).collect();
+        Ok(self.stream.to_device(&repeated(&block, len), "the benchmark")?)
     }
 
     /// Median time of one run of `work`.
@@ -215,20 +227,17 @@ impl Bench {
         let weight = repeated(&random_values((outputs * inputs).min(BLOCK)), outputs * inputs);
         let bias = random_values(outputs);
         let x = self.random(tokens * inputs)?;
-        let linear = Linear::new(stream, &weight, &bias, shape.precision)?;
-        let mut quantised = None;
-        if shape.precision == MatmulPrecision::Fp8 {
-            let mut rows = Quantised::new(stream.device(), tokens, inputs, "the benchmark")?;
-            quantise_rows(stream, &x, &mut rows, (tokens, inputs))?;
-            quantised = Some(rows);
-        }
+        let is_fp8 = shape.precision == MatmulPrecision::Fp8;
+        let linear =
+            Linear::new(stream, &weight, &bias, is_fp8.then_some(Bound::Within(448.0 * SCALE)))?;
+        let x_fp8 = is_fp8.then(|| self.random_fp8(tokens * inputs)).transpose()?;
         let residual = self.random(tokens * outputs)?;
         let mut y = if shape.writes_fp8() {
-            Y::Fp8(Quantised::new(stream.device(), tokens, outputs, "the benchmark")?)
+            Y::Fp8(stream.device().alloc(tokens * outputs, "the benchmark")?)
         } else {
             Y::Bf16(self.random(tokens * outputs)?)
         };
-        let x = quantised.as_ref().map_or(LeftOperand::Bf16(&x), LeftOperand::Fp8);
+        let x = x_fp8.as_ref().map_or(LeftOperand::Bf16(&x), LeftOperand::Fp8);
         let residual = Some(&residual);
         let mut seconds = Vec::new();
         for by in self.instructions() {
@@ -292,19 +301,20 @@ impl Bench {
                 continue;
             }
             let name = format!("attention, {}", name(by));
-            let seconds =
-                self.time(|s| attention(s, &staged, &qkv, &mut context, shape, None, by))?;
+            let context = Output::Bf16(&mut context);
+            let seconds = self.time(|s| attention(s, &staged, &qkv, &context, shape, None, by))?;
             timings.push(Timing::new(tokens, (&name, layers), seconds, Some(operations)));
         }
-
-        let inner = self.random(tokens * f)?;
 
         let norm = Norm::new(stream, &vec![1.0; h], &vec![0.1; h], 1e-5)?;
         let (x, mut hidden) = (self.random(tokens * h)?, self.random(tokens * h)?);
         let seconds = self.time(|s| layer_norm(s, &x, &norm, &mut hidden, None, tokens))?;
         timings.push(Timing::new(tokens, ("layer norm", 2 * layers), seconds, None));
         if stream.device().info().compute_capability == (9, 0) {
-            timings.extend(self.quantising(tokens, (&x, &inner), &norm, (h, f, layers))?);
+            let mut copy = stream.device().alloc(tokens * h, "the benchmark")?;
+            let seconds =
+                self.time(|s| layer_norm(s, &x, &norm, &mut hidden, Some(&mut copy), tokens))?;
+            timings.push(Timing::new(tokens, ("layer norm, fp8", 2 * layers), seconds, None));
         }
 
         let words = repeated(&random_values(BLOCK), sizes.vocab_size * h);
@@ -332,23 +342,21 @@ impl Bench {
         let (stream, device) = (&self.stream, self.stream.device());
         let norm = Norm::new(stream, &vec![1.0; h], &vec![0.1; h], 1e-5)?;
         let mut hidden = self.random(tokens * h)?;
-        let mut values = device.alloc(tokens * h, "the benchmark")?;
+        let mut copy = device.alloc(tokens * h, "the benchmark")?;
         let mut timings = Vec::new();
         for (name, inputs) in [("attention output + norm", h), ("ffn2 + norm", f)] {
             let weight = repeated(&random_values((h * inputs).min(BLOCK)), h * inputs);
             let bias = random_values(h);
             let x = self.random(tokens * inputs)?;
-            let linear = Linear::new(stream, &weight, &bias, MatmulPrecision::Bf16)?;
+            let linear = Linear::new(stream, &weight, &bias, None)?;
             let left = LeftOperand::Bf16(&x);
             let bf16 =
                 self.time(|s| matmul_norm(s, left, &linear, &norm, &mut hidden, None, tokens))?;
-            let linear = Linear::new(stream, &weight, &bias, MatmulPrecision::Fp8)?;
-            let mut rows = Quantised::new(device, tokens, inputs, "the benchmark")?;
-            quantise_rows(stream, &x, &mut rows, (tokens, inputs))?;
-            let left = LeftOperand::Fp8(&rows);
+            let linear = Linear::new(stream, &weight, &bias, Some(Bound::Within(448.0 * SCALE)))?;
+            let x = self.random_fp8(tokens * inputs)?;
+            let left = LeftOperand::Fp8(&x);
             let fp8 = self.time(|s| {
-                let copy = Some(ScaledCopy { values: &mut values, inverse: 16.0 });
-                matmul_norm(s, left, &linear, &norm, &mut hidden, copy, tokens)
+                matmul_norm(s, left, &linear, &norm, &mut hidden, Some(&mut copy), tokens)
             })?;
             let operations = Some(2.0 * (tokens * h) as f64 * inputs as f64);
             timings.push(Timing::new(tokens, (name, layers), bf16, operations));
@@ -356,26 +364,6 @@ impl Bench {
             timings.push(Timing::new(tokens, (&name, layers), fp8, operations));
         }
         Ok(timings)
-    }
-
-    /// The operations that write e4m3, on `x` `[tokens, H]` and `inner` `[tokens, F]`.
-    fn quantising(
-        &self,
-        tokens: usize,
-        (x, inner): (&Buffer<bf16>, &Buffer<bf16>),
-        norm: &Norm,
-        (h, f, layers): (usize, usize, usize),
-    ) -> Result<Vec<Timing>> {
-        let device = self.stream.device();
-        let mut hidden = device.alloc(tokens * h, "the benchmark")?;
-        let mut out = Quantised::new(device, tokens, f.max(h), "the benchmark")?;
-        let timing = |name, times, seconds| Timing::new(tokens, (name, times), seconds, None);
-        let seconds = self.time(|s| layer_norm(s, x, norm, &mut hidden, Some(&mut out), tokens))?;
-        let norm = timing("layer norm, fp8", 2 * layers, seconds);
-        let seconds = self.time(|s| quantise_rows(s, x, &mut out, (tokens, h)))?;
-        let context = timing("context to e4m3", layers, seconds);
-        let seconds = self.time(|s| quantise_rows(s, inner, &mut out, (tokens, f)))?;
-        Ok(vec![norm, context, timing("ffn1 to e4m3", layers, seconds)])
     }
 
     /// A batch that fills `tokens` with random ids.
@@ -412,6 +400,6 @@ fn random_values(len: usize) -> Vec<bf16> {
     (0..len).map(|_| bf16::from_f32(rng.random_range(-1.0..1.0))).collect()
 }
 
-fn repeated(block: &[bf16], len: usize) -> Vec<bf16> {
+fn repeated<T: Copy>(block: &[T], len: usize) -> Vec<T> {
     block.iter().copied().cycle().take(len).collect()
 }

@@ -6,12 +6,12 @@
 mod attention;
 #[path = "cuda/common.rs"]
 mod common;
+#[path = "cuda/e4m3.rs"]
+mod e4m3;
 #[path = "cuda/matmul.rs"]
 mod matmul;
 #[path = "cuda/matmul_norm.rs"]
 mod matmul_norm;
-#[path = "cuda/quantise.rs"]
-mod quantise;
 #[path = "cuda/rows.rs"]
 mod rows;
 #[path = "cuda/runtime.rs"]

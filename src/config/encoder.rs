@@ -81,7 +81,7 @@ pub enum EncoderPrecision {
     F16,
     /// 8-bit integers; weights scaled per output, states centred and scaled per token. CPU only.
     Int8,
-    /// 8-bit floating-point (e4m3) products; weights are scaled per output, states per token;
+    /// 8-bit floating-point (e4m3) products; weights are scaled per output, states by constants;
     /// attention is in bf16. Only GPUs of compute capability 9.0.
     Fp8,
 }

@@ -89,17 +89,14 @@ TEST(values_of_e4m3_are_those_of_its_definition) {
   CHECK(std::isnan(of_e4m3(0x7f)) && std::isnan(of_e4m3(0xff)));
 }
 
-TEST(lanes_take_from_others_and_ask_each_other) {
+TEST(lanes_ask_each_other) {
   start();
-  std::vector<float> x(96);
-  for (unsigned i = 0; i < 32; ++i) x[i] = static_cast<float>(i);
-  const std::uint64_t pointer = upload(x);
+  const std::uint64_t pointer = upload(std::vector<float>(64));
   EQUAL(launch("lanes", 1, 32, pointer), SUCCESS);
-  const auto seen = download<float>(pointer, 96);
+  const auto seen = download<float>(pointer, 64);
   for (unsigned i = 0; i < 32; ++i) {
-    EQUAL(seen[i], static_cast<float>((i * 5 + 3) % 32));
-    EQUAL(seen[32 + i], 1.0f);
-    EQUAL(seen[64 + i], 0.0f);
+    EQUAL(seen[i], 1.0f);
+    EQUAL(seen[32 + i], 0.0f);
   }
 }
 ABORTS(a_group_that_waits_for_threads_that_do_not_come_is_named,
@@ -117,7 +114,7 @@ ABORTS(a_launch_without_its_shared_memory_is_named,
 TEST(more_than_48_kib_have_to_be_allowed) {
   start();
   void *const kernel = function("lanes");
-  const std::uint64_t x = upload(std::vector<float>(96));
+  const std::uint64_t x = upload(std::vector<float>(64));
   void *arguments[] = {const_cast<std::uint64_t *>(&x)};
   const auto launch = [&](unsigned bytes) {
     return cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, bytes, nullptr, arguments, nullptr);

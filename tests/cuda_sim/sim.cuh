@@ -22,6 +22,9 @@
 struct bf16 {
   unsigned short bits;
 };
+struct e4m3 {
+  unsigned char bits;
+};
 
 #define KERNEL extern "C" void
 #define DEVICE [[maybe_unused]] static inline
@@ -141,10 +144,25 @@ inline unsigned round_to_bf16(float value) {
   const unsigned bits = __float_as_uint(value);
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
+
+// e4m3 has a sign, 4 bits of exponent (bias 7) and 3 of mantissa; its largest number is 448 = 0x7e,
+// its only NaN 0x7f, and below 2^-6 it counts in steps of 2^-9.
+inline unsigned round_to_e4m3(float value) {
+  if (value != value) return 0x7fu;
+  const unsigned sign = __float_as_uint(value) >> 24 & 0x80u;
+  const float size = std::fmin(std::fabs(value), 448.0f);
+  if (size < 0x1p-6f) return sign | static_cast<unsigned>(std::nearbyint(size * 0x1p9f));
+  const unsigned bits = __float_as_uint(size);
+  return sign | (((bits + 0x7ffffu + (bits >> 20 & 1u)) >> 20) - ((127u - 7u) << 3));
+}
 }  // namespace sim
 
 DEVICE unsigned pack_bf16(float first, float second) {
   return sim::round_to_bf16(first) | sim::round_to_bf16(second) << 16;
+}
+constexpr bool HAS_E4M3 = true;
+DEVICE unsigned pack_e4m3(float first, float second) {
+  return sim::round_to_e4m3(first) | sim::round_to_e4m3(second) << 8;
 }
 DEVICE float first_of(unsigned word) { return __uint_as_float(word << 16); }
 DEVICE float second_of(unsigned word) { return __uint_as_float(word & 0xffff0000u); }
@@ -168,11 +186,6 @@ DEVICE void warp_barrier() { sim::warp_barrier(); }
 template <class T>
 DEVICE T warp_sum(T value) {
   for (int mask = WARP / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
-  return value;
-}
-
-DEVICE float warp_max(float value) {
-  for (int mask = WARP / 2; mask > 0; mask /= 2) value = fmaxf(value, shuffle_xor(value, mask));
   return value;
 }
 

@@ -6,10 +6,6 @@
 constexpr int SWIZZLE_ROWS = 8;
 constexpr int SWIZZLE_BYTES = 1024;
 
-struct e4m3 {
-  unsigned char bits;
-};
-
 // The memory of a launch lies with the other shared memory: it is as large as the kernel says.
 #define DYNAMIC_SHARED(name, bytes)                   \
   alignas(1024) SHARED unsigned char name[(bytes)];   \
@@ -65,22 +61,7 @@ void copy_tiles_out_wait(int pending);
 void cluster_barrier();
 void store_in_cluster(float2 *place, float2 value, int block, Barrier *barrier);
 
-// e4m3 has a sign, 4 bits of exponent (bias 7) and 3 of mantissa; its largest number is 448 = 0x7e,
-// its only NaN 0x7f, and below 2^-6 it counts in steps of 2^-9.
-inline unsigned round_to_e4m3(float value) {
-  if (value != value) return 0x7fu;
-  const unsigned sign = __float_as_uint(value) >> 24 & 0x80u;
-  const float size = std::fmin(std::fabs(value), 448.0f);
-  if (size < 0x1p-6f) return sign | static_cast<unsigned>(std::nearbyint(size * 0x1p9f));
-  const unsigned bits = __float_as_uint(size);
-  return sign | (((bits + 0x7ffffu + (bits >> 20 & 1u)) >> 20) - ((127u - 7u) << 3));
-}
-
 }  // namespace sim
-
-DEVICE unsigned pack_e4m3(float first, float second) {
-  return sim::round_to_e4m3(first) | sim::round_to_e4m3(second) << 8;
-}
 
 DEVICE unsigned long long matrix_descriptor(const void *tile, int offset) {
   return sim::matrix_descriptor(tile, offset);

@@ -7,5 +7,4 @@
 #include "matmul_hopper.cu"
 #include "matmul_norm_hopper.cu"
 #include "pool.cu"
-#include "quantise.cu"
 #include "rotate.cu"

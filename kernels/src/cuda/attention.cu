@@ -110,7 +110,7 @@ DEVICE void step(Queries<D> &state, const bf16 *keys, const bf16 *values, int fi
 // Any grid works. context is [tokens, heads * D]; scale_log2 = log2(e) / sqrt(D), as the softmax
 // uses base 2; `window` is used only with WINDOW.
 template <int D, bool WINDOW>
-DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
+DEVICE void attention(const bf16 *qkv, Context context, const int *tiles, const int *counts,
                       int heads, float scale_log2, int window) {
   using Tile = WarpTile<D>;
   constexpr int TILE_VALUES = KEYS * Tile::ROW;
@@ -165,16 +165,17 @@ DEVICE void attention(const bf16 *qkv, bf16 *context, const int *tiles, const in
   }
 }
 
+// Two blocks are launched per multiprocessor (attention.rs), so registers for more would be unused.
 #define ATTENTION_KERNELS(D)                                                                       \
-  KERNEL __launch_bounds__(WarpTile<D>::THREADS)                                                   \
-      attention_##D(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,           \
-                    int heads, float scale_log2) {                                                 \
-    attention<D, false>(qkv, context, tiles, counts, heads, scale_log2, 0);                        \
+  KERNEL __launch_bounds__(WarpTile<D>::THREADS, 2)                                                \
+      attention_##D(const bf16 *qkv, void *context, float inverse, const int *tiles,               \
+                    const int *counts, int heads, float scale_log2) {                              \
+    attention<D, false>(qkv, {context, inverse}, tiles, counts, heads, scale_log2, 0);             \
   }                                                                                                \
-  KERNEL __launch_bounds__(WarpTile<D>::THREADS)                                                   \
-      attention_window_##D(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,    \
-                           int heads, float scale_log2, int window) {                              \
-    attention<D, true>(qkv, context, tiles, counts, heads, scale_log2, window);                    \
+  KERNEL __launch_bounds__(WarpTile<D>::THREADS, 2)                                                \
+      attention_window_##D(const bf16 *qkv, void *context, float inverse, const int *tiles,        \
+                           const int *counts, int heads, float scale_log2, int window) {           \
+    attention<D, true>(qkv, {context, inverse}, tiles, counts, heads, scale_log2, window);         \
   }
 ATTENTION_KERNELS(32)
 ATTENTION_KERNELS(64)

@@ -180,33 +180,65 @@ DEVICE void pack_probabilities(unsigned (&packed)[KEYS / 16][4],
   }
 }
 
-// Divides the sums of the warp's 16 queries by their totals and writes them to `context`
-// [tokens, heads * D]. They pass through 16 rows of the tile `rows` in shared memory, from
-// `first_row` on, which nothing else uses now. The tile starts at the item's first query.
-template <class Tile, int D = Tile::HEAD>
-DEVICE void write_rows(Sums<D> &sums, bf16 *rows, int first_row, const Item &item, bf16 *context,
-                       int width) {
+// Where results go: rows [tokens, heads * D] of bf16, or times `inverse` in e4m3 if that is not 0.
+struct Context {
+  void *rows;
+  float inverse;
+};
+
+// Writes the sums of the warp's 16 queries, times `scale` of each of the thread's two rows, to
+// `context` of bf16 or with NARROW of e4m3; see write_rows.
+template <bool NARROW, class Tile, int D>
+DEVICE void write_rows_as(const Sums<D> &sums, const float (&scale)[2], bf16 *rows, int first_row,
+                          const Item &item, unsigned char *context, int width) {
+  constexpr int BYTES = NARROW ? 1 : 2;   // of a value
+  constexpr int CHUNKS = D * BYTES / 16;  // of a row
   const int lane = threadIdx.x % WARP;
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+#pragma unroll
+    for (int d = 0; d < D / 8; ++d) {
+      const int byte = d * 8 * BYTES;  // of the row, where the quad's values start
+      bf16 *chunk = rows + Tile::place(first_row + h * 8 + lane / 4, byte / 16);
+      unsigned char *to =
+          reinterpret_cast<unsigned char *>(chunk) + byte % 16 + lane % 4 * 2 * BYTES;
+      const float left = sums.values[d][2 * h] * scale[h];
+      const float right = sums.values[d][2 * h + 1] * scale[h];
+      if constexpr (NARROW)
+        *reinterpret_cast<unsigned short *>(to) =
+            static_cast<unsigned short>(pack_e4m3(left, right));
+      else
+        *reinterpret_cast<unsigned *>(to) = pack_bf16(left, right);
+    }
+  warp_barrier();
+#pragma unroll
+  for (int i = 0; i < 16 * CHUNKS / WARP; ++i) {
+    const int row = first_row + (i * WARP + lane) / CHUNKS, chunk = (i * WARP + lane) % CHUNKS;
+    if (item.first_query + row >= item.length) continue;
+    const long long at = (item.start + item.first_query + row) * width + item.column;
+    reinterpret_cast<uint4 *>(context + at * BYTES)[chunk] =
+        *reinterpret_cast<const uint4 *>(rows + Tile::place(row, chunk));
+  }
+}
+
+// Divides the sums of the warp's 16 queries by their totals and writes them to `context`. They pass
+// through 16 rows of the tile `rows` in shared memory, from `first_row` on, which nothing else uses
+// now. The tile starts at the item's first query.
+template <class Tile, int D = Tile::HEAD>
+DEVICE void write_rows(const Sums<D> &sums, bf16 *rows, int first_row, const Item &item,
+                       Context context, int width) {
+  const bool narrow = HAS_E4M3 && context.inverse != 0.0f;
+  float scale[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float total = sums.total[h];
     total += shuffle_xor(total, 1);
     total += shuffle_xor(total, 2);
-    const float scale = 1.0f / total;
-#pragma unroll
-    for (int d = 0; d < D / 8; ++d)
-      *reinterpret_cast<unsigned *>(rows + Tile::place(first_row + h * 8 + lane / 4, d) +
-                                    lane % 4 * 2) =
-          pack_bf16(sums.values[d][2 * h] * scale, sums.values[d][2 * h + 1] * scale);
+    scale[h] = (narrow ? context.inverse : 1.0f) / total;
   }
-  warp_barrier();
-  constexpr int CHUNKS = D / 8;
-#pragma unroll
-  for (int i = 0; i < 16 * CHUNKS / WARP; ++i) {
-    const int row = first_row + (i * WARP + lane) / CHUNKS, chunk = (i * WARP + lane) % CHUNKS;
-    if (item.first_query + row >= item.length) continue;
-    const long long at = (item.start + item.first_query + row) * width + item.column + chunk * 8;
-    *reinterpret_cast<uint4 *>(context + at) =
-        *reinterpret_cast<const uint4 *>(rows + Tile::place(row, chunk));
-  }
+  auto *to = static_cast<unsigned char *>(context.rows);
+  if (narrow)
+    write_rows_as<true, Tile>(sums, scale, rows, first_row, item, to, width);
+  else
+    write_rows_as<false, Tile>(sums, scale, rows, first_row, item, to, width);
 }

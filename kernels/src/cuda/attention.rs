@@ -3,6 +3,7 @@
 use half::bf16;
 
 use super::device::Device;
+use super::e4m3::Output;
 use super::error::{CudaError, Result, check_len};
 use super::instructions::{MatrixInstructions, randomize};
 use super::memory::Buffer;
@@ -47,13 +48,14 @@ const TILES: usize = 4;
 /// only to keys at most that many positions away. Rows outside the sequences stay as they are.
 ///
 /// # Errors
-/// [`CudaError::Unsupported`] if the GPU has no kernel with `instructions` for heads of D values;
+/// [`CudaError::Unsupported`] if the GPU has no kernel with `instructions` for heads of D values, or
+/// no e4m3 for the result;
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn attention(
     stream: &Stream,
     staged: &Staged,
     qkv: &Buffer<bf16>,
-    context: &mut Buffer<bf16>,
+    context: &Output<'_>,
     (heads, head_size): (usize, usize),
     window: Option<usize>,
     instructions: MatrixInstructions,
@@ -72,7 +74,9 @@ pub fn attention(
     // The kernel's softmax uses base 2.
     let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
     let (tiles, counts, heads) = (staged.tiles(), staged.counts(), heads as i32);
-    let mut arguments: Vec<&dyn Argument> = vec![qkv, &*context, &tiles, &counts, &heads, &scale];
+    let (context, inverse) = context.arguments(device)?;
+    let mut arguments: Vec<&dyn Argument> =
+        vec![qkv, context, &inverse, &tiles, &counts, &heads, &scale];
     let places = window.map(|window| window.min(MOST_PLACES) as i32);
     let function = places.as_ref().map_or(all, |places| {
         arguments.push(places);
@@ -121,7 +125,8 @@ pub fn choose_attention(
     let values = num_tokens * heads * head_size;
     randomize(stream, qkv, 3 * values)?;
     MatrixInstructions::agreeing(stream, "attention", context, values, |instructions, context| {
-        attention(stream, &staged, qkv, context, (heads, head_size), window, instructions)
+        let context = Output::Bf16(context);
+        attention(stream, &staged, qkv, &context, (heads, head_size), window, instructions)
     })
 }
 

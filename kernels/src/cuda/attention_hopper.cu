@@ -63,7 +63,7 @@ DEVICE void group_step(Sums<64> &sums, const bf16 *queries, const bf16 *keys, co
 
 // Computes the same result as `attention` of attention.cu.
 template <bool WINDOW>
-DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
+DEVICE void group_attention(const bf16 *qkv, Context context, const int *tiles, const int *counts,
                             int heads, float scale_log2, int window) {
   DYNAMIC_SHARED(attention_memory, sizeof(AttentionMemory));
   auto &memory = *reinterpret_cast<AttentionMemory *>(attention_memory);
@@ -95,7 +95,6 @@ DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, co
     // A group without queries still copies and waits with the other.
     const bool active = item.first_query + group_first < item.length;
     const int next = index + static_cast<int>(gridDim.x);
-    Item next_item = item;
     const Keys keys = keys_of<WINDOW>(item, window);
     for (int first_key = keys.first; first_key < keys.end; first_key += STEP_KEYS, buffer ^= 1) {
       copy_async_wait<0>();
@@ -104,8 +103,7 @@ DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, co
       if (first_key + STEP_KEYS < keys.end) {
         copy_step(item, first_key + STEP_KEYS, buffer ^ 1);
       } else if (next < num_items) {
-        next_item = item_at<64>(next, qkv, tiles, heads);
-        copy_first(next_item, own ^ 1, buffer ^ 1);
+        copy_first(item_at<64>(next, qkv, tiles, heads), own ^ 1, buffer ^ 1);
       }
       copy_async_commit();
 #pragma unroll 1
@@ -123,18 +121,19 @@ DEVICE void group_attention(const bf16 *qkv, bf16 *context, const int *tiles, co
       warpgroup_barrier(1 + group_first / 64);
       write_rows<GroupTile>(sums, memory.queries[own], warp_first, item, context, width);
     }
-    item = next_item;
+    // Read once more, as registers are few.
+    if (next < num_items) item = item_at<64>(next, qkv, tiles, heads);
   }
 }
 
 KERNEL __launch_bounds__(GroupTile::THREADS, 2)
-    attention_64_hopper(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
-                        int heads, float scale_log2) {
-  group_attention<false>(qkv, context, tiles, counts, heads, scale_log2, 0);
+    attention_64_hopper(const bf16 *qkv, void *context, float inverse, const int *tiles,
+                        const int *counts, int heads, float scale_log2) {
+  group_attention<false>(qkv, {context, inverse}, tiles, counts, heads, scale_log2, 0);
 }
 KERNEL __launch_bounds__(GroupTile::THREADS, 2)
-    attention_window_64_hopper(const bf16 *qkv, bf16 *context, const int *tiles, const int *counts,
-                               int heads, float scale_log2, int window) {
-  group_attention<true>(qkv, context, tiles, counts, heads, scale_log2, window);
+    attention_window_64_hopper(const bf16 *qkv, void *context, float inverse, const int *tiles,
+                               const int *counts, int heads, float scale_log2, int window) {
+  group_attention<true>(qkv, {context, inverse}, tiles, counts, heads, scale_log2, window);
 }
 #endif

@@ -1,4 +1,4 @@
-// Chunks of 8 values: 16 bytes of bf16, the widest access of a thread.
+// Chunks of 8 values: 16 bytes of bf16, the widest access of a thread, or 8 bytes of e4m3.
 #pragma once
 #include "device.cuh"
 
@@ -31,6 +31,16 @@ DEVICE void store_chunk(bf16 *to, const float (&values)[CHUNK], bool valid) {
   const uint4 words = {pack_bf16(values[0], values[1]), pack_bf16(values[2], values[3]),
                        pack_bf16(values[4], values[5]), pack_bf16(values[6], values[7])};
   store_16(to, words, valid);
+}
+
+// Rounds the values times `inverse` to e4m3 and writes them if `valid`.
+DEVICE void store_chunk(e4m3 *to, const float (&values)[CHUNK], float inverse, bool valid) {
+  unsigned pairs[CHUNK / 2];
+#pragma unroll
+  for (int i = 0; i < CHUNK / 2; ++i)
+    pairs[i] = pack_e4m3(values[2 * i] * inverse, values[2 * i + 1] * inverse);
+  if (valid)
+    *reinterpret_cast<uint2 *>(to) = {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
 }
 
 // Writes the values in f32 if `valid`.

@@ -14,6 +14,11 @@ struct bf16 {
   unsigned short bits;
 };
 
+// The bits of an e4m3 value: sign, 4 bits of exponent, 3 of fraction.
+struct e4m3 {
+  unsigned char bits;
+};
+
 #define KERNEL extern "C" __global__ void
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
@@ -29,6 +34,22 @@ DEVICE unsigned pack_bf16(float first, float second) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
   return word;
 }
+
+// Packs two e4m3 into the lower half of a word, the first in its lower byte. Numbers are rounded to
+// nearest even, and beyond 448 to 448; NaN stays NaN (0x7f). Only the image for sm_90a multiplies
+// e4m3, so only its kernels write it.
+#if __CUDA_ARCH__ >= 900
+constexpr bool HAS_E4M3 = true;
+DEVICE unsigned pack_e4m3(float first, float second) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+#else
+constexpr bool HAS_E4M3 = false;
+DEVICE unsigned pack_e4m3(float, float) { return 0; }
+#endif
+
 DEVICE float first_of(unsigned word) { return __uint_as_float(word << 16); }
 DEVICE float second_of(unsigned word) { return __uint_as_float(word & 0xffff0000u); }
 
@@ -50,13 +71,6 @@ template <class T>
 DEVICE T warp_sum(T value) {
 #pragma unroll
   for (int mask = WARP / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
-  return value;
-}
-
-// Returns the largest value of a warp to every lane; NaN is ignored.
-DEVICE float warp_max(float value) {
-#pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) value = fmaxf(value, shuffle_xor(value, mask));
   return value;
 }
 

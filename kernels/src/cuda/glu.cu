@@ -2,8 +2,9 @@
 #include "chunk.cuh"
 #include "gelu.cuh"
 
-// x is [rows, 2 * width] and out [rows, width]; `width` is a multiple of 8; any grid works.
-KERNEL __launch_bounds__(256) glu(const bf16 *x, bf16 *out, int rows, int width) {
+// x is [rows, 2 * width] and out [rows, width]: bf16, or times `inverse` in e4m3 if that is not 0.
+// `width` is a multiple of 8; any grid works.
+KERNEL __launch_bounds__(256) glu(const bf16 *x, void *out, float inverse, int rows, int width) {
   wait_for_previous_kernels();
   const int chunks = width / CHUNK;
   const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
@@ -16,7 +17,10 @@ KERNEL __launch_bounds__(256) glu(const bf16 *x, bf16 *out, int rows, int width)
     unpack_chunk(activated, first);
     unpack_chunk(other, second);
 #pragma unroll
-    for (int j = 0; j < CHUNK; ++j) activated[j] = gelu_of(activated[j]) * other[j];
-    store_chunk(out + i * CHUNK, activated, true);
+    for (int j = 0; j < CHUNK; ++j) activated[j] = gelu_of<false>(activated[j]) * other[j];
+    if (!HAS_E4M3 || inverse == 0.0f)
+      store_chunk(static_cast<bf16 *>(out) + i * CHUNK, activated, true);
+    else
+      store_chunk(static_cast<e4m3 *>(out) + i * CHUNK, activated, inverse, true);
   }
 }

@@ -2,9 +2,10 @@
 
 use half::bf16;
 
+use super::e4m3::Output;
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::stream::{Grid, Stream};
+use super::stream::{Argument, Grid, Stream};
 
 const THREADS: usize = 256;
 /// Values that a thread computes at a time.
@@ -16,11 +17,12 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 /// `width` a multiple of 8.
 ///
 /// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
+/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the GPU has no e4m3 for
+/// the result; [`CudaError::Driver`] if the GPU fails.
 pub fn glu(
     stream: &Stream,
     x: &Buffer<bf16>,
-    out: &mut Buffer<bf16>,
+    out: &Output<'_>,
     (rows, width): (usize, usize),
 ) -> Result<()> {
     const OP: &str = "glu";
@@ -35,8 +37,10 @@ pub fn glu(
     }
     let device = stream.device();
     let grid = grid(rows * width, device.info().multiprocessors as usize)?;
+    let (out, inverse) = out.arguments(device)?;
+    let arguments: [&dyn Argument; 5] = [x, out, &inverse, &kernel_rows, &kernel_width];
     // SAFETY: these are the arguments of glu; every row is inside its buffer.
-    unsafe { stream.launch(device.kernels().glu, grid, &[x, &*out, &kernel_rows, &kernel_width]) }
+    unsafe { stream.launch(device.kernels().glu, grid, &arguments) }
 }
 
 fn grid(n: usize, multiprocessors: usize) -> Result<Grid> {

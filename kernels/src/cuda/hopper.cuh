@@ -15,11 +15,6 @@
 constexpr int SWIZZLE_ROWS = 8;
 constexpr int SWIZZLE_BYTES = 1024;  // of 8 rows
 
-// The bits of an e4m3 value: sign, 4 bits of exponent, 3 of fraction.
-struct e4m3 {
-  unsigned char bits;
-};
-
 // Declares the `bytes` of dynamic shared memory that a launch gives a kernel.
 #define DYNAMIC_SHARED(name, bytes) extern __shared__ __align__(1024) unsigned char name[]
 
@@ -50,14 +45,6 @@ DEVICE void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 template <int PENDING>
 DEVICE void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
-}
-
-// Packs two e4m3 into the lower half of a word, the first in its lower byte. Numbers are rounded to
-// nearest even, and beyond 448 to 448; NaN stays NaN (0x7f).
-DEVICE unsigned pack_e4m3(float first, float second) {
-  unsigned short pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
-  return pair;
 }
 
 #define FOUR(acc, n) "+f"(acc[n][0]), "+f"(acc[n][1]), "+f"(acc[n][2]), "+f"(acc[n][3])

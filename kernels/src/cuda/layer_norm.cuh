@@ -178,13 +178,23 @@ DEVICE void normalise(Rows<N, EXACT> &own, const float *gamma, const float *beta
 }
 
 template <int N, bool EXACT>
-DEVICE void write_rows(const Rows<N, EXACT> &own, bf16 *out) {
+DEVICE void write_rows(const Rows<N, EXACT> &own, bf16 *out, e4m3 *copy, float inverse) {
 #pragma unroll
   for (int r = 0; r < NORM_ROWS; ++r) {
     bf16 *row = out + static_cast<long long>(own.index[r]) * own.width;
 #pragma unroll
     for (int i = 0; i < N; ++i)
       store_chunk(row + column_of(i), own.values[r][i], has_chunk(own, i));
+  }
+  if constexpr (HAS_E4M3) {
+    if (!copy) return;
+#pragma unroll
+    for (int r = 0; r < NORM_ROWS; ++r) {
+      e4m3 *row = copy + static_cast<long long>(own.index[r]) * own.width;
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        store_chunk(row + column_of(i), own.values[r][i], inverse, has_chunk(own, i));
+    }
   }
 }
 

@@ -2,12 +2,12 @@
 
 use half::bf16;
 
+use super::e4m3::Bound;
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
 use super::module::{Function, NORM_WIDTHS};
-use super::quantise::Quantised;
 use super::staged::Staged;
-use super::stream::{Argument, Grid, Stream};
+use super::stream::{Absent, Argument, Grid, Stream};
 
 /// Maximum width of a row, which the kernels hold in registers.
 pub const MAX_WIDTH: usize = 1024;
@@ -21,6 +21,8 @@ pub struct Norm {
     pub(super) gamma: Buffer<f32>,
     pub(super) beta: Buffer<f32>,
     pub(super) eps: f32,
+    /// Of its rows in e4m3.
+    pub(super) scale: f32,
 }
 
 impl Norm {
@@ -32,8 +34,9 @@ impl Norm {
     pub fn new(stream: &Stream, gamma: &[f32], beta: &[f32], eps: f64) -> Result<Self> {
         check_len("layer norm", "beta", beta.len(), Some(gamma.len()))?;
         variant(gamma.len())?;
+        let scale = Bound::Normalised { gamma, beta }.scale();
         let gamma = stream.to_device(gamma, "the weights")?;
-        Ok(Self { gamma, beta: stream.to_device(beta, "the weights")?, eps: eps as f32 })
+        Ok(Self { gamma, beta: stream.to_device(beta, "the weights")?, eps: eps as f32, scale })
     }
 
     /// Returns the width H of a row.
@@ -67,7 +70,7 @@ impl Embedding {
 }
 
 /// Computes `hidden` `[T, H]` = layer norm of word + position for the T rows of `staged`, and
-/// writes the same rows in e4m3 to `quantised` if it is given.
+/// writes the same rows in e4m3, with the scale of `norm`, to `copy` if it is given.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the GPU has no e4m3;
@@ -78,7 +81,7 @@ pub fn embed_layer_norm(
     embedding: &Embedding,
     norm: &Norm,
     hidden: &mut Buffer<bf16>,
-    quantised: Option<&mut Quantised>,
+    copy: Option<&mut Buffer<u8>>,
 ) -> Result<()> {
     const OP: &str = "embed_layer_norm";
     let (rows, width) = (staged.tokens(), embedding.width);
@@ -86,20 +89,16 @@ pub fn embed_layer_norm(
     check_len(OP, "gamma", norm.width(), Some(width))?;
     check_len(OP, "words", embedding.words.len(), limits.vocab_size.checked_mul(width))?;
     check_len(OP, "positions", embedding.positions.len(), limits.num_positions.checked_mul(width))?;
-    let kernels = stream.device().kernels();
-    let kernels = match quantised {
-        None => &kernels.embed_layer_norm,
-        Some(_) => &kernels.hopper()?.embed_layer_norm_fp8,
-    };
+    let kernels = &stream.device().kernels().embed_layer_norm;
     let rows_of: [&dyn Argument; 4] =
         [&staged.input_ids(), &staged.position_ids(), &embedding.words, &embedding.positions];
     // SAFETY: `rows_of` are the first arguments; every row and every index that `staged` may hold
     // is inside its buffer, as checked above.
-    unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, quantised, rows) }
+    unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, copy, rows) }
 }
 
 /// Computes `out` `[rows, H]` = layer norm of each row of `x` `[rows, H]`, and writes the same rows
-/// in e4m3 to `quantised` if it is given.
+/// in e4m3 to `copy` if it is given, as [`embed_layer_norm`] does.
 ///
 /// # Errors
 /// Returns the errors of [`embed_layer_norm`].
@@ -108,22 +107,18 @@ pub fn layer_norm(
     x: &Buffer<bf16>,
     norm: &Norm,
     out: &mut Buffer<bf16>,
-    quantised: Option<&mut Quantised>,
+    copy: Option<&mut Buffer<u8>>,
     rows: usize,
 ) -> Result<()> {
     const OP: &str = "layer_norm";
     check_len(OP, "x", x.len(), rows.checked_mul(norm.width()))?;
-    let kernels = stream.device().kernels();
-    let kernels = match quantised {
-        None => &kernels.layer_norm,
-        Some(_) => &kernels.hopper()?.layer_norm_fp8,
-    };
+    let kernels = &stream.device().kernels().layer_norm;
     // SAFETY: `x` is the first argument; every row is inside its buffer.
-    unsafe { launch(OP, stream, kernels, &[x], norm, out, quantised, rows) }
+    unsafe { launch(OP, stream, kernels, &[x], norm, out, copy, rows) }
 }
 
 /// Adds `update` `[rows, H]` to `states` `[rows, H]` f32, computes `hidden` `[rows, H]` = layer
-/// norm of the sums, and writes the same rows in e4m3 to `quantised` if it is given. If `is_first`,
+/// norm of the sums, and writes the same rows in e4m3 to `copy` if it is given. If `is_first`,
 /// the states so far are the rows of `hidden`, whatever `states` holds.
 ///
 /// # Errors
@@ -134,27 +129,23 @@ pub fn add_norm(
     (states, is_first): (&mut Buffer<f32>, bool),
     norm: &Norm,
     hidden: &mut Buffer<bf16>,
-    quantised: Option<&mut Quantised>,
+    copy: Option<&mut Buffer<u8>>,
     rows: usize,
 ) -> Result<()> {
     const OP: &str = "add_norm";
     check_len(OP, "the update", update.len(), rows.checked_mul(norm.width()))?;
     check_len(OP, "the states", states.len(), rows.checked_mul(norm.width()))?;
-    let kernels = stream.device().kernels();
-    let kernels = match quantised {
-        None => &kernels.add_norm,
-        Some(_) => &kernels.hopper()?.add_norm_fp8,
-    };
+    let kernels = &stream.device().kernels().add_norm;
     let rows_of: [&dyn Argument; 3] = [update, &*states, &i32::from(is_first)];
     // SAFETY: `rows_of` are the first arguments; every row is inside its buffer.
-    unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, quantised, rows) }
+    unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, copy, rows) }
 }
 
 /// Launches one of `kernels`, which take `rows_of`, the norm, the results and the number of rows.
 ///
 /// # Safety
 /// `rows_of` must be the first arguments of the kernels. With them, the kernels must stay inside
-/// their memory for `rows` rows of the norm's width, and write e4m3 only if `quantised` is given.
+/// their memory for `rows` rows of the norm's width.
 #[expect(clippy::too_many_arguments, reason = "what a kernel takes")]
 unsafe fn launch(
     op: &'static str,
@@ -163,20 +154,19 @@ unsafe fn launch(
     rows_of: &[&dyn Argument],
     norm: &Norm,
     out: &mut Buffer<bf16>,
-    quantised: Option<&mut Quantised>,
+    copy: Option<&mut Buffer<u8>>,
     rows: usize,
 ) -> Result<()> {
     let width = norm.width();
     check_len(op, "the result", out.len(), rows.checked_mul(width))?;
-    let quantised = quantised.map(|quantised| &*quantised);
-    if let Some(quantised) = quantised {
-        quantised.check(op, rows, width)?;
+    let copy = copy.map(|copy| &*copy);
+    if let Some(copy) = copy {
+        check_len(op, "the copy", copy.len(), rows.checked_mul(width))?;
+        stream.device().kernels().hopper()?;
     }
+    let (copy, inverse) = (copy.map_or(&Absent as &dyn Argument, |copy| copy), norm.scale.recip());
     let mut arguments = rows_of.to_vec();
-    arguments.extend([&norm.gamma as &dyn Argument, &norm.beta, &norm.eps, &*out]);
-    if let Some(Quantised { values, scales }) = quantised {
-        arguments.extend([values as &dyn Argument, scales]);
-    }
+    arguments.extend([&norm.gamma as &dyn Argument, &norm.beta, &norm.eps, &*out, copy, &inverse]);
     let sizes = [rows as i32, width as i32];
     arguments.extend(sizes.iter().map(|size| size as &dyn Argument));
     let (function, grid) = (kernels[variant(width)?], grid(op, rows)?);

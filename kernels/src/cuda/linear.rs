@@ -2,9 +2,9 @@
 
 use half::bf16;
 
+use super::e4m3::{Bound, Output, Weights};
 use super::error::{CudaError, Result};
 use super::memory::Buffer;
-use super::quantise::{Quantised, quantise_rows};
 use super::stream::Stream;
 
 /// Weights and bias of a linear map, on a GPU.
@@ -15,59 +15,41 @@ pub struct Linear {
 
 pub(super) enum LinearWeight {
     Bf16(Buffer<bf16>),
-    /// One row per output.
     Fp8 {
-        rows: Quantised,
-        bound: Bound,
+        values: Buffer<u8>,
+        /// Per output, by which a sum of products counts; includes `x_scale`.
+        scales: Buffer<f32>,
+        x_scale: f32,
+        bounds: Vec<f32>,
     },
 }
 
-/// Scale of e4m3 results: for a row of x with scale s it is `factor` s + `least`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Bound {
-    pub(super) factor: f32,
-    pub(super) least: f32,
-}
-
-impl Bound {
-    /// Bounds the results with Cauchy-Schwarz, so that none reaches 448 times its scale: the norm
-    /// of K values is at most √K times the largest. Rounding a weight to e4m3 enlarges it by at
-    /// most 1/16. `least` stays above the smallest numbers, because the kernel divides by it.
-    fn new(weight: &[bf16], bias: &[bf16]) -> Self {
-        let inputs = weight.len() / bias.len();
-        let length = |row: &[bf16]| row.iter().map(|w| f64::from(*w).powi(2)).sum::<f64>().sqrt();
-        let longest = weight.chunks_exact(inputs.max(1)).map(length).fold(0.0, f64::max);
-        let largest = bias.iter().map(|b| f64::from(*b).abs()).fold(0.0, f64::max);
-        let factor = longest * (inputs as f64).sqrt() * 17.0 / 16.0;
-        Self { factor: factor as f32, least: (largest as f32).max(1e-30) / 448.0 }
-    }
-}
-
 impl Linear {
-    /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU, and quantises the weights for fp8.
+    /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU: in bf16 without an `input`, for fp8
+    /// with what is known of x.
     ///
     /// # Errors
     /// [`CudaError::Shape`] if the sizes do not fit; [`CudaError::Unsupported`] if the GPU has no
-    /// fp8, or none for this K; the errors of [`super::Device::alloc`].
+    /// fp8; the errors of [`super::Device::alloc`].
     pub fn new(
         stream: &Stream,
         weight: &[bf16],
         bias: &[bf16],
-        precision: MatmulPrecision,
+        input: Option<Bound<'_>>,
     ) -> Result<Self> {
         const PURPOSE: &str = "the weights";
         if bias.is_empty() || !weight.len().is_multiple_of(bias.len()) {
             let reason = format!("{} weights for {} outputs", weight.len(), bias.len());
             return Err(CudaError::shape("linear", reason));
         }
-        let on_device = stream.to_device(weight, PURPOSE)?;
-        let own = match precision {
-            MatmulPrecision::Bf16 => LinearWeight::Bf16(on_device),
-            MatmulPrecision::Fp8 => {
-                let (rows, width) = (bias.len(), weight.len() / bias.len());
-                let mut quantised = Quantised::new(stream.device(), rows, width, PURPOSE)?;
-                quantise_rows(stream, &on_device, &mut quantised, (rows, width))?;
-                LinearWeight::Fp8 { rows: quantised, bound: Bound::new(weight, bias) }
+        let own = match input {
+            None => LinearWeight::Bf16(stream.to_device(weight, PURPOSE)?),
+            Some(input) => {
+                stream.device().kernels().hopper()?;
+                let Weights { values, scales, bounds } = Weights::new(weight, bias, input);
+                let values = stream.to_device(&values, PURPOSE)?;
+                let (scales, x_scale) = (stream.to_device(&scales, PURPOSE)?, input.scale());
+                LinearWeight::Fp8 { values, scales, x_scale, bounds }
             }
         };
         Ok(Self { weight: own, bias: stream.to_device(bias, PURPOSE)? })
@@ -82,9 +64,26 @@ impl Linear {
     pub fn inputs(&self) -> usize {
         let weights = match &self.weight {
             LinearWeight::Bf16(values) => values.len(),
-            LinearWeight::Fp8 { rows, .. } => rows.values.len(),
+            LinearWeight::Fp8 { values, .. } => values.len(),
         };
         weights / self.bias.len()
+    }
+
+    /// Returns the scale that x has in e4m3, or 1 for x in bf16.
+    pub fn x_scale(&self) -> f32 {
+        match self.weight {
+            LinearWeight::Bf16(_) => 1.0,
+            LinearWeight::Fp8 { x_scale, .. } => x_scale,
+        }
+    }
+
+    /// Returns for each output `[N]` what no magnitude of it, or of GELU of it, exceeds, if the map
+    /// is for fp8; else nothing.
+    pub fn bounds(&self) -> &[f32] {
+        match &self.weight {
+            LinearWeight::Bf16(_) => &[],
+            LinearWeight::Fp8 { bounds, .. } => bounds,
+        }
     }
 
     pub(super) fn is_fp8(&self) -> bool {
@@ -108,7 +107,7 @@ pub enum MatmulEpilogue {
 pub enum MatmulPrecision {
     /// Operands and results are bf16.
     Bf16,
-    /// Operands are e4m3, with an f32 scale per row. Results are bf16, or e4m3 after GELU.
+    /// Operands are e4m3, with a scale of x and one per output. Results are bf16, or e4m3 after GELU.
     Fp8,
 }
 
@@ -128,8 +127,7 @@ pub struct MatmulShape {
 }
 
 impl MatmulShape {
-    /// Returns true if the result is e4m3. Each row then has a scale that is known before its
-    /// values; no value reaches 448 times the scale.
+    /// Returns true if the result is e4m3.
     pub fn writes_fp8(&self) -> bool {
         self.precision == MatmulPrecision::Fp8 && self.epilogue == MatmulEpilogue::Gelu
     }
@@ -146,17 +144,8 @@ impl MatmulShape {
 pub enum LeftOperand<'a> {
     /// Rows in bf16.
     Bf16(&'a Buffer<bf16>),
-    /// Rows in e4m3.
-    Fp8(&'a Quantised),
-}
-
-/// The result `[T, N]` of a product.
-#[derive(Debug)]
-pub enum MatmulResult<'a> {
-    /// Rows in bf16.
-    Bf16(&'a mut Buffer<bf16>),
-    /// Rows in e4m3, only of fp8 products with GELU.
-    Fp8(&'a mut Quantised),
+    /// Rows in e4m3, with the scale of [`Linear::x_scale`].
+    Fp8(&'a Buffer<u8>),
 }
 
 /// Operands of a matrix product.
@@ -165,6 +154,6 @@ pub struct Operands<'a> {
     pub x: LeftOperand<'a>,
     /// Residual `[T, N]`, which [`MatmulEpilogue::Residual`] adds to the result.
     pub residual: Option<&'a Buffer<bf16>>,
-    /// Result.
-    pub y: MatmulResult<'a>,
+    /// Result `[T, N]`: in e4m3 if [`MatmulShape::writes_fp8`].
+    pub y: Output<'a>,
 }

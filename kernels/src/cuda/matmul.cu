@@ -95,7 +95,7 @@ DEVICE void matmul(const bf16 *x, const bf16 *w, const bf16 *bias, const bf16 *r
       if constexpr (EPILOGUE == RESIDUAL)
         own_residual = *reinterpret_cast<const unsigned *>(residual + at);
       float first = acc[i / 2][j][i % 2 * 2], second = acc[i / 2][j][i % 2 * 2 + 1];
-      finish_pair<EPILOGUE>(first, second, own_bias, own_residual);
+      finish_pair<EPILOGUE>(first, second, {1.0f, 1.0f}, own_bias, own_residual);
       *reinterpret_cast<unsigned *>(y + at) = pack_bf16(first, second);
     }
   }

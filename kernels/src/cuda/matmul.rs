@@ -1,10 +1,10 @@
 //! Matrix products with a fused epilogue.
 
+use super::e4m3::Output;
 use super::error::{CudaError, Result, check_len};
 use super::instructions::MatrixInstructions;
 use super::linear::{
-    Bound, LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulPrecision, MatmulResult,
-    MatmulShape, Operands,
+    LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands,
 };
 use super::memory::Buffer;
 use super::module::Function;
@@ -69,7 +69,7 @@ impl MatmulShape {
     }
 
     fn run_warp(self, stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
-        let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x), MatmulResult::Bf16(y)) =
+        let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x), Output::Bf16(y)) =
             (&linear.weight, operands.x, &operands.y)
         else {
             return Err(self.wrong_kind());
@@ -98,33 +98,28 @@ impl MatmulShape {
         let (x_sizes, w_sizes, y_sizes) = ((tokens, inputs), (outputs, inputs), (tokens, outputs));
         let rows = (TILE_ROWS as u32, TileRow::Bytes128);
         let columns = (TILE_OUTPUTS as u32, TileRow::Bytes128);
-        let (y, y_scales) = match &operands.y {
-            MatmulResult::Bf16(y) => {
-                (TensorMap::new(&**y, y_sizes, rows)?, &Absent as &dyn Argument)
-            }
-            MatmulResult::Fp8(y) => {
-                let rows = (TILE_ROWS as u32, TileRow::Bytes64);
-                (TensorMap::new(&y.values, y_sizes, rows)?, &y.scales as &dyn Argument)
+        let y = match &operands.y {
+            Output::Bf16(y) => TensorMap::new(&**y, y_sizes, rows)?,
+            Output::Fp8(y, _) => {
+                TensorMap::new(&**y, y_sizes, (TILE_ROWS as u32, TileRow::Bytes64))?
             }
         };
+        let (_, inverse) = operands.y.arguments(device)?;
         let residual = match operands.residual {
             Some(residual) => TensorMap::new(residual, y_sizes, rows)?,
             None => y.clone(), // kernels without a residual do not read it
         };
-        let (x, w, scales, Bound { factor, least }, functions) = match (&linear.weight, operands.x)
-        {
+        let (x, w, scales, functions) = match (&linear.weight, operands.x) {
             (LinearWeight::Bf16(w), LeftOperand::Bf16(x)) => (
                 TensorMap::new(x, x_sizes, rows)?,
                 TensorMap::new(w, w_sizes, columns)?,
-                [&Absent as &dyn Argument, &Absent],
-                Bound { factor: 0.0, least: 0.0 },
+                &Absent as &dyn Argument,
                 &hopper.matmul,
             ),
-            (LinearWeight::Fp8 { rows: w, bound }, LeftOperand::Fp8(x)) => (
-                TensorMap::new(&x.values, x_sizes, rows)?,
-                TensorMap::new(&w.values, w_sizes, columns)?,
-                [&x.scales as &dyn Argument, &w.scales],
-                *bound,
+            (LinearWeight::Fp8 { values, scales, .. }, LeftOperand::Fp8(x)) => (
+                TensorMap::new(x, x_sizes, rows)?,
+                TensorMap::new(values, w_sizes, columns)?,
+                scales as &dyn Argument,
                 &hopper.matmul_fp8,
             ),
             _ => return Err(self.wrong_kind()),
@@ -133,24 +128,9 @@ impl MatmulShape {
         let value_bytes = if linear.is_fp8() { 1 } else { 2 };
         let steps = (inputs * value_bytes).div_ceil(STEP_BYTES);
         let blocks = tiles.min(device.info().multiprocessors.max(1) as usize);
-        let [tokens, outputs, steps, tiles] = [tokens, outputs, steps, tiles].map(|n| n as i32);
-        let [x_scales, w_scales] = scales;
-        let arguments: [&dyn Argument; 14] = [
-            &x,
-            &w,
-            &y,
-            &residual,
-            &linear.bias,
-            x_scales,
-            w_scales,
-            y_scales,
-            &factor,
-            &least,
-            &tokens,
-            &outputs,
-            &steps,
-            &tiles,
-        ];
+        let [outputs, steps, tiles] = [outputs, steps, tiles].map(|n| n as i32);
+        let arguments: [&dyn Argument; 10] =
+            [&x, &w, &y, &residual, &linear.bias, scales, &inverse, &outputs, &steps, &tiles];
         let grid = Grid::line(blocks as u32, 384);
         // SAFETY: the arguments match matmul_hopper.cu; `matmul` checked the sizes.
         unsafe { stream.launch(self.of_epilogue(functions), grid, &arguments) }
@@ -181,18 +161,12 @@ impl MatmulShape {
         let MatmulShape { tokens, outputs, inputs, epilogue, .. } = self;
         let x_len = match x {
             LeftOperand::Bf16(values) => values.len(),
-            LeftOperand::Fp8(rows) => {
-                check_len(OP, "the scales", rows.scales.len(), Some(tokens))?;
-                rows.values.len()
-            }
+            LeftOperand::Fp8(values) => values.len(),
         };
         check_len(OP, "x", x_len, tokens.checked_mul(inputs))?;
-        match y {
-            MatmulResult::Bf16(y) if !self.writes_fp8() => {
-                check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
-            }
-            MatmulResult::Fp8(y) if self.writes_fp8() => y.check(OP, tokens, outputs)?,
-            _ => return Err(self.wrong_kind()),
+        check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
+        if matches!(y, Output::Fp8(..)) != self.writes_fp8() {
+            return Err(self.wrong_kind());
         }
         if epilogue == MatmulEpilogue::Residual {
             let len = residual.map_or(0, Buffer::len);

@@ -1,13 +1,7 @@
-// Matrix products with warpgroup instructions (wgmma), for sm_90a, of bf16 or of e4m3 values with a
-// scale per row of either operand:
+// Matrix products with warpgroup instructions (wgmma), for sm_90a, of bf16 or of e4m3 values:
 // y [rows, outputs] = epilogue(x [rows, inputs] w [outputs, inputs]^T + bias), with sums in f32. y
-// is bf16, or e4m3 after GELU in e4m3 products, for the next product.
-//
-// The scale of an e4m3 row of y is known before its values: none is larger than |x| |w| + |bias|
-// (Cauchy-Schwarz), with the largest |w| and |bias| of all outputs, and |x| is at most sqrt(inputs)
-// times the row's largest value. In a trained encoder this is some hundred times the largest
-// result, which leaves half of e4m3's exponents: errors grow by a tenth
-// (benches/runs/2026-11-26-h200.md).
+// is bf16, or e4m3 after GELU in e4m3 products, for the next product. Sums of e4m3 values count times
+// a scale per output, which includes the scale of x (see e4m3.rs).
 //
 // A block stays on its multiprocessor and takes tile after tile of 128 x 192 values. One thread of
 // the first warpgroup copies the operands, in steps of 128 bytes of inputs, into a ring of stages.
@@ -33,17 +27,9 @@ struct alignas(1024) MatmulMemory {
   Barrier residual[2][2];  // one per box
 };
 
-// Numbers of rows and columns of y, of steps over the inputs, and of tiles of y.
+// Numbers of columns of y, of steps over the inputs, and of tiles of y.
 struct MatmulSizes {
-  int rows, outputs, num_steps, num_tiles;
-};
-
-// Scales of e4m3 operands, per row of x and of w. If y is e4m3, the scale of a row is `factor`
-// times that of its row of x, plus `least`.
-struct MatmulScales {
-  const float *x, *w;
-  float *y;
-  float factor, least;
+  int outputs, num_steps, num_tiles;
 };
 
 // Returns where tile `index` starts; the tiles of the same rows follow each other.
@@ -100,18 +86,12 @@ DEVICE void copy_columns(MatmulMemory &memory, int group, const bf16 *bias, cons
 template <class T, int EPILOGUE>
 constexpr bool WRITES_E4M3 = sizeof(T) == 1 && EPILOGUE == GELU;
 
-// Returns the row of a tile for which a lane holds the scale; lanes 0 to 15 hold rows below 64.
-DEVICE int own_row() {
-  const int lane = threadIdx.x % WARP;
-  return matmul_row(0) - lane / 4 + lane / 16 * 64 + lane % 16;
-}
-
-// Writes 64 columns of a tile to `box`; `x_scale` and `y_inverse` belong to `own_row`. All reads of
-// shared memory come before the writes, so that several fragments are computed at a time: a warp is
-// alone on its scheduler, so no other warp hides its waits.
+// Writes 64 columns of a tile to `box`, in e4m3 times `inverse`. All reads of shared memory come
+// before the writes, so that several fragments are computed at a time: a warp is alone on its
+// scheduler, so no other warp hides its waits.
 template <class T, int EPILOGUE>
 DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group,
-                       const TileSums &acc, int first_fragment, float x_scale, float y_inverse) {
+                       const TileSums &acc, int first_fragment, float inverse) {
   constexpr bool NARROW = WRITES_E4M3<T, EPILOGUE>;
   constexpr int AT_ONCE = sizeof(T) == 1 ? 2 : 4;
   constexpr int ROW_BYTES = NARROW ? 64 : 128;
@@ -119,20 +99,16 @@ DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group
 #pragma unroll
   for (int first = 0; first < BOX_OUTPUTS / 8; first += AT_ONCE) {
     unsigned bias[AT_ONCE];
-    float2 w_scales[AT_ONCE];
+    float2 scales[AT_ONCE];
 #pragma unroll
     for (int n = 0; n < AT_ONCE; ++n) {
       const int pair = (first_fragment + first + n) * 4 + quad;
       bias[n] = memory.bias[group][pair];
-      if constexpr (sizeof(T) == 1) w_scales[n] = memory.w_scales[group][pair];
+      scales[n] = sizeof(T) == 1 ? memory.w_scales[group][pair] : float2{1.0f, 1.0f};
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       unsigned words[AT_ONCE] = {};
-      const int lane = i * 8 + threadIdx.x % WARP / 4;
-      float row_scale = 1.0f, inverse = 1.0f;
-      if constexpr (sizeof(T) == 1) row_scale = shuffle_from(x_scale, lane);
-      if constexpr (NARROW) inverse = shuffle_from(y_inverse, lane);
 #pragma unroll
       for (int n = 0; n < AT_ONCE; ++n)
         if constexpr (EPILOGUE == RESIDUAL)
@@ -141,10 +117,11 @@ DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group
       for (int n = 0; n < AT_ONCE; ++n) {
         const float(&own)[4] = acc[i / 2][first_fragment + first + n];
         float left = own[i % 2 * 2], right = own[i % 2 * 2 + 1];
-        if constexpr (sizeof(T) == 1)
-          left *= row_scale * w_scales[n].x, right *= row_scale * w_scales[n].y;
-        finish_pair<EPILOGUE>(left, right, bias[n], words[n]);
-        words[n] = NARROW ? pack_e4m3(left * inverse, right * inverse) : pack_bf16(left, right);
+        finish_pair<EPILOGUE, NARROW>(left, right, scales[n], bias[n], words[n]);
+        if constexpr (NARROW)
+          words[n] = pack_e4m3(left * inverse, right * inverse);
+        else
+          words[n] = pack_bf16(left, right);
       }
 #pragma unroll
       for (int n = 0; n < AT_ONCE; ++n) {
@@ -160,8 +137,8 @@ DEVICE void finish_box(unsigned char *box, const MatmulMemory &memory, int group
 
 template <class T, int EPILOGUE>
 DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMap &y,
-                          const TensorMap &residual, const bf16 *bias, MatmulScales scales,
-                          MatmulSizes sizes) {
+                          const TensorMap &residual, const bf16 *bias, const float *w_scales,
+                          float inverse, MatmulSizes sizes) {
   DYNAMIC_SHARED(matmul_memory, sizeof(MatmulMemory));
   auto &memory = *reinterpret_cast<MatmulMemory *>(matmul_memory);
   if (threadIdx.x == 0) {
@@ -198,7 +175,7 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
     const int2 tile = matmul_tile(first_tile + count * stride, sizes.outputs);
     const int first_box = count / 2 * TILE_BOXES;
     TileSums acc;
-    copy_columns<T>(memory, group, bias, scales.w, tile.y, sizes.outputs);
+    copy_columns<T>(memory, group, bias, w_scales, tile.y, sizes.outputs);
     if (EPILOGUE == RESIDUAL && copies) {
       copy_tiles_out_wait<0>();
       for (int i = 0; i < 2; ++i) copy_residual(tile, first_box + i, i);
@@ -206,16 +183,6 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
     // The first group's first turn comes immediately.
     barrier_wait(&memory.turn[group], (count / 2 + group + 1) % 2);
     multiply_tile<T>(memory, acc, count * sizes.num_steps, sizes.num_steps, &memory.turn[group ^ 1]);
-    float x_scale = 0.0f, y_inverse = 1.0f;
-    if constexpr (sizeof(T) == 1) {
-      const int row = tile.x + own_row();
-      if (row < sizes.rows) x_scale = scales.x[row];
-      if constexpr (WRITES_E4M3<T, EPILOGUE>) {
-        const float y_scale = fmaf(x_scale, scales.factor, scales.least);
-        y_inverse = 1.0f / y_scale;
-        if (tile.y == 0 && row < sizes.rows) scales.y[row] = y_scale;
-      }
-    }
 #pragma unroll
     for (int i = 0; i < TILE_BOXES; ++i) {
       const int box = (first_box + i) & 1;
@@ -231,7 +198,7 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
         warpgroup_barrier(1 + group);
       }
       finish_box<T, EPILOGUE>(memory.boxes[group][box], memory, group, acc, i * BOX_OUTPUTS / 8,
-                              x_scale, y_inverse);
+                              inverse);
       shared_memory_fence();
       warpgroup_barrier(1 + group);
       if (copies) copy_tile_out(y, tile.x, tile.y + i * BOX_OUTPUTS, memory.boxes[group][box]);
@@ -242,15 +209,13 @@ DEVICE void matmul_hopper(const TensorMap &x, const TensorMap &w, const TensorMa
 
 // The maps have tiles of 128 rows of x, y and residual and of 192 rows of w. A step is 128 bytes of
 // inputs, a tile 128 x 192 values. Any grid works. Only the residual kernels read `residual`, only
-// the e4m3 kernels read scales, and only the e4m3 GELU kernel writes y's.
+// the e4m3 kernels read `w_scales`, and only the e4m3 GELU kernel uses `inverse`.
 #define MATMUL_HOPPER_KERNEL(NAME, T, EPILOGUE)                                                    \
   KERNEL __launch_bounds__(3 * GROUP_THREADS, 1)                                                   \
       NAME(TENSOR_MAP x, TENSOR_MAP w, TENSOR_MAP y, TENSOR_MAP residual, const bf16 *bias,        \
-           const float *x_scales, const float *w_scales, float *y_scales, float factor,             \
-           float least, int rows, int outputs, int num_steps, int num_tiles) {                     \
-    matmul_hopper<T, EPILOGUE>(x, w, y, residual, bias,                                            \
-                               {x_scales, w_scales, y_scales, factor, least},                      \
-                               {rows, outputs, num_steps, num_tiles});                             \
+           const float *w_scales, float inverse, int outputs, int num_steps, int num_tiles) {      \
+    matmul_hopper<T, EPILOGUE>(x, w, y, residual, bias, w_scales, inverse,                         \
+                               {outputs, num_steps, num_tiles});                                   \
   }
 MATMUL_HOPPER_KERNEL(matmul_hopper_bias, bf16, BIAS)
 MATMUL_HOPPER_KERNEL(matmul_hopper_gelu, bf16, GELU)

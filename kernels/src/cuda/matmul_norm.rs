@@ -20,19 +20,9 @@ pub fn has_matmul_norm(stream: &Stream, width: usize) -> bool {
     width == WIDTH && stream.device().kernels().hopper().is_ok()
 }
 
-/// A copy of a result in e4m3: each value times a factor, and no more than 448.
-#[derive(Debug)]
-pub struct ScaledCopy<'a> {
-    /// Values `[T, 768]`.
-    pub values: &'a mut Buffer<u8>,
-    /// Factor of all values, the inverse of their scale.
-    pub inverse: f32,
-}
-
 /// Queues `hidden` `[rows, 768]` = layer norm of (`x` `[rows, K]` · `w` `[768, K]`ᵀ + `b` +
-/// `hidden`) with `linear`'s `w` and `b`; only the result is rounded to bf16. In fp8, the values of
-/// `x` count without its scales: a scale that all of them share has to be part of the weights, and
-/// the result is also written to `scaled`.
+/// `hidden`) with `linear`'s `w` and `b`; only the result is rounded to bf16. In fp8, it is also
+/// written to `copy` `[rows, 768]` in e4m3, with the scale of the rows of `norm`.
 ///
 /// # Errors
 /// [`CudaError::Shape`] if sizes or kinds do not fit; [`CudaError::Unsupported`] if the width is
@@ -44,7 +34,7 @@ pub fn matmul_norm(
     linear: &Linear,
     norm: &Norm,
     hidden: &mut Buffer<bf16>,
-    scaled: Option<ScaledCopy<'_>>,
+    copy: Option<&mut Buffer<u8>>,
     rows: usize,
 ) -> Result<()> {
     const OP: &str = "matrix product with layer norm";
@@ -67,29 +57,29 @@ pub fn matmul_norm(
     let tile = (TILE_ROWS as u32, TileRow::Bytes128);
     let w_tile = (TILE_OUTPUTS as u32, TileRow::Bytes128);
     let y = TensorMap::new(&*hidden, y_sizes, tile)?;
-    let (function, [x, w, copy], w_scales, inverse) = match (x, &linear.weight, scaled) {
+    let x_len = match x {
+        LeftOperand::Bf16(x) => x.len(),
+        LeftOperand::Fp8(x) => x.len(),
+    };
+    check_len(OP, "x", x_len, rows.checked_mul(inputs))?;
+    let (function, [x, w, copy], w_scales) = match (x, &linear.weight, copy) {
         (LeftOperand::Bf16(x), LinearWeight::Bf16(w), None) => {
-            check_len(OP, "x", x.len(), rows.checked_mul(inputs))?;
             let (x, w) = (TensorMap::new(x, x_sizes, tile)?, TensorMap::new(w, w_sizes, w_tile)?);
             // The kernel does not read the map of the copy.
-            (hopper.matmul_norm, [x, w, y.clone()], &Absent as &dyn Argument, 1.0)
+            (hopper.matmul_norm, [x, w, y.clone()], &Absent as &dyn Argument)
         }
-        (
-            LeftOperand::Fp8(x),
-            LinearWeight::Fp8 { rows: w, .. },
-            Some(ScaledCopy { values: copy, inverse }),
-        ) => {
-            check_len(OP, "x", x.values.len(), rows.checked_mul(inputs))?;
+        (LeftOperand::Fp8(x), LinearWeight::Fp8 { values: w, scales, .. }, Some(copy)) => {
             check_len(OP, "the copy", copy.len(), rows.checked_mul(WIDTH))?;
             let maps = [
-                TensorMap::new(&x.values, x_sizes, tile)?,
-                TensorMap::new(&w.values, w_sizes, w_tile)?,
+                TensorMap::new(x, x_sizes, tile)?,
+                TensorMap::new(w, w_sizes, w_tile)?,
                 TensorMap::new(&*copy, y_sizes, (TILE_ROWS as u32, TileRow::Bytes64))?,
             ];
-            (hopper.matmul_norm_fp8, maps, &w.scales as &dyn Argument, inverse)
+            (hopper.matmul_norm_fp8, maps, scales as &dyn Argument)
         }
         _ => return Err(CudaError::shape(OP, "operands or a result of another precision")),
     };
+    let inverse = norm.scale.recip();
     let tiles = rows.div_ceil(TILE_ROWS);
     let steps = (inputs * 16 / step).div_ceil(STEP_BYTES);
     let multiprocessors = stream.device().info().multiprocessors as usize;

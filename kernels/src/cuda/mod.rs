@@ -29,6 +29,7 @@
 mod attention;
 mod device;
 mod driver;
+mod e4m3;
 mod error;
 mod glu;
 mod info;
@@ -40,7 +41,6 @@ mod matmul_norm;
 mod memory;
 mod module;
 mod pool;
-mod quantise;
 mod recordings;
 mod rotate;
 mod staged;
@@ -50,19 +50,17 @@ mod tensor_map;
 pub use attention::{HEAD_SIZES, attention, choose_attention};
 pub use device::Device;
 pub use driver::devices;
+pub use e4m3::{Bound, Output};
 pub use error::{CudaError, Result};
 pub use glu::glu;
 pub use info::DeviceInfo;
 pub use instructions::{MatrixInstructions, randomize};
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_norm, embed_layer_norm, layer_norm};
-pub use linear::{
-    LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult, MatmulShape, Operands,
-};
+pub use linear::{LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands};
 pub use matmul::matmul;
-pub use matmul_norm::{ScaledCopy, has_matmul_norm, matmul_norm};
+pub use matmul_norm::{has_matmul_norm, matmul_norm};
 pub use memory::{Buffer, Element, Pinned};
 pub use pool::{PooledTokens, pool};
-pub use quantise::{Quantised, quantise_rows};
 pub use rotate::rotate;
 pub use staged::{BUCKETS, Limits, Staged, bucket_for, max_sequences};
 pub use stream::{Graph, Stream};

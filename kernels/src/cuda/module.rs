@@ -53,11 +53,6 @@ pub(super) struct HopperKernels {
     pub(super) matmul_fp8: [Function; 3],
     pub(super) matmul_norm: Function,
     pub(super) matmul_norm_fp8: Function,
-    /// The layer norms have one kernel per width of [`NORM_WIDTHS`].
-    pub(super) embed_layer_norm_fp8: [Function; 4],
-    pub(super) layer_norm_fp8: [Function; 4],
-    pub(super) add_norm_fp8: [Function; 4],
-    pub(super) quantise_rows: Function,
 }
 
 impl Kernels {
@@ -116,10 +111,6 @@ impl HopperKernels {
             matmul_fp8: module.for_epilogues("matmul_fp8", MATMUL_BYTES)?,
             matmul_norm: module.find("matmul_norm_768", MATMUL_NORM_BYTES)?,
             matmul_norm_fp8: module.find("matmul_norm_fp8_768", MATMUL_NORM_BYTES)?,
-            embed_layer_norm_fp8: module.for_widths("embed_layer_norm_fp8")?,
-            layer_norm_fp8: module.for_widths("layer_norm_fp8")?,
-            add_norm_fp8: module.for_widths("add_norm_fp8")?,
-            quantise_rows: module.find("quantise_rows", 0)?,
         })
     }
 }

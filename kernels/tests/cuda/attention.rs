@@ -1,12 +1,15 @@
 //! Tests of attention against softmax(q kᵀ / √D) v in f64.
 
 use half::bf16;
-use polysift_kernels::cuda::{Limits, MatrixInstructions, Stream, attention, choose_attention};
+use polysift_kernels::cuda::{
+    Limits, MatrixInstructions, Output, Stream, attention, choose_attention,
+};
 
 use crate::common::{
     BF16, F32, LIMITS, Random, TestResult, check, download, is_simulated, poisoned, staged, starts,
     stream, wide,
 };
+use crate::e4m3::{narrow, scaled};
 
 /// Returns the instructions and head sizes of the kernels that the GPU of `stream` has.
 fn kernels(stream: &Stream) -> Vec<(MatrixInstructions, usize)> {
@@ -37,7 +40,8 @@ fn run(
     let mut input = poisoned(stream, staged.tokens() * 3 * width)?;
     stream.upload(&mut input, 0, qkv)?;
     let mut context = poisoned(stream, staged.tokens() * width)?;
-    attention(stream, &staged, &input, &mut context, (heads, head_size), window, kernel)?;
+    let result = Output::Bf16(&mut context);
+    attention(stream, &staged, &input, &result, (heads, head_size), window, kernel)?;
     Ok(download(stream, &context)?)
 }
 
@@ -206,6 +210,35 @@ fn a_sequence_without_numbers_does_not_touch_its_neighbours() -> TestResult {
             assert_eq!(bits(&before[range.clone()]), bits(&after[range]));
         }
         assert!(after[70 * head_size..135 * head_size].iter().all(|x| x.is_nan()));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_context_in_e4m3_is_that_in_bf16_rounded_further() -> TestResult {
+    let Some(stream) = stream()? else { return Ok(()) };
+    if stream.device().info().compute_capability != (9, 0) {
+        return Ok(());
+    }
+    let lengths = [1, 130, 65, 200, 17];
+    for (kernel, head_size) in kernels(&stream) {
+        for (heads, window) in [(3, None), (2, Some(20))] {
+            let width = heads * head_size;
+            let qkv = Random(4).bf16_values(413 * 3 * width, 1.0);
+            let wide_rows = run(&stream, (kernel, head_size), heads, &lengths, window, &qkv)?;
+            let staged = staged(&stream, &lengths)?;
+            let mut input = poisoned(&stream, staged.tokens() * 3 * width)?;
+            stream.upload(&mut input, 0, &qkv)?;
+            let (mut context, scale) = (poisoned(&stream, staged.tokens() * width)?, 0.03);
+            let result = Output::Fp8(&mut context, scale);
+            attention(&stream, &staged, &input, &result, (heads, head_size), window, kernel)?;
+            let bytes: Vec<u8> = download(&stream, &context)?;
+            let expected = wide(&wide_rows[..413 * width])
+                .map(|value| narrow((value, BF16 * value.abs()), scale));
+            let what = format!("{kernel:?} {head_size}, {heads} heads, {window:?}");
+            check(&what, scaled(&bytes, scale), expected)?;
+            assert!(bytes[413 * width..].iter().all(|&byte| byte == 77), "rows of no sequence");
+        }
     }
     Ok(())
 }

@@ -2,14 +2,14 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, CudaError, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult,
-    MatmulShape, MatrixInstructions, Operands, Quantised, Stream, matmul, quantise_rows, randomize,
+    Bound, Buffer, CudaError, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape,
+    MatrixInstructions, Operands, Output, Stream, matmul, randomize,
 };
 
 use crate::common::{
     BF16, F32, Random, TestResult, check, download, is_simulated, poisoned, stream, wide,
 };
-use crate::quantise::{E4M3, E4M3_STEP, decoded, quantised};
+use crate::e4m3::{narrow, quantised, scaled, stored};
 use crate::rows::exact_gelu;
 
 const EPILOGUES: [MatmulEpilogue; 3] =
@@ -30,7 +30,7 @@ const SIZES: [(usize, usize, usize); 8] = [
 
 enum X {
     Bf16(Buffer<bf16>),
-    Fp8(Quantised),
+    Fp8(Buffer<u8>),
 }
 
 /// A product, its operands on the GPU, and the expected result.
@@ -40,37 +40,6 @@ struct Case {
     x: X,
     residual: Buffer<bf16>,
     expected: Vec<(f64, f64)>,
-    /// Upper bound of the results of each row, from the longest row of weights, the largest bias
-    /// and the largest value of the row of x.
-    bounds: Vec<f64>,
-}
-
-/// Values of an operand, as they go to the GPU and as the GPU uses them.
-struct Operand {
-    bf16: Vec<bf16>,
-    values: Vec<f64>,
-}
-
-impl Operand {
-    fn new(
-        random: &mut Random,
-        precision: MatmulPrecision,
-        (rows, width): (usize, usize),
-        size: f32,
-    ) -> Self {
-        let bf16 = random.bf16_values(rows * width, size);
-        let values = match precision {
-            MatmulPrecision::Bf16 => wide(&bf16).collect(),
-            MatmulPrecision::Fp8 => bf16
-                .chunks(width)
-                .flat_map(|row| {
-                    let (bytes, scale) = quantised(row);
-                    bytes.into_iter().map(move |byte| decoded(byte) * f64::from(scale))
-                })
-                .collect(),
-        };
-        Self { bf16, values }
-    }
 }
 
 impl Case {
@@ -80,49 +49,44 @@ impl Case {
         epilogue: MatmulEpilogue,
         precision: MatmulPrecision,
     ) -> Result<Self, CudaError> {
+        let shape = MatmulShape { tokens, outputs, inputs, epilogue, precision };
         let random = &mut Random((tokens + outputs + inputs) as u64);
-        let x = Operand::new(random, precision, (tokens, inputs), 1.0);
-        let w = Operand::new(random, precision, (outputs, inputs), 0.2);
+        let x = random.bf16_values(tokens * inputs, 1.0);
+        let w = random.bf16_values(outputs * inputs, 0.2);
         let b = random.bf16_values(outputs, 1.0);
         let residual = random.bf16_values(tokens * outputs, 1.0);
         let sums = Sums::of(stream, precision);
+        let largest = x.iter().map(|x| x.to_f32().abs()).fold(0.0, f32::max);
+        let input = (precision == MatmulPrecision::Fp8).then_some(Bound::Within(largest));
+        let linear = Linear::new(stream, &w, &b, input)?;
+        // Operands as the GPU uses them.
+        let (x_values, w_values, x) = if input.is_some() {
+            let bytes = stored(&x, linear.x_scale());
+            let row = |row| {
+                let (bytes, scale) = quantised(row);
+                scaled(&bytes, scale).collect::<Vec<_>>()
+            };
+            let x_values = scaled(&bytes, linear.x_scale()).collect::<Vec<_>>();
+            (
+                x_values,
+                w.chunks(inputs).flat_map(row).collect(),
+                X::Fp8(stream.to_device(&bytes, "a test")?),
+            )
+        } else {
+            (
+                wide(&x).collect(),
+                wide(&w).collect::<Vec<_>>(),
+                X::Bf16(stream.to_device(&x, "a test")?),
+            )
+        };
         let expected = (0..tokens * outputs).map(|i| {
             let (row, output) = (i / outputs, i % outputs);
-            let x = &x.values[row * inputs..][..inputs];
-            let w = &w.values[output * inputs..][..inputs];
-            oracle((x, w), (b[output], residual[i]), epilogue, sums)
+            let x = &x_values[row * inputs..][..inputs];
+            let w = &w_values[output * inputs..][..inputs];
+            oracle((x, w), (b[output], residual[i]), shape, sums)
         });
-        let shape = MatmulShape { tokens, outputs, inputs, epilogue, precision };
-        let length = |row: &[bf16]| wide(row).map(|x| x * x).sum::<f64>().sqrt();
-        let longest = w.bf16.chunks(inputs).map(length).fold(0.0, f64::max);
-        let largest = |values: &[bf16]| wide(values).map(f64::abs).fold(0.0, f64::max);
-        // Rounding to e4m3 enlarges a weight by at most a sixteenth.
-        let factor = longest * (inputs as f64).sqrt() * 17.0 / 16.0;
-        let bound = |row: &[bf16]| factor * largest(row) + largest(&b);
-        Ok(Self {
-            bounds: x.bf16.chunks(inputs).map(bound).collect(),
-            shape,
-            expected: expected.collect(),
-            linear: Linear::new(stream, &w.bf16, &b, precision)?,
-            x: Self::x(stream, &x.bf16, inputs, precision)?,
-            residual: stream.to_device(&residual, "a test")?,
-        })
-    }
-
-    fn x(
-        stream: &Stream,
-        x: &[bf16],
-        inputs: usize,
-        precision: MatmulPrecision,
-    ) -> Result<X, CudaError> {
-        let on_gpu = stream.to_device(x, "a test")?;
-        if precision == MatmulPrecision::Bf16 {
-            return Ok(X::Bf16(on_gpu));
-        }
-        let rows = x.len() / inputs;
-        let mut quantised = Quantised::new(stream.device(), rows, inputs, "a test")?;
-        quantise_rows(stream, &on_gpu, &mut quantised, (rows, inputs))?;
-        Ok(X::Fp8(quantised))
+        let residual = stream.to_device(&residual, "a test")?;
+        Ok(Self { shape, expected: expected.collect(), linear, x, residual })
     }
 
     fn bias(stream: &Stream, sizes: (usize, usize, usize)) -> Result<Self, CudaError> {
@@ -132,12 +96,12 @@ impl Case {
     fn multiply(
         &self,
         stream: &Stream,
-        y: MatmulResult<'_>,
+        y: Output<'_>,
         by: MatrixInstructions,
     ) -> Result<(), CudaError> {
         let x = match &self.x {
             X::Bf16(values) => LeftOperand::Bf16(values),
-            X::Fp8(rows) => LeftOperand::Fp8(rows),
+            X::Fp8(bytes) => LeftOperand::Fp8(bytes),
         };
         let operands = Operands { x, residual: Some(&self.residual), y };
         matmul(stream, self.shape, &self.linear, &operands, by)
@@ -145,7 +109,7 @@ impl Case {
 
     fn run(&self, stream: &Stream, by: MatrixInstructions) -> Result<Vec<bf16>, CudaError> {
         let mut y = poisoned(stream, self.expected.len())?;
-        self.multiply(stream, MatmulResult::Bf16(&mut y), by)?;
+        self.multiply(stream, Output::Bf16(&mut y), by)?;
         download(stream, &y)
     }
 
@@ -156,22 +120,15 @@ impl Case {
             let actual = self.run(stream, by)?;
             return check(&what, wide(&actual), self.expected.iter().copied());
         }
-        let mut y = Quantised {
-            values: poisoned(stream, self.expected.len())?,
-            scales: poisoned(stream, shape.tokens)?,
-        };
-        self.multiply(stream, MatmulResult::Fp8(&mut y), by)?;
-        let scales: Vec<f32> = download(stream, &y.scales)?;
-        let scales: Vec<f64> = scales.into_iter().map(f64::from).collect();
-        let bounds = self.bounds.iter().map(|bound| (bound / 448.0, bound / 448.0 * 16.0 * F32));
-        check(&format!("the scales of {what}"), scales.iter().copied(), bounds)?;
-        let scale_of = |i: usize| scales[i / shape.outputs];
-        let bytes: Vec<u8> = download(stream, &y.values)?;
-        let actual = bytes.iter().enumerate().map(|(i, &byte)| decoded(byte) * scale_of(i));
-        let expected = self.expected.iter().enumerate().map(|(i, &(value, tolerance))| {
-            (value, tolerance + E4M3 * value.abs() + E4M3_STEP * scale_of(i))
-        });
-        check(&what, actual, expected)
+        let bounds = self.linear.bounds();
+        let scale = bounds.iter().copied().fold(0.0, f32::max) / 448.0;
+        let mut y = poisoned(stream, self.expected.len())?;
+        self.multiply(stream, Output::Fp8(&mut y, scale), by)?;
+        for (i, &(value, _)) in self.expected.iter().enumerate() {
+            assert!(value.abs() <= f64::from(bounds[i % bounds.len()]), "{what}: {i} is {value}");
+        }
+        let expected = self.expected.iter().map(|&expected| narrow(expected, scale));
+        check(&what, scaled(&download::<u8>(stream, &y)?, scale), expected)
     }
 }
 
@@ -210,13 +167,14 @@ impl Sums {
     }
 }
 
-/// Returns the result and its tolerance, which includes rounding to bf16.
+/// Returns the result and its tolerance, which includes rounding to bf16 but not to e4m3.
 fn oracle(
     (x, w): (&[f64], &[f64]),
     (b, residual): (bf16, bf16),
-    epilogue: MatmulEpilogue,
+    MatmulShape { epilogue, precision, .. }: MatmulShape,
     sums: Sums,
 ) -> (f64, f64) {
+    let is_fp8 = precision == MatmulPrecision::Fp8;
     let products = || x.iter().zip(w).map(|(x, w)| x * w);
     let (b, residual) = (f64::from(b), f64::from(residual));
     let sum = products().sum::<f64>() + b;
@@ -227,6 +185,11 @@ fn oracle(
         MatmulEpilogue::Residual => {
             let value = sum + residual;
             (value, BF16 * value.abs() + sums + F32 * residual.abs())
+        }
+        MatmulEpilogue::Gelu if is_fp8 => {
+            let (value, _) = exact_gelu(sum);
+            let error = f64::max(value.abs(), 2f64.powi(-8)) * 2f64.powf(-8.7);
+            (value, 1.2 * sums + error)
         }
         MatmulEpilogue::Gelu => {
             let (value, error) = exact_gelu(sum);
@@ -305,7 +268,7 @@ fn the_kernel_for_warpgroups_is_taken_where_it_agrees_with_that_for_warps() -> T
         [(false, MatrixInstructions::Warpgroup), (true, MatrixInstructions::Warp)]
     {
         let run = |by, y: &mut Buffer<bf16>| {
-            case.multiply(&stream, MatmulResult::Bf16(y), by)?;
+            case.multiply(&stream, Output::Bf16(y), by)?;
             if is_broken && by == MatrixInstructions::Warpgroup {
                 stream.upload(y, 500 * 64, &[bf16::from_f32(100.0)])?;
             }

@@ -2,19 +2,17 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, CudaError, LeftOperand, Linear, MatmulPrecision, Norm, Quantised, ScaledCopy, Stream,
-    has_matmul_norm, matmul_norm,
+    Bound, Buffer, CudaError, LeftOperand, Linear, MatmulPrecision, Norm, Stream, has_matmul_norm,
+    matmul_norm,
 };
 
 use crate::common::{BF16, F32, Random, TestResult, check, download, poisoned, stream, wide};
+use crate::e4m3::{E4M3, E4M3_STEP, decoded, quantised, scaled, stored};
 use crate::matmul::Sums;
-use crate::quantise::{E4M3, E4M3_STEP, decoded, quantised};
 
 const WIDTH: usize = 768;
 /// Large enough to show in the result.
 const EPS: f32 = 0.25;
-/// Factor of the copies in e4m3, with which some values lie beyond the largest e4m3.
-const INVERSE: f32 = 200.0;
 const PRECISIONS: [MatmulPrecision; 2] = [MatmulPrecision::Bf16, MatmulPrecision::Fp8];
 
 /// Rows and inputs on both sides of a tile (128 rows) and of steps (64 and 128 inputs), with one
@@ -34,6 +32,8 @@ struct Case {
     bias: Vec<f64>,
     gamma: Vec<f64>,
     beta: Vec<f64>,
+    /// Scale of the copies in e4m3.
+    scale: f64,
 }
 
 #[derive(Clone)]
@@ -53,9 +53,8 @@ impl Case {
     ) -> Result<Self, CudaError> {
         let is_fp8 = precision == MatmulPrecision::Fp8;
         let random = &mut Random((rows + inputs) as u64);
-        // In fp8, x has values up to 448, and its scale of 1/128 is part of the weights.
         let x = random.bf16_values(rows * inputs, 1.0);
-        let w = random.bf16_values(WIDTH * inputs, if is_fp8 { 0.2 / 128.0 } else { 0.2 });
+        let w = random.bf16_values(WIDTH * inputs, 0.2);
         let bias = random.bf16_values(WIDTH, 1.0);
         // The means of rows are up to four times their deviation.
         let residual = random.bf16_values(rows * WIDTH, 2.0).into_iter().enumerate();
@@ -64,11 +63,13 @@ impl Case {
         let (gamma, beta) = (random.values(WIDTH, 1.0), random.values(WIDTH, 0.5));
         let quantised_values = |row: &[bf16]| {
             let (bytes, scale) = quantised(row);
-            bytes.into_iter().map(move |byte| decoded(byte) * f64::from(scale))
+            scaled(&bytes, scale).collect::<Vec<_>>()
         };
+        let largest = x.iter().map(|x| x.to_f32().abs()).fold(0.0, f32::max);
+        let linear = Linear::new(stream, &w, &bias, is_fp8.then_some(Bound::Within(largest)))?;
         Ok(Self {
             inputs,
-            linear: Linear::new(stream, &w, &bias, precision)?,
+            scale: Bound::Normalised { gamma: &gamma, beta: &beta }.scale().into(),
             norm: Norm::new(stream, &gamma, &beta, f64::from(EPS))?,
             residual: residual.collect(),
             w: match precision {
@@ -77,10 +78,9 @@ impl Case {
             },
             x: match precision {
                 MatmulPrecision::Bf16 => X::Bf16(x),
-                MatmulPrecision::Fp8 => {
-                    X::Fp8(x.chunks(inputs).flat_map(|row| quantised(row).0).collect())
-                }
+                MatmulPrecision::Fp8 => X::Fp8(stored(&x, linear.x_scale())),
             },
+            linear,
             bias: wide(&bias).collect(),
             gamma: gamma.into_iter().map(f64::from).collect(),
             beta: beta.into_iter().map(f64::from).collect(),
@@ -96,7 +96,7 @@ impl Case {
         let range = i * self.inputs..(i + 1) * self.inputs;
         match &self.x {
             X::Bf16(x) => wide(&x[range]).collect(),
-            X::Fp8(x) => x[range].iter().map(|&byte| decoded(byte)).collect(),
+            X::Fp8(x) => scaled(&x[range], self.linear.x_scale()).collect(),
         }
     }
 
@@ -113,12 +113,10 @@ impl Case {
                 Ok((download(stream, &hidden)?, None))
             }
             X::Fp8(x) => {
-                let values = stream.to_device(&x[of(self.inputs)], "a test")?;
-                let x = Quantised { values, scales: stream.device().alloc(0, "a test")? };
+                let x = stream.to_device(&x[of(self.inputs)], "a test")?;
                 let mut copy: Buffer<u8> = poisoned(stream, (count + 1) * WIDTH)?;
-                let scaled = Some(ScaledCopy { values: &mut copy, inverse: INVERSE });
                 let x = LeftOperand::Fp8(&x);
-                matmul_norm(stream, x, linear, norm, &mut hidden, scaled, count)?;
+                matmul_norm(stream, x, linear, norm, &mut hidden, Some(&mut copy), count)?;
                 Ok((download(stream, &hidden)?, Some(download(stream, &copy)?)))
             }
         }
@@ -182,8 +180,7 @@ fn rows_are_multiplied_summed_and_normalised() -> TestResult {
                 check(&what, wide(&hidden[own.clone()]), rounded)?;
                 let Some(copy) = &copy else { continue };
                 let scaled = expected.iter().map(|&(value, error)| {
-                    let (value, error) = (value * f64::from(INVERSE), error * f64::from(INVERSE));
-                    let value = value.clamp(-448.0, 448.0);
+                    let (value, error) = (value / case.scale, error / case.scale);
                     (
                         value,
                         (error + F32 * value.abs()) * (1.0 + E4M3) + E4M3 * value.abs() + E4M3_STEP,
@@ -282,5 +279,5 @@ fn sizes_and_kinds_that_do_not_fit_are_refused() -> TestResult {
 
 fn stream_weights(stream: &Stream, outputs: usize, inputs: usize) -> Result<Linear, CudaError> {
     let (w, bias) = (vec![bf16::ONE; outputs * inputs], vec![bf16::ONE; outputs]);
-    Linear::new(stream, &w, &bias, MatmulPrecision::Bf16)
+    Linear::new(stream, &w, &bias, None)
 }

@@ -2,8 +2,8 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    CudaError, Embedding, Limits, Norm, PooledTokens, Staged, add_norm, embed_layer_norm, glu,
-    layer_norm, max_sequences, pool, rotate,
+    CudaError, Embedding, Limits, Norm, Output, PooledTokens, Staged, add_norm, embed_layer_norm,
+    glu, layer_norm, max_sequences, pool, rotate,
 };
 
 use crate::common::{
@@ -207,7 +207,7 @@ fn gated_units_are_right() -> TestResult {
         let x = Random(width as u64).bf16_values(rows * 2 * width, 2.0);
         let on_gpu = stream.to_device(&x, "a test")?;
         let mut out = poisoned(&stream, (rows + 1) * width)?;
-        glu(&stream, &on_gpu, &mut out, (rows, width))?;
+        glu(&stream, &on_gpu, &Output::Bf16(&mut out), (rows, width))?;
         let actual = download(&stream, &out)?;
         let expected = x.chunks(2 * width).flat_map(|row| {
             let (activated, other) = row.split_at(width);
@@ -218,8 +218,9 @@ fn gated_units_are_right() -> TestResult {
         });
         check(&format!("{rows} rows of {width}"), wide(&actual), expected)?;
         assert!(actual[rows * width..].iter().all(|x| x.is_nan()));
-        assert!(glu(&stream, &on_gpu, &mut out, (rows + 1, width)).is_err());
-        assert!(glu(&stream, &on_gpu, &mut out, (rows, width - 4)).is_err());
+        let out = Output::Bf16(&mut out);
+        assert!(glu(&stream, &on_gpu, &out, (rows + 1, width)).is_err());
+        assert!(glu(&stream, &on_gpu, &out, (rows, width - 4)).is_err());
     }
     Ok(())
 }
@@ -236,7 +237,8 @@ fn gelu_is_right_for_every_bf16_number() -> TestResult {
     let x: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
     let gated: Vec<bf16> = x.iter().copied().chain(vec![bf16::ONE; x.len()]).collect();
     let mut out = poisoned(&stream, x.len())?;
-    glu(&stream, &stream.to_device(&gated, "a test")?, &mut out, (1, x.len()))?;
+    let result = Output::Bf16(&mut out);
+    glu(&stream, &stream.to_device(&gated, "a test")?, &result, (1, x.len()))?;
     let actual = download(&stream, &out)?;
     let mut rounded_right = 0;
     for (&x, &y) in x.iter().zip(&actual).filter(|(x, _)| x.is_finite()) {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, CudaError, Device, Norm, PooledTokens, Stream, devices, glu, layer_norm, max_sequences,
-    pool,
+    Buffer, CudaError, Device, Norm, Output, PooledTokens, Stream, devices, glu, layer_norm,
+    max_sequences, pool,
 };
 
 use crate::common::{Random, TestResult, download, is_simulated, poisoned, staged, starts, stream};
@@ -24,7 +24,7 @@ impl Gate {
     }
 
     fn run(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        glu(stream, &self.x, &mut self.out, (1, 64))
+        glu(stream, &self.x, &Output::Bf16(&mut self.out), (1, 64))
     }
 }
 
@@ -139,7 +139,8 @@ fn what_cannot_be_recorded_is_refused_and_the_queue_goes_on() -> TestResult {
     let mut gate = Gate::new(&stream)?;
     let refused = stream.record(|stream| stream.upload(&mut gate.x, 0, &[bf16::ONE]));
     assert!(matches!(refused.err(), Some(CudaError::Shape { .. })));
-    let refused = stream.record(|stream| glu(stream, &gate.x, &mut gate.out, (1, 63)));
+    let refused =
+        stream.record(|stream| glu(stream, &gate.x, &Output::Bf16(&mut gate.out), (1, 63)));
     assert!(matches!(refused.err(), Some(CudaError::Shape { .. })));
     gate.run(&stream)?;
     stream.record(|stream| gate.run(stream))?.launch()?;

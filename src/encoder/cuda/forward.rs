@@ -5,10 +5,10 @@ use std::collections::btree_map::Entry;
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulResult,
-    MatmulShape, MatrixInstructions, Norm, Operands, PooledTokens, Quantised, Result, Staged,
-    Stream, add_norm, attention, choose_attention, embed_layer_norm, glu, has_matmul_norm,
-    layer_norm, matmul, matmul_norm, max_sequences, pool, quantise_rows, randomize, rotate,
+    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape,
+    MatrixInstructions, Norm, Operands, Output, PooledTokens, Result, Staged, Stream, add_norm,
+    attention, choose_attention, embed_layer_norm, glu, has_matmul_norm, layer_norm, matmul,
+    matmul_norm, max_sequences, pool, randomize, rotate,
 };
 
 use super::super::architecture::{Architecture, FeedForward};
@@ -19,128 +19,121 @@ use polysift_config::Pooling;
 pub(super) struct Arena {
     /// `[T, H]`: input and output of a layer; in pre-norm models, after the norm.
     hidden: Buffer<bf16>,
+    /// `[T, H]`, in fp8: the same in e4m3, for the next product.
+    hidden_fp8: Option<Buffer<u8>>,
     /// `[T, H]`, in pre-norm models: the states before the norm.
     states: Option<Buffer<f32>>,
     /// `[T, 3H]`.
     query_key_value: Buffer<bf16>,
     /// `[T, H]`: result of attention, before its output map.
-    context: Buffer<bf16>,
+    context: Rows,
     /// `[T, H]`: what a block adds to the states; except in pre-norm models, plus `hidden`.
     update: Buffer<bf16>,
-    /// `[T, F]`, or `[T, 2F]` if gated.
-    intermediate: Intermediate,
+    /// `[T, F]`; before a gate `[T, 2F]` in bf16.
+    intermediate: Rows,
     /// `[T, F]`: the result of the gate on `intermediate`.
-    gated: Option<Buffer<bf16>>,
-    /// In fp8, the input of the next product, `[T, H]` or `[T, F]`, unless a product wrote it.
-    quantised: Option<Quantised>,
+    gated: Option<Rows>,
     /// `[T / 4, H]`: the result.
     pub(super) embeddings: Buffer<f32>,
 }
 
-/// Inner states of the feed-forward part.
-enum Intermediate {
+/// States that only a product reads, so that they are in its precision.
+enum Rows {
     Bf16(Buffer<bf16>),
-    /// An fp8 product writes them for the next one.
-    Fp8(Quantised),
+    Fp8(Buffer<u8>),
+}
+
+impl Rows {
+    fn as_operand(&self) -> LeftOperand<'_> {
+        match self {
+            Self::Bf16(rows) => LeftOperand::Bf16(rows),
+            Self::Fp8(rows) => LeftOperand::Fp8(rows),
+        }
+    }
+
+    /// Returns where to write them for `next`, the map that reads them.
+    fn as_output(&mut self, next: &Linear) -> Output<'_> {
+        match self {
+            Self::Bf16(rows) => Output::Bf16(rows),
+            Self::Fp8(rows) => Output::Fp8(rows, next.x_scale()),
+        }
+    }
+}
+
+/// Operands of a product that continues with a residual sum and a norm.
+struct SumOperands<'a> {
+    x: LeftOperand<'a>,
+    hidden: &'a mut Buffer<bf16>,
+    copy: Option<&'a mut Buffer<u8>>,
+    update: &'a mut Buffer<bf16>,
 }
 
 impl Arena {
     pub(super) fn new(device: &Device, shape: &ModelShape, tokens: usize) -> Result<Self> {
         const PURPOSE: &str = "the states of a batch";
         let states = |width: usize| device.alloc(tokens * width, PURPOSE);
+        let bytes = |width: usize| device.alloc(tokens * width, PURPOSE);
         let &ModelShape { ref architecture, precision, .. } = shape;
         let &Architecture { width, inner, .. } = architecture;
         let is_gated = architecture.feed_forward != FeedForward::Plain;
+        let is_fp8 = precision == MatmulPrecision::Fp8;
         let sums = architecture.pre_norm.then(|| device.alloc(tokens * width, PURPOSE));
-        let rows = |width: usize| Quantised::new(device, tokens, width, PURPOSE);
-        let (intermediate, quantised) = match precision {
-            MatmulPrecision::Fp8 if !is_gated => {
-                (Intermediate::Fp8(rows(inner)?), Some(rows(width)?))
-            }
-            _ => {
-                let is_fp8 = precision == MatmulPrecision::Fp8;
-                let quantised = is_fp8.then(|| rows(inner.max(width))).transpose()?;
-                (Intermediate::Bf16(states(architecture.intermediate())?), quantised)
-            }
+        let rows = |width: usize| -> Result<Rows> {
+            Ok(if is_fp8 { Rows::Fp8(bytes(width)?) } else { Rows::Bf16(states(width)?) })
         };
         Ok(Self {
             hidden: states(width)?,
+            hidden_fp8: is_fp8.then(|| bytes(width)).transpose()?,
             states: sums.transpose()?,
             query_key_value: states(3 * width)?,
-            context: states(width)?,
+            context: rows(width)?,
             update: states(width)?,
-            intermediate,
-            gated: is_gated.then(|| states(inner)).transpose()?,
-            quantised,
+            intermediate: if is_gated { Rows::Bf16(states(2 * inner)?) } else { rows(inner)? },
+            gated: is_gated.then(|| rows(inner)).transpose()?,
             embeddings: device.alloc(max_sequences(tokens) * width, "embeddings")?,
         })
     }
 
-    /// Returns the operands of a product; in fp8 its input must have been quantised.
-    fn operands(&mut self, which: Product) -> Operands<'_> {
-        let Self { hidden, query_key_value, context, update, gated, .. } = self;
+    /// Returns the operands of a product of `layer`.
+    fn operands(&mut self, which: Product, layer: &DeviceLayer) -> Operands<'_> {
+        let Self {
+            hidden, hidden_fp8, query_key_value, context, update, gated, intermediate, ..
+        } = self;
         let sum = self.states.is_none().then_some(&*hidden);
-        let quantised = self.quantised.as_ref();
-        let left = |x| quantised.map_or(LeftOperand::Bf16(x), LeftOperand::Fp8);
-        let (x, residual, y) = match (which, &mut self.intermediate) {
-            (Product::QueryKeyValue, _) => {
-                (left(hidden), None, MatmulResult::Bf16(query_key_value))
-            }
-            (Product::AttentionOutput, _) => (left(context), sum, MatmulResult::Bf16(update)),
-            (Product::Intermediate, Intermediate::Bf16(y)) => {
-                (left(hidden), None, MatmulResult::Bf16(y))
-            }
-            (Product::Intermediate, Intermediate::Fp8(y)) => {
-                (left(hidden), None, MatmulResult::Fp8(y))
-            }
-            (Product::Output, Intermediate::Bf16(x)) => {
-                (left(gated.as_ref().unwrap_or(x)), sum, MatmulResult::Bf16(update))
-            }
-            (Product::Output, Intermediate::Fp8(x)) => {
-                (LeftOperand::Fp8(x), sum, MatmulResult::Bf16(update))
+        let normalised = hidden_fp8.as_ref().map_or(LeftOperand::Bf16(hidden), LeftOperand::Fp8);
+        let (x, residual, y) = match which {
+            Product::QueryKeyValue => (normalised, None, Output::Bf16(query_key_value)),
+            Product::AttentionOutput => (context.as_operand(), sum, Output::Bf16(update)),
+            Product::Intermediate => (normalised, None, intermediate.as_output(&layer.output)),
+            Product::Output => {
+                (gated.as_ref().unwrap_or(intermediate).as_operand(), sum, Output::Bf16(update))
             }
         };
         Operands { x, residual, y }
     }
 
-    /// Returns the bf16 input of a product whose result [`matmul_norm`] adds to `hidden`, `update`
-    /// and `hidden`; `None` if there is no such input.
-    fn sum_operands(
-        &mut self,
-        which: Product,
-    ) -> Option<(&Buffer<bf16>, &mut Buffer<bf16>, &mut Buffer<bf16>)> {
-        let x = match (which, &self.intermediate) {
-            (Product::AttentionOutput, _) => &self.context,
-            (Product::Output, Intermediate::Bf16(x)) => self.gated.as_ref().unwrap_or(x),
-            _ => return None,
-        };
-        Some((x, &mut self.update, &mut self.hidden))
-    }
-
-    /// In fp8, quantises the first `rows` rows of a product's input, if only bf16 holds it.
-    fn quantise(
-        &mut self,
-        which: Product,
-        stream: &Stream,
-        (rows, width): (usize, usize),
-    ) -> Result<()> {
-        let Some(mut quantised) = self.quantised.take() else { return Ok(()) };
-        let done = match self.input(which) {
-            Some(input) => quantise_rows(stream, input, &mut quantised, (rows, width)),
-            None => Ok(()),
-        };
-        self.quantised = Some(quantised);
-        done
-    }
-
-    /// Returns the bf16 input of a product, or `None` if the input exists only in e4m3.
+    /// Returns the input of a product if it is bf16.
     fn input(&mut self, which: Product) -> Option<&mut Buffer<bf16>> {
-        match (which, &mut self.intermediate) {
-            (Product::QueryKeyValue | Product::Intermediate, _) => Some(&mut self.hidden),
-            (Product::AttentionOutput, _) => Some(&mut self.context),
-            (Product::Output, Intermediate::Bf16(x)) => Some(self.gated.as_mut().unwrap_or(x)),
-            (Product::Output, Intermediate::Fp8(_)) => None,
+        let rows = match which {
+            Product::QueryKeyValue | Product::Intermediate => return Some(&mut self.hidden),
+            Product::AttentionOutput => &mut self.context,
+            Product::Output => self.gated.as_mut().unwrap_or(&mut self.intermediate),
+        };
+        match rows {
+            Rows::Bf16(rows) => Some(rows),
+            Rows::Fp8(_) => None,
         }
+    }
+
+    /// Returns the input of a product whose result is added to `hidden`, `hidden` and its copy in
+    /// e4m3, and `update`.
+    fn sum_operands(&mut self, which: Product) -> SumOperands<'_> {
+        let Self { hidden, hidden_fp8, context, update, gated, intermediate, .. } = self;
+        let x = match which {
+            Product::AttentionOutput => &*context,
+            _ => gated.as_ref().unwrap_or(intermediate),
+        };
+        SumOperands { x: x.as_operand(), hidden, copy: hidden_fp8.as_mut(), update }
     }
 
     /// Computes `hidden` = norm of the first `rows` rows of `update`. In pre-norm models, `update`
@@ -152,13 +145,11 @@ impl Arena {
         rows: usize,
         is_first: bool,
     ) -> Result<()> {
-        let Self { hidden, states, update, quantised, .. } = self;
-        let quantised = quantised.as_mut();
+        let Self { hidden, hidden_fp8, states, update, .. } = self;
+        let copy = hidden_fp8.as_mut();
         match states {
-            None => layer_norm(stream, update, norm, hidden, quantised, rows),
-            Some(states) => {
-                add_norm(stream, update, (states, is_first), norm, hidden, quantised, rows)
-            }
+            None => layer_norm(stream, update, norm, hidden, copy, rows),
+            Some(states) => add_norm(stream, update, (states, is_first), norm, hidden, copy, rows),
         }
     }
 }
@@ -234,8 +225,7 @@ impl ModelInstructions {
         let mut products = [MatrixInstructions::fastest(stream.device()); 4];
         let architecture = &model.shape.architecture;
         let is_bf16 = model.shape.precision == MatmulPrecision::Bf16;
-        let is_fused =
-            is_bf16 && !architecture.pre_norm && has_matmul_norm(stream, architecture.width);
+        let is_fused = !architecture.pre_norm && has_matmul_norm(stream, architecture.width);
         if is_bf16 && products[0] == MatrixInstructions::Warpgroup {
             for which in Product::ALL {
                 let shape = which.shape(&model.shape, tokens).for_comparison(stream);
@@ -253,9 +243,10 @@ impl ModelInstructions {
             architecture.layers.iter().map(|layer| match by_window.entry(layer.window) {
                 Entry::Occupied(chosen) => Ok(*chosen.get()),
                 Entry::Vacant(entry) => {
-                    let Arena { query_key_value: qkv, context, .. } = &mut *arena;
+                    // `update` is as large as the context, and always bf16.
+                    let Arena { query_key_value: qkv, update, .. } = &mut *arena;
                     let chosen =
-                        choose_attention(stream, qkv, context, heads, layer.window, limits)?;
+                        choose_attention(stream, qkv, update, heads, layer.window, limits)?;
                     Ok(*entry.insert(chosen))
                 }
             });
@@ -281,12 +272,13 @@ fn compare(
     if let Some(input) = arena.input(which) {
         randomize(stream, input, shape.tokens * shape.inputs)?;
     }
-    let Operands { x, residual, y } = arena.operands(which);
-    let MatmulResult::Bf16(y) = y else { return Ok(MatrixInstructions::Warpgroup) };
+    let layer = &model.layers[0];
+    let Operands { x, residual, y } = arena.operands(which, layer);
+    let Output::Bf16(y) = y else { return Ok(MatrixInstructions::Warpgroup) };
     let values = shape.tokens * shape.outputs;
-    let linear = which.weights(&model.layers[0]);
+    let linear = which.weights(layer);
     MatrixInstructions::agreeing(stream, &format!("{which:?}"), y, values, |instructions, y| {
-        let operands = Operands { x, residual, y: MatmulResult::Bf16(y) };
+        let operands = Operands { x, residual, y: Output::Bf16(y) };
         matmul(stream, shape, linear, &operands, instructions)
     })
 }
@@ -303,18 +295,16 @@ fn compare_fused(
     if let Some(input) = arena.input(which) {
         randomize(stream, input, shape.tokens * shape.inputs)?;
     }
-    let Some((x, update, hidden)) = arena.sum_operands(which) else {
-        return Ok(MatrixInstructions::Warpgroup);
-    };
+    let SumOperands { x, hidden, update, .. } = arena.sum_operands(which);
     let values = shape.tokens * shape.outputs;
-    let (x, linear) = (LeftOperand::Bf16(x), which.weights(&model.layers[0]));
+    let linear = which.weights(&model.layers[0]);
     MatrixInstructions::agreeing(stream, &format!("{which:?}"), hidden, values, |by, hidden| {
         // The residual, which the result replaces.
         randomize(stream, hidden, values)?;
         if by == MatrixInstructions::Warpgroup {
             return matmul_norm(stream, x, linear, norm, hidden, None, shape.tokens);
         }
-        let (residual, y) = (Some(&*hidden), MatmulResult::Bf16(&mut *update));
+        let (residual, y) = (Some(&*hidden), Output::Bf16(&mut *update));
         matmul(stream, shape, linear, &Operands { x, residual, y }, by)?;
         layer_norm(stream, update, norm, hidden, None, shape.tokens)
     })
@@ -331,22 +321,20 @@ pub(super) fn forward(
     let &ModelShape { ref architecture, pooling, .. } = &model.shape;
     let &Architecture { width, inner, num_heads, .. } = architecture;
     let (rows, heads) = (staged.tokens(), (num_heads, architecture.head_size()));
-    let Arena { hidden, quantised, .. } = &mut *arena;
-    embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, quantised.as_mut())?;
+    let Arena { hidden, hidden_fp8, .. } = &mut *arena;
+    embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, hidden_fp8.as_mut())?;
     let product = |which: Product, layer: &DeviceLayer, arena: &mut Arena| {
         let (shape, linear) = (which.shape(&model.shape, rows), which.weights(layer));
         let instructions = instructions.products[which as usize];
-        matmul(stream, shape, linear, &arena.operands(which), instructions)
+        matmul(stream, shape, linear, &arena.operands(which, layer), instructions)
     };
     // A product, its sum with the states, and the norm that follows, if one does.
     let normed_product =
         |which: Product, layer: &DeviceLayer, arena: &mut Arena, is_first: bool| {
             let norm = which.norm(layer);
-            if instructions.fuses(which)
-                && let (Some(norm), Some((x, _, hidden))) = (norm, arena.sum_operands(which))
-            {
-                let (x, linear) = (LeftOperand::Bf16(x), which.weights(layer));
-                return matmul_norm(stream, x, linear, norm, hidden, None, rows);
+            if let Some(norm) = norm.filter(|_| instructions.fuses(which)) {
+                let SumOperands { x, hidden, copy, .. } = arena.sum_operands(which);
+                return matmul_norm(stream, x, which.weights(layer), norm, hidden, copy, rows);
             }
             product(which, layer, arena)?;
             norm.map_or(Ok(()), |norm| arena.normalise(stream, norm, rows, is_first))
@@ -358,16 +346,15 @@ pub(super) fn forward(
         if let Some(rope) = kind.rope {
             rotate(stream, staged, &model.angles[rope], query_key_value, heads)?;
         }
-        attention(stream, staged, query_key_value, context, heads, kind.window, attention_by)?;
-        arena.quantise(Product::AttentionOutput, stream, (rows, width))?;
+        let context = context.as_output(&layer.attention_output);
+        attention(stream, staged, query_key_value, &context, heads, kind.window, attention_by)?;
         normed_product(Product::AttentionOutput, layer, arena, i == 0)?;
 
         product(Product::Intermediate, layer, arena)?;
         let Arena { intermediate, gated, .. } = &mut *arena;
-        if let (Some(gated), Intermediate::Bf16(intermediate)) = (gated, intermediate) {
-            glu(stream, intermediate, gated, (rows, inner))?;
+        if let (Some(gated), Rows::Bf16(intermediate)) = (gated, intermediate) {
+            glu(stream, intermediate, &gated.as_output(&layer.output), (rows, inner))?;
         }
-        arena.quantise(Product::Output, stream, (rows, inner))?;
         normed_product(Product::Output, layer, arena, false)?;
     }
     let tokens = match pooling {

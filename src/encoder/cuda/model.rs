@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use half::bf16;
-use polysift_kernels::cuda::{Buffer, Embedding, Limits, Linear, MatmulPrecision, Norm, Stream};
+use polysift_kernels::cuda::{
+    Bound, Buffer, Embedding, Limits, Linear, MatmulPrecision, Norm, Stream,
+};
 
-use super::super::architecture::{Architecture, Positions, Rope};
+use super::super::architecture::{Architecture, FeedForward, Positions, Rope};
 use super::super::weights::{Blob, EmbeddingWeights, Layer, LinearWeights, NormWeights, Weights};
 use polysift_base::error::Result;
 use polysift_config::Pooling;
@@ -51,22 +53,42 @@ impl DeviceModel {
     pub(super) fn load(stream: &Stream, files: &Arc<[Blob]>, shape: ModelShape) -> Result<Self> {
         let ModelShape { architecture, precision, .. } = &shape;
         let weights = Weights::open(files, architecture)?;
-        let norm = |read: NormWeights| Norm::new(stream, &read.gamma, &read.beta, read.eps);
-        let linear = |read: LinearWeights| {
-            Linear::new(stream, &rounded(&read.weight), &rounded(&read.bias), *precision)
-        };
-        let EmbeddingWeights { words: table, positions, norm: embedding_norm, final_norm } =
+        let new_norm = |read: &NormWeights| Norm::new(stream, &read.gamma, &read.beta, read.eps);
+        let EmbeddingWeights { words: table, positions, norm: mut before, final_norm } =
             weights.embedding()?;
+        let norm = new_norm(&before)?;
         let mut words = Vec::with_capacity(architecture.vocab_size * architecture.width);
         let mut row = vec![0.0; architecture.width];
         for i in 0..architecture.vocab_size {
             table.read_row(i, &mut row);
             words.extend(rounded(&row));
         }
-        let layer = |i| Ok(weights.layer(i)?.try_map(linear, norm)?);
-        let mut layers =
-            (0..architecture.num_layers()).map(layer).collect::<Result<Vec<DeviceLayer>>>()?;
-        let mut after = final_norm.map(norm).transpose()?;
+        let is_fp8 = *precision == MatmulPrecision::Fp8;
+        let linear = |read: LinearWeights, input: Bound<'_>| {
+            let (weight, bias) = (rounded(&read.weight), rounded(&read.bias));
+            Linear::new(stream, &weight, &bias, is_fp8.then_some(input))
+        };
+        let mut layers: Vec<DeviceLayer> = Vec::with_capacity(architecture.num_layers());
+        for i in 0..architecture.num_layers() {
+            let read = weights.layer(i)?;
+            let own = read.attention_norm.as_ref().unwrap_or(&before);
+            let (of_attention, of_feed_forward) =
+                if architecture.pre_norm { (own, &read.output_norm) } else { (&before, own) };
+            let query_key_value = linear(read.query_key_value, bound(of_attention))?;
+            let intermediate = linear(read.intermediate, bound(of_feed_forward))?;
+            let context = context_bound(&query_key_value);
+            let inner = inner_bound(&intermediate, architecture.feed_forward);
+            layers.push(DeviceLayer {
+                query_key_value,
+                attention_output: linear(read.attention_output, context)?,
+                attention_norm: read.attention_norm.as_ref().map(new_norm).transpose()?,
+                intermediate,
+                output: linear(read.output, inner)?,
+                output_norm: new_norm(&read.output_norm)?,
+            });
+            before = read.output_norm;
+        }
+        let mut after = final_norm.as_ref().map(new_norm).transpose()?;
         for layer in layers.iter_mut().rev() {
             if let Some(next) = after.take() {
                 let inside = std::mem::replace(&mut layer.output_norm, next);
@@ -80,11 +102,33 @@ impl DeviceModel {
         Ok(Self {
             angles: architecture.ropes.iter().map(angles).collect::<Result<_, _>>()?,
             embedding: Embedding::new(stream, &words, &positions, architecture.width)?,
-            norm: norm(embedding_norm)?,
+            norm,
             layers,
             shape,
         })
     }
+}
+
+fn bound(NormWeights { gamma, beta, .. }: &NormWeights) -> Bound<'_> {
+    Bound::Normalised { gamma, beta }
+}
+
+/// Bounds the result of attention, which is a mean of values: of the last third of the outputs.
+fn context_bound(query_key_value: &Linear) -> Bound<'static> {
+    let bounds = query_key_value.bounds();
+    Bound::Within(bounds[bounds.len() / 3 * 2..].iter().copied().fold(0.0, f32::max))
+}
+
+/// Bounds what enters the last map of a layer.
+fn inner_bound(intermediate: &Linear, feed_forward: FeedForward) -> Bound<'static> {
+    let bounds = intermediate.bounds();
+    let (activated, gate) = bounds.split_at(bounds.len() / 2);
+    Bound::Within(match feed_forward {
+        FeedForward::Plain => bounds.iter().copied().fold(0.0, f32::max),
+        FeedForward::Gated { .. } => {
+            activated.iter().zip(gate).map(|(a, b)| a * b).fold(0.0, f32::max)
+        }
+    })
 }
 
 /// Returns `values`, each rounded to the nearest bf16.
