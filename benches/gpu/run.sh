@@ -114,7 +114,7 @@ attention() {
     bin/kernels attention::
 }
 
-products() { tests products must "all pass" bin/kernels matmul::; }
+products() { tests products must "all pass" bin/kernels matmul; }
 
 encoder() { tests encoder must "all pass" bin/slow cuda:: device::gpus::; }
 
@@ -284,18 +284,18 @@ trap finish EXIT
 trap 'exit 130' INT TERM HUP
 if [ $# -eq 0 ]; then
   set -- ${QUICK:-runtime attention products kernels encode encoder fidelity bars baselines profile end-to-end \
-    memcheck synccheck foreign}
+    memcheck synccheck}
 fi
 for wanted in "$@"; do
   case $wanted in
     devices) ;;
-    runtime | attention | products | prepare | kernels | encode | encoder | fidelity | bars | baselines | profile | foreign)
+    runtime | attention | products | prepare | kernels | encode | encoder | fidelity | bars | baselines | profile)
       $wanted
       ;;
     end-to-end) end_to_end ;;
-    memcheck | synccheck) sanitize "$wanted" must attention:: rows:: score:: matmul:: ;;
-    racecheck) sanitize racecheck must rows:: score:: ;;
-    initcheck) sanitize initcheck may attention:: rows:: score:: ;;
+    memcheck | synccheck) sanitize "$wanted" must attention:: rows:: matmul ;;
+    racecheck) sanitize racecheck must rows:: ;;
+    initcheck) sanitize initcheck may attention:: rows:: ;;
     *) echo "run.sh: no step named $wanted" >&2; exit 2 ;;
   esac
 done
