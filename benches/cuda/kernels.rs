@@ -31,7 +31,7 @@ const SUSTAINED: Duration = Duration::from_secs(1);
 /// Random values that are made; longer buffers repeat them.
 const BLOCK: usize = 1 << 20;
 const SEQUENCE: usize = 512;
-/// Of states in e4m3; those of an encoder lie as far below 448 times it.
+/// Scale of states in e4m3: the states lie as far below 448 times it as an encoder's do.
 const SCALE: f32 = 1.0 / 16.0;
 
 #[derive(Debug, Args)]
@@ -187,7 +187,7 @@ impl Bench {
         Ok(buffer)
     }
 
-    /// The same values in e4m3 with [`SCALE`], cut to 3 bits of fraction.
+    /// Returns the values of [`Self::random`] in e4m3 with [`SCALE`]; the fraction is cut to 3 bits.
     fn random_fp8(&self, len: usize) -> Result<Buffer<u8>> {
         let byte = |x: &bf16| {
             let (sign, size) = (x.to_bits() >> 8 & 0x80, x.to_bits() >> 4 & 0x7ff);

@@ -20,7 +20,7 @@ const SMALLEST_ROW: f32 = 1.0 / (1u128 << 100) as f32;
 /// below 2^-10).
 const MARGIN: f64 = 65.0 / 64.0;
 
-/// What is known of the rows `[T, K]` that enter a linear map.
+/// A limit of the rows `[T, K]` that enter a linear map, which holds for every text.
 #[derive(Debug, Clone, Copy)]
 pub enum Bound<'a> {
     /// They leave a layer norm: a row is γ∘u + β with |u| at most √K, as the mean square of u is at

@@ -148,6 +148,15 @@ pub enum LeftOperand<'a> {
     Fp8(&'a Buffer<u8>),
 }
 
+impl LeftOperand<'_> {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bf16(rows) => rows.len(),
+            Self::Fp8(rows) => rows.len(),
+        }
+    }
+}
+
 /// Operands of a matrix product.
 pub struct Operands<'a> {
     /// Left operand.

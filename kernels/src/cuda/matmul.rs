@@ -159,11 +159,7 @@ impl MatmulShape {
         const OP: &str = "matrix product";
         let Operands { x, residual, y } = operands;
         let MatmulShape { tokens, outputs, inputs, epilogue, .. } = self;
-        let x_len = match x {
-            LeftOperand::Bf16(values) => values.len(),
-            LeftOperand::Fp8(values) => values.len(),
-        };
-        check_len(OP, "x", x_len, tokens.checked_mul(inputs))?;
+        check_len(OP, "x", x.len(), tokens.checked_mul(inputs))?;
         check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
         if matches!(y, Output::Fp8(..)) != self.writes_fp8() {
             return Err(self.wrong_kind());

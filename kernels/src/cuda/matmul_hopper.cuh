@@ -1,5 +1,5 @@
-// What the matrix products with warpgroup instructions share: a warpgroup computes 128 rows of 192
-// outputs, in steps of 128 bytes of inputs that lie in shared memory, and writes them by way of
+// Both kinds of matrix products with warpgroup instructions use this: a warpgroup computes 128 rows of
+// 192 outputs, in steps of 128 bytes of inputs that lie in shared memory, and writes them by way of
 // boxes of 64 columns.
 #pragma once
 #include "hopper.cuh"

@@ -57,11 +57,7 @@ pub fn matmul_norm(
     let tile = (TILE_ROWS as u32, TileRow::Bytes128);
     let w_tile = (TILE_OUTPUTS as u32, TileRow::Bytes128);
     let y = TensorMap::new(&*hidden, y_sizes, tile)?;
-    let x_len = match x {
-        LeftOperand::Bf16(x) => x.len(),
-        LeftOperand::Fp8(x) => x.len(),
-    };
-    check_len(OP, "x", x_len, rows.checked_mul(inputs))?;
+    check_len(OP, "x", x.len(), rows.checked_mul(inputs))?;
     let (function, [x, w, copy], w_scales) = match (x, &linear.weight, copy) {
         (LeftOperand::Bf16(x), LinearWeight::Bf16(w), None) => {
             let (x, w) = (TensorMap::new(x, x_sizes, tile)?, TensorMap::new(w, w_sizes, w_tile)?);
