@@ -389,7 +389,7 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
         (
             robots("sources = [{ domains = 'domains.txt' }]\nlists = ['a']"),
             2,
-            "filters.c.lists: is not for filters of the kind \"robots\", which have the keys kind, when",
+            "unknown field `lists`, expected one of `kind`, `when`, `action`, `languages` or, for the kind \"robots\", `as_of`",
         ),
         (robots("sources = [{ robots = 'gone.parquet' }]"), 66, "gone.parquet"),
         (robots("sources = [{ robots = 'bare.jsonl' }]"), 65, "content"),
@@ -616,7 +616,7 @@ fn items_and_rules_that_cannot_be_are_refused() -> TestResult {
         ("rule = 'some'\n", 2, "unknown variant `some`"),
         ("min_hits = 2\n", 2, "filters.benchmarks.rule"),
         ("rule = 'item'\nmin_item = 2.0\n", 2, "filters.benchmarks.min_item: is no share"),
-        ("lists = ['a']\n", 2, "it is for \"ids\", \"urls\", \"words\""),
+        ("lists = ['a']\n", 2, "or, for the kind \"decontamination\", `index`"),
     ] {
         work.write("run.toml", format!("{settings}{keys}"))?;
         work.command("run", "bad").assert().code(code).stderr(contains(wrong));

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use polysift::config::{
-    CardConfig, CascadeConfig, ConsentSource, EncoderConfig, ExportConfig, FastTextConfig,
-    FilterConfig, HeadConfig, InputConfig, LanguageConfig, MixConfig, MixSource, PartsConfig,
-    PiiConfig, RunConfig, SelectionConfig, TrainingConfig,
+    CardConfig, CascadeConfig, ConsentSource, DecontaminationConfig, EncoderConfig, ExportConfig,
+    FastTextConfig, FilterConfig, HeadConfig, IdsConfig, InputConfig, LanguageConfig,
+    LicenseConfig, MixConfig, MixSource, PartsConfig, PiiConfig, RepetitionConfig, RobotsConfig,
+    RunConfig, SelectionConfig, TrainingConfig, UrlsConfig, WordsConfig,
 };
 use polysift::pii::Markers;
 use serde::Serialize;
@@ -333,6 +334,13 @@ impl Defaults {
             ("TrainingConfig", Self::of(&TrainingConfig::default())?),
             ("FastTextConfig", Self::of(&FastTextConfig::default())?),
             ("FilterConfig", Self::of(&filter)?),
+            ("IdsConfig", Self::of(&IdsConfig::default())?),
+            ("UrlsConfig", Self::of(&UrlsConfig::default())?),
+            ("RobotsConfig", Self::of(&RobotsConfig::default())?),
+            ("DecontaminationConfig", Self::of(&DecontaminationConfig::default())?),
+            ("LicenseConfig", Self::of(&LicenseConfig::default())?),
+            ("WordsConfig", Self::of(&WordsConfig::default())?),
+            ("RepetitionConfig", Self::of(&RepetitionConfig::default())?),
             ("ConsentSource", Self::of(&ConsentSource::default())?),
             ("LanguageConfig", Self::of(&LanguageConfig::default())?),
             ("SelectionConfig", Self::of(&SelectionConfig::default())?),
@@ -391,6 +399,8 @@ struct Row {
 struct Section {
     /// The key of its table, with `[]` behind that of an array; empty at the top.
     key: String,
+    /// The kind whose keys these are, if the table has several kinds.
+    kind: Option<String>,
     introduction: String,
     rows: Vec<Row>,
 }
@@ -401,7 +411,7 @@ struct Reference {
     defaults: BTreeMap<&'static str, Defaults>,
     /// Flags by key.
     flags: BTreeMap<String, Vec<String>>,
-    /// The kinds that each key of heads and filters is for, unless it is for all.
+    /// The kinds that each key of heads is for, unless it is for all.
     kinds: BTreeMap<String, String>,
     /// What is wrong with the doc comments.
     wrong: Vec<String>,
@@ -411,10 +421,7 @@ impl Reference {
     fn read() -> Result<Self> {
         let types = Rc::new(Types::read()?);
         let flags = flags()?;
-        let mut kinds = BTreeMap::new();
-        for (section, name) in [("heads", "HeadKind"), ("filters", "FilterKind")] {
-            kinds.extend(kinds_of_keys(section, &types.forms(name)));
-        }
+        let kinds = kinds_of_heads(&types.forms("HeadKind"));
         Ok(Self { types, defaults: Defaults::all()?, flags, kinds, wrong: vec![] })
     }
 
@@ -437,20 +444,35 @@ impl Reference {
                 format!("the comment of {name} does not say what {} is", heading(key)).into()
             );
         };
-        sections.push(Section { key: key.to_owned(), introduction, rows: vec![] });
+        let kind =
+            introduction.split_once("of the kind `").and_then(|(_, rest)| rest.split_once('`'));
+        let kind = kind.map(|(kind, _)| kind.to_owned());
+        sections.push(Section {
+            key: key.to_owned(),
+            kind: kind.clone(),
+            introduction,
+            rows: vec![],
+        });
         let prefix = match key.trim_end_matches("[]") {
             "" => String::new(),
             key => format!("{key}."),
         };
-        let has_defaults = serde_of(&of.attrs).contains_key("default");
+        // A filter is read by hand, and all of its keys but the kind have defaults.
+        let has_defaults = serde_of(&of.attrs).contains_key("default") || name == "FilterConfig";
+        let mut structs_of_kinds = vec![];
         for field in of.fields.iter().filter(|field| !is_hidden(&field.attrs)) {
             let said = serde_of(&field.attrs);
             if said.contains_key("skip") {
                 continue;
             }
-            let unknown = ["flatten", "alias"].into_iter().find(|word| said.contains_key(*word));
-            assert!(unknown.is_none(), "{name}: {unknown:?} is not known to this test");
+            assert!(!said.contains_key("alias"), "{name}: `alias` is not known to this test");
             let ident = field.ident.as_ref().ok_or("a field without a name")?.to_string();
+            if said.contains_key("flatten") {
+                let of_kind = &types.enums[&parts_of(&field.ty).0];
+                assert_eq!(serde_of(&of_kind.attrs).get("tag"), Some(&ident), "{name}.{ident}");
+                let own = of_kind.variants.iter().flat_map(|variant| &variant.fields);
+                structs_of_kinds.extend(own.map(|field| parts_of(&field.ty).0));
+            }
             let own = said.get("rename").cloned().unwrap_or(ident);
             let full = format!("{prefix}{own}");
             let of = without_option(&field.ty);
@@ -459,7 +481,8 @@ impl Reference {
                 self.walk(&format!("{full}{added}"), &inner, &doc, sections)?;
                 continue;
             }
-            let is_required = !has_defaults && !said.contains_key("default");
+            let is_required =
+                !has_defaults && !said.contains_key("default") || said.contains_key("flatten");
             let default = match self.defaults.get(name) {
                 Some(defaults) => defaults.get(&self.types, field, &own),
                 None if is_required => None,
@@ -481,15 +504,16 @@ impl Reference {
                     String::new()
                 }
             };
-            let row = self.row(&full, of, &said, default, meaning);
+            let row = self.row(&full, kind.as_deref(), of, &said, default, meaning);
             sections[place].rows.push(row);
         }
-        Ok(())
+        structs_of_kinds.iter().try_for_each(|own| self.walk(key, own, "", sections))
     }
 
     fn row(
         &self,
         key: &str,
+        kind: Option<&str>,
         of: &Type,
         said: &BTreeMap<String, String>,
         default: String,
@@ -516,7 +540,7 @@ impl Reference {
                 examples.push(match setting.strip_prefix("source.") {
                     Some(setting) => format!("[[source]]\n{setting}"),
                     None if key.starts_with("filters.") && key != "filters.NAME.kind" => {
-                        format!("{setting}\nfilters.NAME.kind = 'ids'")
+                        format!("{setting}\nfilters.NAME.kind = '{}'", kind.unwrap_or("ids"))
                     }
                     None => setting,
                 });
@@ -589,21 +613,19 @@ fn flags() -> Result<BTreeMap<String, Vec<String>>> {
     Ok(flags)
 }
 
-/// The kinds that the keys of `section` are for, by what the program says of a key of another kind.
-fn kinds_of_keys(section: &str, kinds: &[Form]) -> BTreeMap<String, String> {
+/// The kinds that the keys of heads are for, by what the program says of a key of another kind.
+fn kinds_of_heads(kinds: &[Form]) -> BTreeMap<String, String> {
     let mut by_key: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for Form { value: kind, .. } in kinds {
         let refused = |key: &str| {
-            let text = format!("[{section}.NAME]\nkind = '{kind}'\n{key}");
+            let text = format!("[heads.NAME]\nkind = '{kind}'\n{key}");
             let error = RunConfig::from_toml(&text, "").err()?.to_string();
             let keys = error.split_once("which have the keys ")?.1.split(';').next()?.to_owned();
             Some(keys)
         };
-        let keys = ["score = 'a'", "path = 'a'", "index = 'a'", "max_share = 0.1"]
-            .into_iter()
-            .find_map(refused);
+        let keys = ["score = 'a'", "path = 'a'"].into_iter().find_map(refused);
         for key in keys.unwrap_or_default().split(", ") {
-            by_key.entry(format!("{section}.NAME.{key}")).or_default().push(kind);
+            by_key.entry(format!("heads.NAME.{key}")).or_default().push(kind);
         }
     }
     by_key.retain(|_, own| own.len() < kinds.len());
@@ -659,10 +681,11 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-fn render(section: &Section, title: &str, page: &mut String) -> TestResult {
+fn render(section: &Section, title: &str, text: &mut String) -> TestResult {
     let mut introduction = section.introduction.clone();
     let key = section.key.trim_end_matches("[]");
-    if let Some((_, pages)) = PAGES.iter().find(|(own, _)| *own == key) {
+    let page = PAGES.iter().find(|(own, _)| *own == key && section.kind.is_none());
+    if let Some((_, pages)) = page {
         let verb = if pages.contains(" and ") && pages.matches('[').count() > 1 {
             "explain"
         } else {
@@ -670,11 +693,11 @@ fn render(section: &Section, title: &str, page: &mut String) -> TestResult {
         };
         write!(introduction, " {pages} {verb} more.")?;
     }
-    writeln!(page, "\n## {title}\n\n{}\n", wrapped(&introduction))?;
+    writeln!(text, "\n## {title}\n\n{}\n", wrapped(&introduction))?;
     let has_flags = section.rows.iter().any(|row| !row.flags.is_empty());
     let flag = if has_flags { " flag, variable |" } else { "" };
     writeln!(
-        page,
+        text,
         "| key | type | default |{flag} meaning |\n|---|---|---|{}---|",
         if has_flags { "---|" } else { "" }
     )?;
@@ -683,7 +706,7 @@ fn render(section: &Section, title: &str, page: &mut String) -> TestResult {
         let flags = has_flags.then_some(flags);
         let cells =
             cells.into_iter().chain(flags).chain([meaning]).map(|cell| cell.replace('|', "\\|"));
-        writeln!(page, "| {} |", cells.collect::<Vec<_>>().join(" | "))?;
+        writeln!(text, "| {} |", cells.collect::<Vec<_>>().join(" | "))?;
     }
     Ok(())
 }
@@ -694,7 +717,8 @@ fn page(types: &Types, run: &[Section], mix: &[Section]) -> Result<String> {
     writeln!(page, "| [top](#keys-at-the-top) | The run directory and the seed. |")?;
     for field in &types.structs["RunConfig"].fields {
         let name = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
-        let of = run.iter().filter(|section| section.key.split(['.', '[']).next() == Some(&name));
+        let of = run.iter().filter(|section| section.kind.is_none());
+        let of = of.filter(|section| section.key.split(['.', '[']).next() == Some(&name));
         let links: Vec<String> = of
             .map(|section| format!("[{}](#{})", heading(&section.key), anchor(&section.key)))
             .collect();
@@ -704,10 +728,10 @@ fn page(types: &Types, run: &[Section], mix: &[Section]) -> Result<String> {
     }
     writeln!(page, "| [`mix.toml`](#mixtures) | The settings of `polysift mix`. |")?;
     for section in run {
-        let title = if section.key.is_empty() {
-            "Keys at the top".to_owned()
-        } else {
-            heading(&section.key)
+        let title = match &section.kind {
+            _ if section.key.is_empty() => "Keys at the top".to_owned(),
+            Some(kind) => format!("{} of the kind `{kind}`", heading(&section.key)),
+            None => heading(&section.key),
         };
         render(section, &title, &mut page)?;
     }

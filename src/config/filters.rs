@@ -1,50 +1,13 @@
 //! `[filters]`: rules that remove, flag or change documents without a model.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::checks::{Wrong, check_keys};
-use super::{LANGUAGE_CODE, is_default, is_language_code};
+use super::{LANGUAGE_CODE, Wrong, is_default, is_language_code, words};
 use polysift_base::error::{Error, Result};
 use polysift_text::decontamination::Rule;
 use polysift_text::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
-use polysift_text::rules::{LicenseOptions, RestrictiveOn};
-
-/// Kind of rule that a filter applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FilterKind {
-    /// Lists of document ids.
-    Ids,
-    /// Lists of hosts, domains and URL prefixes.
-    Urls,
-    /// Opt-outs: robots.txt rules for agents, and lists of domains and ids derived from them.
-    Robots,
-    /// N-grams of benchmark items.
-    Decontamination,
-    /// Evidence that a document may be used: its source, and what its text says.
-    License,
-    /// Share of the words that are on given lists.
-    Words,
-    /// Repeated sentences, and encoded data.
-    Repetition,
-}
-
-/// Keys of filters, by the kinds that they are for.
-const KEYS: [(&[FilterKind], &[&str]); 10] = {
-    use FilterKind::{Decontamination, Ids, License, Repetition, Robots, Urls, Words};
-    [
-        (&[], &["kind", "when", "action", "languages"]),
-        (&[Ids, Urls, Words], &["lists"]),
-        (&[Ids, Urls], &["mode"]),
-        (&[Urls, Robots, License], &["url"]),
-        (&[Urls, Robots], &["suffixes"]),
-        (&[Robots], &["as_of", "sources", "agents", "unknown", "matching"]),
-        (&[Decontamination], &["index", "rule", "min_hits", "min_coverage", "min_item"]),
-        (&[License], &["allow", "keywords", "window", "restrictive", "restrictive_on"]),
-        (&[Words], &["max_share"]),
-        (&[Repetition], &["max_rate", "base64"]),
-    ]
-};
+use polysift_text::rules::{LicenseOptions, MAX_LISTED_SHARE, MAX_REPETITION_RATE, RestrictiveOn};
 
 /// Whether a filter applies before or after the thresholds are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -139,97 +102,228 @@ impl ConsentSource {
 
 /// A table `[filters.NAME]` defines a rule that removes, flags or changes documents without a
 /// model. Its name is the reason of a removal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FilterConfig {
     /// Kind of rule that the filter applies.
+    #[serde(flatten)]
     pub kind: FilterKind,
     /// Whether the filter applies before or after the thresholds are made. Default: `after` for the
     /// kind `decontamination`, else `before`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<FilterWhen>,
     /// What happens to the documents that the filter matches.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub action: FilterAction,
     /// Languages whose documents are filtered. Default: all.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub languages: Vec<String>,
-    /// Files of ids, of hosts, domains and URL prefixes, or of words: text with one per line, or
-    /// (not of words) Parquet, JSON lines or CSV with a column `id` or `url`. `{lang}` stands for
-    /// the language of the documents. At least one file has to be named.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+}
+
+/// Kind of rule that a filter applies, with its keys.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum FilterKind {
+    /// Lists of document ids.
+    Ids(IdsConfig),
+    /// Lists of hosts, domains and URL prefixes.
+    Urls(UrlsConfig),
+    /// Opt-outs: robots.txt rules for agents, and lists of domains and ids derived from them.
+    Robots(RobotsConfig),
+    /// N-grams of benchmark items.
+    Decontamination(DecontaminationConfig),
+    /// Evidence that a document may be used: its source, and what its text says.
+    License(LicenseConfig),
+    /// Share of the words that are on given lists.
+    Words(WordsConfig),
+    /// Repeated sentences, and encoded data.
+    Repetition(RepetitionConfig),
+}
+
+/// Keys of a table `[filters.NAME]` of the kind `ids`, which finds documents by their ids.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdsConfig {
+    /// Files of ids: text with one per line, or Parquet, JSON lines or CSV with a column `id`.
+    /// `{lang}` stands for the language of the documents. At least one file has to be named.
     pub lists: Vec<String>,
     /// Whether the filter matches the documents on the lists or the others.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub mode: ListMode,
+}
+
+/// Keys of a table `[filters.NAME]` of the kind `urls`, which finds documents by their URLs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct UrlsConfig {
+    /// Files of hosts, domains and URL prefixes: text with one per line, or Parquet, JSON lines or
+    /// CSV with a column `url`. `{lang}` stands for the language of the documents. At least one
+    /// file has to be named.
+    pub lists: Vec<String>,
+    /// Whether the filter matches the documents on the lists or the others.
+    #[serde(skip_serializing_if = "is_default")]
     pub mode: ListMode,
     /// Column of the input with the URL of a document. Default: `url`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// Which entries of the public suffix list count where registrable domains are found.
+    #[serde(skip_serializing_if = "is_default")]
+    pub suffixes: Suffixes,
+}
+
+/// Keys of a table `[filters.NAME]` of the kind `robots`, which finds documents whose
+/// publishers opted out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct RobotsConfig {
     /// Date at which the sources were fetched, as in `2025-01` or `2025-01-31`, which goes into
     /// every report. It has to be set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub as_of: Option<String>,
+    pub as_of: String,
     /// Sources of opt-outs, at least one. A document is blocked if any source blocks it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<ConsentSource>,
+    /// Column of the input with the URL of a document. Default: `url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// Agents that must all be allowed. Default: the 15 agents that Apertus checks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
     /// What happens to documents that no source covers.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub unknown: Unknown,
     /// How robots.txt files are read.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub matching: Matching,
     /// Which entries of the public suffix list count where registrable domains are found.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub suffixes: Suffixes,
+}
+
+/// Keys of a table `[filters.NAME]` of the kind `decontamination`, which finds documents
+/// that hold text of benchmarks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct DecontaminationConfig {
     /// File with the index of benchmark items, which `polysift dataset benchmarks` makes. It has to
     /// be set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub index: Option<String>,
+    pub index: String,
     /// When a document counts as contaminated.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub rule: ContaminationRule,
     /// For the rule `coverage`: minimum number of distinct n-grams. Default: 3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_hits: Option<usize>,
     /// For the rule `coverage`: minimum share of the document's own n-grams. Default: 0.001.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_coverage: Option<f64>,
     /// For the rule `item`: minimum share of an item's tokens that the document holds. Default:
     /// 0.5.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_item: Option<f64>,
+}
+
+/// Keys of a table `[filters.NAME]` of the kind `license`, which finds documents
+/// without evidence of a licence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LicenseConfig {
+    /// Column of the input with the URL of a document. Default: `url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// TOML file of allowed hosts, URLs and suffixes. Default: the sources of MixtureVitae.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<String>,
     /// Marks that are evidence if they stand within `window` characters of either end of the text;
     /// case does not count. Default: `cc-by`, `cc-0`, `creative common`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub keywords: Option<Vec<String>>,
     /// Number of characters at each end of a text that are searched for keywords. Default: 100.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
     /// Terms that refuse a document wherever they stand in it. Default: terms such as `all rights
     /// reserved` in many languages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub restrictive: Option<Vec<String>>,
     /// Which documents the restrictive terms refuse.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub restrictive_on: RestrictiveOn,
-    /// Maximum share of a text's words that are on the lists. Default: 0.2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_share: Option<f64>,
-    /// Maximum share of a text's sentences that are repeated. Default: 0.75.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_rate: Option<f64>,
+}
+
+/// Keys of a table `[filters.NAME]` of the kind `words`, which finds documents with too
+/// many of some words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WordsConfig {
+    /// Files of words, text with one per line. `{lang}` stands for the language of the documents.
+    /// At least one file has to be named.
+    pub lists: Vec<String>,
+    /// Maximum share of a text's words that are on the lists.
+    pub max_share: f64,
+}
+
+impl Default for WordsConfig {
+    fn default() -> Self {
+        Self { lists: Vec::new(), max_share: MAX_LISTED_SHARE }
+    }
+}
+
+/// Keys of a table `[filters.NAME]` of the kind `repetition`, which finds documents
+/// that repeat themselves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RepetitionConfig {
+    /// Maximum share of a text's sentences that are repeated.
+    pub max_rate: f64,
     /// Also match documents with encoded data (base64).
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub base64: bool,
 }
 
+impl Default for RepetitionConfig {
+    fn default() -> Self {
+        Self { max_rate: MAX_REPETITION_RATE, base64: false }
+    }
+}
+
+impl<'de> Deserialize<'de> for FilterConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let keys = toml::Table::deserialize(deserializer)?;
+        Self::from_keys(keys.clone()).map_err(|error| {
+            // An enum with a tag does not tell which of its keys is wrong.
+            let is_cured_without = |key: &&String| {
+                let mut others = keys.clone();
+                others.remove(*key);
+                Self::from_keys(others).is_ok()
+            };
+            let Some(wrong) = keys.keys().find(is_cured_without) else {
+                return D::Error::custom(error.message());
+            };
+            match error.message().strip_prefix(&format!("unknown field `{wrong}`, expected ")) {
+                Some(known) => D::Error::custom(format!(
+                    "unknown field `{wrong}`, expected one of `kind`, `when`, `action`, `languages` \
+                     or, for the kind {}, {}",
+                    keys["kind"],
+                    known.trim_start_matches("one of ")
+                )),
+                None => D::Error::custom(format!("`{wrong}`: {}", words::of_value(error.message()))),
+            }
+        })
+    }
+}
+
 impl FilterConfig {
+    fn from_keys(mut own: toml::Table) -> Result<Self, toml::de::Error> {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Common {
+            when: Option<FilterWhen>,
+            action: FilterAction,
+            languages: Vec<String>,
+        }
+        let common = ["when", "action", "languages"].map(|key| own.remove_entry(key));
+        let common: toml::Table = common.into_iter().flatten().collect();
+        let Common { when, action, languages } = common.try_into()?;
+        Ok(Self { kind: own.try_into()?, when, action, languages })
+    }
+
     /// Returns true if the removed documents are left out of the thresholds.
     pub fn removes_before(&self) -> bool {
         self.action != FilterAction::Flag && self.when() == FilterWhen::Before
@@ -238,22 +332,97 @@ impl FilterConfig {
     /// Returns whether the filter removes documents before or after the thresholds are made.
     pub fn when(&self) -> FilterWhen {
         self.when.unwrap_or(match self.kind {
-            FilterKind::Decontamination => FilterWhen::After,
+            FilterKind::Decontamination(_) => FilterWhen::After,
             _ => FilterWhen::Before,
         })
     }
 
     /// Returns true if the filter reads texts.
     pub fn needs_text(&self) -> bool {
-        match self.kind {
-            FilterKind::Ids | FilterKind::Urls | FilterKind::Robots => false,
-            FilterKind::License => self.license_options().needs_text(),
-            FilterKind::Decontamination | FilterKind::Words | FilterKind::Repetition => true,
+        match &self.kind {
+            FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::Robots(_) => false,
+            FilterKind::License(license) => license.options().needs_text(),
+            FilterKind::Decontamination(_) | FilterKind::Words(_) | FilterKind::Repetition(_) => {
+                true
+            }
         }
     }
 
+    /// Returns true if the filter applies to documents of `language`.
+    pub fn is_for(&self, language: &str) -> bool {
+        self.languages.is_empty() || self.languages.iter().any(|known| known == language)
+    }
+
+    /// Returns the files of ids, URLs or words that the filter names.
+    pub fn lists(&self) -> &[String] {
+        match &self.kind {
+            FilterKind::Ids(IdsConfig { lists, .. })
+            | FilterKind::Urls(UrlsConfig { lists, .. })
+            | FilterKind::Words(WordsConfig { lists, .. }) => lists,
+            _ => &[],
+        }
+    }
+
+    /// Returns the URL column of the input, if the filter needs one.
+    pub fn url_column(&self) -> Option<&str> {
+        let (FilterKind::Urls(UrlsConfig { url, .. })
+        | FilterKind::Robots(RobotsConfig { url, .. })
+        | FilterKind::License(LicenseConfig { url, .. })) = &self.kind
+        else {
+            return None;
+        };
+        Some(url.as_deref().unwrap_or("url"))
+    }
+
+    /// Checks what the types cannot express.
+    pub fn check(&self, name: &str) -> Result<()> {
+        let place = format!("filters.{name}");
+        if !is_language_code(name) {
+            return Err(Error::config(place, format!("a filter's name is {LANGUAGE_CODE}")));
+        }
+        let wrong = self.wrong_key().or_else(|| match &self.kind {
+            FilterKind::Ids(_) | FilterKind::Urls(_) if self.lists().is_empty() => NO_LISTS,
+            FilterKind::Words(words) => words.wrong(),
+            FilterKind::Robots(robots) => robots.wrong(),
+            FilterKind::Decontamination(decontamination) => decontamination.wrong(),
+            FilterKind::Repetition(repetition) => wrong_share("max_rate", repetition.max_rate),
+            FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::License(_) => None,
+        });
+        if let Some((key, reason)) = wrong {
+            return Err(Error::config(format!("{place}.{key}"), reason));
+        }
+        match &self.kind {
+            FilterKind::Robots(robots) => robots.agents(name).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn wrong_key(&self) -> Option<Wrong> {
+        let can_cut =
+            matches!(self.kind, FilterKind::Decontamination(_) | FilterKind::Repetition(_));
+        if self.action == FilterAction::Flag && self.when.is_some() {
+            return Some(("when", "says nothing of a filter that only flags"));
+        }
+        (self.action == FilterAction::Cut && !can_cut)
+            .then_some(("action", "is `cut`, which is for decontamination and repetition"))
+    }
+}
+
+const NO_LISTS: Option<Wrong> = Some(("lists", "is empty; name at least one file"));
+
+fn wrong_share(key: &'static str, share: f64) -> Option<Wrong> {
+    (!(0.0..=1.0).contains(&share)).then_some((key, "is no share; 0 to 1 are allowed"))
+}
+
+impl WordsConfig {
+    fn wrong(&self) -> Option<Wrong> {
+        if self.lists.is_empty() { NO_LISTS } else { wrong_share("max_share", self.max_share) }
+    }
+}
+
+impl LicenseConfig {
     /// Returns how evidence of a licence is found in texts.
-    pub fn license_options(&self) -> LicenseOptions {
+    pub fn options(&self) -> LicenseOptions {
         let default = LicenseOptions::default();
         LicenseOptions {
             keywords: self.keywords.clone().unwrap_or(default.keywords),
@@ -262,7 +431,9 @@ impl FilterConfig {
             restrictive_on: self.restrictive_on,
         }
     }
+}
 
+impl DecontaminationConfig {
     /// Returns the rule by which a document counts as contaminated.
     pub fn rule(&self) -> Rule {
         match self.rule {
@@ -275,20 +446,24 @@ impl FilterConfig {
         }
     }
 
-    /// Returns true if the filter applies to documents of `language`.
-    pub fn is_for(&self, language: &str) -> bool {
-        self.languages.is_empty() || self.languages.iter().any(|known| known == language)
+    fn wrong(&self) -> Option<Wrong> {
+        if self.index.is_empty() {
+            return Some(("index", "is missing; `polysift dataset benchmarks` makes one"));
+        }
+        let of_coverage = self.min_hits.is_some() || self.min_coverage.is_some();
+        if of_coverage && self.rule != ContaminationRule::Coverage {
+            let reason = "is not `coverage`, which `min_hits` and `min_coverage` are for";
+            return Some(("rule", reason));
+        }
+        if self.min_item.is_some() && self.rule != ContaminationRule::Item {
+            return Some(("rule", "is not `item`, which `min_item` is for"));
+        }
+        wrong_share("min_coverage", self.min_coverage.unwrap_or(0.0))
+            .or_else(|| wrong_share("min_item", self.min_item.unwrap_or(0.0)))
     }
+}
 
-    /// Returns the URL column of the input, if the filter needs one.
-    pub fn url_column(&self) -> Option<&str> {
-        let default = match self.kind {
-            FilterKind::Urls | FilterKind::Robots | FilterKind::License => Some("url"),
-            _ => None,
-        };
-        self.url.as_deref().or(default)
-    }
-
+impl RobotsConfig {
     /// Returns the agents that the filter `name` checks.
     ///
     /// # Errors
@@ -301,63 +476,10 @@ impl FilterConfig {
         agents.map_err(|e| Error::config(format!("filters.{name}.agents"), e.to_string()))
     }
 
-    /// Checks what the types cannot express.
-    pub fn check(&self, name: &str) -> Result<()> {
-        let place = format!("filters.{name}");
-        if !is_language_code(name) {
-            return Err(Error::config(place, format!("a filter's name is {LANGUAGE_CODE}")));
-        }
-        check_keys(&place, self, &self.kind, &KEYS)?;
-        let wrong = self.wrong_key().or_else(|| self.wrong_rule()).or_else(|| self.wrong_source());
-        if let Some((key, reason)) = wrong {
-            return Err(Error::config(format!("{place}.{key}"), reason));
-        }
-        self.agents(name).map(drop)
-    }
-
-    fn wrong_key(&self) -> Option<Wrong> {
-        let of_lists = [FilterKind::Ids, FilterKind::Urls, FilterKind::Words];
-        let can_cut = [FilterKind::Decontamination, FilterKind::Repetition].contains(&self.kind);
-        if self.action == FilterAction::Flag && self.when.is_some() {
-            return Some(("when", "says nothing of a filter that only flags"));
-        }
-        if self.action == FilterAction::Cut && !can_cut {
-            return Some(("action", "is `cut`, which is for decontamination and repetition"));
-        }
-        if of_lists.contains(&self.kind) && self.lists.is_empty() {
-            return Some(("lists", "is empty; name at least one file"));
-        }
-        let shares = [
-            ("max_share", self.max_share),
-            ("max_rate", self.max_rate),
-            ("min_coverage", self.min_coverage),
-            ("min_item", self.min_item),
-        ];
-        let is_share = |share: f64| (0.0..=1.0).contains(&share);
-        let wrong = shares.into_iter().find(|(_, share)| !share.is_none_or(is_share));
-        wrong.map(|(key, _)| (key, "is no share; 0 to 1 are allowed"))
-    }
-
-    fn wrong_rule(&self) -> Option<Wrong> {
-        if self.kind == FilterKind::Decontamination && self.index.is_none() {
-            return Some(("index", "is missing; `polysift dataset benchmarks` makes one"));
-        }
-        let of_coverage = self.min_hits.is_some() || self.min_coverage.is_some();
-        if of_coverage && self.rule != ContaminationRule::Coverage {
-            let reason = "is not `coverage`, which `min_hits` and `min_coverage` are for";
-            return Some(("rule", reason));
-        }
-        let of_item = self.min_item.is_some() && self.rule != ContaminationRule::Item;
-        of_item.then_some(("rule", "is not `item`, which `min_item` is for"))
-    }
-
-    fn wrong_source(&self) -> Option<Wrong> {
-        if self.kind != FilterKind::Robots {
-            return None;
-        }
-        Some(match self.as_of.as_deref() {
-            None => ("as_of", "is missing; say when the sources were fetched"),
-            Some(text) if !is_date(text) => ("as_of", "is no date, as in 2025-01 or 2025-01-31"),
+    fn wrong(&self) -> Option<Wrong> {
+        Some(match &*self.as_of {
+            "" => ("as_of", "is missing; say when the sources were fetched"),
+            text if !is_date(text) => ("as_of", "is no date, as in 2025-01 or 2025-01-31"),
             _ if self.sources.is_empty() => ("sources", "is empty; name at least one source"),
             _ if self.sources.iter().all(ConsentSource::is_one) => return None,
             _ => (

@@ -8,8 +8,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::amounts::one_or_many;
-use super::checks::{Wrong, check_keys};
-use super::{FastTextConfig, LANGUAGE_CODE, Mode, is_default, is_language_code};
+use super::{FastTextConfig, LANGUAGE_CODE, Mode, Wrong, is_default, is_language_code};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
 
@@ -49,7 +48,7 @@ impl HeadKind {
     }
 }
 
-/// Keys of heads, by the kinds that they are for.
+/// Keys of heads, by the kinds that they are for; without kinds, they are for all.
 const KEYS: [(&[HeadKind], &[&str]); 10] = {
     use HeadKind::{Column, Cosine, FastText, Lexical, Logistic, Mlp, Ridge};
     [
@@ -538,7 +537,7 @@ impl HeadConfig {
         if !is_language_code(name) {
             return Err(Error::config(place, format!("a head's name is {LANGUAGE_CODE}")));
         }
-        check_keys(&place, self, &self.kind, &KEYS)?;
+        self.check_keys(&place)?;
         let has_one_source = self.path.is_some() == self.train.is_empty();
         if !self.kind.is_of_rows() && !has_one_source {
             let reason = "give either `path` (a head to load) or `train` (samples to train on)";
@@ -550,6 +549,30 @@ impl HeadConfig {
             return Err(Error::config(format!("{place}.{key}"), reason));
         }
         self.fasttext.check(&format!("{place}.fasttext"))
+    }
+
+    /// Checks that only keys for the kind are set.
+    fn check_keys(&self, place: &str) -> Result<()> {
+        let wrong = |error: toml::ser::Error| Error::config(place, error.to_string());
+        let written = toml::Table::try_from(self).map_err(wrong)?;
+        let is_set = |key: &&&str| match written.get(**key) {
+            Some(toml::Value::Table(table)) => !table.is_empty(),
+            value => value.is_some(),
+        };
+        let is_for_kind = |kinds: &[HeadKind]| kinds.is_empty() || kinds.contains(&self.kind);
+        let (own, foreign): (Vec<_>, Vec<_>) =
+            KEYS.iter().partition(|(kinds, _)| is_for_kind(kinds));
+        let foreign =
+            foreign.iter().find_map(|(kinds, keys)| Some((kinds, keys.iter().find(is_set)?)));
+        let Some((kinds, key)) = foreign else { return Ok(()) };
+        let own: Vec<&str> = own.iter().flat_map(|(_, keys)| *keys).copied().collect();
+        let reason = format!(
+            "is not for heads of the kind {}, which have the keys {}; it is for {}",
+            written["kind"],
+            own.join(", "),
+            toml::Value::try_from(kinds).map_err(wrong)?.to_string().trim_matches(['[', ']']),
+        );
+        Err(Error::config(format!("{place}.{key}"), reason))
     }
 
     fn wrong_source(&self) -> Option<Wrong> {

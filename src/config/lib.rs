@@ -15,7 +15,6 @@
 
 mod amounts;
 mod cascade;
-mod checks;
 mod encoder;
 mod export;
 mod fasttext;
@@ -40,8 +39,9 @@ pub use encoder::{
 pub use export::{CardConfig, ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use filters::{
-    ConsentSource, ContaminationRule, FilterAction, FilterConfig, FilterKind, FilterWhen, ListMode,
-    Unknown,
+    ConsentSource, ContaminationRule, DecontaminationConfig, FilterAction, FilterConfig,
+    FilterKind, FilterWhen, IdsConfig, LicenseConfig, ListMode, RepetitionConfig, RobotsConfig,
+    Unknown, UrlsConfig, WordsConfig,
 };
 pub use heads::{
     Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput,
@@ -127,6 +127,9 @@ pub enum Mode {
     /// Do what the published code does, including its mistakes.
     Published,
 }
+
+/// A key of a table, and what is wrong with it.
+type Wrong = (&'static str, &'static str);
 
 /// Returns true for a default, which is not written; nor does TOML write `None`.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -159,6 +159,8 @@ mod tests {
                 "`modle` is unknown; did you mean `model`? (known are `model`",
             ),
             ("[heads.q]\nkind = 'logistik'", "did you mean `logistic`?"),
+            ("[filters.f]\nkind = 'ids'\nactoin = 'cut'", "did you mean `action`?"),
+            ("[filters.f]\nkind = 'ids'\nlist = ['a']", "did you mean `lists`?"),
             ("[encoders]", "did you mean `encoder`?"),
             ("[encoder]\nzzz = 1", "unknown field `zzz`, expected one of"),
         ] {
@@ -176,6 +178,15 @@ mod tests {
             ("encoder = 1", "is the number 1; a table is needed"),
             ("[input]\nlanguage = 1", "a language code in quotes"),
             ("languages = { _default = { retention = 0.1 } }", "a table is needed"),
+            (
+                "[filters.f]\nkind = 'words'\nmax_share = 'x'",
+                "`max_share`: is the text \"x\"; a number is needed",
+            ),
+            (
+                "[filters.f]\nkind = 'robots'\n[[filters.f.sources]]\nid = 'a'",
+                "`sources`: `id` is unknown; did you mean `ids`?",
+            ),
+            ("[filters.f]\nkind = 'words'\naction = 'x'", "`action`: unknown variant `x`"),
         ] {
             let message = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
             assert!(message.as_ref().is_err_and(|m| m.contains(told)), "{settings}: {message:?}");

@@ -13,7 +13,7 @@ use serde_json::json;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterAction, FilterConfig, ListMode, RunConfig};
+use polysift_config::{FilterAction, FilterConfig, FilterKind, IdsConfig, ListMode, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
 use polysift_corpus::filter::{
@@ -383,9 +383,11 @@ impl OpenFilters<'_> {
             total.keep_for_report();
             let mut report = json!({"settings": config, "total": total, "languages": languages});
             if let Some(listed) = filter.num_listed_ids(context.stop)? {
-                let found = match config.mode {
-                    ListMode::Exclude => total.found.documents,
-                    ListMode::Include => total.seen.documents - total.found.documents,
+                let found = match config.kind {
+                    FilterKind::Ids(IdsConfig { mode: ListMode::Include, .. }) => {
+                        total.seen.documents - total.found.documents
+                    }
+                    _ => total.found.documents,
                 };
                 let unmatched = listed.saturating_sub(found);
                 report["ids"] = json!({"listed": listed, "unmatched_at_least": unmatched});

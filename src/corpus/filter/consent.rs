@@ -23,7 +23,7 @@ use super::urls::{UNREADABLE_URL, listed_domain, url_key};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::read;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterConfig, Unknown};
+use polysift_config::{RobotsConfig, Unknown};
 use polysift_data::input::{
     ColumnKind, ColumnRequest, check_list, is_table, list_files, read_table, table_at,
 };
@@ -57,7 +57,7 @@ pub(super) struct ConsentFilter {
 }
 
 impl ConsentFilter {
-    pub(super) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
+    pub(super) fn open(name: &str, config: &RobotsConfig) -> Result<Self> {
         let sources = &config.sources;
         let ids = sources.iter().filter_map(|source| Some((source.ids.clone()?, source)));
         let ids = ids
@@ -192,7 +192,7 @@ struct RobotsText<'a> {
 
 impl RobotsSource {
     /// Opens the sources of the settings; `None` if there are none.
-    fn open(name: &str, config: &FilterConfig) -> Result<Option<Self>> {
+    fn open(name: &str, config: &RobotsConfig) -> Result<Option<Self>> {
         let patterns: Vec<String> =
             config.sources.iter().filter_map(|source| source.robots.clone()).collect();
         if patterns.is_empty() {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::document::{Filter, FilteredDocument, Finding, Leaks, TaskLeak, Verdict};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
-use polysift_config::{FilterAction, FilterConfig};
+use polysift_config::{DecontaminationConfig, FilterAction};
 use polysift_text::decontamination::{Hit, Hits, Index, ItemCoverage, Rule, cut};
 
 /// Maximum number of n-grams that a report names; the most frequent ones are often templates.
@@ -24,14 +24,14 @@ pub(super) struct DecontaminationFilter {
 }
 
 impl DecontaminationFilter {
-    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
-        let path = PathBuf::from(config.index.as_deref().unwrap_or_default());
+    pub(super) fn open(config: &DecontaminationConfig, action: FilterAction) -> Result<Self> {
+        let path = PathBuf::from(&config.index);
         if !path.is_file() {
             let reason = "there is no such index; `polysift dataset benchmarks` makes one";
             return Err(Error::missing(&path, reason));
         }
         let (index, rule) = (Index::open(&path)?, config.rule());
-        Ok(Self { path, index, rule, cuts: config.action == FilterAction::Cut })
+        Ok(Self { path, index, rule, cuts: action == FilterAction::Cut })
     }
 
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {

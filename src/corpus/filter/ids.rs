@@ -7,7 +7,7 @@ use super::document::{Filter, FilteredDocument, Finding, Verdict, judge_by_langu
 use super::strings::{ListFormat, ListedStrings};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterConfig, ListMode};
+use polysift_config::{IdsConfig, ListMode};
 
 /// Format of id lists. In tables only rows with a value in the column `blocked_if` count.
 pub(super) fn id_list(blocked_if: Option<String>) -> ListFormat {
@@ -22,7 +22,7 @@ pub(super) struct IdFilter {
 }
 
 impl IdFilter {
-    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
+    pub(super) fn open(config: &IdsConfig) -> Result<Self> {
         let lists = ListedStrings::open(&config.lists, id_list(None))?;
         Ok(Self { lists, mode: config.mode })
     }

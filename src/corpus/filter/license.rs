@@ -8,7 +8,7 @@ use super::document::{Filter, FilteredDocument, Finding, Verdict};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
 use polysift_base::progress::Stop;
-use polysift_config::{FilterAction, FilterConfig};
+use polysift_config::{FilterAction, LicenseConfig};
 use polysift_text::rules::{
     LicenseRule, Licensed, Refusal, parse_allow_list, published_allow_list,
 };
@@ -22,7 +22,7 @@ pub(super) struct LicenseFilter {
 }
 
 impl LicenseFilter {
-    pub(super) fn open(name: &str, config: &FilterConfig) -> Result<Self> {
+    pub(super) fn open(name: &str, config: &LicenseConfig, action: FilterAction) -> Result<Self> {
         let allow = config.allow.as_ref().map(PathBuf::from);
         let entries = match &allow {
             None => published_allow_list().map_err(|e| Error::config("permissive.toml", e))?,
@@ -34,9 +34,9 @@ impl LicenseFilter {
                 parse_allow_list(&text).map_err(|e| Error::config(path.display().to_string(), e))?
             }
         };
-        let rule = LicenseRule::new(entries, &config.license_options())
+        let rule = LicenseRule::new(entries, &config.options())
             .map_err(|e| Error::config(format!("filters.{name}"), e))?;
-        Ok(Self { allow, rule, flags: config.action == FilterAction::Flag })
+        Ok(Self { allow, rule, flags: action == FilterAction::Flag })
     }
 
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {

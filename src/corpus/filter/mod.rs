@@ -39,14 +39,20 @@ use words::WordFilter;
 /// [`Error::Missing`](polysift_base::Error::Missing) for a missing list; errors in lists and
 /// settings.
 pub fn open_filter(name: &str, config: &FilterConfig) -> Result<Box<dyn Filter>> {
-    Ok(match config.kind {
-        FilterKind::Ids => Box::new(IdFilter::open(config)?),
-        FilterKind::Urls => Box::new(UrlFilter::open(config)?),
-        FilterKind::Robots => Box::new(ConsentFilter::open(name, config)?),
-        FilterKind::Decontamination => Box::new(DecontaminationFilter::open(config)?),
-        FilterKind::License => Box::new(LicenseFilter::open(name, config)?),
-        FilterKind::Words => Box::new(WordFilter::open(config)?),
-        FilterKind::Repetition => Box::new(RepetitionFilter::open(config)),
+    Ok(match &config.kind {
+        FilterKind::Ids(ids) => Box::new(IdFilter::open(ids)?),
+        FilterKind::Urls(urls) => Box::new(UrlFilter::open(urls)?),
+        FilterKind::Robots(robots) => Box::new(ConsentFilter::open(name, robots)?),
+        FilterKind::Decontamination(decontamination) => {
+            Box::new(DecontaminationFilter::open(decontamination, config.action)?)
+        }
+        FilterKind::License(license) => {
+            Box::new(LicenseFilter::open(name, license, config.action)?)
+        }
+        FilterKind::Words(words) => Box::new(WordFilter::open(words)?),
+        FilterKind::Repetition(repetition) => {
+            Box::new(RepetitionFilter::open(repetition, config.action))
+        }
     })
 }
 

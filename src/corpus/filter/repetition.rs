@@ -5,8 +5,8 @@ use rayon::prelude::*;
 use super::document::{Filter, FilteredDocument, Finding, Verdict};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterAction, FilterConfig};
-use polysift_text::rules::{MAX_REPETITION_RATE, Repetition, base64_ranges};
+use polysift_config::{FilterAction, RepetitionConfig};
+use polysift_text::rules::{Repetition, base64_ranges};
 
 /// Finds documents with too large a share of repeated sentences; with action `cut`, with any.
 #[derive(Debug)]
@@ -17,12 +17,9 @@ pub(super) struct RepetitionFilter {
 }
 
 impl RepetitionFilter {
-    pub(super) fn open(config: &FilterConfig) -> Self {
-        Self {
-            max_rate: config.max_rate.unwrap_or(MAX_REPETITION_RATE),
-            base64: config.base64,
-            cuts: config.action == FilterAction::Cut,
-        }
+    pub(super) fn open(config: &RepetitionConfig, action: FilterAction) -> Self {
+        let RepetitionConfig { max_rate, base64 } = *config;
+        Self { max_rate, base64, cuts: action == FilterAction::Cut }
     }
 
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {

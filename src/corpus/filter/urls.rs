@@ -7,7 +7,7 @@ use super::document::{Filter, FilteredDocument, Finding, Verdict, judge_by_langu
 use super::strings::{LanguageStrings, ListFormat, ListedStrings};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterConfig, ListMode};
+use polysift_config::{ListMode, UrlsConfig};
 use polysift_text::robots::{Matching, Suffixes, locate, registrable_domain};
 
 /// Column of the entries in tables.
@@ -28,7 +28,7 @@ pub(super) struct UrlFilter {
 }
 
 impl UrlFilter {
-    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
+    pub(super) fn open(config: &UrlsConfig) -> Result<Self> {
         let format = ListFormat { column: URL, blocked_if: None, key: url_key };
         let lists = ListedStrings::open(&config.lists, format)?;
         Ok(Self { lists, mode: config.mode, suffixes: config.suffixes })

@@ -8,15 +8,13 @@ use super::document::{Filter, FilteredDocument, Finding, Verdict, judge_by_langu
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
-use polysift_config::FilterConfig;
+use polysift_config::WordsConfig;
 use polysift_data::input::{
     ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
 };
 use polysift_text::rules::WordList;
 
 const WORD: &str = "word";
-/// Default share of listed words above which a text is found (from MixtureVitae's code).
-const MAX_SHARE: f64 = 0.2;
 
 /// Finds documents with too large a share of listed words.
 #[derive(Debug)]
@@ -28,12 +26,11 @@ pub(super) struct WordFilter {
 }
 
 impl WordFilter {
-    pub(super) fn open(config: &FilterConfig) -> Result<Self> {
+    pub(super) fn open(config: &WordsConfig) -> Result<Self> {
         let files = list_files(&config.lists)?;
         let column = ColumnRequest::new(WORD, ColumnKind::Text, true);
         files.iter().try_for_each(|list| check_list(&list.path, vec![column.clone()]))?;
-        let max_share = config.max_share.unwrap_or(MAX_SHARE);
-        Ok(Self { files, max_share, loaded: Mutex::default() })
+        Ok(Self { files, max_share: config.max_share, loaded: Mutex::default() })
     }
 
     /// Returns the words of all lists that apply to `language`, or `None` if no list does.

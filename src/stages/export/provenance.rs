@@ -41,7 +41,7 @@ impl ExportProvenance {
             // Embeddings and scores were made from the texts before PII was replaced.
             all["pii"] = json!(pii);
         }
-        let lists = |filter: &FilterConfig| list_files(&filter.lists).unwrap_or_default();
+        let lists = |filter: &FilterConfig| list_files(filter.lists()).unwrap_or_default();
         let listed = config.filters.values().flat_map(lists);
         let of_language = listed
             .filter_map(|list| Some((list.path.to_string_lossy().into_owned(), list.language?)));

@@ -42,4 +42,4 @@ pub use base64::{MIN_BASE64_CHARACTERS, base64_ranges};
 pub use license::{DEFAULT_WINDOW, LicenseOptions, LicenseRule, Licensed, Refusal, RestrictiveOn};
 pub use repetition::{MAX_REPETITION_RATE, MIN_SENTENCE_CHARACTERS, Repetition};
 pub use terms::{default_keywords, default_restrictive_terms};
-pub use words::{WordList, WordShare};
+pub use words::{MAX_LISTED_SHARE, WordList, WordShare};

@@ -7,6 +7,9 @@ use aho_corasick::{AhoCorasick, Match};
 use super::folding::fold;
 use super::units::Units;
 
+/// Maximum share of listed words in a document worth keeping (MixtureVitae's code).
+pub const MAX_LISTED_SHARE: f64 = 0.2;
+
 /// Words and phrases to search for.
 ///
 /// An entry matches between the borders of words (UAX #29); in scripts without spaces (Han,
