@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles the CUDA kernels; needs no GPU.
 #
-#   kernels/build.sh           writes kernels/prebuilt/, which the crate embeds
+#   kernels/build.sh           writes kernels/prebuilt/, which the crate embeds (needs zstd)
 #   kernels/build.sh --check   compiles anew, reports registers and spills of every kernel for sm_80
 #                              and sm_90a, and fails if a kernel spills, if the machine code overwrites
 #                              operands of a product (check_operands.py), or if prebuilt/ is stale
@@ -40,6 +40,11 @@ is_complete() {
   "$NVCC" --version 2>/dev/null | grep -q "V$version" &&
     "$PTXAS_12" --version 2>/dev/null | grep -q "V$version_12" && "$NVDISASM" --version >/dev/null 2>&1
 }
+if ! command -v zstd >/dev/null; then
+  echo "kernels/build.sh: there is no zstd, which packs the images" >&2
+  [ "${1:-}" = --check ]
+  exit
+fi
 if ! is_complete; then
   if [ "${1:-}" = --check ] && ! python3 -m pip --version >/dev/null 2>&1; then
     echo "kernels/build.sh: not checked, there is neither nvcc (NVCC) nor python3 with pip to fetch it"
@@ -52,6 +57,7 @@ if ! is_complete; then
   }
 fi
 ptxas=$(dirname "$NVCC")/ptxas
+images="polysift_sm80.ptx polysift_sm90a.cubin"
 flags="-O3 -std=c++17 -Werror all-warnings -Ikernels/src/cuda"
 
 # Names of internal symbols hold a hash of the folder: without it the bytes are the same everywhere.
@@ -69,7 +75,9 @@ ptx compute_90a | sed 's/^\.version .*/.version 8.1/' >"$work/sm90a.ptx"
 "$PTXAS_12" -v -arch=sm_90a -o "$work/polysift_sm90a.cubin" "$work/sm90a.ptx" 2>"$work/sm90a.log"
 
 if [ "${1:-}" != --check ]; then
-  cp "$work/polysift_sm80.ptx" "$work/polysift_sm90a.cubin" "$built/"
+  for image in $images; do
+    zstd -19 -q -f -o "$built/$image.zst" "$work/$image"
+  done
   ls -l "$built" | awk 'NR > 1 { print $5 " bytes  " $NF }'
   exit 0
 fi
@@ -93,9 +101,9 @@ awk '
     if (!count) { print "no kernel was reported" > "/dev/stderr"; exit 1 }
   }' "$work/sm80.log" "$work/sm90a.log"
 python3 kernels/check_operands.py "$NVDISASM" "$work/polysift_sm90a.cubin"
-for image in polysift_sm80.ptx polysift_sm90a.cubin; do
-  cmp -s "$work/$image" "$built/$image" || {
-    echo "$built/$image is not what the sources give: run make cuda-build and commit it" >&2
+for image in $images; do
+  zstd -dcq "$built/$image.zst" | cmp -s "$work/$image" || {
+    echo "$built/$image.zst is not what the sources give: run make cuda-build and commit it" >&2
     exit 1
   }
 done

@@ -30,8 +30,9 @@ const TOKENIZER: &str = "tokenizer.json";
 const ADAPTER: &str = "adapter_config.json";
 
 const BUNDLED_CONFIG: &[u8] = include_bytes!("../../models/polysift-mini/config.json");
-const BUNDLED_WEIGHTS: &[u8] = include_bytes!("../../models/polysift-mini/model.safetensors");
-const BUNDLED_TOKENIZER: &[u8] = include_bytes!("../../models/polysift-mini/tokenizer.json");
+// build.rs compresses these two.
+const BUNDLED_WEIGHTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/model.safetensors"));
+const BUNDLED_TOKENIZER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tokenizer.json"));
 
 /// Files of a supported model that were found and opened; the weights are not parsed yet.
 #[derive(Debug)]
@@ -193,11 +194,15 @@ type Blobs = (Blob, Vec<Blob>, Blob, SentenceTransformers);
 fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     let name = config.model.as_str();
     if name == DEFAULT_MODEL {
-        let blob = |file, bytes| Blob::bundled(Path::new(name).join(file), bytes);
+        let unpacked = |file: &str, packed: &[u8]| {
+            let path = Path::new(name).join(file);
+            let bytes = zstd::decode_all(packed).map_err(Error::io(&path, "decompress"))?;
+            Ok::<_, Error>(Blob::new(path, bytes))
+        };
         return Ok((
-            blob(CONFIG, BUNDLED_CONFIG),
-            vec![blob(WEIGHTS, BUNDLED_WEIGHTS)],
-            blob(TOKENIZER, BUNDLED_TOKENIZER),
+            Blob::new(Path::new(name).join(CONFIG), BUNDLED_CONFIG.to_vec()),
+            vec![unpacked(WEIGHTS, BUNDLED_WEIGHTS)?],
+            unpacked(TOKENIZER, BUNDLED_TOKENIZER)?,
             SentenceTransformers::default(),
         ));
     }
@@ -338,7 +343,7 @@ mod tests {
                 )?,
                 weights: Arc::new([]),
                 classifier: None,
-                tokenizer: Blob::bundled(PathBuf::new(), &[]),
+                tokenizer: Blob::new(PathBuf::new(), Vec::new()),
                 recipe: Recipe::default(),
                 settings: Vec::new(),
                 output: Output::default(),

@@ -23,20 +23,19 @@ pub(super) struct Blob {
 
 #[derive(Debug)]
 enum Contents {
-    Bundled(&'static [u8]),
     Read(Vec<u8>),
     Mapped(memmap2::Mmap),
 }
 
 impl Blob {
-    pub(super) fn bundled(path: PathBuf, bytes: &'static [u8]) -> Self {
-        Self { path, contents: Contents::Bundled(bytes) }
+    pub(super) fn new(path: PathBuf, bytes: Vec<u8>) -> Self {
+        Self { path, contents: Contents::Read(bytes) }
     }
 
     /// Reads a small file.
     pub(super) fn read(path: PathBuf) -> Result<Self> {
         let bytes = io::read(&path)?;
-        Ok(Self { path, contents: Contents::Read(bytes) })
+        Ok(Self::new(path, bytes))
     }
 
     /// Maps a large file.
@@ -50,7 +49,6 @@ impl Blob {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.contents {
-            Contents::Bundled(bytes) => bytes,
             Contents::Read(bytes) => bytes,
             Contents::Mapped(map) => map,
         }

@@ -10,27 +10,31 @@ use unicode_segmentation::UnicodeSegmentation;
 
 const BLOCK: usize = 256;
 /// Number of blocks of a table.
-pub(crate) const BLOCKS: usize = (char::MAX as usize + 1) / BLOCK;
+const BLOCKS: usize = (char::MAX as usize + 1) / BLOCK;
 
-type Blocks<T> = [OnceLock<Box<[T; BLOCK]>>; BLOCKS];
+type Blocks<T> = Box<[OnceLock<Box<[T; BLOCK]>>]>;
 
 /// Values of characters, computed for a block of them when one first occurs.
 pub(crate) struct CharacterTable<T: 'static> {
-    blocks: Blocks<T>,
+    /// Not in place: 70 KB in the program for each table.
+    blocks: OnceLock<Blocks<T>>,
     value: fn(char) -> T,
 }
 
 impl<T> CharacterTable<T> {
-    /// Returns a table of what `value` computes; `blocks` are empty.
-    pub(crate) const fn new(blocks: Blocks<T>, value: fn(char) -> T) -> Self {
-        Self { blocks, value }
+    /// Returns a table of what `value` computes.
+    pub(crate) const fn new(value: fn(char) -> T) -> Self {
+        Self { blocks: OnceLock::new(), value }
     }
 
     /// Returns the value of a character.
     #[inline]
     pub(crate) fn get(&self, c: char) -> &T {
         let (block, index) = (c as usize / BLOCK, c as usize % BLOCK);
-        let block = self.blocks[block].get_or_init(|| {
+        let blocks = self
+            .blocks
+            .get_or_init(|| std::iter::repeat_with(OnceLock::new).take(BLOCKS).collect());
+        let block = blocks[block].get_or_init(|| {
             Box::new(std::array::from_fn(|index| {
                 // Surrogates are not characters and occur in no text.
                 let c = char::from_u32((block * BLOCK + index) as u32);

@@ -75,6 +75,14 @@ pub enum CudaError {
         /// Description of the mismatch.
         reason: String,
     },
+    /// A batch has no result: a GPU hangs.
+    #[error("{device}: no result in {secs} s; the GPU hangs, so reset it or take another one")]
+    Hung {
+        /// The GPUs that could have computed it.
+        device: String,
+        /// Seconds for which the result was waited for.
+        secs: u64,
+    },
     /// A driver call failed.
     #[error("cuda:{ordinal}: {action} failed: {message}")]
     Driver {

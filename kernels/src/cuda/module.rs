@@ -6,10 +6,10 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::error::CudaError;
 
-/// PTX for any GPU of compute capability 8.0 or later; the driver compiles it.
-const PTX: &[u8] = include_bytes!("../../prebuilt/polysift_sm80.ptx");
-/// Machine code for GPUs of compute capability 9.0.
-const CUBIN: &[u8] = include_bytes!("../../prebuilt/polysift_sm90a.cubin");
+/// PTX for any GPU of compute capability 8.0 or later; the driver compiles it. Compressed by zstd.
+const PTX: &[u8] = include_bytes!("../../prebuilt/polysift_sm80.ptx.zst");
+/// Machine code for GPUs of compute capability 9.0. Compressed by zstd.
+const CUBIN: &[u8] = include_bytes!("../../prebuilt/polysift_sm90a.cubin.zst");
 
 /// Row widths as they appear in the names of the layer norm kernels.
 pub(super) const NORM_WIDTHS: [&str; 4] = ["upto_512", "768", "1024", "upto_1024"];
@@ -173,10 +173,11 @@ impl Module {
     }
 }
 
-/// Loads a copy of `image`: the bytes inside the binary are not aligned, memory of the allocator
-/// is, and the driver reads PTX up to a zero byte.
-fn load_image(image: &[u8]) -> Result<Module, DriverError> {
-    let image = [image, &[0]].concat();
+/// Loads an image that is compressed. The driver reads PTX up to a zero byte.
+fn load_image(packed: &[u8]) -> Result<Module, DriverError> {
+    let broken = |_| DriverError(sys::CUresult::CUDA_ERROR_INVALID_IMAGE);
+    let mut image = zstd::decode_all(packed).map_err(broken)?;
+    image.push(0);
     // SAFETY: a cubin carries its length, and a PTX ends with a zero.
     unsafe { result::module::load_data(image.as_ptr().cast::<c_void>()) }.map(Module)
 }

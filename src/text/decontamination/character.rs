@@ -8,12 +8,12 @@
 //!
 //! `unicode-segmentation` (UAX #29) tells which letters stand alone, once per block of characters.
 
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 
 use regex::Regex;
 use unicode_normalization::char::{decompose_canonical, decompose_compatible, is_combining_mark};
 
-use crate::characters::{BLOCKS, CharacterTable, WordClass, is_match};
+use crate::characters::{CharacterTable, WordClass, is_match};
 
 /// Role of a character in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +34,12 @@ pub(super) enum WordPart {
 }
 
 /// Roles, and whether the normal form is another than the character.
-static PARTS: CharacterTable<(WordPart, bool)> =
-    CharacterTable::new([const { OnceLock::new() }; BLOCKS], |c| {
-        let normal = normal_form(c);
-        (part_of_form(&normal), !normal.chars().eq([c]))
-    });
+static PARTS: CharacterTable<(WordPart, bool)> = CharacterTable::new(|c| {
+    let normal = normal_form(c);
+    (part_of_form(&normal), !normal.chars().eq([c]))
+});
 
-static FORMS: CharacterTable<Box<str>> =
-    CharacterTable::new([const { OnceLock::new() }; BLOCKS], |c| normal_form(c).into());
+static FORMS: CharacterTable<Box<str>> = CharacterTable::new(|c| normal_form(c).into());
 
 /// General category Nd.
 static DIGIT: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\p{Nd}").ok());

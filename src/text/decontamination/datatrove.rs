@@ -6,14 +6,13 @@
 
 use std::iter::{Peekable, repeat_n};
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use unicode_normalization::char::decompose_canonical;
 
 use super::character::{is_digit, is_nonspacing_mark};
 use super::contractions;
 use super::open_word::OpenWord;
-use crate::characters::{BLOCKS, CharacterTable};
+use crate::characters::CharacterTable;
 
 /// Characters that become white space, besides controls and ASCII punctuation.
 const PUNCTUATION: &str = "—”％〈、━【「」，】；“《„’∶´．（–？！：～«〉》）。…►»";
@@ -29,8 +28,7 @@ enum Role {
     Space,
 }
 
-static ROLES: CharacterTable<Role> =
-    CharacterTable::new([const { OnceLock::new() }; BLOCKS], Role::new);
+static ROLES: CharacterTable<Role> = CharacterTable::new(Role::new);
 
 /// Calls `take` with each word and its place in `text`, in bytes.
 pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u8], Range<usize>)) {

@@ -1,13 +1,12 @@
 //! Classifies characters: form in comparisons, and role in words and sentences by UAX #29.
 
 use std::iter::once;
-use std::sync::OnceLock;
 
 use unicode_normalization::char::canonical_combining_class;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::characters::{BLOCKS, CharacterTable, WordClass};
+use crate::characters::{CharacterTable, WordClass};
 
 /// Properties of a character.
 #[derive(Debug, Clone, Copy)]
@@ -57,8 +56,7 @@ pub(super) enum SentenceClass {
     Other,
 }
 
-static CHARACTERS: CharacterTable<Character> =
-    CharacterTable::new([const { OnceLock::new() }; BLOCKS], Character::new);
+static CHARACTERS: CharacterTable<Character> = CharacterTable::new(Character::new);
 
 #[inline]
 pub(super) fn character(c: char) -> Character {
