@@ -244,7 +244,7 @@ impl Error {
             | Self::Corrupt { .. } => 65,
             Self::Missing { .. } => 66,
             // The machine may be at fault; another one may succeed.
-            Self::Device(CudaError::Driver { .. }) => 71,
+            Self::Device(CudaError::Driver { .. } | CudaError::Hung { .. }) => 71,
             Self::Service { .. } | Self::Device(_) => 69,
             Self::Shape { .. } | Self::Tensor(_) => 70,
             Self::Io { .. } => 74,

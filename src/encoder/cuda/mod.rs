@@ -20,7 +20,9 @@ mod schedule;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use polysift_kernels::cuda::{
     BUCKETS, CudaError, Device, DeviceInfo, HEAD_SIZES, MAX_WIDTH, MatmulPrecision, bucket_for,
@@ -29,7 +31,7 @@ use polysift_kernels::cuda::{
 
 use self::model::ModelShape;
 use self::queue::{BatchJob, Queue};
-use self::worker::{DeviceWorker, thread_ended};
+use self::worker::DeviceWorker;
 use super::architecture::Architecture;
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
@@ -47,6 +49,10 @@ const DEFAULT_BATCH_TOKENS: usize = 67_584;
 /// over.
 const IN_FLIGHT_PER_DEVICE: usize = 4;
 
+/// Time without a result after which a GPU counts as hung: the largest batch takes a part of a
+/// second. A wait for the GPU has no end, and a kernel that runs cannot be ended.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
 /// Encoder on one or more NVIDIA GPUs; see the module.
 pub struct CudaEncoder {
     info: EncoderInfo,
@@ -55,6 +61,9 @@ pub struct CudaEncoder {
     batch_tokens: usize,
     /// Largest bucket that fits the allocated memory.
     largest: usize,
+    longest_wait: Duration,
+    /// Whether a batch was waited for in vain; its thread then never ends.
+    is_hung: AtomicBool,
 }
 
 impl CudaEncoder {
@@ -89,6 +98,8 @@ impl CudaEncoder {
             threads: Vec::new(),
             batch_tokens,
             largest,
+            longest_wait: LONGEST_WAIT,
+            is_hung: AtomicBool::new(false),
         };
         let shape = ModelShape { architecture, pooling, precision };
         let infos = this.start(devices, &files.weights, &shape)?;
@@ -131,7 +142,10 @@ impl CudaEncoder {
         }
         // On an error, dropping `self` stops the other GPUs.
         let wait = |(ordinal, ready): (usize, crossbeam_channel::Receiver<_>)| {
-            ready.recv().unwrap_or_else(|_| Err(thread_ended(ordinal).into()))
+            ready.recv().unwrap_or_else(|_| {
+                let message = "its thread panicked".to_owned();
+                Err(CudaError::Driver { ordinal, action: "loading the model", message }.into())
+            })
         };
         starting.into_iter().map(wait).collect()
     }
@@ -140,6 +154,9 @@ impl CudaEncoder {
 impl Drop for CudaEncoder {
     fn drop(&mut self) {
         self.queue.close();
+        if self.is_hung.load(Ordering::Relaxed) {
+            return;
+        }
         for thread in self.threads.drain(..) {
             // The panic of a thread was already reported.
             let _ = thread.join();
@@ -171,8 +188,12 @@ impl Encoder for CudaEncoder {
         };
         let (job, result) = BatchJob::new(batch.clone(), bucket);
         self.queue.put(job);
-        let values = result.recv().unwrap_or_else(|_| Err(thread_ended(0)))?;
-        embeddings.copy_from_slice(&values);
+        let Ok(values) = result.recv_timeout(self.longest_wait) else {
+            self.is_hung.store(true, Ordering::Relaxed);
+            let (device, secs) = (self.info.device.clone(), self.longest_wait.as_secs());
+            return Err(CudaError::Hung { device, secs }.into());
+        };
+        embeddings.copy_from_slice(&values?);
         Ok(())
     }
 
@@ -226,4 +247,41 @@ fn describe(infos: &[DeviceInfo]) -> String {
     let mut names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
     names.dedup();
     format!("cuda:{} ({})", ordinals.join(","), names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_without_a_result_is_an_error_and_its_thread_is_left_alone() -> Result<()> {
+        let info = EncoderInfo {
+            embedding_size: 2,
+            vocab_size: 9,
+            max_tokens: 8,
+            device: "cuda:3 (H)".to_owned(),
+            ..EncoderInfo::default()
+        };
+        let encoder = CudaEncoder {
+            info,
+            queue: Arc::new(Queue::new(1)),
+            threads: vec![std::thread::spawn(|| {
+                loop {
+                    std::thread::park();
+                }
+            })],
+            batch_tokens: 512,
+            largest: BUCKETS[0],
+            longest_wait: Duration::from_millis(10),
+            is_hung: AtomicBool::new(false),
+        };
+        let mut batch = PackedBatch::new();
+        batch.push(&[1, 2, 3]);
+        let hung = encoder.encode(&batch, &mut [0.0; 2], &Stop::default());
+        let message = hung.err().map(|error| (error.exit_code(), error.to_string()));
+        let found = message.ok_or(Error::Stopped)?;
+        assert!(found.0 == 71 && found.1.contains("cuda:3 (H): no result in 0 s"), "{found:?}");
+        drop(encoder); // would wait for the thread for ever
+        Ok(())
+    }
 }

@@ -14,6 +14,7 @@ use super::forward::{Arena, ModelInstructions, forward};
 use super::model::{DeviceModel, ModelShape};
 use super::queue::{BatchJob, Queue};
 use super::schedule::{SLOTS, Work, run};
+use polysift_base::panics::caught;
 
 /// A GPU with the model and its memory.
 pub(super) struct DeviceWorker {
@@ -49,12 +50,12 @@ impl DeviceWorker {
         self.device.info()
     }
 
-    /// Computes batches from the queue until it is closed. If the GPU fails, logs the error and
-    /// hands its batches back.
+    /// Computes batches from the queue until it is closed. If the GPU fails, or this thread
+    /// panics, logs the error and hands the batches back.
     pub(super) fn serve(mut self) {
         let (queue, ordinal) = (Arc::clone(&self.queue), self.device.ordinal());
-        let _watch = Watch { queue: &queue, ordinal };
-        if let Err(error) = run(&mut self) {
+        let panicked = |message| Err(CudaError::Driver { ordinal, action: "computing", message });
+        if let Err(error) = caught(|| run(&mut self)).unwrap_or_else(panicked) {
             tracing::error!(device = ordinal, "a GPU is lost: {error}");
             let jobs = self.slots.iter_mut().filter_map(|slot| slot.job.take());
             queue.device_failed(jobs.collect(), &error);
@@ -82,25 +83,6 @@ impl Work for DeviceWorker {
         let width = self.model.shape.architecture.width;
         self.slots[slot].finish(width)
     }
-}
-
-/// Reports to the queue that the thread of a GPU panicked, so that no caller waits for it.
-struct Watch<'a> {
-    queue: &'a Queue,
-    ordinal: usize,
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.queue.device_failed(Vec::new(), &thread_ended(self.ordinal));
-        }
-    }
-}
-
-/// Returns the error for a batch when its thread has ended.
-pub(super) fn thread_ended(ordinal: usize) -> CudaError {
-    CudaError::Driver { ordinal, action: "computing", message: "its thread has ended".into() }
 }
 
 /// The stream in which a GPU computes one batch after another, and the memory for their states. Two
