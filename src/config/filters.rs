@@ -7,7 +7,7 @@ use super::{LANGUAGE_CODE, Wrong, is_default, is_language_code, words};
 use polysift_base::error::{Error, Result};
 use polysift_text::decontamination::Rule;
 use polysift_text::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
-use polysift_text::rules::{LicenseOptions, MAX_LISTED_SHARE, MAX_REPETITION_RATE, RestrictiveOn};
+use polysift_text::rules::{LicenseOptions, RestrictiveOn};
 
 /// Whether a filter applies before or after the thresholds are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -249,38 +249,28 @@ pub struct LicenseConfig {
 
 /// Keys of a table `[filters.NAME]` of the kind `words`, which finds documents with too
 /// many of some words.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct WordsConfig {
     /// Files of words, text with one per line. `{lang}` stands for the language of the documents.
     /// At least one file has to be named.
     pub lists: Vec<String>,
-    /// Maximum share of a text's words that are on the lists.
-    pub max_share: f64,
-}
-
-impl Default for WordsConfig {
-    fn default() -> Self {
-        Self { lists: Vec::new(), max_share: MAX_LISTED_SHARE }
-    }
+    /// Maximum share of a text's words that are on the lists. Default: 0.2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_share: Option<f64>,
 }
 
 /// Keys of a table `[filters.NAME]` of the kind `repetition`, which finds documents
 /// that repeat themselves.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepetitionConfig {
-    /// Maximum share of a text's sentences that are repeated.
-    pub max_rate: f64,
+    /// Maximum share of a text's sentences that are repeated. Default: 0.75.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_rate: Option<f64>,
     /// Also match documents with encoded data (base64).
     #[serde(skip_serializing_if = "is_default")]
     pub base64: bool,
-}
-
-impl Default for RepetitionConfig {
-    fn default() -> Self {
-        Self { max_rate: MAX_REPETITION_RATE, base64: false }
-    }
 }
 
 impl<'de> Deserialize<'de> for FilterConfig {
@@ -410,8 +400,9 @@ impl FilterConfig {
 
 const NO_LISTS: Option<Wrong> = Some(("lists", "is empty; name at least one file"));
 
-fn wrong_share(key: &'static str, share: f64) -> Option<Wrong> {
-    (!(0.0..=1.0).contains(&share)).then_some((key, "is no share; 0 to 1 are allowed"))
+fn wrong_share(key: &'static str, share: Option<f64>) -> Option<Wrong> {
+    let is_share = share.is_none_or(|share| (0.0..=1.0).contains(&share));
+    (!is_share).then_some((key, "is no share; 0 to 1 are allowed"))
 }
 
 impl WordsConfig {
@@ -458,8 +449,8 @@ impl DecontaminationConfig {
         if self.min_item.is_some() && self.rule != ContaminationRule::Item {
             return Some(("rule", "is not `item`, which `min_item` is for"));
         }
-        wrong_share("min_coverage", self.min_coverage.unwrap_or(0.0))
-            .or_else(|| wrong_share("min_item", self.min_item.unwrap_or(0.0)))
+        wrong_share("min_coverage", self.min_coverage)
+            .or_else(|| wrong_share("min_item", self.min_item))
     }
 }
 

@@ -6,7 +6,7 @@ use super::document::{Filter, FilteredDocument, Finding, Verdict};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, RepetitionConfig};
-use polysift_text::rules::{Repetition, base64_ranges};
+use polysift_text::rules::{MAX_REPETITION_RATE, Repetition, base64_ranges};
 
 /// Finds documents with too large a share of repeated sentences; with action `cut`, with any.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(super) struct RepetitionFilter {
 impl RepetitionFilter {
     pub(super) fn open(config: &RepetitionConfig, action: FilterAction) -> Self {
         let RepetitionConfig { max_rate, base64 } = *config;
+        let max_rate = max_rate.unwrap_or(MAX_REPETITION_RATE);
         Self { max_rate, base64, cuts: action == FilterAction::Cut }
     }
 

@@ -12,7 +12,7 @@ use polysift_config::WordsConfig;
 use polysift_data::input::{
     ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
 };
-use polysift_text::rules::WordList;
+use polysift_text::rules::{MAX_LISTED_SHARE, WordList};
 
 const WORD: &str = "word";
 
@@ -30,7 +30,8 @@ impl WordFilter {
         let files = list_files(&config.lists)?;
         let column = ColumnRequest::new(WORD, ColumnKind::Text, true);
         files.iter().try_for_each(|list| check_list(&list.path, vec![column.clone()]))?;
-        Ok(Self { files, max_share: config.max_share, loaded: Mutex::default() })
+        let max_share = config.max_share.unwrap_or(MAX_LISTED_SHARE);
+        Ok(Self { files, max_share, loaded: Mutex::default() })
     }
 
     /// Returns the words of all lists that apply to `language`, or `None` if no list does.
