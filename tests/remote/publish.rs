@@ -46,8 +46,13 @@ struct State {
     commits_left: Option<usize>,
     /// Why objects are refused.
     refusal: Option<&'static str>,
-    /// Whether a first commit is refused because another process writes the same meanwhile.
+    /// Whether another process makes a first commit of the same files just before.
     races: bool,
+    /// Number of commits of other processes that come just before one that says what it follows.
+    foreign: usize,
+    /// Number of commits that said what they follow, and of all that the branch has.
+    claims: usize,
+    head: usize,
 }
 
 /// A hub that is written to, and the store of its large files.
@@ -176,6 +181,9 @@ impl State {
         if url == "/api/datasets/someone/selected" {
             return Ok((200, b"{}".to_vec(), None));
         }
+        if url == "/api/datasets/someone/selected/revision/main" {
+            return Ok(json_answer(&json!({"sha": format!("{:040}", self.head)})));
+        }
         if let Some(path) = url.strip_prefix("/datasets/someone/selected/resolve/main/") {
             let found = self.files.get(path);
             return Ok(
@@ -291,12 +299,22 @@ impl State {
             None => {}
         }
         let mut paths = Vec::new();
+        let moved = || Ok((412, b"{\"error\":\"A commit has happened since\"}".to_vec(), None));
+        let races = std::mem::take(&mut self.races);
         for (at, line) in lines.lines().enumerate() {
             let line: Value = serde_json::from_str(line)?;
             let value = &line["value"];
             if at == 0 {
                 let is_header = line["key"] == "header" && value["summary"].is_string();
                 is_header.then_some(()).ok_or("no header")?;
+                let Some(parent) = value.get("parentCommit") else { continue };
+                self.claims += 1;
+                if self.foreign > 0 {
+                    (self.foreign, self.head) = (self.foreign - 1, self.head + 1);
+                }
+                if *parent != format!("{:040}", self.head) {
+                    return moved();
+                }
                 continue;
             }
             let path = value["path"].as_str().ok_or("no path")?.to_owned();
@@ -313,8 +331,9 @@ impl State {
             self.files.insert(path.clone(), file);
             paths.push(path);
         }
-        if std::mem::take(&mut self.races) {
-            return Ok((412, b"{\"error\":\"A commit has happened since\"}".to_vec(), None));
+        self.head += 1;
+        if races {
+            return moved();
         }
         self.commits.push(paths);
         Ok(json_answer(&json!({"success": true, "commitOid": "0"})))
@@ -519,7 +538,21 @@ fn a_place_that_another_process_claims_meanwhile_is_shared() -> TestResult {
     let work = exported()?;
     let hub = Publisher::start(State { races: true, ..State::default() })?;
     publish(&work, "out", &hub).assert().success();
+    assert_eq!(hub.state().claims, 1);
     assert_published(&work, &hub, "local")
+}
+
+#[test]
+fn a_place_is_claimed_although_others_commit_to_the_data_set() -> TestResult {
+    let work = exported()?;
+    let hub = Publisher::start(State { foreign: 2, ..State::default() })?;
+    publish(&work, "out", &hub).assert().success();
+    assert_eq!(hub.state().claims, 3);
+    assert_published(&work, &hub, "local")?;
+    let hub = Publisher::start(State { foreign: 9, ..State::default() })?;
+    let refused = publish(&work, "other", &hub).assert().code(69);
+    refused.stderr(contains("A commit has happened since"));
+    Ok(())
 }
 
 #[test]

@@ -30,6 +30,9 @@ use polysift_base::io::{FileStamp, boundary};
 /// Maximum number of files that a commit adds.
 const COMMIT_FILES: usize = 1000;
 
+/// Number of times that a file is created once more, because other commits came before.
+const CLAIM_TRIES: u32 = 3;
+
 /// Maximum microseconds per byte; the system ends a connection that stalls much earlier.
 const BYTE_MICROS: u64 = 10;
 
@@ -93,7 +96,7 @@ pub fn publish<'a>(to: &str, files: impl Iterator<Item = (&'a str, &'a FileStamp
         }
     }
     let mut commits = lines.chunks(COMMIT_FILES);
-    commits.try_for_each(|some| place.commit(&format!("Add {} files", some.len()), some))
+    commits.try_for_each(|some| place.commit(&format!("Add {} files", some.len()), some, None))
 }
 
 /// Returns size and SHA-256 of the files below `to`, in a data set of a hub, by their URLs. Small
@@ -118,14 +121,24 @@ pub(super) fn write(url: &str, content: &str, replaces: bool) -> Result<Option<B
     let (key, content) = (&place.0.key, STANDARD.encode(content));
     let file = json!({"path": key, "content": content, "encoding": "base64"});
     let line = [json!({"key": "file", "value": file})];
-    let commit = || place.commit(&format!("Write {key}"), &line).map(|()| None);
+    let commit = |after: Option<String>| {
+        place.commit(&format!("Write {key}"), &line, after.as_deref()).map(|()| None)
+    };
     let address = place.address("", &format!("/resolve/{{}}/{}", encoded(key)));
-    let found = || place.send(&address, None).map(Some);
-    match found() {
-        Ok(_) | Err(Error::Missing { .. }) if replaces => commit(),
-        // The hub refuses one of two commits at a time, so another process may be first.
-        Err(Error::Missing { .. }) => commit().or_else(|error| found().map_err(|_| error)),
-        found => found,
+    let find = || place.send(&address, None).map(Some);
+    let mut tries = 0..CLAIM_TRIES;
+    loop {
+        // The hub refuses to commit after another commit than this one, so of two processes that do
+        // not find the file only one creates it.
+        let head = if replaces { None } else { Some(place.head()?) };
+        match find() {
+            Ok(_) | Err(Error::Missing { .. }) if replaces => return commit(None),
+            Err(Error::Missing { .. }) => match commit(head) {
+                Err(_) if tries.next().is_some() => {}
+                created => return created,
+            },
+            found => return found,
+        }
     }
 }
 
@@ -161,9 +174,23 @@ impl HubPlace {
         created.map(drop).or_else(|error| find().map_err(|_| error)) // another process may be first
     }
 
-    fn commit(&self, summary: &str, files: &[Value]) -> Result<()> {
+    /// Returns the newest commit of the branch.
+    fn head(&self) -> Result<String> {
+        let answer = self.send(&self.address("/api", "/revision/{}"), None)?;
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let no_commit = || store_error(&self.0.url(), "the hub does not say which commit is there");
+        answer["sha"].as_str().map(ToOwned::to_owned).ok_or_else(no_commit)
+    }
+
+    /// Commits `files`, given as the hub's API has them; only right after the commit `after`, if
+    /// there is one.
+    fn commit(&self, summary: &str, files: &[Value], after: Option<&str>) -> Result<()> {
         boundary();
-        let header = json!({"key": "header", "value": {"summary": summary, "description": ""}});
+        let mut header = json!({"summary": summary, "description": ""});
+        if let Some(after) = after {
+            header["parentCommit"] = json!(after);
+        }
+        let header = json!({"key": "header", "value": header});
         let lines = [&header].into_iter().chain(files).map(|line| format!("{line}\n"));
         let address = self.address("/api", "/commit/{}");
         self.send(&address, Some(("application/x-ndjson", lines.collect()))).map(drop)
