@@ -783,8 +783,9 @@ fn every_value_that_the_reference_names_can_be_set() -> TestResult {
 const NOT_VARIABLES: [&str; 3] = ["EXIT_CODES", "OUT_DIR", "SBATCH_ARGS"];
 
 /// Variables that crates read of which polysift is made: they stand in no source of its own.
-const OF_CRATES: [&str; 8] = [
+const OF_CRATES: [&str; 9] = [
     "RUST_LOG",
+    "NO_COLOR",
     "TERM",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",

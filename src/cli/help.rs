@@ -1,5 +1,6 @@
 //! Builds the help: commands in groups, the flags that each stage reads, defaults and examples.
 
+use clap::builder::Styles;
 use clap::{Arg, Command};
 use toml::Value;
 
@@ -108,9 +109,11 @@ fn groups(command: &Command) -> String {
         let about = command.find_subcommand(name).and_then(Command::get_about);
         format!("  {name:<12} {}", about.map(ToString::to_string).unwrap_or_default())
     };
+    let styles = Styles::styled();
+    let header = styles.get_header();
     let group = |(title, names): &(&str, &[&str])| {
         let lines: Vec<String> = names.iter().map(line).collect();
-        format!("{title}:\n{}\n", lines.join("\n"))
+        format!("{header}{title}:{header:#}\n{}\n", lines.join("\n"))
     };
     GROUPS.iter().map(group).collect::<Vec<_>>().join("\n")
 }

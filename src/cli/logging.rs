@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ColorChoice, ValueEnum};
 use polysift::{Error, Result};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -38,6 +38,16 @@ pub(crate) struct GlobalArgs {
         help_heading = "Global options"
     )]
     pub(crate) log_format: LogFormat,
+    /// Whether help and errors have colours: auto on a terminal, unless NO_COLOR is set
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "Global options"
+    )]
+    pub(crate) color: ColorChoice,
     /// Write a timeline of all threads to FILE, for Perfetto or chrome://tracing
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub(crate) trace_out: Option<PathBuf>,

@@ -266,10 +266,11 @@ pub(crate) struct RetryArgs {
 
 /// Parses the process's arguments and runs the command.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
+    let color = printer::choose_color(std::env::args_os());
     // The help is built only for a command line that shows it or is wrong.
-    let matches = Cli::command().try_get_matches().unwrap_or_else(|_| {
+    let matches = Cli::command().color(color).try_get_matches().unwrap_or_else(|_| {
         let all = std::env::args_os().any(|arg| arg == help::HELP_ALL);
-        help::command(Cli::command, all).get_matches()
+        help::command(Cli::command, all).color(color).get_matches()
     });
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     check_one_run(&matches)?;

@@ -1,9 +1,12 @@
 //! Prints results to stdout and errors to stderr.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write;
 
+use clap::builder::Styles;
+use clap::{ColorChoice, ValueEnum};
 use serde::Serialize;
 
 use polysift::Error;
@@ -30,10 +33,32 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(harmless)
 }
 
+/// Chooses and returns what `--color` says in a command line that is not parsed yet: its errors
+/// have colours too.
+pub(crate) fn choose_color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+    let arguments: Vec<String> = arguments.filter_map(|word| word.into_string().ok()).collect();
+    let values = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
+    let values = values.filter_map(|(word, next)| match word.strip_prefix("--color")? {
+        "" => next.map(String::as_str),
+        rest => rest.strip_prefix('='),
+    });
+    let choice = values.filter_map(|value| ColorChoice::from_str(value, false).ok()).last();
+    let choice = choice.unwrap_or_default();
+    match choice {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+    choice
+}
+
 /// Prints the program's final error message.
 pub(crate) fn error(message: &str) {
+    let styles = Styles::styled();
+    let style = styles.get_error();
     // If stderr is closed, there is nowhere to report it.
-    let _ = writeln!(std::io::stderr().lock(), "error: {}", harmless(message));
+    let _ = writeln!(anstream::stderr().lock(), "{style}error:{style:#} {}", harmless(message));
 }
 
 /// Prints what is wrong with a part of the input while the rest continues.
@@ -106,6 +131,13 @@ pub(crate) fn table(rows: &[Vec<String>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_choice_of_colours_counts_before_the_command_line_is_parsed() {
+        let words = ["polysift", "--color", "never", "run", "--color=always", "--colors=never"];
+        let choice = choose_color(words.map(OsString::from).into_iter());
+        assert_eq!(choice, ColorChoice::Always);
+    }
 
     #[test]
     fn what_commands_a_terminal_is_printed_as_an_escape() {
