@@ -33,6 +33,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::draw::count_rows;
 use crate::input_progress::InputProgress;
 use full_run::FullRun;
 use pass::Pass;
@@ -180,7 +181,7 @@ impl<'a> CascadeFit<'a> {
     /// Chooses the first pass of `language`; returns the result and the files of the pass.
     fn choose(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
         let shards = self.shards_of(language);
-        let rows = pilot::count_rows(self.full.context, &shards)?;
+        let rows = count_rows(self.full.context, &shards)?;
         let mut result = LanguageCascade {
             first_pass: None,
             reason: None,

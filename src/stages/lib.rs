@@ -29,6 +29,7 @@
 //! ```
 
 pub mod cascade;
+mod draw;
 pub mod embed;
 pub mod export;
 pub mod filter;

@@ -1,21 +1,16 @@
 //! The pilot: a uniform sample of a language with the scores that the full run would give it.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rayon::prelude::*;
-use twox_hash::XxHash3_64;
 
 use super::full_run::FullRun;
+use crate::draw::draw_texts;
 use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::rank;
-use polysift_base::sample::{BottomKSample, hash_seed};
 use polysift_config::{Chunks, Rate, Weight};
 use polysift_corpus::context::Context;
-use polysift_corpus::embedded::{ordinal, place_of};
-use polysift_corpus::texts::Texts;
-use polysift_data::input::DocumentReader;
 use polysift_data::parts::round_to;
 use polysift_encoder::{EmbeddedTexts, Model};
 use polysift_heads::head::DocumentScore;
@@ -24,12 +19,6 @@ use polysift_selection::{
     Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, Threshold,
     ThresholdKind, select,
 };
-
-/// Number of rows per batch.
-const READ_ROWS: usize = 1024;
-
-/// A pilot draws 1/`SPARE` more rows than its size, to replace rows without text.
-const SPARE: usize = 4;
 
 /// Documents with text of a language, in random order.
 pub(super) struct Pilot {
@@ -77,29 +66,6 @@ fn pilot_rate(n: u64, rate: Rate, risk: f64) -> Result<Rate> {
     text.parse().map_err(|reason: String| Error::shape("pilot_rate", reason))
 }
 
-/// Calls `visit` with the rows of `shard`, or with its documents if their number is unknown.
-fn for_each_row(context: Context<'_>, shard: &Shard, mut visit: impl FnMut(u64)) -> Result<()> {
-    if let Some(rows) = shard.num_rows {
-        (shard.first_row()..shard.first_row() + rows).for_each(visit);
-        return Ok(());
-    }
-    let mut reader = DocumentReader::open(&shard.input()?, &context.config.input)?;
-    while let Some(batch) = reader.next_batch(READ_ROWS)? {
-        context.stop.check()?;
-        batch.rows().iter().copied().for_each(&mut visit);
-    }
-    Ok(())
-}
-
-pub(super) fn count_rows(context: Context<'_>, shards: &[(u64, &Shard)]) -> Result<u64> {
-    let count = |&(_, shard): &(u64, &Shard)| {
-        let mut rows = 0;
-        for_each_row(context, shard, |_| rows += 1)?;
-        Ok(rows)
-    };
-    shards.par_iter().map(count).sum()
-}
-
 impl Pilot {
     /// Draws a uniform sample of `size` documents with text from `shards` with `rows` rows in all;
     /// it is smaller if too many rows have no text.
@@ -109,37 +75,7 @@ impl Pilot {
         rows: u64,
         size: usize,
     ) -> Result<Self> {
-        let seed = hash_seed(&["pilot"], context.config.seed.0);
-        let sample = BottomKSample::new(size + size / SPARE);
-        shards.par_iter().try_for_each(|&(place, shard)| {
-            for_each_row(context, shard, |row| {
-                let ordinal = ordinal(place, row);
-                let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
-                sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || ordinal);
-            })
-        })?;
-        let drawn = sample.into_items();
-        let of_shard = |&(place, shard): &(u64, &Shard)| {
-            let mut own: Vec<u64> =
-                drawn.iter().copied().filter(|ordinal| place_of(*ordinal).0 == place).collect();
-            own.sort_unstable();
-            if own.is_empty() {
-                return Ok(Vec::new());
-            }
-            let mut texts = Texts::open(context, shard)?;
-            let text = |ordinal: u64| {
-                context.stop.check()?;
-                Ok((ordinal, texts.any_text(place_of(ordinal).1)?))
-            };
-            own.into_iter().map(text).collect::<Result<Vec<_>>>()
-        };
-        let read: Vec<Vec<(u64, Option<String>)>> =
-            shards.par_iter().map(of_shard).collect::<Result<_>>()?;
-        let mut texts: BTreeMap<u64, Option<String>> = read.into_iter().flatten().collect();
-        let mut found = drawn
-            .into_iter()
-            .filter_map(|ordinal| Some((ordinal, texts.remove(&ordinal).flatten()?)))
-            .collect::<Vec<_>>();
+        let mut found = draw_texts(context, "pilot", shards, size)?;
         found.truncate(size);
         let (ordinals, texts) = found.into_iter().unzip();
         Ok(Self { rows, ordinals, texts, scores: Vec::new(), chunks: Vec::new(), weights: None })
