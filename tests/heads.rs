@@ -7,6 +7,7 @@ mod hostile;
 mod import;
 mod languages;
 mod lexical;
+mod negatives;
 mod published;
 mod training;
 

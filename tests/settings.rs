@@ -33,11 +33,12 @@ const OTHER_FILES: [&str; 5] = [
 ];
 
 /// What the guide says about a section.
-const PAGES: [(&str, &str); 15] = [
+const PAGES: [(&str, &str); 16] = [
     ("input", "[Input and output](input-and-output.md)"),
     ("encoder", "[Encoders](encoders.md), [CPU](cpu.md) and [GPU](gpu.md)"),
     ("parts", "[The run directory](run-directory.md)"),
     ("heads.NAME", "[Heads](heads.md)"),
+    ("heads.NAME.negatives", "[Training heads](training.md#negatives-from-the-corpus)"),
     ("heads.NAME.training", "[Training heads](training.md)"),
     ("heads.NAME.fasttext", "[Heads](heads.md#fasttext)"),
     ("filters.NAME", "[Filters](filters.md)"),

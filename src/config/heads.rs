@@ -57,7 +57,7 @@ const KEYS: [(&[HeadKind], &[&str]); 10] = {
         (&[Mlp, Logistic, Ridge, Cosine, FastText, Lexical, Column], &["keep"]),
         (
             &[Mlp, Logistic, Ridge, Cosine, FastText, Lexical],
-            &["preset", "path", "train", "fallback", "label"],
+            &["preset", "path", "train", "fallback", "label", "negatives"],
         ),
         (&[Mlp, Logistic, Ridge, Lexical], &["languages", "weight"]),
         (&[Mlp, Logistic, Ridge, Cosine, Lexical], &["training"]),
@@ -337,6 +337,16 @@ impl TrainingConfig {
     const MIN_EPOCHS: usize = 6;
 }
 
+/// The table `[heads.NAME.negatives]` draws negatives from the documents of the run: a uniform sample
+/// that the seed determines, of distinct texts, none of which is a sample. A head that learns from
+/// several languages draws equally many of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Negatives {
+    /// Number of negatives for each head that is trained.
+    pub corpus: usize,
+}
+
 /// A table `[heads.NAME]` defines a head, which gives every document a score. Except for the kinds
 /// `column` and `random`, it has one of `path` and `train`. Keys that are not set come from the
 /// preset.
@@ -355,6 +365,9 @@ pub struct HeadConfig {
     /// columns `text` and `label`. `{lang}` stands for the language.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train: Vec<String>,
+    /// Negatives that are drawn from the corpus, beside those of `train`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub negatives: Option<Negatives>,
     /// Languages that one head learns from and serves. Several languages have equal weight.
     #[serde(skip_serializing_if = "is_default")]
     pub languages: HeadLanguages,
@@ -585,8 +598,12 @@ impl HeadConfig {
         if self.references == Some(0) {
             return Some(("references", "is 0; at least 1 is needed"));
         }
+        if self.negatives == Some(Negatives { corpus: 0 }) {
+            return Some(("negatives.corpus", "is 0; at least 1 is needed"));
+        }
         let of_samples = [
             ("center", self.center.is_some()),
+            ("negatives", self.negatives.is_some()),
             ("languages", self.languages != HeadLanguages::Each),
         ];
         let (key, _) =
@@ -609,6 +626,9 @@ impl HeadConfig {
             let reason =
                 "names several columns, which are for grades (`training.loss`, `kind = \"ridge\"`)";
             return Some(("label", reason));
+        }
+        if self.negatives.is_some() && self.label_kind() != LabelKind::Classes {
+            return Some(("negatives", "are for heads of classes, and this one learns grades"));
         }
         let HeadLanguages::Groups(groups) = &self.languages else { return None };
         let mut seen = BTreeSet::new();
@@ -745,6 +765,9 @@ mod tests {
             ("kind='random'", "heads.edu.train: is not for heads of the kind \"random\""),
             ("score='a'", "which have the keys kind, column, keep,"),
             ("fallback='edu'", "heads.edu.fallback"),
+            ("negatives={corpus=0}", "heads.edu.negatives.corpus: is 0"),
+            ("negatives={}", "missing field `corpus`"),
+            ("kind='ridge'\nnegatives={corpus=9}", "heads.edu.negatives: are for heads of classes"),
         ] {
             let error = parsed(settings).err().unwrap_or_default();
             assert!(error.contains(wrong), "{settings}: {error}");

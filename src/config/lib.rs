@@ -45,7 +45,7 @@ pub use filters::{
 };
 pub use heads::{
     Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput,
-    Keep, LabelKind, Loss, Preset, TrainingConfig,
+    Keep, LabelKind, Loss, Negatives, Preset, TrainingConfig,
 };
 pub use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};

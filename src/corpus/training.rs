@@ -38,6 +38,15 @@ impl TrainingJob<'_> {
         format!("{}/{}", self.name, self.language())
     }
 
+    /// Returns true if negatives are drawn from the documents of `language`.
+    pub fn draws_from(&self, language: &str) -> bool {
+        let serves = |own: &str| self.serves.iter().any(|served| served == own);
+        match self.head.languages {
+            HeadLanguages::Others => !serves(language),
+            _ => serves(ALL_LANGUAGES) || serves(language),
+        }
+    }
+
     /// Returns the bytes of the files of samples.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
@@ -48,9 +57,12 @@ impl TrainingJob<'_> {
         self.serves.join("+")
     }
 
-    /// Checks labels with [`check_labels`]; an error also names the files of the samples.
+    /// Checks labels with [`check_labels`], as if all negatives that are asked for were drawn; an
+    /// error also names the files of the samples.
     pub fn check(&self, labels: &[(f32, Option<Split>)]) -> Result<()> {
-        check_labels(self.name, &self.language(), self.head, labels).map_err(|error| match error {
+        let drawn = self.head.negatives.map_or(0, |negatives| negatives.corpus);
+        let labels = [labels, &vec![(0.0, None); drawn]].concat();
+        check_labels(self.name, &self.language(), self.head, &labels).map_err(|error| match error {
             Error::Training { head, language, reason } => {
                 let files: Vec<String> =
                     self.files.iter().map(|file| file.path.display().to_string()).collect();

@@ -1,30 +1,37 @@
 //! The train stage fits heads to labelled samples, with the tokenizer and encoder of the corpus.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
+use crate::draw::draw_texts;
 use crate::input_progress::InputProgress;
 use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, write_atomic};
 use polysift_base::progress::Stop;
-use polysift_config::{EncoderConfig, HeadKind, NO_MODEL, RunConfig};
+use polysift_base::sample::text_key;
+use polysift_config::{EncoderConfig, HeadKind, NO_MODEL, Negatives, RunConfig};
 use polysift_corpus::context::Context;
+use polysift_corpus::embedded::place_of;
 use polysift_corpus::frozen::FrozenEncoder;
 use polysift_corpus::heads::in_words;
+use polysift_corpus::languages::{ALL_LANGUAGES, language_of, planned_languages};
 use polysift_corpus::model::{freeze_encoded, load_model};
+use polysift_corpus::plan::plan;
 use polysift_corpus::training::{PlannedHead, TrainingJob, corpus_languages, jobs, to_train};
 use polysift_corpus::work::StageWork;
-use polysift_data::input::{SampleColumns, SkippedRows, for_each_sample, read_samples};
+use polysift_data::input::{
+    LabelledText, SampleColumns, SkippedRows, for_each_sample, read_samples,
+};
 use polysift_encoder::{Model, ModelFiles, Recipe, resolve};
 use polysift_heads::head::{AnyHead, FastTextHead, ModelCard, Provenance};
 use polysift_heads::train::{
     Samples, TrainingRequest, train_head, train_lexical_head, train_text_head,
 };
-use polysift_runs::run::{PartFile, RunDir, ShardMarker, Stage};
+use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
 
 /// Trains every head that has samples and is not trained yet, for the languages of the run.
 pub fn train(context: Context<'_>) -> Result<()> {
@@ -159,6 +166,9 @@ fn settings(
                    "center": job.head.center.unwrap_or_default(), "samples": {}})
         });
         head["samples"][&job.language()] = json!(job.digests);
+        if let Some(negatives) = job.head.negatives {
+            head["negatives"] = json!(negatives);
+        }
     }
     let mut settings = json!({"seed": context.config.seed});
     if model.is_some() {
@@ -186,7 +196,7 @@ fn train_one(
 ) -> Result<ShardMarker> {
     let Context { config, run, stop, .. } = context;
     stop.check()?;
-    let samples = samples(context, model, job, on_share)?;
+    let (samples, drawn) = samples(context, model, job, on_share)?;
     let files = files.filter(|_| job.head.kind == HeadKind::Lexical);
     let encoder = model.map(|model| {
         let info = model.encoder.info();
@@ -212,6 +222,10 @@ fn train_one(
     let mut wrote = |path: &Path, stamp: FileStamp| {
         marker.files.push(PartFile { path: run.relative(path), rows: marker.rows, stamp });
     };
+    if !drawn.is_empty() {
+        let path = run.negatives_file(job.name, &language);
+        wrote(&path, write_atomic(&path, drawn.as_bytes())?);
+    }
     if job.head.kind == HeadKind::FastText {
         let path = run.text_head_file(job.name, &language);
         let (_, [model, card]) = train_text_head(&request, &path, stop)?;
@@ -251,14 +265,85 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
     Ok(cards)
 }
 
-/// Reads the samples of a head, of both classes. With a `model` the first chunk of each is embedded
-/// and rounded like the corpus.
+/// A negative that is drawn from the corpus.
+struct Negative {
+    text: String,
+    /// JSON with its file and row.
+    place: Value,
+}
+
+/// Draws `wanted` negatives of a head from the corpus, without the texts of `samples`.
+fn draw_negatives(
+    context: Context<'_>,
+    job: &TrainingJob<'_>,
+    wanted: usize,
+    samples: &[LabelledText],
+) -> Result<Vec<Negative>> {
+    let Context { config, run, .. } = context;
+    let place = format!("heads.{}.negatives", job.name);
+    if config.input.files.is_empty() {
+        let reason = "come from the corpus; name its files in `input.files`";
+        return Err(Error::config(place, reason));
+    }
+    if !run.has_plan() {
+        run.freeze_plan(&plan(config)?)?;
+    }
+    let plan = run.plan()?;
+    let mut shards: BTreeMap<String, Vec<(u64, &Shard)>> = BTreeMap::new();
+    let is_of_all = job.serves == [ALL_LANGUAGES];
+    if planned_languages(config, &plan).is_none() && !is_of_all {
+        let reason = "need the language of each file (`{lang}` in `input.files`), or a head for \
+                      all languages";
+        return Err(Error::config(place, reason));
+    }
+    for (at, shard) in (0..).zip(&plan.shards) {
+        let language = language_of(config, shard);
+        if job.draws_from(&language) {
+            shards.entry(language).or_default().push((at, shard));
+        }
+    }
+    let mut known: HashSet<u128> = samples.iter().map(|sample| text_key(&sample.text)).collect();
+    let mut negatives = Vec::new();
+    let each = wanted.div_ceil(shards.len().max(1));
+    for shards in shards.values() {
+        let left = each.min(wanted - negatives.len());
+        let (mut size, mut before) = (left, 0);
+        let of_language = loop {
+            let drawn = draw_texts(context, "negatives", shards, size)?;
+            let (found, mut own) = (drawn.len(), HashSet::new());
+            let is_new = |(_, text): &(u64, String)| {
+                let key = text_key(text);
+                !known.contains(&key) && own.insert(key)
+            };
+            let new: Vec<_> = drawn.into_iter().filter(is_new).take(left).collect();
+            if new.len() == left || found == before {
+                known.extend(own);
+                break new;
+            }
+            // A larger sample begins with the smaller one.
+            (size, before) = (2 * size, found);
+        };
+        for (ordinal, text) in of_language {
+            let (shard, row) = place_of(ordinal);
+            let place = json!({"file": plan.shards[shard as usize].file, "row": row});
+            negatives.push(Negative { text, place });
+        }
+    }
+    if negatives.len() < wanted {
+        let (head, language, found) = (job.name, job.language(), negatives.len());
+        tracing::warn!(head, language, "of {wanted} negatives the corpus gives {found}");
+    }
+    Ok(negatives)
+}
+
+/// Reads the samples of a head, of both classes, and draws negatives from the corpus, whose places
+/// it returns too. With a `model` the first chunk of each is embedded and rounded like the corpus.
 fn samples(
     context: Context<'_>,
     model: Option<&Model>,
     job: &TrainingJob<'_>,
     on_share: &mut dyn FnMut(f64),
-) -> Result<Samples> {
+) -> Result<(Samples, String)> {
     let config = context.config;
     let columns = SampleColumns::of_head(job.head);
     let labelled = read_samples(&job.files, &config.input, &columns)?;
@@ -268,6 +353,10 @@ fn samples(
     }
     let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
     job.check(&labels)?;
+    let drawn = match job.head.negatives {
+        Some(Negatives { corpus }) => draw_negatives(context, job, corpus, &labelled.samples)?,
+        None => Vec::new(),
+    };
     let mut samples = Samples::default();
     let mut in_language: BTreeMap<String, usize> = BTreeMap::new();
     for sample in &labelled.samples {
@@ -275,10 +364,11 @@ fn samples(
     }
     let (mean, is_balanced) =
         (labels.len() as f64 / in_language.len().max(1) as f64, in_language.len() > 1);
+    let is_weighted = is_balanced || columns.weight.is_some();
     for sample in labelled.samples {
         samples.ids.push(sample.id);
         samples.labels.push(sample.label);
-        if is_balanced || columns.weight.is_some() {
+        if is_weighted {
             // All languages have the same total weight.
             let balance = mean / in_language[&sample.language] as f64;
             samples.weights.push((f64::from(sample.weight) * balance) as f32);
@@ -286,10 +376,20 @@ fn samples(
         samples.texts.push(sample.text);
         samples.splits.push(sample.split);
     }
+    for Negative { text, place } in &drawn {
+        samples.ids.push(place.to_string());
+        samples.labels.push(0.0);
+        if is_weighted {
+            samples.weights.push(1.0);
+        }
+        samples.texts.push(text.clone());
+        samples.splits.push(None);
+    }
+    let places = drawn.iter().map(|negative| format!("{}\n", negative.place)).collect();
     if let Some(model) = model {
         let texts: Vec<&str> = samples.texts.iter().map(String::as_str).collect();
         samples.embeddings = embed_samples(context, model, &texts, on_share)?;
         samples.hidden_size = model.encoder.info().embedding_size;
     }
-    Ok(samples)
+    Ok((samples, places))
 }

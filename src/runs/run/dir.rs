@@ -199,6 +199,11 @@ impl RunDir {
         self.path("heads").join(head).join(format!("{language}.safetensors"))
     }
 
+    /// Returns the list of negatives of `head` for `language` that were drawn from the corpus.
+    pub fn negatives_file(&self, head: &str, language: &str) -> PathBuf {
+        self.path("heads").join(head).join(format!("{language}.negatives.jsonl"))
+    }
+
     /// Returns the fastText model of `head` for `language`; its model card is next to it.
     pub fn text_head_file(&self, head: &str, language: &str) -> PathBuf {
         self.path("heads").join(head).join(format!("{language}.bin"))

@@ -1,0 +1,110 @@
+//! Negatives of heads that are drawn from the corpus.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use polysift::config::HeadConfig;
+use polysift::head::{Head, LabelCounts};
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+use crate::util::{TestResult, Workspace, polysift, text};
+
+/// Forty positives of each language, of which three are documents of the corpus in other letters.
+fn positives() -> anyhow::Result<Workspace> {
+    let work = Workspace::new().map_err(|e| anyhow::anyhow!("{e}"))?;
+    for language in ["fra_Latn", "deu_Latn"] {
+        let text = |i: usize| if i < 3 { text(i).to_uppercase() } else { text(1000 + i) };
+        let rows = (0..40).map(|i| json!({"id": i.to_string(), "text": text(i), "label": true}));
+        work.write_lines(&format!("good/{language}.jsonl"), rows)
+            .map_err(|e| anyhow::anyhow!("{e}"))?;
+    }
+    Ok(work)
+}
+
+fn run(work: &Workspace, out: &str, head: &str) -> assert_cmd::Command {
+    let mut command = work.command("run", out);
+    command.args(["--set", &format!("heads.own={head}")]);
+    command
+}
+
+/// The rows of the corpus that are negatives of the head `own` of `language`, as `LANGUAGE/ROW`.
+fn rows(work: &Workspace, out: &str, language: &str) -> anyhow::Result<BTreeSet<String>> {
+    let list = work.path(&format!("{out}/heads/own/{language}.negatives.jsonl"));
+    let row = |line: &str| -> anyhow::Result<String> {
+        let place: Value = serde_json::from_str(line)?;
+        let file = place["file"].as_str().context("no file")?;
+        let folder = file.rsplit('/').nth(1).context("no folder")?;
+        Ok(format!("{folder}/{}", place["row"]))
+    };
+    let list = std::fs::read_to_string(list)?;
+    let rows: BTreeSet<String> = list.lines().map(row).collect::<anyhow::Result<_>>()?;
+    assert_eq!(rows.len(), list.lines().count(), "a row twice");
+    Ok(rows)
+}
+
+#[test]
+fn a_head_of_positives_draws_distinct_negatives_that_are_no_positives() -> TestResult {
+    let work = positives()?;
+    let head = "{train=['good/{lang}.jsonl'],kind='logistic',negatives={corpus=18}}";
+    run(&work, "out", head).args(["--threads", "1"]).assert().success();
+    for language in ["fra_Latn", "deu_Latn"] {
+        let path = work.path(&format!("out/heads/own/{language}.safetensors"));
+        let head = Head::load(&path, "own", &HeadConfig::default())?;
+        let samples = &head.card().training.as_ref().context("no record")?.samples;
+        let negatives = samples.values().map(|counts| match counts {
+            LabelCounts::Classes { negative, .. } => *negative,
+            LabelCounts::Grades { .. } => 0,
+        });
+        assert_eq!(negatives.sum::<usize>(), 18, "{language}");
+        let rows = rows(&work, "out", language)?;
+        assert_eq!(rows.len(), 18);
+        // The first three rows are positives, and two have no text.
+        for other in ["0", "1", "2", "7", "8"] {
+            assert!(!rows.contains(&format!("{language}/{other}")), "{rows:?}");
+        }
+        assert!(rows.iter().all(|row| row.starts_with(language)), "{rows:?}");
+    }
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    // Several threads draw the same documents, another seed draws others.
+    run(&work, "again", head).args(["--threads", "4"]).assert().success();
+    run(&work, "seed", head).args(["--seed", "9"]).assert().success();
+    let head =
+        |out: &str| std::fs::read(work.path(&format!("{out}/heads/own/fra_Latn.safetensors")));
+    assert_eq!(head("out")?, head("again")?);
+    assert_ne!(rows(&work, "out", "fra_Latn")?, rows(&work, "seed", "fra_Latn")?);
+    Ok(())
+}
+
+#[test]
+fn a_head_of_several_languages_draws_equally_many_of_each() -> TestResult {
+    let work = positives()?;
+    let head = |languages: &str, count: usize| {
+        format!(
+            "{{train=['good/{{lang}}.jsonl'],kind='logistic',languages='{languages}',negatives={{corpus={count}}}}}"
+        )
+    };
+    run(&work, "out", &head("all", 21)).assert().success();
+    let all = rows(&work, "out", "_all")?;
+    let of = |language: &str| all.iter().filter(|row| row.starts_with(language)).count();
+    assert_eq!((of("deu_Latn"), of("fra_Latn")), (11, 10));
+    run(&work, "others", &head("others", 5)).assert().success();
+    assert!(rows(&work, "others", "deu_Latn")?.iter().all(|row| row.starts_with("fra_Latn")));
+    // The corpus has 58 other texts, of which 20 are in both languages.
+    let few = run(&work, "few", &head("all", 500)).assert().success();
+    few.stderr(contains("of 500 negatives the corpus gives 35"));
+    Ok(())
+}
+
+#[test]
+fn negatives_need_a_corpus() -> TestResult {
+    let work = positives()?;
+    work.write(
+        "heads.toml",
+        "[heads.own]\ntrain = ['good/{lang}.jsonl']\nnegatives = { corpus = 9 }\n",
+    )?;
+    let mut train = polysift();
+    train.current_dir(work.dir.path()).args(["train", "-c", "heads.toml", "--run", "out"]);
+    train.assert().code(2).stderr(contains("heads.own.negatives: come from the corpus"));
+    Ok(())
+}
