@@ -11,8 +11,8 @@ use std::rc::Rc;
 use polysift::config::{
     CardConfig, CascadeConfig, ConsentSource, DecontaminationConfig, EncoderConfig, ExportConfig,
     FastTextConfig, FilterConfig, HeadConfig, IdsConfig, InputConfig, LanguageConfig,
-    LicenseConfig, MixConfig, MixSource, PartsConfig, PiiConfig, RepetitionConfig, RobotsConfig,
-    RunConfig, SelectionConfig, TrainingConfig, UrlsConfig, WordsConfig,
+    LicenseConfig, MixConfig, MixSource, Negatives, PartsConfig, PiiConfig, RepetitionConfig,
+    RobotsConfig, RunConfig, SelectionConfig, TrainingConfig, UrlsConfig, WordsConfig,
 };
 use polysift::pii::Markers;
 use serde::Serialize;
@@ -229,6 +229,10 @@ impl Types {
 
     /// What the type is called, in the singular and the plural.
     fn called(&self, of: &Type) -> [String; 2] {
+        if let Type::Array(array) = of {
+            let [_, items] = self.called(&array.elem);
+            return ["list", "lists"].map(|list| format!("{list} of {items}"));
+        }
         let (name, arguments) = parts_of(of);
         let both = |one: &str| [one.to_owned(), format!("{one}s")];
         match name.as_str() {
@@ -333,6 +337,7 @@ impl Defaults {
             ("PartsConfig", Self::of(&PartsConfig::default())?),
             ("HeadConfig", Self::of(&HeadConfig::default())?),
             ("TrainingConfig", Self::of(&TrainingConfig::default())?),
+            ("Negatives", Self::of(&toml::from_str::<Negatives>("corpus = 1")?)?),
             ("FastTextConfig", Self::of(&FastTextConfig::default())?),
             ("FilterConfig", Self::of(&filter)?),
             ("IdsConfig", Self::of(&IdsConfig::default())?),

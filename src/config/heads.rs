@@ -340,11 +340,52 @@ impl TrainingConfig {
 /// The table `[heads.NAME.negatives]` draws negatives from the documents of the run: a uniform sample
 /// that the seed determines, of distinct texts, none of which is a sample. A head that learns from
 /// several languages draws equally many of each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Negatives {
     /// Number of negatives for each head that is trained.
     pub corpus: usize,
+    /// Quantiles of a first head's scores between which the negatives lie, as in `[0.5, 0.75]`. The
+    /// first head has negatives from everywhere. For heads on embeddings. Default: from everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantiles: Option<[f64; 2]>,
+    /// Number of heads that are trained one after another; each takes its negatives by the scores of
+    /// the one before, and the last one stays. Default: 2 with `quantiles`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<usize>,
+}
+
+impl Negatives {
+    /// Returns the number of heads that are trained one after another.
+    pub fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quantiles.is_some() { 2 } else { 1 })
+    }
+
+    /// Returns how many documents are drawn, of which `wanted` lie between the quantiles.
+    pub fn num_drawn(&self, wanted: usize) -> usize {
+        self.quantiles.map_or(wanted, |[low, high]| (wanted as f64 / (high - low)).ceil() as usize)
+    }
+
+    fn wrong(&self, kind: HeadKind) -> Option<Wrong> {
+        let is_range = |[low, high]: [f64; 2]| 0.0 <= low && low < high && high <= 1.0;
+        if self.corpus == 0 {
+            return Some(("negatives.corpus", "is 0; at least 1 is needed"));
+        }
+        if !self.quantiles.is_none_or(is_range) {
+            let reason = "are not two numbers from 0 to 1, the smaller one first";
+            return Some(("negatives.quantiles", reason));
+        }
+        if self.quantiles.is_some() && kind.is_of_texts() {
+            return Some(("negatives.quantiles", "are for heads on embeddings"));
+        }
+        let goes_with = match self.rounds() {
+            0 => false,
+            1 => self.quantiles.is_none(),
+            _ => self.quantiles.is_some(),
+        };
+        let reason = "are at least 1, and above 1 if and only if there are `quantiles`";
+        (!goes_with).then_some(("negatives.rounds", reason))
+    }
 }
 
 /// A table `[heads.NAME]` defines a head, which gives every document a score. Except for the kinds
@@ -598,8 +639,8 @@ impl HeadConfig {
         if self.references == Some(0) {
             return Some(("references", "is 0; at least 1 is needed"));
         }
-        if self.negatives == Some(Negatives { corpus: 0 }) {
-            return Some(("negatives.corpus", "is 0; at least 1 is needed"));
+        if let Some(wrong) = self.negatives.and_then(|negatives| negatives.wrong(self.kind)) {
+            return Some(wrong);
         }
         let of_samples = [
             ("center", self.center.is_some()),
@@ -767,6 +808,13 @@ mod tests {
             ("fallback='edu'", "heads.edu.fallback"),
             ("negatives={corpus=0}", "heads.edu.negatives.corpus: is 0"),
             ("negatives={}", "missing field `corpus`"),
+            ("negatives={corpus=9,quantiles=[0.5,0.5]}", "heads.edu.negatives.quantiles"),
+            ("negatives={corpus=9,rounds=2}", "heads.edu.negatives.rounds"),
+            ("negatives={corpus=9,rounds=1,quantiles=[0.5,0.75]}", "heads.edu.negatives.rounds"),
+            (
+                "kind='lexical'\nnegatives={corpus=9,quantiles=[0.5,0.75]}",
+                "heads.edu.negatives.quantiles: are for heads on embeddings",
+            ),
             ("kind='ridge'\nnegatives={corpus=9}", "heads.edu.negatives: are for heads of classes"),
         ] {
             let error = parsed(settings).err().unwrap_or_default();

@@ -27,7 +27,7 @@ use polysift_data::input::{
     LabelledText, SampleColumns, SkippedRows, for_each_sample, read_samples,
 };
 use polysift_encoder::{Model, ModelFiles, Recipe, resolve};
-use polysift_heads::head::{AnyHead, FastTextHead, ModelCard, Provenance};
+use polysift_heads::head::{AnyHead, FastTextHead, Head, ModelCard, Provenance};
 use polysift_heads::train::{
     Samples, TrainingRequest, train_head, train_lexical_head, train_text_head,
 };
@@ -196,7 +196,7 @@ fn train_one(
 ) -> Result<ShardMarker> {
     let Context { config, run, stop, .. } = context;
     stop.check()?;
-    let (samples, drawn) = samples(context, model, job, on_share)?;
+    let set = training_set(context, model, job, on_share)?;
     let files = files.filter(|_| job.head.kind == HeadKind::Lexical);
     let encoder = model.map(|model| {
         let info = model.encoder.info();
@@ -204,27 +204,41 @@ fn train_one(
     });
     let encoder = encoder.or(files.map(|files| (&files.model, &files.digest, &files.recipe)));
     let language = job.language();
+    let provenance = Provenance {
+        model: encoder.map_or_else(String::new, |(model, ..)| model.clone()),
+        recipe: encoder.map(|(.., recipe)| recipe.clone()),
+        recipe_digest: encoder.map_or_else(String::new, |(.., recipe)| recipe.digest()),
+        encoder_digest: encoder.map_or_else(String::new, |(_, digest, _)| digest.clone()),
+        data_digests: job.digests.clone(),
+    };
     let request = TrainingRequest {
         name: job.name,
         language: &language,
         config: job.head,
-        samples: &samples,
+        samples: &set.samples,
         seed: config.seed.0,
-        provenance: Provenance {
-            model: encoder.map_or_else(String::new, |(model, ..)| model.clone()),
-            recipe: encoder.map(|(.., recipe)| recipe.clone()),
-            recipe_digest: encoder.map_or_else(String::new, |(.., recipe)| recipe.digest()),
-            encoder_digest: encoder.map_or_else(String::new, |(_, digest, _)| digest.clone()),
-            data_digests: job.digests.clone(),
-        },
+        provenance,
     };
-    let mut marker = ShardMarker { rows: samples.labels.len() as u64, ..ShardMarker::default() };
+    let (mut rows, mut chosen): (_, Option<Samples>) = (Vec::new(), None);
+    for _ in 0..job.head.negatives.map_or(0, |negatives| negatives.rounds()) {
+        let of_round = |samples| TrainingRequest { samples, ..request.clone() };
+        let head =
+            chosen.as_ref().map(|samples| train_head(&of_round(samples), stop)).transpose()?;
+        rows = set.rows(job, head.as_ref())?;
+        chosen = Some(set.samples.of_rows(&rows));
+    }
+    let request =
+        TrainingRequest { samples: chosen.as_ref().unwrap_or(&set.samples), ..request.clone() };
+    let num_samples = request.samples.labels.len() as u64;
+    let mut marker = ShardMarker { rows: num_samples, ..ShardMarker::default() };
     let mut wrote = |path: &Path, stamp: FileStamp| {
         marker.files.push(PartFile { path: run.relative(path), rows: marker.rows, stamp });
     };
-    if !drawn.is_empty() {
+    if job.head.negatives.is_some() {
         let path = run.negatives_file(job.name, &language);
-        wrote(&path, write_atomic(&path, drawn.as_bytes())?);
+        let drawn = rows.iter().filter(|row| **row >= set.num_labelled);
+        let places: String = drawn.flat_map(|row| [&*set.samples.ids[*row], "\n"]).collect();
+        wrote(&path, write_atomic(&path, places.as_bytes())?);
     }
     if job.head.kind == HeadKind::FastText {
         let path = run.text_head_file(job.name, &language);
@@ -265,20 +279,22 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
     Ok(cards)
 }
 
-/// A negative that is drawn from the corpus.
-struct Negative {
-    text: String,
-    /// JSON with its file and row.
-    place: Value,
+/// Documents of a language in random order, some of which become negatives.
+struct Pool {
+    /// Texts, and JSON with their files and rows.
+    documents: Vec<(String, Value)>,
+    /// Number of negatives.
+    wanted: usize,
 }
 
-/// Draws `wanted` negatives of a head from the corpus, without the texts of `samples`.
+/// Draws the documents of the corpus that may become negatives of a head, without the texts of
+/// `samples`.
 fn draw_negatives(
     context: Context<'_>,
     job: &TrainingJob<'_>,
-    wanted: usize,
+    negatives: Negatives,
     samples: &[LabelledText],
-) -> Result<Vec<Negative>> {
+) -> Result<Vec<Pool>> {
     let Context { config, run, .. } = context;
     let place = format!("heads.{}.negatives", job.name);
     if config.input.files.is_empty() {
@@ -303,47 +319,84 @@ fn draw_negatives(
         }
     }
     let mut known: HashSet<u128> = samples.iter().map(|sample| text_key(&sample.text)).collect();
-    let mut negatives = Vec::new();
-    let each = wanted.div_ceil(shards.len().max(1));
+    let (mut pools, mut left) = (Vec::new(), negatives.corpus);
+    let each = left.div_ceil(shards.len().max(1));
     for shards in shards.values() {
-        let left = each.min(wanted - negatives.len());
-        let (mut size, mut before) = (left, 0);
-        let of_language = loop {
+        let wanted = each.min(left);
+        let most = negatives.num_drawn(wanted);
+        let (mut size, mut before) = (most, 0);
+        let new = loop {
             let drawn = draw_texts(context, "negatives", shards, size)?;
             let (found, mut own) = (drawn.len(), HashSet::new());
             let is_new = |(_, text): &(u64, String)| {
                 let key = text_key(text);
                 !known.contains(&key) && own.insert(key)
             };
-            let new: Vec<_> = drawn.into_iter().filter(is_new).take(left).collect();
-            if new.len() == left || found == before {
+            let new: Vec<_> = drawn.into_iter().filter(is_new).take(most).collect();
+            if new.len() == most || found == before {
                 known.extend(own);
                 break new;
             }
             // A larger sample begins with the smaller one.
             (size, before) = (2 * size, found);
         };
-        for (ordinal, text) in of_language {
-            let (shard, row) = place_of(ordinal);
-            let place = json!({"file": plan.shards[shard as usize].file, "row": row});
-            negatives.push(Negative { text, place });
+        if new.len() < most {
+            let (head, language, found) = (job.name, job.language(), new.len());
+            tracing::warn!(head, language, "for {most} negatives the corpus has {found} documents");
         }
+        let documents = new.into_iter().map(|(ordinal, text)| {
+            let (shard, row) = place_of(ordinal);
+            (text, json!({"file": plan.shards[shard as usize].file, "row": row}))
+        });
+        pools.push(Pool { documents: documents.collect(), wanted });
+        left -= wanted;
     }
-    if negatives.len() < wanted {
-        let (head, language, found) = (job.name, job.language(), negatives.len());
-        tracing::warn!(head, language, "of {wanted} negatives the corpus gives {found}");
-    }
-    Ok(negatives)
+    Ok(pools)
 }
 
-/// Reads the samples of a head, of both classes, and draws negatives from the corpus, whose places
-/// it returns too. With a `model` the first chunk of each is embedded and rounded like the corpus.
-fn samples(
+/// Labelled samples, and behind them the documents that may become negatives.
+struct TrainingSet {
+    samples: Samples,
+    num_labelled: usize,
+    /// For each pool its number of documents, and how many become negatives.
+    pools: Vec<(usize, usize)>,
+}
+
+impl TrainingSet {
+    /// Returns the rows that a head is trained on: all labelled ones, and of each pool those that the
+    /// head of the round before scores between the quantiles, or else the first ones.
+    fn rows(&self, job: &TrainingJob<'_>, before: Option<&Head>) -> Result<Vec<usize>> {
+        let mut rows: Vec<usize> = (0..self.num_labelled).collect();
+        let mut start = self.num_labelled;
+        for &(found, wanted) in &self.pools {
+            let mut pool: Vec<usize> = (start..start + found).collect();
+            let mut range = 0..wanted.min(found);
+            let quantiles = job.head.negatives.and_then(|negatives| negatives.quantiles);
+            if let (Some(head), Some(quantiles)) = (before, quantiles) {
+                let (width, offsets) = (self.samples.hidden_size, (0..=found).collect::<Vec<_>>());
+                let embeddings = &self.samples.embeddings[start * width..(start + found) * width];
+                let scores = head.score(embeddings, &offsets)?;
+                let logit = |row: &usize| scores[row - start].map_or(f32::NAN, |score| score.logit);
+                pool.retain(|row| !logit(row).is_nan());
+                pool.sort_by(|a, b| logit(a).total_cmp(&logit(b)));
+                let [low, high] = quantiles.map(|q| (q * pool.len() as f64).round() as usize);
+                range = low..high.min(low + wanted);
+            }
+            rows.extend(&pool[range]);
+            start += found;
+        }
+        Ok(rows)
+    }
+}
+
+/// Reads the samples of a head, of both classes, and draws documents that may become negatives. With
+/// a `model` the first chunk of each is embedded and rounded like the corpus.
+fn training_set(
     context: Context<'_>,
     model: Option<&Model>,
     job: &TrainingJob<'_>,
     on_share: &mut dyn FnMut(f64),
-) -> Result<(Samples, String)> {
+) -> Result<TrainingSet> {
     let config = context.config;
     let columns = SampleColumns::of_head(job.head);
     let labelled = read_samples(&job.files, &config.input, &columns)?;
@@ -353,8 +406,8 @@ fn samples(
     }
     let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
     job.check(&labels)?;
-    let drawn = match job.head.negatives {
-        Some(Negatives { corpus }) => draw_negatives(context, job, corpus, &labelled.samples)?,
+    let pools = match job.head.negatives {
+        Some(negatives) => draw_negatives(context, job, negatives, &labelled.samples)?,
         None => Vec::new(),
     };
     let mut samples = Samples::default();
@@ -376,7 +429,7 @@ fn samples(
         samples.texts.push(sample.text);
         samples.splits.push(sample.split);
     }
-    for Negative { text, place } in &drawn {
+    for (text, place) in pools.iter().flat_map(|pool| &pool.documents) {
         samples.ids.push(place.to_string());
         samples.labels.push(0.0);
         if is_weighted {
@@ -385,11 +438,11 @@ fn samples(
         samples.texts.push(text.clone());
         samples.splits.push(None);
     }
-    let places = drawn.iter().map(|negative| format!("{}\n", negative.place)).collect();
     if let Some(model) = model {
         let texts: Vec<&str> = samples.texts.iter().map(String::as_str).collect();
         samples.embeddings = embed_samples(context, model, &texts, on_share)?;
         samples.hidden_size = model.encoder.info().embedding_size;
     }
-    Ok((samples, places))
+    let pools = pools.iter().map(|pool| (pool.documents.len(), pool.wanted)).collect();
+    Ok(TrainingSet { samples, num_labelled: labels.len(), pools })
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context;
+use arrow::array::AsArray;
+use arrow::datatypes::Float32Type;
 use polysift::config::HeadConfig;
 use polysift::head::{Head, LabelCounts};
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::util::{TestResult, Workspace, polysift, text};
+use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
 
 /// Forty positives of each language, of which three are documents of the corpus in other letters.
 fn positives() -> anyhow::Result<Workspace> {
@@ -51,8 +53,9 @@ fn a_head_of_positives_draws_distinct_negatives_that_are_no_positives() -> TestR
     for language in ["fra_Latn", "deu_Latn"] {
         let path = work.path(&format!("out/heads/own/{language}.safetensors"));
         let head = Head::load(&path, "own", &HeadConfig::default())?;
-        let samples = &head.card().training.as_ref().context("no record")?.samples;
-        let negatives = samples.values().map(|counts| match counts {
+        let record = head.card().training.as_ref().context("no record")?;
+        assert_eq!(record.negatives.map(|drawn| drawn.corpus), Some(18));
+        let negatives = record.samples.values().map(|counts| match counts {
             LabelCounts::Classes { negative, .. } => *negative,
             LabelCounts::Grades { .. } => 0,
         });
@@ -90,9 +93,40 @@ fn a_head_of_several_languages_draws_equally_many_of_each() -> TestResult {
     assert_eq!((of("deu_Latn"), of("fra_Latn")), (11, 10));
     run(&work, "others", &head("others", 5)).assert().success();
     assert!(rows(&work, "others", "deu_Latn")?.iter().all(|row| row.starts_with("fra_Latn")));
-    // The corpus has 58 other texts, of which 20 are in both languages.
+    // Of 25 German documents two have no text and three are positives.
     let few = run(&work, "few", &head("all", 500)).assert().success();
-    few.stderr(contains("of 500 negatives the corpus gives 35"));
+    few.stderr(contains("for 250 negatives the corpus has 20 documents"));
+    Ok(())
+}
+
+/// The documents between two quantiles of the scores that the first head gives in a run of its own.
+#[test]
+fn a_second_head_takes_its_negatives_by_the_scores_of_the_first() -> TestResult {
+    let work = positives()?;
+    let head = |negatives: &str| {
+        format!("{{train=['good/{{lang}}.jsonl'],kind='logistic',negatives={{{negatives}}}}}")
+    };
+    run(&work, "first", &head("corpus=8")).assert().success();
+    run(&work, "pool", &head("corpus=32")).assert().success();
+    run(&work, "second", &head("corpus=8,quantiles=[0.5,0.75]")).assert().success();
+    let mut logits: Vec<Option<f32>> = Vec::new();
+    for part in 0..3 {
+        let scores = read_parquet(
+            &work.path(&format!("first/scores/own/fra_Latn/a/part-0000{part}.parquet")),
+        )?;
+        let column = scores.column_by_name("logit").context("no logit")?;
+        logits.extend(column.as_primitive::<Float32Type>().iter());
+    }
+    let row = |place: &String| -> anyhow::Result<usize> {
+        Ok(place.rsplit('/').next().context("no row")?.parse()?)
+    };
+    let mut pool: Vec<usize> =
+        rows(&work, "pool", "fra_Latn")?.iter().map(row).collect::<anyhow::Result<_>>()?;
+    assert_eq!((pool.len(), logits.len()), (32, 40));
+    pool.sort_by(|a, b| logits[*a].partial_cmp(&logits[*b]).unwrap_or(std::cmp::Ordering::Equal));
+    let expected: BTreeSet<String> =
+        pool[16..24].iter().map(|row| format!("fra_Latn/{row}")).collect();
+    assert_eq!(rows(&work, "second", "fra_Latn")?, expected);
     Ok(())
 }
 

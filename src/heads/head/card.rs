@@ -9,7 +9,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::metrics::Metrics;
 use polysift_config::{
     Activation, Centering, ChunkRule, FastTextConfig, HeadConfig, HeadKind, HeadOutput, Keep,
-    TextSpec, TrainingConfig,
+    Negatives, TextSpec, TrainingConfig,
 };
 use polysift_encoder::Recipe;
 
@@ -212,6 +212,9 @@ pub struct TrainingRecord {
     /// Schedule of the learning rate; `None` if it was constant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
+    /// How negatives were drawn from the corpus; they are among the samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub negatives: Option<Negatives>,
     /// Samples by split (`train`, `validation`, `test`).
     pub samples: BTreeMap<String, LabelCounts>,
     /// Digest of the test split's texts. Heads with equal digests were tested on the same texts.

@@ -108,6 +108,7 @@ impl TrainingRequest<'_> {
             polysift_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             provenance: Some(provenance),
             training: Some(TrainingRecord {
+                negatives: self.config.negatives,
                 samples: samples.into(),
                 test_digest: (!splits.test.is_empty()).then(|| self.samples.digest(&splits.test)),
                 ..record

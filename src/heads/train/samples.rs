@@ -38,6 +38,24 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// Returns the samples of `rows`.
+    #[must_use]
+    pub fn of_rows(&self, rows: &[usize]) -> Self {
+        fn some<T: Clone>(all: &[T], rows: &[usize]) -> Vec<T> {
+            let rows = if all.is_empty() { &[] } else { rows };
+            rows.iter().map(|&row| all[row].clone()).collect()
+        }
+        Self {
+            ids: some(&self.ids, rows),
+            labels: some(&self.labels, rows),
+            weights: some(&self.weights, rows),
+            embeddings: rows.iter().flat_map(|&row| self.embedding(row)).copied().collect(),
+            hidden_size: self.hidden_size,
+            texts: some(&self.texts, rows),
+            splits: some(&self.splits, rows),
+        }
+    }
+
     pub(super) fn embedding(&self, row: usize) -> &[f32] {
         &self.embeddings[row * self.hidden_size..(row + 1) * self.hidden_size]
     }
