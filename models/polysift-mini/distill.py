@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import XLMRobertaModel
 
-from corpora import Row, held_out, read_all, unit_hash
+from corpora import SETS, Row, held_out, read_all, unit_hash
 from packed import fake_quantize, fast_products, load_model, save_student
 from teacher import Wheel, load_teacher, word_embeddings
 from vocabulary import BOS, EOS, MAX_LENGTH, choose_pieces, load_tokenizer, prune, shares
@@ -49,6 +49,7 @@ class Recipe:
     ranking_tokens: int = 12_000
     source_cap_chars: int = 2_500_000
     language_exponent: float = 0.5
+    toxicity_weight: float = 3.0
     crop_chars: tuple[int, ...] = (150, 400, 1_000, 2_000)
     crop_shares: tuple[float, ...] = (0.2, 0.3, 0.35, 0.15)
     steps: int = 1_600
@@ -121,6 +122,12 @@ def crop(row: Row, rng: np.random.Generator, recipe: Recipe) -> str:
     return row.text[start:start + length]
 
 
+def row_weight(row: Row, recipe: Recipe) -> float:
+    """How often a row is drawn: by its length, and short, informal text more often."""
+    is_informal = SETS[row.set_name].role == "toxicity"
+    return min(len(row.text), 2_000) * (recipe.toxicity_weight if is_informal else 1.0)
+
+
 def batches(groups: dict[str, list[Row]], student: Tokenizer, teacher: Tokenizer,
             recipe: Recipe, pool: int) -> Iterator[list[Pair]]:
     """The batches of pool number ``pool``, of texts of like length, in random order."""
@@ -129,7 +136,7 @@ def batches(groups: dict[str, list[Row]], student: Tokenizer, teacher: Tokenizer
     sizes = np.array([sum(len(row.text) for row in groups[name]) for name in names], dtype=float)
     language_weights = sizes ** recipe.language_exponent
     language_weights /= language_weights.sum()
-    row_weights = {name: np.minimum([len(row.text) for row in groups[name]], 2_000.0)
+    row_weights = {name: np.array([row_weight(row, recipe) for row in groups[name]])
                    for name in names}
     texts = []
     wanted = recipe.batches_per_pool * recipe.tokens_per_step * 3
