@@ -7,6 +7,8 @@ use std::io::Write;
 
 use clap::builder::Styles;
 use clap::{ColorChoice, ValueEnum};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use polysift::Error;
@@ -115,17 +117,13 @@ pub(crate) fn titled_table<T: Into<String>>(
 
 /// Prints rows in columns; the first column is left-aligned, the others right-aligned.
 pub(crate) fn table(rows: &[Vec<String>]) {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| {
-            if i == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        line(cells.collect::<Vec<_>>().join("  ").trim_end());
+    let mut table = Table::new();
+    table.load_style(NOTHING).add_rows(rows);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        let side = if at == 0 { CellAlignment::Left } else { CellAlignment::Right };
+        column.set_padding((0, 2)).set_cell_alignment(side);
     }
+    table.lines().for_each(|text| line(text.trim_end()));
 }
 
 #[cfg(test)]
