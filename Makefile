@@ -134,9 +134,9 @@ pictures: $(if $(wildcard $(DEMO)/report/index.html),,run) ## Draw the README's 
 	target/pictures/bin/python docs/pictures/draw.py $(DEMO)/report/index.html
 
 site: need-cargo ## Make the guide a searchable site, target/site/index.html (builds mdbook where it is missing)
-	@PATH=$$PATH:$(TOOLS)/bin; command -v mdbook >/dev/null || $(CARGO) install -q --locked --root $(TOOLS) mdbook; \
+	@PATH=$$PATH:$(abspath $(TOOLS))/bin; command -v mdbook >/dev/null || $(CARGO) install -q --locked --root $(TOOLS) mdbook; \
 	rm -rf target/site target/site-source && cp -r docs target/site-source && cd target/site-source && \
-	sed 's|](docs/|](|g' ../../README.md > polysift.md && sed -i 's|(../README.md|(polysift.md|g' *.md && \
+	sed 's|](docs/|](|g; s|"docs/|"|g' ../../README.md > polysift.md && sed -i 's|(../README.md|(polysift.md|g' *.md && \
 	{ echo '[polysift](polysift.md)'; echo '[The guide](README.md)'; \
 	  sed -n 's/^| \(\[[^]]*\]([a-z-]*\.md)\) |.*/- \1/p' README.md; } > SUMMARY.md && \
 	MDBOOK_BOOK__SRC=. MDBOOK_BOOK__TITLE=polysift mdbook build --dest-dir ../site
