@@ -24,6 +24,7 @@ mod input;
 mod mix;
 mod pii;
 mod selection;
+mod training;
 mod words;
 
 use std::collections::BTreeMap;
@@ -44,8 +45,8 @@ pub use filters::{
     Unknown, UrlsConfig, WordsConfig,
 };
 pub use heads::{
-    Activation, Centering, Checkpoint, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput,
-    Keep, LabelKind, Loss, Negatives, Preset, TrainingConfig,
+    Activation, Centering, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput, Keep,
+    LabelKind, Preset,
 };
 pub use input::LARGEST_DOCUMENT_BYTES;
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
@@ -55,6 +56,8 @@ pub use selection::{
     FixedThreshold, LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE,
     REFINE_RISK_DIVISOR, REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
 };
+
+pub use training::{Checkpoint, Loss, Negatives, TrainingConfig};
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
