@@ -429,13 +429,14 @@ fn training_set(
         samples.texts.push(sample.text);
         samples.splits.push(sample.split);
     }
-    for (text, place) in pools.iter().flat_map(|pool| &pool.documents) {
+    let sizes = pools.iter().map(|pool| (pool.documents.len(), pool.wanted)).collect();
+    for (text, place) in pools.into_iter().flat_map(|pool| pool.documents) {
         samples.ids.push(place.to_string());
         samples.labels.push(0.0);
         if is_weighted {
             samples.weights.push(1.0);
         }
-        samples.texts.push(text.clone());
+        samples.texts.push(text);
         samples.splits.push(None);
     }
     if let Some(model) = model {
@@ -443,6 +444,5 @@ fn training_set(
         samples.embeddings = embed_samples(context, model, &texts, on_share)?;
         samples.hidden_size = model.encoder.info().embedding_size;
     }
-    let pools = pools.iter().map(|pool| (pool.documents.len(), pool.wanted)).collect();
-    Ok(TrainingSet { samples, num_labelled: labels.len(), pools })
+    Ok(TrainingSet { samples, num_labelled: labels.len(), pools: sizes })
 }
