@@ -13,13 +13,12 @@ use serde_json::{Value, json};
 use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
 
 /// Forty positives of each language, of which three are documents of the corpus in other letters.
-fn positives() -> anyhow::Result<Workspace> {
-    let work = Workspace::new().map_err(|e| anyhow::anyhow!("{e}"))?;
+fn positives() -> Result<Workspace, Box<dyn std::error::Error>> {
+    let work = Workspace::new()?;
     for language in ["fra_Latn", "deu_Latn"] {
         let text = |i: usize| if i < 3 { text(i).to_uppercase() } else { text(1000 + i) };
         let rows = (0..40).map(|i| json!({"id": i.to_string(), "text": text(i), "label": true}));
-        work.write_lines(&format!("good/{language}.jsonl"), rows)
-            .map_err(|e| anyhow::anyhow!("{e}"))?;
+        work.write_lines(&format!("good/{language}.jsonl"), rows)?;
     }
     Ok(work)
 }

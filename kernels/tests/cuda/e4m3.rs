@@ -43,7 +43,8 @@ fn nearest(value: f64) -> u8 {
     nearest.unwrap_or(NAN) | u8::from(value.is_sign_negative()) << 7
 }
 
-/// Returns the bytes and the scale of a row of weights, whose largest magnitude becomes 448.
+/// Returns the e4m3 bytes of a row of weights and the row's scale. The scale maps the largest
+/// magnitude of the row to 448.
 pub(crate) fn quantised(row: &[bf16]) -> (Vec<u8>, f32) {
     let scale = row.iter().map(|x| x.to_f32().abs()).fold(0.0, f32::max) / 448.0;
     (stored(row, scale), scale)
