@@ -50,7 +50,7 @@ pub use polysift_data::{export, input, parts};
 #[cfg(feature = "datasets")]
 pub use polysift_datasets as dataset;
 pub use polysift_encoder as encoder;
-pub use polysift_heads::{fasttext, head, lexical, train};
+pub use polysift_heads::{fasttext, head, train};
 pub use polysift_mix as mix;
 pub use polysift_remote as remote;
 pub use polysift_runs::{cluster, run};

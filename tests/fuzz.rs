@@ -183,14 +183,7 @@ fn products() -> TestResult {
 #[test]
 fn safetensors() -> TestResult {
     let names = ["heads/quality.safetensors", "heads_import/net.safetensors"];
-    let mut seeds = golden(&names)?;
-    let work = Workspace::new()?;
-    let model = root().join("tests/golden/encoder/head16-prefixed");
-    let head = "[heads.own]\nkind = 'lexical'\ntrain = ['samples/{lang}.jsonl']\n";
-    work.write("run.toml", format!("[encoder]\nmodel = '{}'\n{head}", model.display()))?;
-    work.command("train", "out").assert().success();
-    seeds.push(std::fs::read(work.path("out/heads/own/fra_Latn.safetensors"))?);
-    exercise(targets::safetensors, &seeds)
+    exercise(targets::safetensors, &golden(&names)?)
 }
 
 #[test]

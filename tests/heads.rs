@@ -6,7 +6,6 @@ mod files;
 mod hostile;
 mod import;
 mod languages;
-mod lexical;
 mod negatives;
 mod published;
 mod training;

@@ -17,8 +17,6 @@ pub enum FirstPass {
     /// `auto`: for each language, the candidate with the lowest total cost on a pilot sample.
     #[default]
     Auto,
-    /// `lexical`: a small network on hashed n-grams of the encoder's token ids.
-    Lexical,
     /// `bundled`: a ridge head on embeddings of the bundled encoder, on the device of the run.
     Bundled,
     /// `prefix:N`: the run's heads on embeddings of the first N tokens (8 to 4096, `<s>` and `</s>`
@@ -30,7 +28,6 @@ impl fmt::Display for FirstPass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
-            Self::Lexical => f.write_str("lexical"),
             Self::Bundled => f.write_str("bundled"),
             Self::Prefix(tokens) => write!(f, "prefix:{tokens}"),
         }
@@ -44,13 +41,12 @@ impl FromStr for FirstPass {
         let prefix = || text.strip_prefix("prefix:")?.parse().ok();
         match text {
             "auto" => Ok(Self::Auto),
-            "lexical" => Ok(Self::Lexical),
             "bundled" => Ok(Self::Bundled),
             _ => prefix().filter(|tokens| PREFIX_TOKENS.contains(tokens)).map(Self::Prefix).ok_or_else(|| {
                 let (least, most) = PREFIX_TOKENS.into_inner();
                 format!(
-                    "`{text}` is no first pass; there are auto, lexical, bundled and prefix:N, N from \
-                     {least} to {most} tokens"
+                    "`{text}` is no first pass; there are auto, bundled and prefix:N, N from {least} to {most} \
+                     tokens"
                 )
             }),
         }
@@ -152,7 +148,7 @@ mod tests {
 
     #[test]
     fn first_passes_read_back_as_they_are_written_and_others_are_refused_with_all_names() {
-        for text in ["auto", "lexical", "bundled", "prefix:128"] {
+        for text in ["auto", "bundled", "prefix:128"] {
             assert_eq!(text.parse::<FirstPass>().map(|pass| pass.to_string()), Ok(text.to_owned()));
         }
         for text in ["prefix", "prefix:7", "prefix:x", "", "Bundled"] {

@@ -29,8 +29,6 @@ pub enum HeadKind {
     /// A fastText classifier of the text; needs no embedding.
     #[serde(rename = "fasttext")]
     FastText,
-    /// A small network on n-grams of the text's tokens; needs no embedding.
-    Lexical,
     /// A column of the input, such as another program's score.
     Column,
     /// A random number that depends only on the id, not on the corpus; keeps a share of documents.
@@ -45,24 +43,23 @@ impl HeadKind {
 
     /// Returns true if the head scores the text itself.
     pub fn is_of_texts(self) -> bool {
-        matches!(self, Self::FastText | Self::Lexical)
+        self == Self::FastText
     }
 }
 
 /// Keys of heads, by the kinds that they are for; without kinds, they are for all.
-const KEYS: [(&[HeadKind], &[&str]); 10] = {
-    use HeadKind::{Column, Cosine, FastText, Lexical, Logistic, Mlp, Ridge};
+const KEYS: [(&[HeadKind], &[&str]); 9] = {
+    use HeadKind::{Column, Cosine, FastText, Logistic, Mlp, Ridge};
     [
         (&[], &["kind", "column"]),
         (&[Column], &["score"]),
-        (&[Mlp, Logistic, Ridge, Cosine, FastText, Lexical, Column], &["keep"]),
+        (&[Mlp, Logistic, Ridge, Cosine, FastText, Column], &["keep"]),
         (
-            &[Mlp, Logistic, Ridge, Cosine, FastText, Lexical],
+            &[Mlp, Logistic, Ridge, Cosine, FastText],
             &["preset", "path", "train", "fallback", "label", "negatives"],
         ),
-        (&[Mlp, Logistic, Ridge, Lexical], &["languages", "weight"]),
-        (&[Mlp, Logistic, Ridge, Cosine, Lexical], &["training"]),
-        (&[Mlp, Logistic, Ridge, Cosine], &["output", "chunk", "references"]),
+        (&[Mlp, Logistic, Ridge], &["languages", "weight"]),
+        (&[Mlp, Logistic, Ridge, Cosine], &["training", "output", "chunk", "references"]),
         (&[Mlp, Cosine], &["hidden"]),
         (&[Cosine], &["center"]),
         (&[FastText], &["fasttext"]),
@@ -525,12 +522,10 @@ impl HeadConfig {
     fn wrong_labels(&self) -> Option<Wrong> {
         let knows_loss = match self.training.loss {
             None => true,
-            Some(Loss::Huber | Loss::Ordinal) => self.kind == HeadKind::Mlp,
-            Some(_) => matches!(self.kind, HeadKind::Mlp | HeadKind::Lexical),
+            Some(_) => self.kind == HeadKind::Mlp,
         };
         if !knows_loss {
-            let reason = "is for MLPs, and `cross-entropy` and `squared-error` for lexical heads; the \
-                          kinds `logistic` and `ridge` have theirs";
+            let reason = "is for MLPs; the kinds `logistic` and `ridge` have theirs";
             return Some(("training.loss", reason));
         }
         if self.label.len() > 1 && self.label_kind() != LabelKind::Grades {
@@ -571,16 +566,13 @@ impl HeadConfig {
 
     fn wrong_training(&self, name: &str) -> Option<Wrong> {
         let (t, output) = (&self.training, self.output(name));
-        let only_loss = TrainingConfig { loss: t.loss, ..TrainingConfig::default() };
         let is_rate = t.learning_rate.is_none_or(|rate| rate > 0.0)
             && t.weight_decay.is_none_or(|decay| decay >= 0.0)
             && t.dropout.is_none_or(|rate| (0.0..1.0).contains(&rate));
         let was_published = self.kind == HeadKind::Mlp
             && self.label_kind() == LabelKind::Classes
             && (output.is_single() || matches!(output, HeadOutput::Class(0 | 1)));
-        Some(if self.kind == HeadKind::Lexical && *t != only_loss {
-            ("training", "of a lexical head has only `loss`")
-        } else if t.epochs == Some(0) || t.batch_size == Some(0) {
+        Some(if t.epochs == Some(0) || t.batch_size == Some(0) {
             ("training", "`epochs` and `batch_size` are at least 1")
         } else if !is_rate {
             ("training", "needs learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1")
@@ -682,7 +674,7 @@ mod tests {
             ("negatives={corpus=9,rounds=2}", "heads.edu.negatives.rounds"),
             ("negatives={corpus=9,rounds=1,quantiles=[0.5,0.75]}", "heads.edu.negatives.rounds"),
             (
-                "kind='lexical'\nnegatives={corpus=9,quantiles=[0.5,0.75]}",
+                "kind='fasttext'\nnegatives={corpus=9,quantiles=[0.5,0.75]}",
                 "heads.edu.negatives.quantiles: are for heads on embeddings",
             ),
             ("kind='ridge'\nnegatives={corpus=9}", "heads.edu.negatives: are for heads of classes"),

@@ -232,12 +232,12 @@ impl Heads {
         name: &str,
         languages: &[&str],
         texts: &[Option<T>],
-    ) -> Result<Vec<Option<DocumentScore>>> {
+    ) -> Vec<Option<DocumentScore>> {
         let documents = languages.par_iter().zip(texts);
         let scored = documents.map_init(TextScratch::default, |scratch, (language, text)| {
             match (self.get(name, language), text) {
                 (Some(head), Some(text)) => head.score_text(text.as_ref(), scratch),
-                _ => Ok(None),
+                _ => None,
             }
         });
         scored.collect()
@@ -253,7 +253,7 @@ impl Heads {
         (width, embedded): (usize, &EmbeddedTexts),
     ) -> Result<Vec<Option<DocumentScore>>> {
         if self.is_text(name) {
-            return self.score_texts(name, languages, texts);
+            return Ok(self.score_texts(name, languages, texts));
         }
         let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
         self.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
@@ -272,7 +272,7 @@ impl Heads {
             match head {
                 AnyHead::FastText(head) => described["text"] = json!(head.text_spec()),
                 AnyHead::Row(head) => described["source"] = json!(head.source()),
-                AnyHead::Embedding(_) | AnyHead::Lexical(_) => {}
+                AnyHead::Embedding(_) => {}
             }
             described
         };

@@ -65,11 +65,6 @@ impl ModelFiles {
         headers(&self.weights)
     }
 
-    /// Returns the contents of `tokenizer.json` and its path.
-    pub fn tokenizer_json(&self) -> (&[u8], &Path) {
-        (self.tokenizer.bytes(), &self.tokenizer.path)
-    }
-
     /// Returns the width of an embedding.
     pub fn embedding_size(&self) -> usize {
         self.output.embedding_size(self.architecture.width)

@@ -1,7 +1,6 @@
-//! Heads ([`head`], [`fasttext`], [`lexical`]) score embeddings or texts; [`train`] trains them.
+//! Heads ([`head`], [`fasttext`]) score embeddings or texts; [`train`] trains them.
 
 pub mod fasttext;
 pub mod head;
-pub mod lexical;
 mod tensors;
 pub mod train;

@@ -21,13 +21,11 @@
 //! are stored like those of samples if only first chunks are encoded. Results do not depend on
 //! which process does a unit.
 
-mod encoded_pass;
 mod first_pass;
 mod full_run;
-mod lexical_pass;
-mod pass;
 mod pilot;
 mod repair;
+mod score;
 
 use std::collections::BTreeMap;
 
@@ -35,8 +33,8 @@ use serde_json::{Value, json};
 
 use crate::draw::count_rows;
 use crate::input_progress::InputProgress;
+use first_pass::TrainedPass;
 use full_run::FullRun;
-use pass::Pass;
 use pilot::{Pilot, SelectedPilot};
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};
@@ -70,8 +68,8 @@ const MAX_COST: f64 = 0.95;
 /// Number of shards per GPU that are scored at the same time.
 const SHARDS_OF_A_GPU: usize = 4;
 /// First passes that are evaluated if the settings leave the choice open.
-const CANDIDATES: [FirstPass; 4] =
-    [FirstPass::Lexical, FirstPass::Bundled, FirstPass::Prefix(64), FirstPass::Prefix(128)];
+const CANDIDATES: [FirstPass; 3] =
+    [FirstPass::Bundled, FirstPass::Prefix(64), FirstPass::Prefix(128)];
 
 /// Trains the first pass of every language and scores all documents with it, unless that is done.
 ///
@@ -304,9 +302,9 @@ impl<'a> CascadeFit<'a> {
         selected: &SelectedPilot,
     ) -> Result<EvaluatedPass> {
         let names: Vec<&str> = selected.heads().collect();
-        let files = first_pass::fit(self.full, pass, language, pilot, &names)?;
+        let files = TrainedPass::fit(self.full, pass, language, pilot, &names)?;
         let names = names.into_iter().map(ToOwned::to_owned).collect();
-        let trained = first_pass::load(self.full, pass, language, names)?;
+        let trained = TrainedPass::load(self.full, pass, language, names)?;
         let texts = pilot.evaluation_texts();
         let predicted = trained.predict(&texts)?;
         let risk = self.risk_of_misses();
@@ -329,7 +327,7 @@ impl<'a> CascadeFit<'a> {
             let least = thresholds.entry(kept.head.clone()).or_insert(threshold);
             *least = least.min(threshold);
         }
-        let margins = first_pass::above(&predicted, &thresholds);
+        let margins = score::above(&predicted, &thresholds);
         let is_encoded: Vec<bool> = margins.iter().map(|margin| *margin >= 0.0).collect();
         let cost = self.cost(trained.flops(&texts)?, pilot, &is_encoded);
         let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
@@ -360,17 +358,17 @@ impl<'a> CascadeFit<'a> {
         let own = own_shards(context, self.plan);
         let work = StageWork::new(context, Stage::Cascade, keys, &own)?;
         if !work.is_over() {
-            let mut passes: BTreeMap<&String, Box<dyn Pass + '_>> = BTreeMap::new();
+            let mut passes: BTreeMap<&String, TrainedPass<'_>> = BTreeMap::new();
             for (language, result) in results {
                 run.check_files(Stage::Cascade, &language_key(language))?;
                 if let Some(pass) = result.first_pass {
                     let names = result.heads.keys().cloned().collect();
-                    passes.insert(language, first_pass::load(self.full, pass, language, names)?);
+                    passes.insert(language, TrainedPass::load(self.full, pass, language, names)?);
                 }
             }
             let pass_of = |item: usize| {
                 let language = language_of(config, &self.plan.shards[item]);
-                passes.get(&language).map(|pass| (pass.as_ref(), &results[&language]))
+                passes.get(&language).map(|pass| (pass, &results[&language]))
             };
             let rows =
                 |item: usize| pass_of(item).map_or(Some(0), |_| self.plan.shards[item].num_rows);
@@ -379,7 +377,7 @@ impl<'a> CascadeFit<'a> {
             let one = |item: usize| {
                 let shard = &self.plan.shards[item];
                 let marker = match pass_of(item) {
-                    Some((pass, result)) => first_pass::score_shard(context, pass, result, shard)?,
+                    Some((pass, result)) => score::score_shard(context, pass, result, shard)?,
                     None => ShardMarker::default(), // all documents are encoded
                 };
                 if work.items.is_own[item] {
@@ -388,12 +386,7 @@ impl<'a> CascadeFit<'a> {
                 Ok(marker)
             };
             // On a CPU an encoder uses all threads; a GPU needs batches while texts are tokenized.
-            let encodes = passes.values().any(|pass| pass.is_encoded());
-            let at_once = match (encodes, &self.full.model.placement.gpus[..]) {
-                (false, _) => rayon::current_num_threads(),
-                (true, []) => 1,
-                (true, gpus) => SHARDS_OF_A_GPU * gpus.len(),
-            };
+            let at_once = (SHARDS_OF_A_GPU * self.full.model.placement.gpus.len()).max(1);
             work.for_all_on(at_once, context, "documents", rows, one)?;
         }
         run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)

@@ -211,7 +211,7 @@ fn score_texts(
             texts.text(row, num_bytes)
         };
         let texts: Vec<Option<String>> = block.map(text).collect::<Result<_>>()?;
-        scored.extend(heads.score_texts(name, &languages, &texts)?);
+        scored.extend(heads.score_texts(name, &languages, &texts));
     }
     Ok(score_rows(documents, &scored))
 }

@@ -13,7 +13,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, write_atomic};
 use polysift_base::progress::Stop;
 use polysift_base::sample::text_key;
-use polysift_config::{EncoderConfig, HeadKind, NO_MODEL, Negatives, RunConfig};
+use polysift_config::{HeadKind, Negatives, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::place_of;
 use polysift_corpus::frozen::FrozenEncoder;
@@ -26,11 +26,9 @@ use polysift_corpus::work::StageWork;
 use polysift_data::input::{
     LabelledText, SampleColumns, SkippedRows, for_each_sample, read_samples,
 };
-use polysift_encoder::{Model, ModelFiles, Recipe, resolve};
+use polysift_encoder::Model;
 use polysift_heads::head::{AnyHead, FastTextHead, Head, ModelCard, Provenance};
-use polysift_heads::train::{
-    Samples, TrainingRequest, train_head, train_lexical_head, train_text_head,
-};
+use polysift_heads::train::{Samples, TrainingRequest, train_head, train_text_head};
 use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
 
 /// Trains every head that has samples and is not trained yet, for the languages of the run.
@@ -51,8 +49,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
     } else {
         Some(load_model(context, Stage::Train)?)
     };
-    let files = tokenizer_files(context, &jobs)?;
-    let settings = settings(context, &jobs, model.as_ref(), files.as_ref());
+    let settings = settings(context, &jobs, model.as_ref());
     freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
     let keys = jobs.iter().map(TrainingJob::key).collect();
     let work = StageWork::dealt(context, Stage::Train, keys)?;
@@ -76,7 +73,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
             input.advance(context.progress, 0, 0, bytes.saturating_sub(encoded));
             encoded = bytes.max(encoded);
         };
-        let marker = train_one(context, model, files.as_ref(), job, &mut on_share)?;
+        let marker = train_one(context, model, job, &mut on_share)?;
         on_share(1.0);
         context.progress.advance(1, 0);
         Ok(marker)
@@ -125,38 +122,14 @@ pub(crate) fn check_samples(
     planned.filter_map(Result::transpose).collect()
 }
 
-/// Finds the tokenizer for lexical heads, if any: the run's, or the bundled one without an encoder.
-fn tokenizer_files(context: Context<'_>, jobs: &[TrainingJob<'_>]) -> Result<Option<ModelFiles>> {
-    if jobs.iter().all(|job| job.head.kind != HeadKind::Lexical) {
-        return Ok(None);
-    }
-    let encoder = &context.config.encoder;
-    let bundled = EncoderConfig::default();
-    resolve(if encoder.model == NO_MODEL { &bundled } else { encoder }, context.hub).map(Some)
-}
-
-fn settings(
-    context: Context<'_>,
-    jobs: &[TrainingJob<'_>],
-    model: Option<&Model>,
-    files: Option<&ModelFiles>,
-) -> Value {
+fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model>) -> Value {
     let mut heads: BTreeMap<&str, Value> = BTreeMap::new();
     for job in jobs {
         let head = heads.entry(job.name).or_insert_with(|| {
-            match job.head.kind {
-                HeadKind::FastText => {
-                    return json!({"fasttext": job.head.fasttext, "kind": job.head.kind,
-                                  "keep": job.head.keep(job.name), "label": job.head.labels(),
-                                  "samples": {}});
-                }
-                HeadKind::Lexical => {
-                    return json!({"kind": job.head.kind, "keep": job.head.keep(job.name),
-                                  "label": job.head.labels(), "weight": job.head.weight,
-                                  "loss": job.head.loss(), "languages": job.head.languages,
-                                  "samples": {}});
-                }
-                _ => {}
+            if job.head.kind == HeadKind::FastText {
+                return json!({"fasttext": job.head.fasttext, "kind": job.head.kind,
+                              "keep": job.head.keep(job.name), "label": job.head.labels(),
+                              "samples": {}});
             }
             json!({"training": job.head.training,
                    "hidden": job.head.hidden, "kind": job.head.kind,
@@ -175,12 +148,6 @@ fn settings(
         settings["encoder"] = json!(FrozenEncoder::of(context.config, model));
         settings["embeddings"] = json!(context.config.parts.embeddings);
     }
-    if let Some(files) = files {
-        let Recipe { prompt, max_tokens, max_chars, .. } = &files.recipe;
-        let digest = blake3::hash(files.tokenizer_json().0).to_hex().to_string();
-        settings["tokenizer"] = json!({"digest": digest, "prompt": prompt,
-                                       "max_tokens": max_tokens, "max_chars": max_chars});
-    }
     settings["heads"] = json!(heads);
     settings
 }
@@ -190,19 +157,16 @@ fn settings(
 fn train_one(
     context: Context<'_>,
     model: Option<&Model>,
-    files: Option<&ModelFiles>,
     job: &TrainingJob<'_>,
     on_share: &mut dyn FnMut(f64),
 ) -> Result<ShardMarker> {
     let Context { config, run, stop, .. } = context;
     stop.check()?;
     let set = training_set(context, model, job, on_share)?;
-    let files = files.filter(|_| job.head.kind == HeadKind::Lexical);
     let encoder = model.map(|model| {
         let info = model.encoder.info();
         (&info.model, &info.digest, &model.recipe)
     });
-    let encoder = encoder.or(files.map(|files| (&files.model, &files.digest, &files.recipe)));
     let language = job.language();
     let provenance = Provenance {
         model: encoder.map_or_else(String::new, |(model, ..)| model.clone()),
@@ -247,10 +211,7 @@ fn train_one(
         wrote(&FastTextHead::card_path(&path), card);
         return Ok(marker);
     }
-    let bytes = match files {
-        Some(files) => train_lexical_head(&request, files.tokenizer_json(), stop)?.to_bytes()?,
-        None => train_head(&request, stop)?.to_bytes()?,
-    };
+    let bytes = train_head(&request, stop)?.to_bytes()?;
     for language in &job.serves {
         let path = run.head_file(job.name, language);
         wrote(&path, write_atomic(&path, &bytes)?);

@@ -11,13 +11,12 @@ use serde_json::{Map, Value, json};
 
 use super::status::status;
 use polysift_base::error::{Error, Result};
-use polysift_config::HeadConfig;
 use polysift_corpus::context::Context;
 use polysift_corpus::model::encoder_digest;
 use polysift_corpus::select::selections;
 use polysift_data::input::{InputFile, discover, open_rows};
 use polysift_heads::fasttext::{FastTextModel, is_model};
-use polysift_heads::head::{AnyHead, FastTextHead, HEAD_EXTENSIONS, Head, LexicalHead};
+use polysift_heads::head::{FastTextHead, HEAD_EXTENSIONS, Head};
 use polysift_runs::run::RunDir;
 
 /// Quantiles reported for a numeric column.
@@ -93,11 +92,7 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
         return inspect_text_head(path);
     }
     if path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known)) {
-        let head = if LexicalHead::is_file(path)? {
-            AnyHead::Lexical(Box::new(LexicalHead::load(path, "head", &HeadConfig::default())?))
-        } else {
-            AnyHead::Embedding(Box::new(Head::open(path)?))
-        };
+        let head = Head::open(path)?;
         return Ok(json!({"file": path, "spec": head.spec(), "digest": head.digest(),
                          "card": head.card()}));
     }

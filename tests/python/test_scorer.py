@@ -32,7 +32,7 @@ kind = "random"
 kind = "column"
 score = "language_score"
 [heads.words]
-kind = "lexical"
+kind = "fasttext"
 train = ["{SAMPLE}/labelled/quality/{{lang}}.jsonl.zst"]
 [languages.eng_Latn]
 retention = {{ words = 0.3 }}

@@ -153,7 +153,7 @@ smoke_cascade() {
   mkdir "$FOLDER/few"
   cp -r "$FOLDER/data/corpus/cmn_Hani" "$FOLDER/few/"
   settings+=(--set "input.files=['$FOLDER/few/{lang}/*']")
-  settings+=(--set cascade.recall=0.2 --set cascade.confidence=0.6 --set cascade.first_pass=lexical)
+  settings+=(--set cascade.recall=0.2 --set cascade.confidence=0.6 --set cascade.first_pass=bundled)
   check "planned with a cascade" plan "$run"
   jobs=$(submit "$run" --num-tasks 2) || fail "the cascade was not submitted"
   rm -rf "$FOLDER/reference"
@@ -161,7 +161,7 @@ smoke_cascade() {
   wait_until 180 "the cascade is over" jobs_are_over || fail "the chain of the cascade hangs"
   # shellcheck disable=SC2086
   check "all stages of the cascade ended well" all_complete $jobs
-  check "a language has a first pass" grep -q '"first_pass": "lexical"' "$run"/cascade/languages/*.json
+  check "a language has a first pass" grep -q '"first_pass": "bundled"' "$run"/cascade/languages/*.json
   check "the bytes of the cascade are those of one process" same_as_reference "$run"
 }
 

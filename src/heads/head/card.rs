@@ -94,9 +94,7 @@ impl HeadSpec {
             (HeadKind::Cosine, other) => Err(format!(
                 "a cosine head's score is the similarity itself (`raw`), not `{other}`"
             )),
-            (HeadKind::FastText | HeadKind::Lexical, _) => {
-                Err("scores texts, not embeddings".to_owned())
-            }
+            (HeadKind::FastText, _) => Err("scores texts, not embeddings".to_owned()),
             (HeadKind::Column | HeadKind::Random, _) => Err("has no file".to_owned()),
             (_, output) if output.fits(outputs) => Ok(()),
             (_, output) => Err(format!(

@@ -78,9 +78,7 @@ impl Head {
 
     /// Returns the file's bytes; equal heads give equal bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let named = weights::named(&self.scorer, Keys::Classifier);
-        let tensors: Vec<_> = named.into_iter().map(tensors::of_floats).collect();
-        tensors::to_file(&tensors, Some(self.card.metadata()?))
+        tensors::to_file(&weights::named(&self.scorer, Keys::Classifier), self.card.metadata()?)
     }
 
     /// Returns a state dict of the head's tensors (f32) that `torch.load(weights_only=True)` reads.

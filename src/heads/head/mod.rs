@@ -1,9 +1,8 @@
 //! Heads turn the embeddings of a document's chunks, or its text, into one score.
 //!
 //! This module reads and writes head files (safetensors with a [`ModelCard`]), imports other files
-//! (safetensors, PyTorch) and scores. [`Head`] scores embeddings, [`FastTextHead`] and
-//! [`LexicalHead`] score texts, [`RowHead`] scores rows by a column or at random, [`AnyHead`] is
-//! any of them. Training is in `crate::train`. This module reads no embeddings and no thresholds.
+//! (safetensors, PyTorch) and scores. [`Head`] scores embeddings, [`FastTextHead`] scores texts,
+//! [`RowHead`] scores rows by a column or at random, [`AnyHead`] is any of them. Training is in `crate::train`. This module reads no embeddings and no thresholds.
 //!
 //! A document's score depends on its own chunks alone, bit by bit, not on the other documents of
 //! the call or the number of threads. GPUs add in another order than the CPU, so their last bits
@@ -24,7 +23,6 @@
 mod card;
 mod embedding;
 mod file;
-mod lexical;
 mod published;
 #[cfg(feature = "train")]
 mod pytorch;
@@ -44,8 +42,6 @@ pub use card::{
 };
 pub use embedding::Head;
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
-pub(crate) use lexical::HeadTokenizer;
-pub use lexical::LexicalHead;
 pub use published::PublishedRecipe;
 pub use row::{RowHead, ScoreSource};
 pub use scorer::DocumentScore;
@@ -66,16 +62,13 @@ pub enum AnyHead {
     Embedding(Box<Head>),
     /// Scores texts by their words.
     FastText(Box<FastTextHead>),
-    /// Scores texts by their tokens.
-    Lexical(Box<LexicalHead>),
     /// Scores rows without their texts.
     Row(Box<RowHead>),
 }
 
 impl AnyHead {
-    /// Reads the head called `name` from `path`: a fastText model if the file begins as one, a
-    /// lexical head if its card says so, else an embedding head (see [`Head::load`]). Only foreign
-    /// fastText models use `language`.
+    /// Reads the head called `name` from `path`: a fastText model if the file begins as one,
+    /// else an embedding head (see [`Head::load`]). Only foreign fastText models use `language`.
     ///
     /// # Errors
     /// The errors of the `load` functions; [`Error::Model`] if `config` asks for a head of texts
@@ -92,9 +85,6 @@ impl AnyHead {
             (_, true) | (HeadKind::FastText, false) => {
                 let head = FastTextHead::load(path, name, config, language)?;
                 Ok(Self::FastText(Box::new(head)))
-            }
-            (kind, false) if kind == HeadKind::Lexical || LexicalHead::is_file(path)? => {
-                LexicalHead::load(path, name, config).map(|head| Self::Lexical(Box::new(head)))
             }
             (_, false) => {
                 Head::load(path, name, config).map(|head| Self::Embedding(Box::new(head)))
@@ -121,7 +111,6 @@ impl AnyHead {
         match self {
             Self::Embedding(head) => (&head.card, &head.digest),
             Self::FastText(head) => (&head.card, &head.digest),
-            Self::Lexical(head) => (&head.card, &head.digest),
             Self::Row(head) => (&head.card, &head.digest),
         }
     }
@@ -137,15 +126,10 @@ impl AnyHead {
     }
 
     /// Scores one text; returns `None` if the head scores something else.
-    pub fn score_text(
-        &self,
-        text: &str,
-        scratch: &mut TextScratch,
-    ) -> Result<Option<DocumentScore>> {
+    pub fn score_text(&self, text: &str, scratch: &mut TextScratch) -> Option<DocumentScore> {
         match self {
-            Self::FastText(head) => Ok(Some(head.score_one(text, scratch))),
-            Self::Lexical(head) => head.score(text).map(Some),
-            Self::Embedding(_) | Self::Row(_) => Ok(None),
+            Self::FastText(head) => Some(head.score_one(text, scratch)),
+            Self::Embedding(_) | Self::Row(_) => None,
         }
     }
 

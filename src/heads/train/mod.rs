@@ -36,7 +36,7 @@ pub use request::{MIN_SAMPLES, TrainingRequest, check_labels};
 use request::{Trained, has_several};
 pub use samples::{Samples, Splits, split};
 pub use samples::{hold_out, tenth};
-pub use texts::{train_lexical_head, train_text_head};
+pub use texts::train_text_head;
 
 /// Trains a head on 80% of the samples and keeps 10% each for validation and test. A head of
 /// classes in published mode has no test split. Samples may also name their splits.
@@ -70,9 +70,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let Trained { scorer, record, references } = match config.kind {
         HeadKind::Mlp | HeadKind::Logistic | HeadKind::Ridge => fit::train(request, &splits, stop)?,
         HeadKind::Cosine => sample_references(request, &splits)?,
-        HeadKind::FastText | HeadKind::Lexical => {
-            return Err(request.error("it is trained on texts"));
-        }
+        HeadKind::FastText => return Err(request.error("it is trained on texts")),
         HeadKind::Column | HeadKind::Random => return Err(request.error("it is not trained")),
     };
     let spec =

@@ -1,46 +1,167 @@
-//! First passes: which kind is trained or loaded, and how one scores a shard.
+//! The first passes `bundled` and `prefix:N`: ridge heads on the embeddings of a cheaper encoder.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::encoded_pass::EncodedPass;
-use super::full_run::FullRun;
-use super::lexical_pass::LexicalPass;
-use super::pass::{Pass, Predicted, TrainingHalf};
+use rayon::prelude::*;
+
+use super::full_run::{FullRun, PassEncoder, logits};
 use super::pilot::Pilot;
 use polysift_base::error::Result;
 use polysift_base::io::{remove, write_atomic};
-use polysift_config::FirstPass;
-use polysift_corpus::cascaded::LanguageCascade;
-use polysift_corpus::context::Context;
-use polysift_data::input::{DocumentBuilder, DocumentReader};
-use polysift_data::parts::{ScoreRows, write_scores};
-use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker};
+use polysift_config::{FirstPass, HeadConfig, HeadKind};
+use polysift_corpus::heads::Heads;
+use polysift_data::input::{LANG, Split};
+use polysift_heads::head::Provenance;
+use polysift_heads::train::{Samples, TrainingRequest, train_head};
+use polysift_runs::run::{PartFile, RunDir};
 
-/// Number of documents whose texts are in memory together.
-const BATCH_ROWS: usize = 1024;
+/// One in so many documents of the training half selects the penalty of a ridge head.
+const VALIDATION: usize = 5;
 
-/// Trains `pass` for `language` on `pilot` to predict the heads `names`, and writes its files.
-pub(super) fn fit(
-    full: &FullRun<'_>,
-    pass: FirstPass,
-    language: &str,
-    pilot: &Pilot,
-    names: &[&str],
-) -> Result<Vec<PartFile>> {
-    let run = full.context.run;
-    let half = TrainingHalf::of(full, language, pilot, names);
-    let models = match pass {
-        FirstPass::Lexical => LexicalPass::fit(full, language, &half)?,
-        _ => EncodedPass::fit(full, pass, language, &half)?,
-    };
-    let mut files = Vec::new();
-    for (path, bytes) in models {
-        match write_atomic(&path, &bytes) {
-            Ok(stamp) => files.push(PartFile { path: run.relative(&path), rows: 1, stamp }),
-            Err(error) => return discard(run, &files).and(Err(error)),
+/// Predicted scores by head and document; infinite, so that it is encoded, if a document has none.
+pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
+
+/// What a first pass learns: to predict the scores of the full run on the training half of a pilot.
+struct TrainingHalf<'a> {
+    /// Texts that all heads score.
+    texts: Vec<&'a str>,
+    /// By head, the scores of the full run of `texts`.
+    targets: BTreeMap<&'a str, Vec<f32>>,
+}
+
+impl<'a> TrainingHalf<'a> {
+    /// Leaves out the documents of `pilot` that one of the heads `names` cannot score.
+    fn of(full: &FullRun<'_>, language: &str, pilot: &'a Pilot, names: &[&'a str]) -> Self {
+        let all: Vec<Vec<f32>> =
+            names.iter().map(|name| pilot.targets(full, name, language)).collect();
+        let texts = pilot.training_texts();
+        let is_usable = |at: &usize| all.iter().all(|targets| targets[*at].is_finite());
+        let usable: Vec<usize> = (0..texts.len()).filter(is_usable).collect();
+        let of_head = |targets: &Vec<f32>| usable.iter().map(|&at| targets[at]).collect();
+        Self {
+            texts: usable.iter().map(|&at| texts[at]).collect(),
+            targets: names.iter().copied().zip(all.iter().map(of_head)).collect(),
         }
     }
-    Ok(files)
+}
+
+/// A trained first pass of a language.
+pub(super) struct TrainedPass<'a> {
+    full: &'a FullRun<'a>,
+    /// True if the run's own heads score the embeddings too, and the ridge heads predict the rest.
+    adds_own_heads: bool,
+    language: String,
+    encoder: Arc<PassEncoder>,
+    names: Vec<String>,
+    heads: Heads,
+}
+
+/// Returns the settings of the ridge head of `pass` for `head`.
+fn head_config(run: &RunDir, pass: FirstPass, head: &str) -> HeadConfig {
+    let path = path(run, pass, head, LANG).to_string_lossy().into_owned();
+    HeadConfig { kind: HeadKind::Ridge, path: Some(path), ..HeadConfig::default() }
+}
+
+impl<'a> TrainedPass<'a> {
+    /// Trains `pass` for `language` on `pilot`: a ridge head for each of the run's heads `names`,
+    /// which predicts its score. Returns the files.
+    pub(super) fn fit(
+        full: &FullRun<'_>,
+        pass: FirstPass,
+        language: &str,
+        pilot: &Pilot,
+        names: &[&str],
+    ) -> Result<Vec<PartFile>> {
+        let (config, run, stop) = (full.context.config, full.context.run, full.context.stop);
+        let half = TrainingHalf::of(full, language, pilot, names);
+        let (width, embedded) = full.encoder(pass)?.embed(&half.texts, stop)?;
+        let of_own_heads = |name: &str| match pass {
+            FirstPass::Prefix(_) => full.targets(name, language, &half.texts, (width, &embedded)),
+            _ => Ok(vec![0.0; half.texts.len()]),
+        };
+        let known = half.targets.keys().map(|name| of_own_heads(name));
+        let known: Vec<Vec<f32>> = known.collect::<Result<_>>()?;
+        // No test split, since nobody reads its metrics.
+        let split = |at| if at % VALIDATION == 0 { Split::Validation } else { Split::Train };
+        let mut samples = Samples {
+            ids: (0..half.texts.len()).map(|at| at.to_string()).collect(),
+            splits: (0..half.texts.len()).map(|at| Some(split(at))).collect(),
+            texts: half.texts.iter().map(|text| (*text).to_owned()).collect(),
+            hidden_size: width,
+            embeddings: embedded.values,
+            ..Samples::default()
+        };
+        let mut heads = Vec::new();
+        for ((name, targets), known) in half.targets.iter().zip(known) {
+            samples.labels =
+                targets.iter().zip(known).map(|(target, known)| target - known).collect();
+            let request = TrainingRequest {
+                name,
+                language,
+                config: &head_config(run, pass, name),
+                samples: &samples,
+                seed: config.seed.0,
+                provenance: Provenance::default(),
+            };
+            heads.push((path(run, pass, name, language), train_head(&request, stop)?.to_bytes()?));
+        }
+        let mut files = Vec::new();
+        for (path, bytes) in heads {
+            match write_atomic(&path, &bytes) {
+                Ok(stamp) => files.push(PartFile { path: run.relative(&path), rows: 1, stamp }),
+                Err(error) => return discard(run, &files).and(Err(error)),
+            }
+        }
+        Ok(files)
+    }
+
+    /// Loads `pass` of `language`, which predicts the heads `names`, in ascending order.
+    pub(super) fn load(
+        full: &'a FullRun<'a>,
+        pass: FirstPass,
+        language: &str,
+        names: Vec<String>,
+    ) -> Result<Self> {
+        let head = |name: &String| (name.clone(), head_config(full.context.run, pass, name));
+        let heads: BTreeMap<String, HeadConfig> = names.iter().map(head).collect();
+        Ok(Self {
+            full,
+            adds_own_heads: matches!(pass, FirstPass::Prefix(_)),
+            language: language.to_owned(),
+            encoder: full.encoder(pass)?,
+            names,
+            heads: Heads::find(&heads, None, [language.to_owned()].into(), 0)?,
+        })
+    }
+
+    /// Predicts the scores of `texts`.
+    pub(super) fn predict(&self, texts: &[&str]) -> Result<Predicted> {
+        let Self { full, language, heads, .. } = self;
+        let (width, embedded) = self.encoder.embed(texts, full.context.stop)?;
+        let of_head = |name: &String| {
+            let mut scores = logits(heads, name, language, texts, (width, &embedded))?;
+            if self.adds_own_heads {
+                let known = full.targets(name, language, texts, (width, &embedded))?;
+                scores.iter_mut().zip(known).for_each(|(score, known)| *score += known);
+            }
+            let or_encoded = |score: f32| if score.is_nan() { f32::INFINITY } else { score };
+            Ok((name.clone(), scores.into_iter().map(or_encoded).collect()))
+        };
+        self.names.iter().map(of_head).collect()
+    }
+
+    /// Returns the FLOPs of the encoder for `texts`.
+    pub(super) fn flops(&self, texts: &[&str]) -> Result<f64> {
+        let model = &self.encoder.model;
+        let of_text = |text: &&str| {
+            let tokens =
+                (model.tokenizer.chunks(text)?.first()).map_or(0.0, |ids| ids.len() as f64);
+            Ok(tokens * model.encoder.info().flops_per_token(tokens))
+        };
+        Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
+    }
 }
 
 /// Removes the files of a first pass, because another one is better or training failed.
@@ -48,75 +169,8 @@ pub(super) fn discard(run: &RunDir, files: &[PartFile]) -> Result<()> {
     files.iter().try_for_each(|file| remove(&run.path(&file.path)))
 }
 
-/// Loads the first pass of `language`, which predicts the heads `names`, in ascending order.
-pub(super) fn load<'a>(
-    full: &'a FullRun<'a>,
-    pass: FirstPass,
-    language: &str,
-    names: Vec<String>,
-) -> Result<Box<dyn Pass + 'a>> {
-    Ok(match pass {
-        FirstPass::Lexical => Box::new(LexicalPass::load(full, language, names)?),
-        _ => Box::new(EncodedPass::load(full, pass, language, names)?),
-    })
-}
-
-/// Scores the documents of `shard` with `pass` and writes their margins over the thresholds of
-/// `result`.
-pub(super) fn score_shard(
-    context: Context<'_>,
-    pass: &dyn Pass,
-    result: &LanguageCascade,
-    shard: &Shard,
-) -> Result<ShardMarker> {
-    let Context { config, run, stop, progress, .. } = context;
-    let mut marker = ShardMarker::default();
-    let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
-    let (mut documents, mut margins) = (DocumentBuilder::default(), Vec::new());
-    loop {
-        stop.check()?;
-        let left = config.parts.rows - margins.len();
-        let batch = reader.next_batch(BATCH_ROWS.min(left))?;
-        if let Some(batch) = &batch {
-            let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
-            let found = above(&pass.predict(&texts)?, &result.heads);
-            let first = margins.len();
-            margins.resize(first + batch.len(), None);
-            for (place, margin) in places.into_iter().zip(found) {
-                margins[first + place] = Some(margin);
-            }
-            batch.iter().for_each(|document| documents.push(&document));
-            progress.advance(batch.len() as u64, 0);
-        }
-        let is_last = batch.is_none();
-        if margins.len() == config.parts.rows || is_last && !margins.is_empty() {
-            let rows = margins.len() as u64;
-            let margins = std::mem::take(&mut margins);
-            let scores = ScoreRows {
-                documents: documents.finish(),
-                logits: margins.clone(),
-                scores: margins,
-            };
-            let path = run.first_pass_part(shard, marker.files.len());
-            let stamp = write_scores(&path, &scores, config.parts.zstd)?;
-            marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
-            marker.rows += rows;
-        }
-        if is_last {
-            return Ok(marker);
-        }
-    }
-}
-
-/// Returns the margin of each document: the largest difference of its scores to the `thresholds`.
-/// It is at least 0 if one head wants the document.
-pub(super) fn above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -> Vec<f32> {
-    let len = predicted.values().next().map_or(0, Vec::len);
-    let mut margins = vec![f32::NEG_INFINITY; len];
-    for (head, threshold) in thresholds {
-        for (margin, score) in margins.iter_mut().zip(predicted.get(head).into_iter().flatten()) {
-            *margin = margin.max(score - threshold);
-        }
-    }
-    margins
+/// Returns the file of `pass` for `head` of `language`.
+fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
+    let folder = run.path("cascade/heads").join(pass.to_string().replace(':', "-"));
+    folder.join(head).join(format!("{language}.safetensors"))
 }

@@ -37,7 +37,7 @@ impl<'a> FullRun<'a> {
             return Ok(Arc::clone(encoder));
         }
         let (settings, model) = match pass {
-            FirstPass::Auto | FirstPass::Lexical | FirstPass::Bundled => {
+            FirstPass::Auto | FirstPass::Bundled => {
                 let (device, precision) = match &self.model.placement.gpus[..] {
                     [] => (DeviceChoice::Cpu, EncoderPrecision::F32),
                     gpus => (DeviceChoice::Cuda(gpus.to_vec()), EncoderPrecision::Bf16),
