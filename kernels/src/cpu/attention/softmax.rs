@@ -101,12 +101,17 @@ vectorized! {
     ) {
         for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
             let pairs = scores.as_chunks::<2>().0;
-            for (weights, [low, high]) in weights[i..].iter_mut().step_by(rows).zip(pairs) {
-                let (low, high) = (powers(low, i, softmax), powers(high, i, softmax));
-                for (j, word) in weights.0.iter_mut().enumerate() {
-                    let values = if j < WORDS / 2 { &low } else { &high };
-                    let [even, odd] = [2 * j, 2 * j + 1].map(|j| bf16_bits(values[j % WORDS]));
-                    *word = even | odd << 16;
+            for (weights, lines) in weights[i..].iter_mut().step_by(rows).zip(pairs) {
+                // Rounding and packing in two loops is what the compiler vectorises.
+                let mut halves = [[0u16; WORDS]; 2];
+                for (halves, line) in halves.iter_mut().zip(lines) {
+                    for (half, power) in halves.iter_mut().zip(powers(line, i, softmax)) {
+                        *half = bf16_bits(power) as u16;
+                    }
+                }
+                let pairs = halves.as_flattened().as_chunks::<2>().0;
+                for (word, pair) in weights.0.iter_mut().zip(pairs) {
+                    *word = u32::from(pair[0]) | u32::from(pair[1]) << 16;
                 }
             }
         }
