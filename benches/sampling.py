@@ -5,7 +5,7 @@
 Simulates rounds of annotation on tests/sample/labelled, whose labels answer in the place of annotators. Of each set
 (quality, toxicity; all languages together) three tenths are held out by group; the others are the corpus, with so
 many positives left that they are a tenth of it. A round of FIRST random documents trains a first head, a second
-round of SECOND documents is drawn by each mixture, and a logistic head is trained on both rounds. Every seed draws
+round of SECOND documents is drawn with each share NEAR near the threshold, and a logistic head is trained on both rounds. Every seed draws
 anew. Printed are the mean and the standard error over the seeds of ROC-AUC and average precision on what was held
 out, and of the difference from random documents. Needs zstdcat; no packages.
 """
@@ -22,8 +22,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "tests/sample/labelled"
 POSITIVE = {"positive", "toxic"}
 SHARE = 0.1
 FIRST, SECOND = 60, 240
-RANDOM = "uniform"
-MIXTURES = [RANDOM, "uniform=0.2,near=0.8", "near=1"]
+NEAR = [None, 0.8, 1]
 
 
 def draw(text):
@@ -69,12 +68,12 @@ class Simulation:
         command = [self.polysift, *map(str, arguments), "--quiet"]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    def sample(self, name, count, mixture, seed, *more):
+    def sample(self, name, count, near, seed, *more):
         """Draws and annotates a round."""
         out = self.out / name
         out.unlink(missing_ok=True)
-        self.run("sample", self.out / "run", "--out", out, "--count", count, "--strategy", mixture,
-                 "--seed", seed, *more)
+        more += ("--near", near) if near else ()
+        self.run("sample", self.out / "run", "--out", out, "--count", count, "--seed", seed, *more)
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         return write(out, ({**row, "label": self.labels[row["id"]]} for row in rows)), rows
 
@@ -83,13 +82,13 @@ class Simulation:
         self.run("train", "--run", run, "--set", head, *redo)
         return run / "heads/head/_all.safetensors"
 
-    def round(self, mixture, seed):
-        """The measures of a head trained on two rounds, the second of which `mixture` draws."""
+    def round(self, near, seed):
+        """The measures of a head trained on two rounds, the second of which is drawn with `near`."""
         run = self.out / "run"
-        first, _ = self.sample("first.jsonl", FIRST, RANDOM, seed)
+        first, _ = self.sample("first.jsonl", FIRST, None, seed)
         self.train(run, [first], "--redo", "train")
         self.run("score", "--run", run)
-        second, rows = self.sample("second.jsonl", SECOND, mixture, seed, "--exclude", first, "--rate", SHARE)
+        second, rows = self.sample("second.jsonl", SECOND, near, seed, "--exclude", first, "--rate", SHARE)
         found = sum(self.labels[row["id"]] in POSITIVE for row in rows)
         head = self.train(run, [first, second], "--redo", "train")
         return *self.measures(head), found
@@ -116,16 +115,16 @@ def mean(values):
 
 
 def main(polysift, out, seeds):
-    print("| set | documents | mixture | positives | ROC-AUC | average precision | ROC-AUC gained |")
+    print("| set | documents | --near | positives | ROC-AUC | average precision | ROC-AUC gained |")
     print("|---|---|---|---|---|---|---|")
     for task in ("quality", "toxicity"):
         simulation = Simulation(polysift, out, task)
         random = None
-        for mixture in MIXTURES:
-            areas, precisions, found = zip(*(simulation.round(mixture, seed) for seed in range(seeds)))
+        for near in NEAR:
+            areas, precisions, found = zip(*(simulation.round(near, seed) for seed in range(seeds)))
             random = random or areas
-            gained = "" if mixture == RANDOM else mean([a - b for a, b in zip(areas, random)])
-            cells = [task, simulation.size, mixture, f"{statistics.mean(found):.1f}", mean(areas), mean(precisions), gained]
+            gained = "" if near is None else mean([a - b for a, b in zip(areas, random)])
+            cells = [task, simulation.size, near or 0, f"{statistics.mean(found):.1f}", mean(areas), mean(precisions), gained]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 

@@ -86,7 +86,7 @@ fn languages_without_a_head_keep_a_random_share_of_their_documents() -> TestResu
     assert_eq!(french.len(), 18);
 
     // What is near to a threshold is so by the heads that say something of a text.
-    let sample = ["sample", "out", "--count", "3", "--strategy", "near", "--out", "near.jsonl"];
+    let sample = ["sample", "out", "--count", "3", "--near", "1", "--out", "near.jsonl"];
     let french = ["--language", "fra_Latn"];
     polysift().current_dir(work.dir.path()).args(sample).args(french).assert().success();
 

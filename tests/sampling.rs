@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::Path;
 
-use polysift::config::RunConfig;
+use polysift::config::{Rate, RunConfig};
 use polysift::corpus::Context;
 use polysift::encoder::HubSettings;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{RunDir, Worker};
-use polysift::views::sampling::{LanguageSample, Mixture, SampleRequest, sample};
+use polysift::views::sampling::{LanguageSample, SampleRequest, sample};
 use predicates::str::contains;
 use serde_json::{Value, json};
 
@@ -49,11 +49,11 @@ fn drawn(
     Ok((samples.remove(0), drawn))
 }
 
-fn request<'a>(mixture: &'a Mixture, languages: &'a [String]) -> SampleRequest<'a> {
+fn request(near: Option<Rate>, languages: &[String]) -> SampleRequest<'_> {
     SampleRequest {
         count: 6,
         languages,
-        mixture,
+        near,
         head: None,
         rates: &[],
         exclude: &[],
@@ -98,7 +98,7 @@ fn as_many_of_each_language_are_drawn_and_the_same_for_the_same_seed() -> TestRe
             assert_eq!(row["id"], format!("{language}-{}", place(&row)));
             assert_eq!(row["text"], text(place(&row)));
             assert_eq!((&row["label"], &row["language"]), (&Value::Null, &json!(language)));
-            assert_eq!((&row["row"], &row["strategy"]), (&json!(place(&row)), &json!("uniform")));
+            assert_eq!(row["row"], json!(place(&row)));
             assert!((number(&row, "weight") - documents / 10.0).abs() < 1e-12);
             assert!((number(&row, "inclusion_probability") - 10.0 / documents).abs() < 1e-12);
             assert!(row["scores"]["quality"].is_f64());
@@ -118,11 +118,11 @@ fn documents_are_drawn_with_the_probability_that_is_written() -> TestResult {
     let known = |i: &usize| *i != 7 && *i != 8;
     let total: usize = (0..40).filter(known).sum();
     for frame in [1000, 20] {
-        let mixture: Mixture = "uniform=0.6,near=0.4".parse()?;
+        let near = Some("0.4".parse()?);
         let mut counts: BTreeMap<String, (f64, u64)> = BTreeMap::new();
         let mut estimates: [Vec<f64>; 2] = Default::default();
         for seed in 0..SEEDS {
-            let request = SampleRequest { seed, frame, ..request(&mixture, &languages) };
+            let request = SampleRequest { seed, frame, ..request(near, &languages) };
             let (sample, rows) = drawn(&work, &request)?;
             assert_eq!((sample.rows, sample.documents, sample.copies), (6, FRENCH as u64, 0));
             let sum = |value: &dyn Fn(&Value) -> f64| -> f64 {
@@ -164,13 +164,12 @@ fn documents_near_a_threshold_get_as_much_as_their_place_says() -> TestResult {
         .args(["--set", "heads.likeness.kind=cosine", "--set", "heads.likeness.references=16"])
         .assert()
         .success();
-    sampled(&work, &["--out", "s.jsonl", "--strategy", "near"])
+    sampled(&work, &["--out", "s.jsonl", "--near", "1"])
         .assert()
         .code(2)
         .stderr(contains("`near` looks at one head, of likeness, quality"));
     let languages = ["fra_Latn".to_owned()];
-    let all: Mixture = "uniform".parse()?;
-    let (_, all) = drawn(&work, &SampleRequest { count: FRENCH, ..request(&all, &languages) })?;
+    let (_, all) = drawn(&work, &SampleRequest { count: FRENCH, ..request(None, &languages) })?;
     assert_eq!(all.len(), FRENCH);
     for head in ["quality", "likeness"] {
         let scores: Vec<f64> = all.iter().map(|row| number(&row["scores"], head)).collect();
@@ -184,13 +183,13 @@ fn documents_near_a_threshold_get_as_much_as_their_place_says() -> TestResult {
         };
         let sizes: Vec<f64> = scores.iter().map(size).collect();
         let sum: f64 = sizes.iter().sum();
-        let (mixture, rates): (Mixture, _) = ("near".parse()?, ["0.25".parse()?]);
+        let (near, rates): (Rate, _) = ("1".parse()?, ["0.25".parse()?]);
         // So few that none is certain.
         let request = SampleRequest {
             head: Some(head),
             rates: &rates,
             count: 1,
-            ..request(&mixture, &languages)
+            ..request(Some(near), &languages)
         };
         for seed in 0..10 {
             let (_, rows) = drawn(&work, &SampleRequest { seed, ..request.clone() })?;
@@ -242,7 +241,7 @@ fn what_is_missing_is_named() -> TestResult {
     work.command("plan", "out").assert().success();
     sampled(&[]).code(66).stderr(contains("polysift embed"));
     work.command("embed", "out").assert().success();
-    sampled(&["--strategy", "near"]).code(66).stderr(contains("polysift score"));
+    sampled(&["--near", "1"]).code(66).stderr(contains("polysift score"));
     sampled(&["--count", "5"]).success();
     assert_eq!(rows(&work.path("s/deu_Latn.jsonl"))?[0]["scores"], json!({}));
     sampled(&[]).code(2).stderr(contains("exists, maybe with annotations"));
@@ -250,9 +249,8 @@ fn what_is_missing_is_named() -> TestResult {
     work.command("run", "out").assert().success();
     for (arguments, told) in [
         (vec!["--language", "ita_Latn"], "no documents of `ita_Latn`"),
-        (vec!["--strategy", "near", "--head", "likeness"], "no head `likeness`"),
-        (vec!["--strategy", "uniform=0.5"], "add up to 0.5"),
-        (vec!["--strategy", "diverse"], "is no strategy; the strategies are uniform, near"),
+        (vec!["--near", "1", "--head", "likeness"], "no head `likeness`"),
+        (vec!["--near", "1.5"], "is not a rate"),
     ] {
         sampled(&arguments).code(2).stderr(contains(told));
     }
@@ -260,7 +258,7 @@ fn what_is_missing_is_named() -> TestResult {
         .args(["--set", "languages._default={}", "--redo", "threshold"])
         .assert()
         .success();
-    sampled(&["--strategy", "near"]).code(2).stderr(contains("--rate"));
+    sampled(&["--near", "1"]).code(2).stderr(contains("--rate"));
     assert!(!work.path("s").exists());
     Ok(())
 }
@@ -270,7 +268,7 @@ fn what_is_missing_is_named() -> TestResult {
 fn heads_are_trained_on_the_annotated_file() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success();
-    let mixture = ["--count", "30", "--strategy", "uniform=0.5,near=0.5"];
+    let mixture = ["--count", "30", "--near", "0.5"];
     sampled(&work, &["--out", "round/{lang}.jsonl", "--language", "fra_Latn"])
         .args(mixture)
         .assert()

@@ -8,9 +8,7 @@ use polysift::Result;
 use polysift::config::Rate;
 use polysift::corpus::Context;
 use polysift::input::discover;
-use polysift::views::sampling::{
-    DEFAULT_FRAME, LanguageSample, Mixture, SampleRequest, Strategy, sample,
-};
+use polysift::views::sampling::{DEFAULT_FRAME, LanguageSample, SampleRequest, sample};
 
 use super::printer::titled_table;
 use super::settings::RunDirArgs;
@@ -29,13 +27,13 @@ pub(crate) struct SampleArgs {
     /// Sample only these languages
     #[arg(long, value_name = "CODE")]
     language: Vec<String>,
-    /// Strategies (uniform, near) and shares: uniform=0.5,near=0.5
-    #[arg(long, value_name = "SHARES", default_value = "uniform")]
-    strategy: Mixture,
-    /// Head whose thresholds `near` samples around, needed if the run has several
+    /// Share of the documents to draw near a threshold, e.g. 0.4; the rest is uniform
+    #[arg(long, value_name = "SHARE")]
+    near: Option<Rate>,
+    /// Head whose thresholds `--near` samples around, needed if the run has several
     #[arg(long, value_name = "NAME")]
     head: Option<String>,
-    /// Rates of the thresholds that `near` samples around, e.g. 0.1 [default: the run's thresholds]
+    /// Rates of the thresholds that `--near` samples around, e.g. 0.1 [default: the run's thresholds]
     #[arg(long, value_name = "RATES", value_delimiter = ',')]
     rate: Vec<Rate>,
     /// Files of earlier rounds; documents with the same id or text are left out
@@ -65,7 +63,7 @@ impl SampleArgs {
             &SampleRequest {
                 count: self.count,
                 languages: &self.language,
-                mixture: &self.strategy,
+                near: self.near,
                 head: self.head.as_deref(),
                 rates: &self.rate,
                 exclude: &exclude,
@@ -80,19 +78,15 @@ impl SampleArgs {
 /// Prints the counts of each language's sample.
 pub(crate) fn print(samples: &[LanguageSample]) {
     let titles = ["language", "documents", "rows", "copies", "known", "effective size"];
-    let titles = titles.into_iter().chain(Strategy::ALL.map(Strategy::name));
     let rows = samples.iter().map(|sample| {
-        let of_strategy = |strategy| sample.strategies.get(&strategy).copied().unwrap_or(0);
-        let mut row = vec![
+        vec![
             sample.language.clone(),
             sample.documents.to_string(),
             sample.rows.to_string(),
             sample.copies.to_string(),
             (sample.excluded + sample.known_texts).to_string(),
             format!("{:.1}", sample.effective_size),
-        ];
-        row.extend(Strategy::ALL.map(|strategy| of_strategy(strategy).to_string()));
-        row
+        ]
     });
     titled_table(titles, rows);
 }

@@ -124,7 +124,7 @@ pub struct RunConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Do exactly what the papers describe.
+    /// The method of polysift, as the guide describes it.
     #[default]
     Default,
     /// Do what the published code does, including its mistakes.

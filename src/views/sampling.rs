@@ -1,14 +1,14 @@
 //! Draws documents of a run for annotation, with known probabilities.
 //!
 //! ```text
-//!  stored documents, scores ──uniform by hash──▶ frame ──mixture──▶ sizes ──systematic──▶ drawn
-//!  earlier rounds ──ids──────────────┘                                                      │
-//!                                                             input ──texts──▶ rows to annotate
+//!  stored documents, scores ──uniform by hash──▶ frame ──▶ sizes ──systematic──▶ drawn
+//!  earlier rounds ──ids──────────────┘                                             │
+//!                                                    input ──texts──▶ rows to annotate
 //! ```
 //!
-//! Each strategy of a mixture spreads its share of the sample over the documents of a frame. The
-//! sum of a document's shares is its size in the sampling design (`design`), so the probability of
-//! drawing it is known exactly, however the strategies overlap. The frame is all documents of the
+//! A share of the sample may be drawn near the thresholds of a head; the rest is uniform. The sum
+//! of a document's parts of both is its size in the sampling design (`design`), so the probability
+//! of drawing it is known exactly. The frame is all documents of the
 //! language, or a uniform sample if there are many; the probability beside a row is then the
 //! product of both phases, and its reciprocal the weight of two-phase sampling (C.-E. Särndal, B.
 //! Swensson, J. Wretman: Model Assisted Survey Sampling, 1992, chapter 9).
@@ -18,7 +18,7 @@
 
 mod design;
 mod frame;
-mod mixture;
+mod near;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,7 @@ use serde::Serialize;
 
 use design::Draws;
 use frame::Frame;
-pub use mixture::{Mixture, Strategy};
-use mixture::{NearThreshold, NearThresholds};
+use near::{NearThreshold, NearThresholds};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_new;
 use polysift_base::metrics::effective_size;
@@ -53,8 +52,8 @@ pub struct SampleRequest<'a> {
     pub count: usize,
     /// Codes of the languages; empty for all languages of the run.
     pub languages: &'a [String],
-    /// Strategies with their shares.
-    pub mixture: &'a Mixture,
+    /// Share of the documents that are drawn near a threshold; the rest is uniform.
+    pub near: Option<Rate>,
     /// Head whose thresholds `near` is about; `None` for the only one that is not random.
     pub head: Option<&'a str>,
     /// Top-k% rates of the thresholds of `near`; empty for the thresholds of the run.
@@ -86,8 +85,6 @@ pub struct LanguageSample {
     pub copies: u64,
     /// Number of drawn documents with a text of an earlier round.
     pub known_texts: u64,
-    /// Number of rows by the strategy that contributed most to drawing them.
-    pub strategies: BTreeMap<Strategy, usize>,
     /// Rows of equal weight that would be as precise for a mean (L. Kish: Survey Sampling, 1965).
     pub effective_size: f64,
 }
@@ -95,9 +92,9 @@ pub struct LanguageSample {
 /// Draws documents to annotate and writes them as JSON lines.
 ///
 /// # Errors
-/// [`Error::Missing`] if the run is not embedded, has no scores that a strategy needs, or if input
-/// files are gone; [`Error::Config`] for an unknown language or head, a strategy that needs another
-/// head or a threshold, or an existing file; [`Error::Corrupt`] if the input changed.
+/// [`Error::Missing`] if the run is not embedded, has no scores that `near` needs, or if input
+/// files are gone; [`Error::Config`] for an unknown language or head, `near` without a head or a
+/// threshold, or an existing file; [`Error::Corrupt`] if the input changed.
 pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
     let head = head_of_near(context.config, request)?;
     let (embedded, heads, scores) = open(context, request)?;
@@ -127,14 +124,14 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     Ok(samples)
 }
 
-/// Returns the head that `near` looks at; `None` without that strategy.
+/// Returns the head that `near` looks at; `None` without `near`.
 fn head_of_near<'a>(config: &'a RunConfig, request: &SampleRequest<'a>) -> Result<Option<&'a str>> {
     let known = || config.heads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     if let Some(head) = request.head.filter(|head| !config.heads.contains_key(*head)) {
         let reason = format!("there is no head `{head}`; the heads are {}", known());
         return Err(Error::config("--head", reason));
     }
-    if !request.mixture.has(Strategy::Near) {
+    if request.near.is_none() {
         return Ok(None);
     }
     let trained = config.heads.iter().filter(|(_, head)| head.kind != HeadKind::Random);
@@ -153,7 +150,7 @@ fn open(
     context: Context<'_>,
     request: &SampleRequest<'_>,
 ) -> Result<(Embedded, Option<Heads>, Option<ScoreFiles>)> {
-    if request.mixture.has(Strategy::Near) {
+    if request.near.is_some() {
         let (embedded, heads) = scored_run(context)?;
         return Ok((embedded, Some(heads), Some(ScoreFiles::selected(context)?)));
     }
@@ -203,6 +200,7 @@ fn near_thresholds(
         return Err(Error::config("--rate", reason));
     }
     Ok(NearThresholds {
+        share: request.near.map_or(0.0, Rate::as_f64),
         head: context.config.heads.keys().position(|name| name == head).unwrap_or_default(),
         keep: heads.get(head, language).map_or(Keep::Above, |head| head.spec().keep),
         thresholds,
@@ -222,25 +220,22 @@ fn draw<'a>(
     let (limit, head) = (request.frame.max(request.count), near.map(|near| near.head));
     let frame =
         Frame::draw((embedded, stored), (language, head), &earlier.ids, limit, draws("frame"))?;
-    let sizes = request.mixture.sizes(&frame.documents, near);
-    let units: Vec<f64> = sizes.iter().map(|(size, _)| *size).collect();
-    let units = design::inclusion_probabilities(&units, request.count);
+    let sizes = match near {
+        Some(near) => near.sizes(&frame.documents),
+        None => vec![1.0; frame.documents.len()],
+    };
+    let units = design::inclusion_probabilities(&sizes, request.count);
     // The frame is in random order, so the design is as well.
     let start = draws("start").of(0) % design::ONE;
     let of_frame = frame.documents.len() as f64 / frame.population.max(1) as f64;
     let drawn = |i: usize| DrawnDocument {
         ordinal: frame.documents[i].ordinal,
         probability: units[i] as f64 / design::ONE as f64 * of_frame,
-        strategy: sizes[i].1,
     };
     let drawn: Vec<DrawnDocument> =
         design::systematic(&units, start).into_iter().map(drawn).collect();
     let num_drawn = drawn.len();
     let (rows, known_texts) = read_rows((&embedded.plan, stored), drawn, earlier, draws("order"))?;
-    let mut strategies = BTreeMap::new();
-    for row in &rows {
-        *strategies.entry(row.strategy).or_default() += 1;
-    }
     let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();
     let sample = LanguageSample {
         language: language.to_owned(),
@@ -250,7 +245,6 @@ fn draw<'a>(
         rows: rows.len(),
         copies: rows.iter().map(|row| row.copies - 1).sum(),
         known_texts,
-        strategies,
         effective_size: effective_size(&weights),
     };
     Ok((sample, rows))

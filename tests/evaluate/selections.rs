@@ -25,11 +25,12 @@ fn selected() -> Result<Workspace, Box<dyn Error>> {
 
 /// Draws `count` documents of each language into `drawn/{lang}.jsonl`, and labels every third document positive, but
 /// those that the head is wrong about.
-fn draw(work: &Workspace, count: &str, strategy: &str) -> Result<Vec<Value>, Box<dyn Error>> {
+fn draw(work: &Workspace, count: &str, near: &[&str]) -> Result<Vec<Value>, Box<dyn Error>> {
     polysift()
         .current_dir(work.dir.path())
         .args(["sample", "out", "--out", "drawn/{lang}.jsonl", "--head", "quality"])
-        .args(["--count", count, "--strategy", strategy])
+        .args(["--count", count])
+        .args(near)
         .assert()
         .success();
     let path = "drawn/fra_Latn.jsonl";
@@ -70,8 +71,8 @@ fn evaluate_drawn(work: &Workspace, more: &[&str]) -> Result<Value, Box<dyn Erro
 fn shares_are_those_of_what_is_exported_by_weight() -> TestResult {
     let work = selected()?;
     let exported = exported(&work)?;
-    for (count, strategy) in [("1000", "uniform"), ("20", "uniform=0.5,near=0.5")] {
-        let mut rows = draw(&work, count, strategy)?;
+    for (count, near) in [("1000", &[][..]), ("20", &["--near", "0.5"])] {
+        let mut rows = draw(&work, count, near)?;
         if count == "20" {
             // As if some texts had been drawn two or three times.
             for (row, copies) in rows.iter_mut().zip((1..=3).cycle()) {
@@ -166,7 +167,7 @@ fn documents_with_one_text_count_once_each() -> TestResult {
 #[test]
 fn other_rates_are_those_of_the_documents() -> TestResult {
     let work = selected()?;
-    draw(&work, "1000", "uniform")?;
+    draw(&work, "1000", &[])?;
     let report = evaluate_drawn(&work, &["--rates", "0.5,0.1"])?;
     for head in ["quality", "toxicity"] {
         let found = selections(&report, head);
@@ -181,7 +182,7 @@ fn other_rates_are_those_of_the_documents() -> TestResult {
     assert_eq!(selections(&report, "toxicity")["run: removal 0.2"]["selected"], 8);
     std::fs::remove_dir_all(work.path("drawn"))?;
     // Half of the documents, of which more lie near the cut, and still a tenth of all lies before it.
-    draw(&work, "19", "near")?;
+    draw(&work, "19", &["--near", "1"])?;
     let near = evaluate_drawn(&work, &["--rates", "0.1"])?;
     let (near, all) = (selections(&near, "quality"), selections(&report, "quality"));
     assert_eq!(near["rate 0.1"]["threshold"], all["rate 0.1"]["threshold"]);
@@ -191,7 +192,7 @@ fn other_rates_are_those_of_the_documents() -> TestResult {
 #[test]
 fn what_was_not_drawn_or_not_selected_is_not_estimated() -> TestResult {
     let work = selected()?;
-    let rows = draw(&work, "10", "uniform")?;
+    let rows = draw(&work, "10", &[])?;
     let write = |change: &dyn Fn(usize, &mut Value)| {
         let rows = rows.iter().cloned().enumerate().map(|(i, mut row)| {
             change(i, &mut row);

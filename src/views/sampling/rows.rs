@@ -8,7 +8,6 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::design::Draws;
-use super::mixture::Strategy;
 use polysift_base::error::{Error, Result};
 use polysift_config::{InputConfig, LanguageSource};
 use polysift_corpus::embedded::place_of;
@@ -66,8 +65,6 @@ pub(super) struct DrawnDocument {
     /// Place of the document in the corpus.
     pub(super) ordinal: u64,
     pub(super) probability: f64,
-    /// The strategy that contributes most to the probability.
-    pub(super) strategy: Strategy,
 }
 
 /// A text to annotate.
@@ -83,7 +80,6 @@ pub(super) struct AnnotationRow<'a> {
     pub(super) row: u64,
     /// Scores by head; `None` if absent or not finite.
     pub(super) scores: BTreeMap<&'a str, Option<f32>>,
-    pub(super) strategy: Strategy,
     /// Number of documents that all drawn ones with this text represent in estimates of totals.
     pub(super) weight: f64,
     /// Number of drawn documents with this text.
@@ -101,7 +97,6 @@ impl Serialize for AnnotationRow<'_> {
         row.serialize_entry("file", self.file)?;
         row.serialize_entry("row", &self.row)?;
         row.serialize_entry("scores", &self.scores)?;
-        row.serialize_entry("strategy", &self.strategy)?;
         row.serialize_entry("copies", &self.copies)?;
         row.serialize_entry("inclusion_probability", &(1.0 / self.weight))?;
         row.serialize_entry("weight", &self.weight)?;
@@ -178,7 +173,6 @@ fn read_shard<'a>(
                 file: &shard.file,
                 row,
                 scores: heads.map(|(head, name)| (*name, score(head))).collect(),
-                strategy: document.strategy,
                 weight: 1.0 / document.probability,
                 copies: 1,
             });
