@@ -440,7 +440,9 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
     for (name, head) in &config.heads {
         let trained: Vec<&PlannedHead> =
             estimate.training.iter().filter(|planned| planned.head == *name).collect();
-        let samples: u64 = trained.iter().map(|planned| planned.samples).sum();
+        let sum = |count: fn(&PlannedHead) -> u64| trained.iter().map(|head| count(head)).sum();
+        let (samples, negatives): (u64, u64) =
+            (sum(|head| head.samples), sum(|head| head.negatives));
         let languages: Vec<&str> = trained.iter().map(|head| head.language.as_str()).collect();
         let how = match (&head.path, &head.score) {
             (Some(path), _) => format!("from {path}"),
@@ -448,7 +450,12 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
             (None, None) if head.train.is_empty() => "drawn by the id".to_owned(),
             (None, None) if trained.is_empty() => "nothing is left to train".to_owned(),
             (None, None) => {
-                format!("trained on {} samples for {}", grouped(samples), languages.join(", "))
+                let drawn = match negatives {
+                    0 => String::new(),
+                    some => format!(" and {} documents of the corpus", grouped(some)),
+                };
+                let (samples, languages) = (grouped(samples), languages.join(", "));
+                format!("trained on {samples} samples{drawn} for {languages}")
             }
         };
         line(&format!("head               {name}: {how}"));

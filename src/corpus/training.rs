@@ -191,8 +191,10 @@ pub struct PlannedHead {
     pub language: String,
     /// Number of labelled texts.
     pub samples: u64,
-    /// Bytes of the texts.
+    /// Bytes of their texts.
     pub text_bytes: u64,
+    /// Number of documents of the corpus that are drawn for its negatives.
+    pub negatives: u64,
     /// True if the texts are encoded.
     pub is_encoded: bool,
 }

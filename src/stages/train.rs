@@ -115,7 +115,8 @@ pub(crate) fn check_samples(
         job.check(&labels)?;
         let (head, language) = (job.name.to_owned(), job.language());
         let (samples, is_encoded) = (labels.len() as u64, !job.is_text());
-        Ok(Some(PlannedHead { head, language, samples, text_bytes, is_encoded }))
+        let negatives = job.head.negatives.map_or(0, |drawn| drawn.num_drawn(drawn.corpus) as u64);
+        Ok(Some(PlannedHead { head, language, samples, text_bytes, negatives, is_encoded }))
     };
     // The first error in the order of the heads is returned.
     let planned = jobs.par_iter().map(check).collect::<Vec<_>>().into_iter();

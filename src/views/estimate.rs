@@ -118,9 +118,10 @@ pub fn estimate(
     let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
     let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
     let tokens = per_document * rows as f64;
+    let most = config.encoder.max_tokens as f64;
     let of_head = |head: &PlannedHead| {
         let tokens = head.text_bytes as f64 * sample.tokens_per_byte();
-        tokens.min((head.samples * config.encoder.max_tokens as u64) as f64)
+        tokens.min(head.samples as f64 * most) + head.negatives as f64 * per_document.min(most)
     };
     let encoded = training.iter().filter(|head| head.is_encoded);
     let training_tokens: f64 = encoded.map(of_head).sum();

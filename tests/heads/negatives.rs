@@ -68,6 +68,8 @@ fn a_head_of_positives_draws_distinct_negatives_that_are_no_positives() -> TestR
         assert!(rows.iter().all(|row| row.starts_with(language)), "{rows:?}");
     }
     polysift().arg("verify").arg(work.path("out")).assert().success();
+    let planned = run(&work, "planned", head).arg("--dry-run").assert().success();
+    planned.stdout(contains("and 36 documents of the corpus for deu_Latn, fra_Latn"));
     // Several threads draw the same documents, another seed draws others.
     run(&work, "again", head).args(["--threads", "4"]).assert().success();
     run(&work, "seed", head).args(["--seed", "9"]).assert().success();
