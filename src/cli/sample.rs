@@ -33,7 +33,7 @@ pub(crate) struct SampleArgs {
     /// Head whose thresholds `--near` samples around, needed if the run has several
     #[arg(long, value_name = "NAME")]
     head: Option<String>,
-    /// Rates of the thresholds that `--near` samples around, e.g. 0.1 [default: the run's thresholds]
+    /// Rates of the thresholds that `--near` samples around [default: the run's thresholds]
     #[arg(long, value_name = "RATES", value_delimiter = ',')]
     rate: Vec<Rate>,
     /// Files of earlier rounds; documents with the same id or text are left out

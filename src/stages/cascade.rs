@@ -386,7 +386,11 @@ impl<'a> CascadeFit<'a> {
                 Ok(marker)
             };
             // On a CPU an encoder uses all threads; a GPU needs batches while texts are tokenized.
-            let at_once = (SHARDS_OF_A_GPU * self.full.model.placement.gpus.len()).max(1);
+            let at_once = match &self.full.model.placement.gpus[..] {
+                _ if passes.is_empty() => rayon::current_num_threads(),
+                [] => 1,
+                gpus => SHARDS_OF_A_GPU * gpus.len(),
+            };
             work.for_all_on(at_once, context, "documents", rows, one)?;
         }
         run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)

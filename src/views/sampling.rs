@@ -8,10 +8,10 @@
 //!
 //! A share of the sample may be drawn near the thresholds of a head; the rest is uniform. The sum
 //! of a document's parts of both is its size in the sampling design (`design`), so the probability
-//! of drawing it is known exactly. The frame is all documents of the
-//! language, or a uniform sample if there are many; the probability beside a row is then the
-//! product of both phases, and its reciprocal the weight of two-phase sampling (C.-E. Särndal, B.
-//! Swensson, J. Wretman: Model Assisted Survey Sampling, 1992, chapter 9).
+//! of drawing it is known exactly. The frame is all documents of the language, or a uniform sample
+//! if there are many; the probability beside a row is then the product of both phases, and its
+//! reciprocal the weight of two-phase sampling (C.-E. Särndal, B. Swensson, J. Wretman: Model
+//! Assisted Survey Sampling, 1992, chapter 9).
 //!
 //! The run is only read. Memory: about 250 bytes per document of a frame, for one language at a
 //! time, and the drawn texts.

@@ -2,7 +2,8 @@
 //!
 //! This module reads and writes head files (safetensors with a [`ModelCard`]), imports other files
 //! (safetensors, PyTorch) and scores. [`Head`] scores embeddings, [`FastTextHead`] scores texts,
-//! [`RowHead`] scores rows by a column or at random, [`AnyHead`] is any of them. Training is in `crate::train`. This module reads no embeddings and no thresholds.
+//! [`RowHead`] scores rows by a column or at random, [`AnyHead`] is any of them. Training is in
+//! `crate::train`. This module reads no embeddings and no thresholds.
 //!
 //! A document's score depends on its own chunks alone, bit by bit, not on the other documents of
 //! the call or the number of threads. GPUs add in another order than the CPU, so their last bits
