@@ -206,7 +206,7 @@ pub(crate) struct KeyArgs {
     pub(crate) refine: bool,
 
     /// Before encoding, drop documents that a cheap first pass predicts would not be kept: auto,
-    /// auto, bundled, or prefix:N tokens [cascade.first_pass]
+    /// bundled, or prefix:N tokens [cascade.first_pass]
     #[arg(
         long,
         value_name = "FIRST_PASS",
