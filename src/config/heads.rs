@@ -520,11 +520,7 @@ impl HeadConfig {
     }
 
     fn wrong_labels(&self) -> Option<Wrong> {
-        let knows_loss = match self.training.loss {
-            None => true,
-            Some(_) => self.kind == HeadKind::Mlp,
-        };
-        if !knows_loss {
+        if self.training.loss.is_some() && self.kind != HeadKind::Mlp {
             let reason = "is for MLPs; the kinds `logistic` and `ridge` have theirs";
             return Some(("training.loss", reason));
         }

@@ -164,18 +164,16 @@ fn train_one(
     let Context { config, run, stop, .. } = context;
     stop.check()?;
     let set = training_set(context, model, job, on_share)?;
-    let encoder = model.map(|model| {
-        let info = model.encoder.info();
-        (&info.model, &info.digest, &model.recipe)
-    });
     let language = job.language();
-    let provenance = Provenance {
-        model: encoder.map_or_else(String::new, |(model, ..)| model.clone()),
-        recipe: encoder.map(|(.., recipe)| recipe.clone()),
-        recipe_digest: encoder.map_or_else(String::new, |(.., recipe)| recipe.digest()),
-        encoder_digest: encoder.map_or_else(String::new, |(_, digest, _)| digest.clone()),
-        data_digests: job.digests.clone(),
-    };
+    let of_encoder = model.map(|model| Provenance {
+        model: model.encoder.info().model.clone(),
+        recipe: Some(model.recipe.clone()),
+        recipe_digest: model.recipe.digest(),
+        encoder_digest: model.encoder.info().digest.clone(),
+        ..Provenance::default()
+    });
+    let provenance =
+        Provenance { data_digests: job.digests.clone(), ..of_encoder.unwrap_or_default() };
     let request = TrainingRequest {
         name: job.name,
         language: &language,

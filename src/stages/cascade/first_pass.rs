@@ -23,7 +23,7 @@ const VALIDATION: usize = 5;
 /// Predicted scores by head and document; infinite, so that it is encoded, if a document has none.
 pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
 
-/// What a first pass learns: to predict the scores of the full run on the training half of a pilot.
+/// The training half of a pilot. A first pass learns to predict the full run's scores of its texts.
 struct TrainingHalf<'a> {
     /// Texts that all heads score.
     texts: Vec<&'a str>,
