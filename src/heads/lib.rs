@@ -1,6 +1,8 @@
-//! Heads ([`head`], [`fasttext`]) score embeddings or texts; [`train`] trains them.
+//! Heads ([`head`], [`fasttext`]) score embeddings or texts; [`train`] trains them. [`vectors`]
+//! finds embeddings that are close to each other.
 
 pub mod fasttext;
 pub mod head;
 mod tensors;
 pub mod train;
+pub mod vectors;

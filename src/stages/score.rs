@@ -18,7 +18,8 @@ use polysift_corpus::texts::Texts;
 use polysift_corpus::work::StageWork;
 use polysift_data::input::{DocumentBatch, DocumentInfo, NumberColumn};
 use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
-use polysift_heads::head::{BLOCK_ROWS, DocumentScore, RowHead, ScoreScratch};
+use polysift_heads::head::{DocumentScore, RowHead, ScoreScratch};
+use polysift_heads::vectors::BLOCK_ROWS;
 use polysift_runs::run::{PartFile, Shard, ShardMarker, Stage};
 
 /// Number of documents whose texts are in memory and scored in parallel.

@@ -48,7 +48,7 @@ pub use row::{RowHead, ScoreSource};
 pub use scorer::DocumentScore;
 #[cfg(feature = "train")]
 pub use scorer::LinearLayer;
-pub use scorer::{BLOCK_ROWS, Center, References, ScoreScratch, Scorer, normalised};
+pub use scorer::{Center, References, ScoreScratch, Scorer};
 pub use text::FastTextHead;
 pub use weights::Keys;
 

@@ -8,15 +8,9 @@ use polysift_kernels::{
     gemm, layer_norm, linear_f64, raise_to_row_max, relu,
 };
 
+use crate::vectors::{BLOCK_ROWS, PackedRows, SearchScratch, normalised};
 use polysift_base::metrics::sigmoid;
 use polysift_config::{Activation, Centering, HeadKind, HeadOutput};
-
-/// Rows per matrix product: whole tiles of every instruction set, which with a usual hidden layer
-/// take half of an L2 cache of 1 MiB.
-pub const BLOCK_ROWS: usize = 126;
-/// References per product; their similarities to a block of rows stay in the L2 cache until the
-/// largest is taken.
-const REFERENCE_BLOCK: usize = 1024;
 
 /// Score of one document.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -126,8 +120,8 @@ pub struct References {
     pub(crate) hidden_size: usize,
     /// Transform of embeddings; the references are already transformed.
     pub(crate) center: Option<Center>,
-    /// `values`, packed for the products, at most [`REFERENCE_BLOCK`] rows each.
-    packed: Vec<PackedMatrix>,
+    /// `values`, packed for the products.
+    packed: PackedRows,
 }
 
 impl References {
@@ -137,13 +131,7 @@ impl References {
         hidden_size: usize,
         center: Option<Center>,
     ) -> Self {
-        let width = hidden_size.max(1);
-        let blocks = values.chunks(REFERENCE_BLOCK * width);
-        let pack = |block: &[f32]| {
-            let matrix = Matrix::new(block, block.len() / width, hidden_size, hidden_size);
-            PackedMatrix::new(Isa::detect(), Precision::F32, matrix)
-        };
-        let packed = blocks.map(pack).collect();
+        let packed = PackedRows::new(&values, hidden_size);
         Self { values, hidden_size, center, packed }
     }
 
@@ -160,13 +148,6 @@ impl References {
             None => Centering::Mean,
         })
     }
-}
-
-/// Returns `row` divided by its L2 norm, in f64, or `None` if the norm is zero or not finite.
-pub fn normalised(row: &[f32]) -> Option<Vec<f32>> {
-    let norm = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
-    (norm > 0.0 && norm.is_finite())
-        .then(|| row.iter().map(|&x| (f64::from(x) / norm) as f32).collect())
 }
 
 /// Scoring function of a head.
@@ -280,7 +261,7 @@ impl Scorer {
         outputs: &mut Vec<f64>,
     ) {
         let (width, isa, count) = (self.hidden_size(), Isa::detect(), rows.len());
-        let ScoreScratch { block, usable, states, gemm } = scratch;
+        let ScoreScratch { block, usable, states, search } = scratch;
         usable.clear();
         usable.resize(count, true);
         let start = outputs.len();
@@ -290,7 +271,7 @@ impl Scorer {
             Self::Mlp(layers) => {
                 let block = contiguous(matrix, rows, width, block);
                 finite_rows(isa, block, width, usable);
-                mlp_outputs(layers, block, count, (states, gemm), outputs);
+                mlp_outputs(layers, block, count, (states, &mut search.gemm), outputs);
             }
             Self::Cosine(references) => {
                 let rows = contiguous(matrix, rows, width, &mut states[0]);
@@ -303,7 +284,7 @@ impl Scorer {
                     // A row without direction enters the product as zeros.
                     block.extend(unit.unwrap_or_else(|| vec![0.0; width]));
                 }
-                references.best(block, count, (states, gemm), outputs);
+                references.best(block, search, outputs);
             }
         }
         for (row, usable) in outputs.chunks_exact_mut(self.num_outputs()).zip(usable) {
@@ -321,7 +302,7 @@ pub struct ScoreScratch {
     block: Vec<f32>,
     usable: Vec<bool>,
     states: [Vec<f32>; 2],
-    gemm: GemmScratch,
+    search: SearchScratch,
 }
 
 /// Returns the `rows` of `matrix` in place if they are consecutive, else copies them to `memory`.
@@ -396,23 +377,14 @@ fn mlp_outputs(
 }
 
 impl References {
-    /// Computes the largest similarity, at most 1, of each of the `count` rows of `block`
-    /// `[count, D]`, which have unit norm; `states` holds some similarities at a time.
-    fn best(
-        &self,
-        block: &[f32],
-        count: usize,
-        (states, scratch): (&mut [Vec<f32>; 2], &mut GemmScratch),
-        outputs: &mut [f64],
-    ) {
-        let [similarities, best] = states;
-        best.clear();
-        best.resize(count, f32::NEG_INFINITY);
-        for packed in &self.packed {
-            product(block, count, packed, Epilogue::None, similarities, scratch);
-            raise_to_row_max(Isa::detect(), similarities, packed.outputs(), best);
-        }
-        for (output, &best) in outputs.iter_mut().zip(best.iter()) {
+    /// Computes the largest similarity, at most 1, of each row of `block` `[count, D]`, which have
+    /// unit norm.
+    fn best(&self, block: &[f32], scratch: &mut SearchScratch, outputs: &mut [f64]) {
+        let mut best = vec![f32::NEG_INFINITY; outputs.len()];
+        self.packed.compare(block, scratch, |_, n, similarities| {
+            raise_to_row_max(Isa::detect(), similarities, n, &mut best);
+        });
+        for (output, best) in outputs.iter_mut().zip(best) {
             *output = f64::from(best.min(1.0));
         }
     }

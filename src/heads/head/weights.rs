@@ -15,7 +15,8 @@ use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
 use super::card::{HeadSpec, ReferenceCounts};
-use super::scorer::{Center, HeadLayer, LinearLayer, References, Scorer, normalised};
+use super::scorer::{Center, HeadLayer, LinearLayer, References, Scorer};
+use crate::vectors::normalised;
 use polysift_config::{Activation, HeadKind};
 
 /// Name of the matrix of a cosine head.

@@ -26,8 +26,9 @@ use rand::seq::SliceRandom;
 use rayon::prelude::*;
 
 use crate::head::{
-    Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord, normalised,
+    Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord,
 };
+use crate::vectors::normalised;
 use polysift_base::error::Result;
 use polysift_base::metrics::Metrics;
 use polysift_base::progress::Stop;

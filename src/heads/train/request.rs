@@ -6,9 +6,9 @@ use rayon::prelude::*;
 
 use super::samples::{Samples, Splits, split};
 use crate::head::{
-    BLOCK_ROWS, HeadSpec, ModelCard, Provenance, ReferenceCounts, ScoreScratch, Scorer,
-    TrainingRecord,
+    HeadSpec, ModelCard, Provenance, ReferenceCounts, ScoreScratch, Scorer, TrainingRecord,
 };
+use crate::vectors::BLOCK_ROWS;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{Metrics, log_loss};
 use polysift_config::{HeadConfig, HeadKind, LabelKind, Loss};

@@ -5,7 +5,8 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::head::scorer::{Center, LinearLayer, References, normalised};
+use crate::head::scorer::{Center, LinearLayer, References};
+use crate::vectors::normalised;
 use polysift_config::{HeadOutput, Keep};
 
 /// Uniform values in [-1, 1).

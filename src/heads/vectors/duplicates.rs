@@ -1,0 +1,110 @@
+//! The near duplicates within a cluster.
+
+use super::packed_rows::{BLOCK_ROWS, PACKED_BLOCK, PackedRows, SearchScratch};
+use polysift_base::error::Result;
+use polysift_base::progress::Stop;
+use rayon::prelude::*;
+
+/// Which row another row duplicates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Duplicate {
+    /// Index of the nearest better row that is kept; of equally near rows the best.
+    pub of: usize,
+    /// Cosine similarity of the two.
+    pub similarity: f32,
+}
+
+/// Finds the near duplicates among `rows` `[n, width]`, which have unit norm and are sorted from the
+/// best row to the worst. A row is a duplicate if its similarity to a better row that is itself kept
+/// is at least `least`. So each duplicate has a kept row near it: of A ~ B ~ C, where A and C are
+/// not near each other, A and C stay. Holds a packed copy of the kept rows.
+///
+/// # Errors
+/// [`Error::Stopped`](polysift_base::Error::Stopped).
+pub fn duplicates(
+    rows: &[f32],
+    width: usize,
+    least: f32,
+    stop: &Stop,
+) -> Result<Vec<Option<Duplicate>>> {
+    let (mut kept, mut kept_rows) = (PackedRows::new(&[], width), Vec::new());
+    let mut found: Vec<Option<Duplicate>> = Vec::with_capacity(rows.len() / width);
+    for block in rows.chunks(PACKED_BLOCK * width) {
+        stop.check()?;
+        let (start, size) = (found.len(), block.len() / width);
+        let own = PackedRows::new(block, width);
+        let of_block = |rows: &[f32]| {
+            let (mut scratch, mut within) = (SearchScratch::default(), Vec::new());
+            own.compare(rows, &mut scratch, |_, _, similarities| {
+                within.extend_from_slice(similarities);
+            });
+            (kept.nearest(rows, &mut scratch), within)
+        };
+        let compared = block.par_chunks(BLOCK_ROWS * width).map(of_block);
+        let (before, within): (Vec<_>, Vec<_>) = compared.unzip();
+        let rows = within.iter().flat_map(|within: &Vec<f32>| within.chunks_exact(size));
+        let mut kept_now = Vec::new();
+        for (at, ((of, similarity), within)) in before.into_iter().flatten().zip(rows).enumerate() {
+            let of = kept_rows.get(of).copied().unwrap_or_default();
+            let mut nearest = Duplicate { of, similarity };
+            for (other, &similarity) in within[..at].iter().enumerate() {
+                if similarity > nearest.similarity && found[start + other].is_none() {
+                    nearest = Duplicate { of: start + other, similarity };
+                }
+            }
+            let is_found = nearest.similarity >= least;
+            found.push(is_found.then_some(nearest));
+            if !is_found {
+                kept_now.extend_from_slice(&block[at * width..][..width]);
+                kept_rows.push(start + at);
+            }
+        }
+        kept.push(&kept_now);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WIDTH: usize = 16;
+
+    /// The rule, one row after another.
+    fn naive(rows: &[f32], least: f32) -> Vec<Option<Duplicate>> {
+        let row = |at: usize| &rows[at * WIDTH..][..WIDTH];
+        let similarity =
+            |a: usize, b: usize| row(a).iter().zip(row(b)).map(|(a, b)| a * b).sum::<f32>();
+        let mut found: Vec<Option<Duplicate>> = Vec::new();
+        for at in 0..rows.len() / WIDTH {
+            let stay = (0..at).filter(|other| found[*other].is_none());
+            let near = stay.map(|of| Duplicate { of, similarity: similarity(at, of) });
+            let nearest = near.reduce(|a, b| if b.similarity > a.similarity { b } else { a });
+            found.push(nearest.filter(|nearest| nearest.similarity >= least));
+        }
+        found
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Products of rows of ±1/4 are multiples of 1/8, so they are exact and many are equal.
+        #[test]
+        fn a_duplicate_is_near_the_nearest_better_row_that_stays(
+            patterns in proptest::collection::vec(0u16..=u16::MAX, 0..80),
+            repeats in 1usize..40,
+            eighths in 1u8..=8,
+        ) {
+            let bit = |pattern: u16, at: usize| if pattern >> at & 1 == 1 { 0.25 } else { -0.25 };
+            let patterns = (0..repeats).flat_map(|turn| {
+                patterns.iter().map(move |pattern| pattern ^ (turn as u16).wrapping_mul(0x0421))
+            });
+            let rows: Vec<f32> =
+                patterns.flat_map(|pattern| (0..WIDTH).map(move |at| bit(pattern, at))).collect();
+            let least = f32::from(eighths) / 8.0;
+            let found = duplicates(&rows, WIDTH, least, &Stop::default());
+            prop_assert_eq!(found.ok(), Some(naive(&rows, least)));
+        }
+    }
+}
