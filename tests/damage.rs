@@ -168,7 +168,7 @@ fn redo(
 /// A finished run `whole` with heads of embeddings and of texts, filters, personal data and a card.
 fn whole_run() -> Result<Workspace, Box<dyn Error>> {
     let work = Workspace::new()?;
-    work.add_filters()?;
+    work.add_all_filters()?;
     let settings = std::fs::read_to_string(work.path("run.toml"))?;
     let words = "[heads.words]\nkind = 'fasttext'\ntrain = ['samples/{lang}.jsonl']\n\
                  [heads.words.fasttext]\ndim = 4\nbuckets = 100\nepochs = 2\n[pii]\n";
@@ -190,6 +190,8 @@ fn no_flipped_bit_of_a_file_with_a_digest_changes_a_result() -> TestResult {
         ("heads/words/deu_Latn.bin", "score", ""),
         ("heads/words/fra_Latn.json", "score", ""),
         ("verdicts/fra_Latn/a.parquet", "threshold", ""),
+        ("duplicates/verdicts/fra_Latn/fra_Latn/a.parquet", "threshold", ""),
+        ("duplicates/languages/deu_Latn.json", "deduplicate", "duplicates/report.json"),
         ("selection/deu_Latn.json", "export", ""),
         ("filters/shards/fra_Latn/a.json", "filter", "filters/known.json"),
         ("audit/shards/deu_Latn/a.json", "export", "audit/pii.json"),
@@ -226,12 +228,18 @@ fn what_lost_its_marker_is_missed_and_done_again() -> TestResult {
     let (whole, run) = (work.path("whole"), work.path("out"));
     let expected = digests(&whole)?;
     for (lost, is_removed, stages) in [
-        ("embed/done/fra_Latn/a", true, &["filter", "score", "threshold", "export"][..]),
+        (
+            "embed/done/fra_Latn/a",
+            true,
+            &["filter", "score", "deduplicate", "threshold", "export"][..],
+        ),
         ("embed/done/fra_Latn/a", false, &["filter", "score", "export"]),
         ("train/done/words/deu_Latn", true, &["score"]),
         ("train/done/quality/fra_Latn", false, &["score"]),
         ("score/done/words/fra_Latn/a", true, &["threshold", "export"]),
-        ("filter/done/deu_Latn/a", true, &["threshold", "export"]),
+        ("score/done/quality/fra_Latn/a", true, &["deduplicate"]),
+        ("filter/done/deu_Latn/a", true, &["deduplicate", "threshold", "export"]),
+        ("deduplicate/done/deu_Latn", true, &["threshold", "export"]),
         ("threshold/done/deu_Latn", false, &["export"]),
     ] {
         for stage in stages {

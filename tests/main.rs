@@ -17,6 +17,7 @@ mod formats;
 mod guards;
 mod input;
 mod inputs;
+mod near;
 mod packages;
 mod pii;
 mod pipeline;

@@ -22,7 +22,7 @@ fn workspace() -> Result<Workspace, Failure> {
             (0..5 + 9 * i).map(|j| json!({"id": format!("{i}-{j}"), "text": text(j + i), "n": j}));
         work.write_lines(&format!("corpus/fra_Latn/more-{i}.jsonl"), rows)?;
     }
-    work.add_filters()?;
+    work.add_all_filters()?;
     Ok(work)
 }
 
@@ -51,7 +51,7 @@ fn task(work: &Workspace, stage: &str, run: &str, index: u32, count: u32) -> ass
 
 /// The stages after the plan, in tasks: `counts` of them by turns.
 fn all_stages(work: &Workspace, run: &str, counts: &[u32]) {
-    let stages = ["embed", "train", "score", "filter", "threshold", "export"];
+    let stages = ["embed", "train", "score", "filter", "deduplicate", "threshold", "export"];
     for (stage, count) in stages.into_iter().zip(counts.iter().cycle()) {
         for index in 0..*count {
             task(work, stage, run, index, *count).assert().success();

@@ -16,7 +16,7 @@ const KILL_AT: &str = "POLYSIFT_KILL_AT";
 fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
     let work = Workspace::new()?;
     std::fs::remove_dir_all(work.path("corpus/deu_Latn"))?;
-    work.add_filters()?;
+    work.add_all_filters()?;
     work.command("run", "undisturbed").assert().success();
     let expected = digests(&work.path("undisturbed"))?;
     for boundary in 1.. {

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use polysift::config::{
-    CardConfig, CascadeConfig, ConsentSource, DecontaminationConfig, EncoderConfig, ExportConfig,
-    FastTextConfig, FilterConfig, HeadConfig, IdsConfig, InputConfig, LanguageConfig,
-    LicenseConfig, MixConfig, MixSource, Negatives, PartsConfig, PiiConfig, RepetitionConfig,
-    RobotsConfig, RunConfig, SelectionConfig, TrainingConfig, UrlsConfig, WordsConfig,
+    CardConfig, CascadeConfig, ConsentSource, DecontaminationConfig, EmbeddingsConfig,
+    EncoderConfig, ExportConfig, FastTextConfig, FilterConfig, HeadConfig, IdsConfig, InputConfig,
+    LanguageConfig, LicenseConfig, MixConfig, MixSource, Negatives, PartsConfig, PiiConfig,
+    RepetitionConfig, RobotsConfig, RunConfig, SelectionConfig, TrainingConfig, UrlsConfig,
+    WordsConfig,
 };
 use polysift::pii::Markers;
 use serde::Serialize;
@@ -346,6 +347,7 @@ impl Defaults {
             ("DecontaminationConfig", Self::of(&DecontaminationConfig::default())?),
             ("LicenseConfig", Self::of(&LicenseConfig::default())?),
             ("WordsConfig", Self::of(&WordsConfig::default())?),
+            ("EmbeddingsConfig", Self::of(&EmbeddingsConfig::default())?),
             ("RepetitionConfig", Self::of(&RepetitionConfig::default())?),
             ("ConsentSource", Self::of(&ConsentSource::default())?),
             ("LanguageConfig", Self::of(&LanguageConfig::default())?),

@@ -62,7 +62,7 @@ impl Soak {
                 (0..5 + 20 * i).map(|j| json!({"id": format!("{i}-{j}"), "text": text(j + i)}));
             work.write_lines(&format!("corpus/fra_Latn/more-{i}.jsonl"), rows)?;
         }
-        work.add_filters()?;
+        work.add_all_filters()?;
         let library = work.path("faults.so");
         let source = root().join("tests/soak/faults.c");
         let mut compiler = Command::new("cc");

@@ -1,7 +1,7 @@
 //! One story per document: what each command says of it agrees with what the others say.
 //!
 //! One run has all that can befall a document: blank texts, filters before and after the thresholds, one that flags, two
-//! that cut and leave nothing of some texts, a cascade that drops and audits, ties, and documents without a score of one
+//! that cut and leave nothing of some texts, near duplicates, a cascade that drops and audits, ties, and documents without a score of one
 //! head. The folders of its export are the story that `annotate`, `report`, `evaluate`, `sample`, `status`, `verify` and
 //! the audit are held against.
 
@@ -37,6 +37,10 @@ action = 'cut'
 kind = 'decontamination'
 index = 'two.idx'
 action = 'cut'
+[filters.near]
+kind = 'embeddings'
+similarity = 0.9998
+head = 'quality'
 ";
 
 /// A document as the export has it.
@@ -159,13 +163,14 @@ fn all_commands_tell_one_story_of_each_document() -> TestResult {
     let rows = corpus(&work)?;
     assert_eq!(story.len(), rows.len(), "every document is in one folder");
     let count = |folder: &str| story.values().filter(|d| d.folder == folder).count() as u64;
-    for folder in ["kept", "quality", "no_text", "early", "late", "cascade"] {
+    for folder in ["kept", "quality", "no_text", "early", "late", "near", "cascade"] {
         assert!(count(folder) > 10, "{folder}: {}", count(folder));
     }
     // What two filters that cut erase between them is removed by the second of them, after the thresholds.
     assert_eq!(story["erased"].folder, "two");
 
-    // annotate: it knows no cascade, so it says what would become of a dropped document.
+    // annotate: it knows no cascade and compares no documents, so it says what would become of a dropped document or a
+    // near duplicate otherwise.
     let input: String =
         rows.iter().fold(String::new(), |text, row| text + &with_language(row.clone()) + "\n");
     let annotate = command(&work, &["annotate", "--run", "out"]).write_stdin(input).output()?;
@@ -176,7 +181,7 @@ fn all_commands_tell_one_story_of_each_document() -> TestResult {
         let known = &story[id];
         let expected = match known.folder.as_str() {
             "kept" => (json!("kept"), Value::Null),
-            "cascade" => continue,
+            "cascade" | "near" => continue,
             folder => (json!("removed"), json!(folder)),
         };
         assert_eq!((&said["verdict"], &said["reason"]), (&expected.0, &expected.1), "{row}");
@@ -186,7 +191,8 @@ fn all_commands_tell_one_story_of_each_document() -> TestResult {
     // The documents that the thresholds were computed over.
     let early = std::fs::read_to_string(work.path("early.txt"))?;
     let early: BTreeSet<&str> = early.lines().collect();
-    let counted = story.iter().filter(|(id, _)| !early.contains(id.as_str()));
+    let counts = |id: &str, document: &Exported| !early.contains(id) && document.folder != "near";
+    let counted = story.iter().filter(|(id, document)| counts(id, document));
     let counted: Vec<&Exported> = counted.map(|(_, document)| document).collect();
     let with_text = counted.iter().filter(|d| d.folder != "no_text").count() as u64;
     let audit = work.json("out/selection/fra_Latn.json")?["cascade"].clone();
@@ -224,7 +230,7 @@ fn all_commands_tell_one_story_of_each_document() -> TestResult {
     for line in drawn.lines() {
         let row: Value = serde_json::from_str(line)?;
         let known = &story[row["id"].as_str().unwrap_or_default()];
-        assert!(!["no_text", "early"].contains(&known.folder.as_str()), "{row}");
+        assert!(!["no_text", "early", "near"].contains(&known.folder.as_str()), "{row}");
         for (head, score) in &known.scores {
             let expected = score.filter(|_| known.folder != "cascade");
             let found = row["scores"][*head].as_f64();

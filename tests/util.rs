@@ -158,6 +158,14 @@ impl Workspace {
         self.write_lines("toxic/fra_Latn.jsonl", samples)
     }
 
+    /// The filters of [`Workspace::add_filters`], and one for near duplicates.
+    pub(crate) fn add_all_filters(&self) -> TestResult {
+        self.add_filters()?;
+        let settings = std::fs::read_to_string(self.path("run.toml"))?;
+        let near = "[filters.near]\nkind = 'embeddings'\nsimilarity = 0.99\nhead = 'quality'\n";
+        self.write("run.toml", settings + near)
+    }
+
     /// A filter before the thresholds, one after them, and one that flags.
     pub(crate) fn add_filters(&self) -> TestResult {
         let requests = "# withdrawn\nfra_Latn-3\nfra_Latn-7\ndeu_Latn-12\n";

@@ -11,7 +11,17 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Select text", &["init", "run", "plan"]),
     (
         "Single stages",
-        &["embed", "cascade", "train", "score", "filter", "refine", "threshold", "export"],
+        &[
+            "embed",
+            "cascade",
+            "train",
+            "score",
+            "filter",
+            "deduplicate",
+            "refine",
+            "threshold",
+            "export",
+        ],
     ),
     ("Look at a run", &["status", "report", "evaluate", "inspect", "verify", "card"]),
     ("Label and mix", &["sample", "annotate", "dataset", "mix"]),
@@ -24,7 +34,7 @@ const EVERY_STAGE: [&str; 6] = ["config", "run", "set", "redo", "Many machines",
 
 /// The other flags that a stage reads, or headings for all flags below them; `run` and `plan` read
 /// every flag.
-const STAGES: [(&str, &[&str]); 9] = [
+const STAGES: [(&str, &[&str]); 10] = [
     ("embed", &["Input", "Encoder", "head", "seed"]),
     (
         "cascade",
@@ -42,6 +52,7 @@ const STAGES: [(&str, &[&str]); 9] = [
     ("train", &["train_on", "device", "precision", "batch_tokens", "offline", "seed"]),
     ("score", &["head", "score_column"]),
     ("filter", &[]),
+    ("deduplicate", &[]),
     ("refine", &["device", "batch_tokens", "offline"]),
     ("threshold", &["weight", "mode", "retention", "removal"]),
     ("export", &["Export"]),
@@ -49,7 +60,7 @@ const STAGES: [(&str, &[&str]); 9] = [
 ];
 
 /// Arguments of an example of a command.
-const EXAMPLES: [(&str, &str); 14] = [
+const EXAMPLES: [(&str, &str); 15] = [
     ("init", "my-corpus"),
     ("run", "-c run.toml"),
     ("plan", "-c run.toml"),
@@ -58,6 +69,7 @@ const EXAMPLES: [(&str, &str); 14] = [
     ("train", "RUN --train-on 'quality=labelled/{lang}.jsonl'"),
     ("score", "RUN --head 'quality=heads/{lang}.safetensors'"),
     ("filter", "RUN -c run.toml"),
+    ("deduplicate", "RUN -c run.toml"),
     ("refine", "RUN --device cuda"),
     ("threshold", "RUN --retention quality=5%,10% --redo threshold"),
     ("export", "RUN --no-embeddings --redo export"),

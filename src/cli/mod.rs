@@ -112,6 +112,8 @@ pub(crate) enum Command {
     Score(#[command(flatten)] Box<SettingsArgs>),
     /// Find the documents that filters remove or flag
     Filter(#[command(flatten)] Box<SettingsArgs>),
+    /// Find near duplicates by their embeddings; the best document of each group stays
+    Deduplicate(#[command(flatten)] Box<SettingsArgs>),
     /// Rescore documents near the thresholds in f32 (fp8: bf16)
     Refine(#[command(flatten)] Box<SettingsArgs>),
     /// Find the exact threshold of every head and language
@@ -205,6 +207,7 @@ impl Command {
             Self::Train(settings)
             | Self::Score(settings)
             | Self::Filter(settings)
+            | Self::Deduplicate(settings)
             | Self::Refine(settings)
             | Self::Threshold(settings)
             | Self::Export(settings) => settings.take_run(false),
@@ -295,6 +298,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Train(settings) => context.stages(settings, &[Stage::Train])?,
         Command::Score(settings) => context.stages(settings, &[Stage::Score])?,
         Command::Filter(settings) => context.stages(settings, &[Stage::Filter])?,
+        Command::Deduplicate(settings) => context.stages(settings, &[Stage::Deduplicate])?,
         Command::Refine(settings) => context.stages(settings, &[Stage::Refine])?,
         Command::Threshold(settings) => context.stages(settings, &[Stage::Threshold])?,
         Command::Export(settings) => context.stages(settings, &[Stage::Export])?,

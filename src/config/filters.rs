@@ -137,6 +137,8 @@ pub enum FilterKind {
     Words(WordsConfig),
     /// Repeated sentences, and encoded data.
     Repetition(RepetitionConfig),
+    /// Embeddings close to the embedding of a better document (near duplicates by meaning).
+    Embeddings(EmbeddingsConfig),
 }
 
 /// Keys of a table `[filters.NAME]` of the kind `ids`, which finds documents by their ids.
@@ -273,6 +275,45 @@ pub struct RepetitionConfig {
     pub base64: bool,
 }
 
+/// Keys of a table `[filters.NAME]` of the kind `embeddings`, which finds near duplicates: documents
+/// whose embedding is close to the embedding of a better document of their language. A run has at
+/// most one such filter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct EmbeddingsConfig {
+    /// Smallest cosine similarity of near duplicates, above 0 and at most 1. It depends on the
+    /// encoder; the guide says how to find it. It has to be set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub similarity: Option<f64>,
+    /// Head by which the better one of near duplicates is chosen. Default: the head of a run that
+    /// has one head; else it has to be set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+    /// Number of clusters in each language; only documents of a cluster are compared. Default: one
+    /// for every 20,000 documents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<usize>,
+    /// Maximum size of the embeddings in memory, in 10^6 bytes. If a language has more, its
+    /// embeddings are read several times. Default: 4,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<usize>,
+}
+
+/// The filter of a run that finds near duplicates.
+#[derive(Debug, Clone, Copy)]
+pub struct NearFilter<'a> {
+    /// Name of the filter.
+    pub name: &'a str,
+    /// The filter.
+    pub filter: &'a FilterConfig,
+    /// Its own keys.
+    pub embeddings: &'a EmbeddingsConfig,
+    /// Smallest cosine similarity of near duplicates.
+    pub similarity: f64,
+    /// Name of the head by which the better document is chosen.
+    pub head: &'a str,
+}
+
 impl<'de> Deserialize<'de> for FilterConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let keys = toml::Table::deserialize(deserializer)?;
@@ -330,12 +371,20 @@ impl FilterConfig {
     /// Returns true if the filter reads texts.
     pub fn needs_text(&self) -> bool {
         match &self.kind {
-            FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::Robots(_) => false,
+            FilterKind::Ids(_)
+            | FilterKind::Urls(_)
+            | FilterKind::Robots(_)
+            | FilterKind::Embeddings(_) => false,
             FilterKind::License(license) => license.options().needs_text(),
             FilterKind::Decontamination(_) | FilterKind::Words(_) | FilterKind::Repetition(_) => {
                 true
             }
         }
+    }
+
+    /// Returns the keys of a filter that compares the embeddings of documents.
+    pub fn embeddings(&self) -> Option<&EmbeddingsConfig> {
+        if let FilterKind::Embeddings(embeddings) = &self.kind { Some(embeddings) } else { None }
     }
 
     /// Returns true if the filter applies to documents of `language`.
@@ -376,6 +425,7 @@ impl FilterConfig {
             FilterKind::Robots(robots) => robots.wrong(),
             FilterKind::Decontamination(decontamination) => decontamination.wrong(),
             FilterKind::Repetition(repetition) => wrong_share("max_rate", repetition.max_rate),
+            FilterKind::Embeddings(embeddings) => embeddings.wrong(),
             FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::License(_) => None,
         });
         if let Some((key, reason)) = wrong {
@@ -403,6 +453,20 @@ const NO_LISTS: Option<Wrong> = Some(("lists", "is empty; name at least one file
 fn wrong_share(key: &'static str, share: Option<f64>) -> Option<Wrong> {
     let is_share = share.is_none_or(|share| (0.0..=1.0).contains(&share));
     (!is_share).then_some((key, "is no share; 0 to 1 are allowed"))
+}
+
+impl EmbeddingsConfig {
+    fn wrong(&self) -> Option<Wrong> {
+        let Some(similarity) = self.similarity else {
+            return Some(("similarity", "is missing; the guide says how to find it"));
+        };
+        if !(similarity > 0.0 && similarity <= 1.0) {
+            return Some(("similarity", "is no similarity; above 0 to 1 is allowed"));
+        }
+        let numbers = [("clusters", self.clusters), ("memory_mb", self.memory_mb)];
+        let zero = numbers.into_iter().find(|(_, number)| *number == Some(0));
+        zero.map(|(key, _)| (key, "is 0; at least 1 is needed"))
+    }
 }
 
 impl WordsConfig {

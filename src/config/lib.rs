@@ -40,9 +40,9 @@ pub use encoder::{
 pub use export::{CardConfig, ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use filters::{
-    ConsentSource, ContaminationRule, DecontaminationConfig, FilterAction, FilterConfig,
-    FilterKind, FilterWhen, IdsConfig, LicenseConfig, ListMode, RepetitionConfig, RobotsConfig,
-    Unknown, UrlsConfig, WordsConfig,
+    ConsentSource, ContaminationRule, DecontaminationConfig, EmbeddingsConfig, FilterAction,
+    FilterConfig, FilterKind, FilterWhen, IdsConfig, LicenseConfig, ListMode, NearFilter,
+    RepetitionConfig, RobotsConfig, Unknown, UrlsConfig, WordsConfig,
 };
 pub use heads::{
     Activation, Centering, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput, Keep,
@@ -200,6 +200,23 @@ impl RunConfig {
         self.input.embeddings.is_some() || self.encoder.model != NO_MODEL
     }
 
+    /// Returns the filters that look at one document at a time, by name.
+    pub fn row_filters(&self) -> impl Iterator<Item = (&str, &FilterConfig)> {
+        let filters = self.filters.iter().map(|(name, filter)| (name.as_str(), filter));
+        filters.filter(|(_, filter)| filter.embeddings().is_none())
+    }
+
+    /// Returns the filter that finds near duplicates, if there is one.
+    pub fn near(&self) -> Option<NearFilter<'_>> {
+        self.filters.iter().find_map(|(name, filter)| {
+            let embeddings = filter.embeddings()?;
+            let only = self.heads.keys().next();
+            let head = embeddings.head.as_ref().or(only).map_or("", String::as_str);
+            let similarity = embeddings.similarity.unwrap_or(1.0);
+            Some(NearFilter { name, filter, embeddings, similarity, head })
+        })
+    }
+
     /// Returns [`Error::Config`]: there is no encoder, and `what` needs one.
     pub fn no_encoder(what: impl std::fmt::Display) -> Error {
         Error::config("encoder.model", format!("is `{NO_MODEL}`, and {what}"))
@@ -293,6 +310,7 @@ impl RunConfig {
             filter.check(name)?;
             self.check_reason(name)?;
         }
+        self.check_near()?;
         self.pii.as_ref().map_or(Ok(()), PiiConfig::check)?;
         self.cascade.as_ref().map_or(Ok(()), |cascade| cascade.check(self))?;
         self.check_refinement()?;
@@ -331,6 +349,30 @@ impl RunConfig {
         }
         let reason = "is already a reason why documents are removed; choose another name";
         Err(Error::config(format!("filters.{name}"), reason))
+    }
+
+    /// Checks that near duplicates can be found: by embeddings, by one filter, with a known head.
+    fn check_near(&self) -> Result<()> {
+        let Some(near) = self.near() else { return Ok(()) };
+        let place = format!("filters.{}", near.name);
+        let is_near = |filter: &&FilterConfig| filter.embeddings().is_some();
+        if self.filters.values().filter(is_near).count() > 1 {
+            let reason = "is not the only filter of the kind `embeddings`; a run has at most one";
+            return Err(Error::config(place, reason));
+        }
+        if !self.has_embeddings() {
+            return Err(Self::no_encoder(format!(
+                "the filter `{}` compares embeddings",
+                near.name
+            )));
+        }
+        let reason = match near.embeddings.head.as_deref() {
+            Some(head) if self.heads.contains_key(head) => return Ok(()),
+            Some(head) => format!("names the head `{head}`, which is not defined"),
+            None if self.heads.len() == 1 => return Ok(()),
+            None => format!("is missing; the run has {} heads", self.heads.len()),
+        };
+        Err(Error::config(format!("{place}.head"), reason))
     }
 
     /// Checks that scores can be refined: f32 must compute the same scores in another way.

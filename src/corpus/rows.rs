@@ -10,10 +10,10 @@ use crate::embedded::ordinal;
 use crate::scan::{ScoreFiles, read_part};
 use crate::verdicts::{removed_by_filters, verdicts_of};
 use polysift_base::error::Result;
-use polysift_config::{CASCADE, FilterConfig, FilterWhen, KEPT, NO_TEXT, Rate};
+use polysift_config::{CASCADE, FilterWhen, KEPT, NO_TEXT, Rate};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
 use polysift_data::parts::{ScoreRows, VerdictAction, VerdictRows, read_documents};
-use polysift_runs::run::{Shard, Stage};
+use polysift_runs::run::Shard;
 use polysift_selection::{Decision, ScoredDocument, Selection};
 
 /// What is read of the rows of a run.
@@ -41,12 +41,7 @@ impl<'a> RunRows<'a> {
     /// Opens the rows of `shard`, at index `place` of the plan.
     pub fn shard<'r>(&'r self, place: u64, shard: &'r Shard) -> Result<ShardRows<'r>> {
         let Context { config, run, .. } = self.context;
-        let removes = config.filters.values().any(FilterConfig::removes_before);
-        // A sample may be drawn from a run that no filter has gone through yet.
-        let mut verdicts = VerdictRows::default();
-        if removes || run.is_done(Stage::Filter, &shard.name)? {
-            verdicts = verdicts_of(self.context, shard)?;
-        }
+        let verdicts = verdicts_of(self.context, shard)?;
         Ok(ShardRows {
             rows: self,
             place,

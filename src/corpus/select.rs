@@ -65,7 +65,7 @@ pub fn thresholds_of(
 pub fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(context.run, &names)?;
-    check_filtered(context, &embedded.plan)?;
+    check_filtered(context, &embedded)?;
     Cascade::of(context, &embedded.plan)?;
     let heads = Heads::load(context, &embedded)?;
     context.run.check_frozen(Stage::Score, &heads.settings())?;

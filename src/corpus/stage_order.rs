@@ -9,7 +9,8 @@ pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
     let is_wanted = |stage: &Stage| match stage {
         Stage::Embed | Stage::Score | Stage::Threshold | Stage::Export => true,
         Stage::Train => is_trained,
-        Stage::Filter => !config.filters.is_empty(),
+        Stage::Filter => config.row_filters().next().is_some(),
+        Stage::Deduplicate => config.near().is_some(),
         Stage::Refine => config.selection.refine,
         Stage::Cascade => config.cascade.is_some(),
     };

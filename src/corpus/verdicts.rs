@@ -1,19 +1,21 @@
 //! The verdicts of the filters of a run, as later stages need them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::embedded::all_done;
+use crate::embedded::{Embedded, all_done};
 use crate::filter::Finding;
 use polysift_base::error::Result;
 use polysift_config::{FilterAction, FilterConfig, RunConfig};
 use polysift_data::parts::{VerdictAction, VerdictRows, read_verdicts};
-use polysift_runs::run::{Plan, RunDir, Shard, Stage};
+use polysift_runs::run::{RunDir, Shard, Stage};
 use polysift_text::decontamination::cut_by_both;
 
-/// Key in [`Stage::Filter`] of the reports, written when all shards are filtered.
+/// Key of the reports of [`Stage::Filter`] and [`Stage::Deduplicate`], written when all units of
+/// work are done.
 pub const REPORTS: &str = "_reports";
 /// Key of the filters in the frozen settings, next to the digests of their lists.
 pub const FILTERS: &str = "filters";
@@ -23,35 +25,102 @@ pub fn has_reports(config: &RunConfig) -> bool {
     config.pii.is_some() || config.export.card || config.export.is_to_hub()
 }
 
-/// Checks that every shard of `plan` was filtered with the filters of the settings.
+/// Checks that every shard was filtered with the filters of the settings that look at one document
+/// at a time.
 ///
 /// # Errors
 /// [`Error::Missing`](polysift_base::Error::Missing) if a shard was not filtered,
 /// [`Error::Mismatch`](polysift_base::Error::Mismatch) if other filters were used.
-pub fn check_filtered(context: Context<'_>, plan: &Plan) -> Result<()> {
+pub fn check_row_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
     let Context { config, run, .. } = context;
     if let Some(mut settings) = run.frozen_settings(Stage::Filter)? {
         // The lists may be gone by now, so only the filters are compared.
-        settings[FILTERS] = json!(config.filters);
+        settings[FILTERS] = row_filters(config);
         run.check_frozen(Stage::Filter, &settings)?;
     }
-    if !config.filters.is_empty() {
-        all_done(run, Stage::Filter, &plan.names(), "filtered")?;
+    if config.row_filters().next().is_some() {
+        all_done(run, Stage::Filter, &embedded.plan.names(), "filtered")?;
     }
     Ok(())
 }
 
-/// Returns the frozen settings of the filters of `run`; null without filters.
-pub fn filter_settings(run: &RunDir) -> Result<Value> {
-    Ok(run.frozen_settings(Stage::Filter)?.unwrap_or_default())
+/// Checks the filters as [`check_row_filtered`] does, and that near duplicates were found with the
+/// filter of the settings.
+///
+/// # Errors
+/// The errors of [`check_row_filtered`].
+pub fn check_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
+    let Context { config, run, .. } = context;
+    check_row_filtered(context, embedded)?;
+    if run.frozen_settings(Stage::Deduplicate)?.is_some() {
+        run.check_frozen(Stage::Deduplicate, &duplicate_settings(config))?;
+    }
+    let languages = deduplicated(config, embedded.languages());
+    all_done(run, Stage::Deduplicate, &languages, "deduplicated").map(drop)
 }
 
-/// Reads the verdicts on `shard`; empty for a run without filters.
-pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> {
-    if context.config.filters.is_empty() {
-        return Ok(VerdictRows::default());
+/// Returns the settings of the filters that look at one document at a time.
+pub fn row_filters(config: &RunConfig) -> Value {
+    json!(config.row_filters().collect::<BTreeMap<_, _>>())
+}
+
+/// Returns the settings that near duplicates depend on.
+pub fn duplicate_settings(config: &RunConfig) -> Value {
+    let near = config.near();
+    json!(near.map(|near| json!({"filter": near.name, "settings": near.filter, "head": near.head,
+                                 "seed": config.seed})))
+}
+
+/// Returns those of `languages` in which near duplicates are looked for.
+pub fn deduplicated(
+    config: &RunConfig,
+    languages: impl IntoIterator<Item = String>,
+) -> Vec<String> {
+    let near = config.near();
+    let is_for = |language: &String| near.is_some_and(|near| near.filter.is_for(language));
+    languages.into_iter().filter(is_for).collect()
+}
+
+/// Reads the report of the filter `name` of `config`; `None` before it is written.
+pub fn filter_report(run: &RunDir, config: &RunConfig, name: &str) -> Result<Option<Value>> {
+    if config.near().is_some_and(|near| near.name == name) {
+        return run.read_output(Stage::Deduplicate, REPORTS, &run.duplicates_report_file());
     }
-    read_verdicts(&context.run.verdicts_file(shard))
+    run.read_output(Stage::Filter, REPORTS, &run.filter_report_file(name))
+}
+
+/// Returns the frozen settings of the filters of `run`; null without filters.
+pub fn filter_settings(run: &RunDir) -> Result<Value> {
+    let mut settings = run.frozen_settings(Stage::Filter)?.unwrap_or_default();
+    if let Some(near) = run.frozen_settings(Stage::Deduplicate)?.filter(|near| !near.is_null()) {
+        settings["near"] = near;
+    }
+    Ok(settings)
+}
+
+/// Reads the verdicts on `shard` of the filters that look at one document at a time; empty for a
+/// run without such filters. Filters that only flag may not have seen the shard yet.
+pub fn row_verdicts(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> {
+    let Context { config, run, .. } = context;
+    let removes = config.row_filters().any(|(_, filter)| filter.removes_before());
+    if removes || run.is_done(Stage::Filter, &shard.name)? {
+        return read_verdicts(&run.verdicts_file(shard));
+    }
+    Ok(VerdictRows::default())
+}
+
+/// Reads the verdicts of all filters on `shard`, as [`row_verdicts`] does.
+pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> {
+    let (run, mut verdicts) = (context.run, row_verdicts(context, shard)?);
+    let Some(near) = context.config.near() else { return Ok(verdicts) };
+    for language in run.done(Stage::Embed, &shard.name)?.counts.keys() {
+        let is_for = near.filter.is_for(language);
+        if is_for && (near.filter.removes_before() || run.is_done(Stage::Deduplicate, language)?) {
+            let found = read_verdicts(&run.duplicate_verdicts_file(language, shard))?;
+            verdicts = verdicts.merge(&found);
+        }
+    }
+    Ok(verdicts)
 }
 
 /// Returns the rows that filters remove before thresholds are computed, ascending.

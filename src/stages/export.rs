@@ -102,7 +102,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(run, &names)?;
-    check_filtered(context, &embedded.plan)?;
+    check_filtered(context, &embedded)?;
     let selections = stored_selections(run, embedded.languages())?;
     context.freeze(Stage::Export, &settings(context, &selections)?)?;
     let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;

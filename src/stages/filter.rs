@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::filter_counts::FilterCounts;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
@@ -17,7 +17,7 @@ use polysift_config::{FilterAction, FilterConfig, FilterKind, IdsConfig, ListMod
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
 use polysift_corpus::filter::{
-    Filter, FilteredDocument, Finding, RobotsVerdict, Verdict, digests, open_filter,
+    Filter, FilteredDocument, Finding, RobotsVerdict, digests, open_filter,
 };
 use polysift_corpus::texts::Texts;
 use polysift_corpus::verdicts::{FILTERS, REPORTS, actions};
@@ -26,87 +26,12 @@ use polysift_data::input::{
     ColumnKind, ColumnValues, DocumentBatch, DocumentBuilder, DocumentInfo, InputFile,
 };
 use polysift_data::parts::{VerdictAction, VerdictRows, read_documents, write_verdicts};
-use polysift_runs::run::{DocumentAmount, PartFile, Plan, Shard, ShardMarker, Stage};
+use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
 
 /// Number of documents judged together.
 const BLOCK_DOCUMENTS: usize = 1024;
-/// Maximum number of hosts, and of details, that a report names.
-const MAX_NAMED: usize = 1000;
 
-/// What a filter found among the documents of a language.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Found {
-    /// Documents that the filter judged.
-    pub seen: DocumentAmount,
-    /// Documents that it found.
-    pub found: DocumentAmount,
-    /// Found documents by reason.
-    pub reasons: BTreeMap<String, DocumentAmount>,
-    /// Found documents by detail, several per document; reports keep the most frequent details.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub details: BTreeMap<String, DocumentAmount>,
-    /// Found documents by host, if the host is the reason; reports keep the most frequent hosts.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub hosts: BTreeMap<String, DocumentAmount>,
-    /// Judged documents by note, found or not.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub notes: BTreeMap<String, DocumentAmount>,
-    /// Number of documents by n-gram of an index; left out of reports, which name the leaks.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub ngrams: BTreeMap<u32, u64>,
-}
-
-impl Found {
-    fn add(&mut self, other: Self) {
-        self.seen.add(other.seen);
-        self.found.add(other.found);
-        for (own, others) in [
-            (&mut self.reasons, other.reasons),
-            (&mut self.details, other.details),
-            (&mut self.hosts, other.hosts),
-            (&mut self.notes, other.notes),
-        ] {
-            for (key, amount) in others {
-                own.entry(key).or_default().add(amount);
-            }
-        }
-        for (ngram, documents) in other.ngrams {
-            *self.ngrams.entry(ngram).or_default() += documents;
-        }
-    }
-
-    /// Keeps the most frequent hosts and details, ties by name, and drops the n-grams.
-    fn keep_for_report(&mut self) {
-        self.ngrams.clear();
-        for counts in [&mut self.hosts, &mut self.details] {
-            let mut largest: Vec<(String, DocumentAmount)> =
-                std::mem::take(counts).into_iter().collect();
-            largest.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.documents));
-            *counts = largest.into_iter().take(MAX_NAMED).collect();
-        }
-    }
-
-    fn count(&mut self, document: DocumentInfo<'_>, verdict: &Verdict) {
-        let amount = DocumentAmount::from(document);
-        self.seen.add(amount);
-        let add = |counts: &mut BTreeMap<String, DocumentAmount>, key: &str| {
-            counts.entry(key.to_owned()).or_default().add(amount);
-        };
-        if let Some(note) = verdict.note {
-            add(&mut self.notes, note);
-        }
-        for &ngram in &verdict.ngrams {
-            *self.ngrams.entry(ngram).or_default() += 1;
-        }
-        let Some(finding) = &verdict.finding else { return };
-        self.found.add(amount);
-        add(&mut self.reasons, finding.reason);
-        finding.details.iter().for_each(|detail| add(&mut self.details, detail));
-        finding.host.iter().for_each(|host| add(&mut self.hosts, host));
-    }
-}
-
-type FoundByLanguage = BTreeMap<String, Found>;
+type CountsByLanguage = BTreeMap<String, FilterCounts>;
 
 /// Filters every shard that is not filtered yet, and writes the reports when all shards are.
 ///
@@ -115,11 +40,11 @@ type FoundByLanguage = BTreeMap<String, Found>;
 /// other rules filtered the run; errors of reading lists and inputs.
 pub fn filter(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
-    if config.filters.is_empty() && run.frozen_settings(Stage::Filter)?.is_none() {
+    if config.row_filters().next().is_none() && run.frozen_settings(Stage::Filter)?.is_none() {
         return Ok(());
     }
     let embedded = Embedded::of(run)?;
-    let mut filters = OpenFilters::open(&config.filters)?;
+    let mut filters = OpenFilters::open(config)?;
     context.freeze(Stage::Filter, &filters.settings()?)?;
     let work = StageWork::of_shards(context, Stage::Filter, &embedded.plan)?;
     if !work.is_over() {
@@ -138,8 +63,8 @@ pub fn filter(context: Context<'_>) -> Result<()> {
 }
 
 /// Opens every filter, so that a missing list is reported before the first document is read.
-pub(crate) fn check_filters(filters: &BTreeMap<String, FilterConfig>) -> Result<()> {
-    OpenFilters::open(filters).map(drop)
+pub(crate) fn check_filters(config: &RunConfig) -> Result<()> {
+    OpenFilters::open(config).map(drop)
 }
 
 /// Explains what robots.txt files say of each of `urls`, by all such filters or by `filter` alone.
@@ -153,7 +78,7 @@ pub fn check_robots(
     stop: &Stop,
 ) -> Result<Vec<RobotsVerdict>> {
     let mut verdicts = Vec::new();
-    let wanted = config.filters.iter().filter(|(name, _)| filter.is_none_or(|only| only == *name));
+    let wanted = config.row_filters().filter(|(name, _)| filter.is_none_or(|only| only == *name));
     for (name, settings) in wanted {
         let filter = open_filter(name, settings)?;
         for url in urls {
@@ -171,11 +96,11 @@ pub fn check_robots(
 struct OpenFilters<'a>(BTreeMap<&'a str, (&'a FilterConfig, Box<dyn Filter>)>);
 
 impl<'a> OpenFilters<'a> {
-    fn open(filters: &'a BTreeMap<String, FilterConfig>) -> Result<Self> {
-        let open = |(name, config): (&'a String, &'a FilterConfig)| {
-            Ok((name.as_str(), (config, open_filter(name, config)?)))
+    fn open(config: &'a RunConfig) -> Result<Self> {
+        let open = |(name, config): (&'a str, &'a FilterConfig)| {
+            Ok((name, (config, open_filter(name, config)?)))
         };
-        filters.iter().map(open).collect::<Result<_>>().map(Self)
+        config.row_filters().map(open).collect::<Result<_>>().map(Self)
     }
 
     /// Returns the settings that the verdicts depend on, including digests of the lists.
@@ -192,7 +117,7 @@ impl<'a> OpenFilters<'a> {
         let embedded = run.done(Stage::Embed, &shard.name)?;
         let (mut verdicts, mut found_documents) =
             (VerdictRows::default(), DocumentBuilder::default());
-        let mut counts: BTreeMap<&str, FoundByLanguage> = BTreeMap::new();
+        let mut counts: BTreeMap<&str, CountsByLanguage> = BTreeMap::new();
         let file = shard.input()?;
         let mut columns = ShardColumns::open(self, context, shard, &file)?;
         for part in &embedded.files {
@@ -235,7 +160,7 @@ impl<'a> OpenFilters<'a> {
         &self,
         block: &Block<'d>,
         stop: &Stop,
-        counts: &mut BTreeMap<&'a str, FoundByLanguage>,
+        counts: &mut BTreeMap<&'a str, CountsByLanguage>,
     ) -> Result<Vec<FoundDocument<'d, 'a>>> {
         let mut found: Vec<(usize, &'a str, FilterAction, Finding)> = Vec::new();
         for (&name, (config, filter)) in &self.0 {
@@ -248,7 +173,7 @@ impl<'a> OpenFilters<'a> {
             for (at, verdict) in places.into_iter().zip(filter.judge(&seen, stop)?) {
                 let document = block.documents[at];
                 if !counts.contains_key(document.language) {
-                    counts.insert(document.language.to_owned(), Found::default());
+                    counts.insert(document.language.to_owned(), FilterCounts::default());
                 }
                 if let Some(of_language) = counts.get_mut(document.language) {
                     of_language.count(document, &verdict);
@@ -354,12 +279,12 @@ impl OpenFilters<'_> {
     /// Adds up the counts of every shard of `plan` and writes a report for each filter.
     fn write_reports(&self, context: Context<'_>, plan: &Plan) -> Result<()> {
         let run = context.run;
-        let mut reports: BTreeMap<&str, FoundByLanguage> =
-            self.0.keys().map(|name| (*name, FoundByLanguage::new())).collect();
+        let mut reports: BTreeMap<&str, CountsByLanguage> =
+            self.0.keys().map(|name| (*name, CountsByLanguage::new())).collect();
         for shard in &plan.shards {
             let path = run.verdict_counts_file(shard);
             let lost = || Error::missing(&path, "is gone; filter again (`--redo filter`)");
-            let counts: BTreeMap<String, FoundByLanguage> =
+            let counts: BTreeMap<String, CountsByLanguage> =
                 run.read_output(Stage::Filter, &shard.name, &path)?.ok_or_else(lost)?;
             for (name, by_language) in counts {
                 let Some(report) = reports.get_mut(name.as_str()) else { continue };
@@ -371,7 +296,7 @@ impl OpenFilters<'_> {
         let mut marker = ShardMarker::default();
         for (name, mut languages) in reports {
             let Some((config, filter)) = self.0.get(name) else { continue };
-            let mut total = Found::default();
+            let mut total = FilterCounts::default();
             for found in languages.values_mut() {
                 total.add(found.clone());
                 found.keep_for_report();

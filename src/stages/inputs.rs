@@ -48,7 +48,7 @@ pub fn check_inputs(
     let languages = planned_languages(config, plan);
     LanguageIdentifier::of(&config.input)?;
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
-    check_filters(&config.filters)?;
+    check_filters(config)?;
     check_columns(config, plan)?;
     let planned = check_samples(config, languages.as_ref(), run, stop)?;
     if let Some(to) = config.export.to.as_ref().filter(|to| is_url(to)) {

@@ -29,10 +29,12 @@
 //! ```
 
 pub mod cascade;
+pub mod deduplicate;
 mod draw;
 pub mod embed;
 pub mod export;
 pub mod filter;
+mod filter_counts;
 mod input_progress;
 pub mod inputs;
 pub mod refine;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::cascade::{cascade, repair};
+use crate::deduplicate::deduplicate;
 use crate::embed::embed;
 use crate::export::{check_columns, export};
 use crate::filter::filter;
@@ -182,6 +183,7 @@ impl<'a> JoinedRun<'a> {
             Stage::Train => train(context),
             Stage::Score => score(context),
             Stage::Filter => filter(context),
+            Stage::Deduplicate => deduplicate(context),
             Stage::Refine => refine(context),
             Stage::Threshold => threshold(context),
             Stage::Export => export(context),

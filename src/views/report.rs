@@ -42,7 +42,7 @@ use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::sample::BottomKSample;
 use polysift_config::RunConfig;
 use polysift_corpus::context::Context;
-use polysift_corpus::verdicts::REPORTS;
+use polysift_corpus::verdicts::{REPORTS, filter_report};
 use polysift_runs::run::Stage;
 
 /// Version of the format of `report.json`.
@@ -191,7 +191,7 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
         |stage, path: PathBuf| directory.read_output::<Value>(stage, REPORTS, path.as_path());
     let mut filters = Map::new();
     for name in config.filters.keys() {
-        let report = read(Stage::Filter, directory.filter_report_file(name))?;
+        let report = filter_report(directory, config, name)?;
         filters.extend(report.map(|report| (name.clone(), report)));
     }
     let root = directory.root();

@@ -15,6 +15,7 @@ use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::is_precise;
 use polysift_corpus::refinement::Refinement;
 use polysift_corpus::stage_order::stages_of;
+use polysift_corpus::verdicts::deduplicated;
 use polysift_corpus::work::score_keys;
 use polysift_runs::run::{
     Encoded, Failure, LiveWorker, Plan, RunDir, Shard, Stage, Summary, Worker,
@@ -83,9 +84,8 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
     let is_part = |stage| match stage {
         Stage::Cascade => config.cascade.is_some(),
-        Stage::Train => stages_of(config).contains(&Stage::Train),
         Stage::Refine => is_refined,
-        Stage::Filter => !config.filters.is_empty(),
+        Stage::Train | Stage::Filter | Stage::Deduplicate => stages_of(config).contains(&stage),
         _ => true,
     };
     let mut stages = Vec::new();
@@ -95,6 +95,7 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
         (Stage::Train, trained.as_deref().unwrap_or_default()),
         (Stage::Score, &scores),
         (Stage::Filter, &names),
+        (Stage::Deduplicate, &deduplicated(config, languages.clone())),
         (Stage::Refine, &scores),
         (Stage::Threshold, &languages),
         (Stage::Export, &names),
@@ -262,6 +263,9 @@ fn task_of_items(
         Stage::Train => dealt(polysift_corpus::training::keys(context)?),
         Stage::Refine if is_precise(context.run)? => dealt(Vec::new()),
         Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
+        Stage::Deduplicate => {
+            dealt(deduplicated(context.config, Embedded::of(context.run)?.languages()))
+        }
         Stage::Threshold => dealt(Embedded::of(context.run)?.languages().into_iter().collect()),
     })
 }

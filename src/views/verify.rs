@@ -14,7 +14,7 @@ use polysift_corpus::heads::Heads;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{select_language, stored_selections};
-use polysift_corpus::verdicts::{REPORTS, has_reports};
+use polysift_corpus::verdicts::{REPORTS, deduplicated, has_reports};
 use polysift_data::input::InputFile;
 use polysift_remote::{self as remote, ObjectVersion};
 use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
@@ -63,6 +63,13 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     }
     if checks.begun.contains(&Stage::Filter) {
         checks.marker(Stage::Filter, REPORTS);
+    }
+    if checks.begun.contains(&Stage::Deduplicate) {
+        let languages = checks.found(Embedded::of(run))?;
+        let languages = languages.map(|embedded| embedded.languages()).unwrap_or_default();
+        for key in deduplicated(context.config, languages).into_iter().chain([REPORTS.to_owned()]) {
+            checks.marker(Stage::Deduplicate, &key);
+        }
     }
     if checks.begun.contains(&Stage::Export) && has_reports(context.config) {
         checks.marker(Stage::Export, REPORTS);

@@ -25,7 +25,7 @@ pub use document::{
 };
 use ids::IdFilter;
 use license::LicenseFilter;
-use polysift_base::error::Result;
+use polysift_base::error::{Error, Result};
 use polysift_base::io::stamp;
 use polysift_config::{FilterConfig, FilterKind};
 use repetition::RepetitionFilter;
@@ -52,6 +52,10 @@ pub fn open_filter(name: &str, config: &FilterConfig) -> Result<Box<dyn Filter>>
         FilterKind::Words(words) => Box::new(WordFilter::open(words)?),
         FilterKind::Repetition(repetition) => {
             Box::new(RepetitionFilter::open(repetition, config.action))
+        }
+        FilterKind::Embeddings(_) => {
+            let reason = "compares documents with each other and judges none alone";
+            return Err(Error::config(format!("filters.{name}"), reason));
         }
     })
 }

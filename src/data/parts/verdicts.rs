@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, StringArray};
 
 use super::documents::{self, PartReader, documents_of, full_column};
-use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
+use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, DocumentBuilder};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
 
@@ -76,6 +76,31 @@ impl VerdictRows {
     pub fn of_row(&self, row: u64) -> Range<usize> {
         let rows = self.documents.rows();
         rows.partition_point(|&other| other < row)..rows.partition_point(|&other| other <= row)
+    }
+
+    /// Returns the verdicts of both, by row and name of the filter.
+    #[must_use]
+    pub fn merge(self, other: &Self) -> Self {
+        if self.filters.is_empty() {
+            return other.clone();
+        }
+        let key = |rows: &Self, at: usize| (rows.documents.rows()[at], rows.filters[at].clone());
+        let sources = [&self, other];
+        let all = (0..2).flat_map(|of| (0..sources[of].filters.len()).map(move |at| (of, at)));
+        let mut all: Vec<(usize, usize)> = all.collect();
+        all.sort_by_cached_key(|&(of, at)| key(sources[of], at));
+        let (mut merged, mut documents) = (Self::default(), DocumentBuilder::default());
+        for (of, at) in all {
+            let rows = sources[of];
+            documents.push(&rows.documents.get(at));
+            merged.filters.push(rows.filters[at].clone());
+            merged.actions.push(rows.actions[at]);
+            merged.reasons.push(rows.reasons[at].clone());
+            merged.details.push(rows.details[at].clone());
+            merged.pieces.push(rows.pieces[at].clone());
+        }
+        merged.documents = documents.finish();
+        merged
     }
 
     /// Returns the details of the verdict `at`, or the reason if there are none.

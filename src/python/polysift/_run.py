@@ -83,7 +83,8 @@ def run_task(  # noqa: PLR0913 (every one is a choice of the caller)
 
     Args:
         run: The run directory.
-        stage: ``embed``, ``train``, ``score``, ``filter``, ``refine``, ``threshold``, ``export`` or ``run``.
+        stage: ``embed``, ``train``, ``score``, ``filter``, ``deduplicate``, ``refine``, ``threshold``,
+            ``export`` or ``run``.
         task: Index of this process among the tasks, from 0; without it the process does everything and
             waits for other processes, so that the stage is complete when it returns.
         num_tasks: Number of tasks.

@@ -39,7 +39,8 @@ class PolysiftStage(PipelineStep):  # type: ignore[misc] # datatrove is not type
 
     Args:
         run: The run directory, on a file system that all machines share.
-        stage: ``embed``, ``train``, ``score``, ``filter``, ``refine``, ``threshold`` or ``export``.
+        stage: ``embed``, ``train``, ``score``, ``filter``, ``deduplicate``, ``refine``, ``threshold`` or
+            ``export``.
         settings: Settings by key (see :func:`polysift.run_task`); the run's own need not be repeated.
         args: More arguments of the program.
         env: More variables for it. ``POLYSIFT_THREADS`` is the executor's CPUs per task where it

@@ -50,7 +50,7 @@ pub fn array_expression(ids: &[u32]) -> String {
 pub enum Needs {
     /// Some cores: the task reads and writes more than it computes.
     Cores,
-    /// All cores: the task encodes on the CPU.
+    /// All cores: the task encodes on the CPU, or compares embeddings.
     Node,
     /// All GPUs, if there are any, and the cores that feed them.
     Gpus,
@@ -67,6 +67,7 @@ impl Needs {
         match stage {
             Stage::Cascade | Stage::Embed if config.embeds_texts() => encoder,
             Stage::Refine => refining,
+            Stage::Deduplicate => Self::Node,
             Stage::Train if encodes_samples() && config.selection.refine => refining,
             Stage::Train if encodes_samples() => encoder,
             Stage::Cascade
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
     use polysift_base::error::Result;
 
-    fn needs(settings: &str) -> Result<[Needs; 8]> {
+    fn needs(settings: &str) -> Result<[Needs; 9]> {
         let config = RunConfig::from_toml(settings, "run.toml")?;
         Ok(Stage::ALL.map(|stage| Needs::of(&config, stage)))
     }
@@ -99,38 +100,38 @@ mod tests {
         use Needs::{Cores, Gpus, Node};
         let trained = "[heads.q]\ntrain=['s']\n";
         for (settings, expected) in [
-            (trained.to_owned(), [Gpus, Gpus, Gpus, Cores, Cores, Node, Cores, Cores]),
+            (trained.to_owned(), [Gpus, Gpus, Gpus, Cores, Cores, Node, Node, Cores, Cores]),
             (
                 "[heads.q]\npath='q'".to_owned(),
-                [Gpus, Gpus, Cores, Cores, Cores, Node, Cores, Cores],
+                [Gpus, Gpus, Cores, Cores, Cores, Node, Node, Cores, Cores],
             ),
             (
                 "[heads.q]\ntrain=['s']\nkind='fasttext'".to_owned(),
-                [Gpus, Gpus, Cores, Cores, Cores, Node, Cores, Cores],
+                [Gpus, Gpus, Cores, Cores, Cores, Node, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\ndevice='cuda'"),
-                [Gpus, Gpus, Gpus, Cores, Cores, Node, Cores, Cores],
+                [Gpus, Gpus, Gpus, Cores, Cores, Node, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\ndevice='cpu'"),
-                [Node, Node, Node, Cores, Cores, Node, Cores, Cores],
+                [Node, Node, Node, Cores, Cores, Node, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\nprecision = 'int8'"),
-                [Node, Node, Node, Cores, Cores, Node, Cores, Cores],
+                [Node, Node, Node, Cores, Cores, Node, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[selection]\nrefine=true"),
-                [Gpus, Gpus, Node, Cores, Cores, Node, Cores, Cores],
+                [Gpus, Gpus, Node, Cores, Cores, Node, Node, Cores, Cores],
             ),
             (
                 format!("{trained}[encoder]\nprecision = 'fp8'\n[selection]\nrefine=true"),
-                [Gpus, Gpus, Gpus, Cores, Cores, Gpus, Cores, Cores],
+                [Gpus, Gpus, Gpus, Cores, Cores, Node, Gpus, Cores, Cores],
             ),
             (
                 format!("{trained}[input]\nembeddings='e'"),
-                [Cores, Cores, Gpus, Cores, Cores, Node, Cores, Cores],
+                [Cores, Cores, Gpus, Cores, Cores, Node, Node, Cores, Cores],
             ),
         ] {
             assert_eq!(needs(&settings)?, expected, "{settings}");

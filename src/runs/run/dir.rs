@@ -45,6 +45,8 @@ pub enum Stage {
     Score,
     /// Applies filters to documents.
     Filter,
+    /// Finds near duplicates by their embeddings.
+    Deduplicate,
     /// Scores documents near the thresholds again in f32.
     Refine,
     /// Computes exact thresholds from scores.
@@ -55,12 +57,13 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, first to last.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Cascade,
         Self::Embed,
         Self::Train,
         Self::Score,
         Self::Filter,
+        Self::Deduplicate,
         Self::Refine,
         Self::Threshold,
         Self::Export,
@@ -74,6 +77,7 @@ impl Stage {
             Self::Train => "train",
             Self::Score => "score",
             Self::Filter => "filter",
+            Self::Deduplicate => "deduplicate",
             Self::Refine => "refine",
             Self::Threshold => "threshold",
             Self::Export => "export",
@@ -98,6 +102,7 @@ impl Stage {
             Self::Train => &["heads"],
             Self::Score => &["scores"],
             Self::Filter => &["verdicts", "filters"],
+            Self::Deduplicate => &["duplicates"],
             Self::Refine => &["rounds", "refined"],
             Self::Threshold => &["selection"],
             Self::Export => &["export", "removed", "audit"],
@@ -255,6 +260,16 @@ impl RunDir {
     /// Returns the file with the benchmark items that the filter `name` found in the corpus.
     pub fn filter_items_file(&self, name: &str) -> PathBuf {
         self.path(format!("filters/{name}.items.jsonl"))
+    }
+
+    /// Returns the file with the near duplicates of `language`, counted.
+    pub fn duplicates_file(&self, language: &str) -> PathBuf {
+        self.path(format!("duplicates/languages/{language}.json"))
+    }
+
+    /// Returns the file with the near duplicates of all languages, counted.
+    pub fn duplicates_report_file(&self) -> PathBuf {
+        self.path("duplicates/report.json")
     }
 
     /// Returns the file with the counts of the filter `name`.

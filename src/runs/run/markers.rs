@@ -215,6 +215,11 @@ impl RunDir {
         self.path(format!("verdicts/{}.parquet", shard.name))
     }
 
+    /// Returns the file with the near duplicates in `shard` among the documents of `language`.
+    pub fn duplicate_verdicts_file(&self, language: &str, shard: &Shard) -> PathBuf {
+        self.path(format!("duplicates/verdicts/{language}/{}.parquet", shard.name))
+    }
+
     /// Returns the file with the counts of each filter in `shard`.
     pub fn verdict_counts_file(&self, shard: &Shard) -> PathBuf {
         self.path(format!("filters/shards/{}.json", shard.name))

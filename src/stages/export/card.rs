@@ -16,7 +16,7 @@ use polysift_corpus::context::Context;
 use polysift_corpus::embedded::{Embedded, all_done};
 use polysift_corpus::frozen::FrozenEmbeddings;
 use polysift_corpus::select::stored_selections;
-use polysift_corpus::verdicts::{REPORTS, filter_settings};
+use polysift_corpus::verdicts::{REPORTS, filter_report, filter_settings};
 use polysift_data::export::{EMBEDDINGS, PII_COUNT};
 use polysift_data::input::{RowsRequest, row_values};
 use polysift_runs::run::{DocumentAmount, PartFile, Stage};
@@ -249,8 +249,7 @@ fn filters(context: Context<'_>) -> Result<Vec<Value>> {
     let (run, lists) = (context.run, filter_settings(context.run)?);
     let mut filters = Vec::new();
     for (name, filter) in &context.config.filters {
-        let report: Option<Value> =
-            run.read_output(Stage::Filter, REPORTS, &run.filter_report_file(name))?;
+        let report = filter_report(run, context.config, name)?;
         let mut row = json!(filter);
         row["name"] = json!(name);
         row["action"] = json!(filter.action);

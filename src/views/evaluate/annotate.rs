@@ -128,10 +128,10 @@ impl<'a> Annotator<'a> {
         let scorer = TextScorer::open(heads, config, run, chunks_of_heads, (hub, stop))?;
         let selections = run.map(selections).transpose()?.unwrap_or_default();
         let mut filters = Vec::new();
-        for (name, settings) in &config.filters {
+        for (name, settings) in config.row_filters() {
             let mut filter = open_filter(name, settings)?;
             filter.prepare(stop)?;
-            filters.push((name.as_str(), filter));
+            filters.push((name, filter));
         }
         let thresholds = selections
             .iter()
@@ -230,7 +230,7 @@ impl<'a> Annotator<'a> {
     ) -> Result<Vec<Vec<FoundBy<'a>>>> {
         let mut found: Vec<Vec<(&'a str, &'a FilterConfig, Finding)>> =
             documents.iter().map(|_| Vec::new()).collect();
-        for ((name, filter), settings) in self.filters.iter().zip(self.config.filters.values()) {
+        for ((name, filter), (_, settings)) in self.filters.iter().zip(self.config.row_filters()) {
             let place = settings.url_column().map(|_| column);
             column += usize::from(place.is_some());
             let seen: Vec<usize> = (0..documents.len())

@@ -39,7 +39,7 @@ impl<'a> StoredRun<'a> {
     pub(super) fn open(context: Context<'a>) -> Result<Self> {
         let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
         let embedded = Embedded::scored(context.run, &heads)?;
-        check_filtered(context, &embedded.plan)?;
+        check_filtered(context, &embedded)?;
         let files = ScoreFiles::selected(context)?;
         let selections = stored_selections(context.run, embedded.languages())?;
         let thresholds = |(language, selection)| {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from polysift._run import StrPath
 
-STAGES = ("cascade", "embed", "train", "score", "filter", "refine", "threshold", "export")
+STAGES = ("cascade", "embed", "train", "score", "filter", "deduplicate", "refine", "threshold", "export")
 """The stages in their order; with a cascade "train" comes first."""
 SPLIT_STAGES = ("cascade", "embed", "train", "score", "filter", "export")
 """Those that are split into tasks; the others are one task."""

@@ -1001,7 +1001,7 @@ function drawFilters(body) {
 /** The tables of `filters/<name>.json`: by language and reason, by detail (agent or task), host, note, and leaks. */
 function filterParts(name, report, seen) {
   const {settings = {}, total = {}, languages: found = {}} = report;
-  const isRobots = settings.kind === 'robots', isBenchmark = settings.kind === 'decontamination' || report.leaks;
+  const isRobots = settings.kind === 'robots', isNear = settings.kind === 'embeddings', isBenchmark = settings.kind === 'decontamination' || report.leaks;
   const told = Object.entries(settings).filter(([, value]) => ['string', 'number', 'boolean'].includes(typeof value)).map(([key, value]) => `${key} ${value}`);
   const codes = Object.keys(found).filter(seen).sort();
   const amount = part => [part?.documents ?? 0, part?.bytes ?? 0, part?.tokens];
@@ -1019,7 +1019,8 @@ function filterParts(name, report, seen) {
     h('p', {class: 'note'}, h('bdi', {}, told.join(' · '))),
     table(`${name}: found by language${kinds.length ? ' and reason (documents)' : ''}`, [{name: 'language'}, ...['looked at', 'found', 'share', 'bytes found', 'tokens found', ...kinds].map(n => ({name: n, number: true}))],
       [...codes.map(code => [code, found[code]]), ['total', total]].map(([code, part]) => [code, part.seen?.documents, part.found?.documents, share(part), part.found?.bytes, part.found?.tokens, ...kinds.map(kind => part.reasons?.[kind]?.documents ?? 0)])),
-    ...many('details', isRobots ? 'by agent' : isBenchmark ? 'by task' : 'by detail', isRobots ? 'agent' : isBenchmark ? 'task' : 'detail', ' (a document may count under several)'),
+    ...many('details', isRobots ? 'by agent' : isBenchmark ? 'by task' : isNear ? 'by similarity' : 'by detail', isRobots ? 'agent' : isBenchmark ? 'task' : isNear ? 'similarity from' : 'detail', isNear ? '' : ' (a document may count under several)'),
+    isNear ? disclosure('Least similar near duplicates', () => table(`${name}: least similar near duplicates`, [{name: 'language'}, {name: 'document'}, {name: 'better document'}, {name: 'similarity', number: true, digits: 4}], codes.flatMap(code => (found[code].examples ?? []).map(({id, of, similarity}) => [code, id, of, similarity])), 20)) : '',
     ...many('hosts', 'by host', 'host'), ...many('notes', 'what was known', 'note'),
     report.leaks?.tasks?.length ? table(`${name}: contamination by task`, [{name: 'task'}, ...['items', 'too short', 'items hit', 'n-grams', 'leaked n-grams', 'leaked %'].map(n => ({name: n, number: true}))],
       report.leaks.tasks.map(t => [t.task, t.items, t.not_covered, t.items_hit, t.ngrams, t.leaked_ngrams, t.leaked_percent])) : '',

@@ -1,0 +1,234 @@
+//! The deduplicate stage finds near duplicates: documents whose embedding is close to the embedding
+//! of a better document of their language. This is SemDeDup (Abbas et al. 2023), except that a
+//! head's score decides which document stays.
+//!
+//! A language is one unit of work. Its documents are clustered by k-means over a sample and compared
+//! with all documents of their cluster; then the documents that are left are clustered anew, for the
+//! duplicates across borders. Documents without an embedding take no part, nor do those that another
+//! filter removes. Each time, embeddings are read once to assign clusters, and once for each group
+//! of clusters that fits in memory. Besides, memory holds 40 bytes a document and the ids of the
+//! documents that have duplicates.
+
+mod compared;
+
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::filter_counts::FilterCounts;
+use compared::{ComparedDocuments, NearDuplicate, NearDuplicates, Part, ROUNDS};
+use polysift_base::error::{Error, Result};
+use polysift_config::{FilterAction, NearFilter};
+use polysift_corpus::cascaded::Cascade;
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::Embedded;
+use polysift_corpus::filter::{Finding, Verdict};
+use polysift_corpus::verdicts::{REPORTS, check_row_filtered, deduplicated, duplicate_settings};
+use polysift_corpus::work::StageWork;
+use polysift_data::input::{DocumentBatch, DocumentBuilder};
+use polysift_data::parts::{VerdictAction, VerdictRows, read_documents, write_verdicts};
+use polysift_runs::run::{PartFile, ShardMarker, Stage};
+
+/// Number of examples in a report, by language.
+const EXAMPLES: usize = 20;
+/// Reason of the verdicts.
+const REASON: &str = "near";
+
+/// Finds the near duplicates of every language where that is not done yet.
+///
+/// # Errors
+/// [`Error::Missing`] before the score and filter stages are done; [`Error::Config`] if a cluster
+/// does not fit in memory.
+pub fn deduplicate(context: Context<'_>) -> Result<()> {
+    let Context { config, run, .. } = context;
+    let Some(near) = config.near() else {
+        // A filter that was there before is refused, or discarded with `--redo`.
+        let had_one = run.frozen_settings(Stage::Deduplicate)?.is_some();
+        let settings = had_one.then(|| duplicate_settings(config));
+        return settings.map_or(Ok(()), |none| context.freeze(Stage::Deduplicate, &none));
+    };
+    let embedded = Embedded::scored(run, &[near.head])?;
+    check_row_filtered(context, &embedded)?;
+    context.freeze(Stage::Deduplicate, &duplicate_settings(config))?;
+    let languages = deduplicated(config, embedded.languages());
+    let work = StageWork::dealt(context, Stage::Deduplicate, languages)?;
+    let cascade = Cascade::of(context, &embedded.plan)?;
+    // Each document may be compared in every round.
+    let num_documents = |item: usize| -> u64 {
+        let counts = embedded.summaries.iter().map(|summary| &summary.counts);
+        let documents = counts.filter_map(|counts| counts.get(&work.items.keys[item]));
+        ROUNDS as u64 * documents.sum::<u64>()
+    };
+    // Every unit of work uses all threads.
+    work.for_all_on(
+        1,
+        context,
+        "documents",
+        |item| Some(num_documents(item)),
+        |item| {
+            let language = &work.items.keys[item];
+            let documents = ComparedDocuments::open(context, near, &cascade, &embedded, language)?;
+            let near = documents.find()?;
+            context.progress.advance(num_documents(item) - near.num_compared, 0);
+            documents.write(&near)
+        },
+    )?;
+    let is_done = run.try_finish(Stage::Deduplicate, &work.items.keys)?;
+    if is_done && !run.is_done(Stage::Deduplicate, REPORTS)? {
+        write_report(context, near, &work.items.keys)?;
+    }
+    Ok(())
+}
+
+/// Adds up the counts of all `languages` and writes the report.
+fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]) -> Result<()> {
+    let run = context.run;
+    let (mut total, mut reports) = (FilterCounts::default(), BTreeMap::new());
+    for language in languages {
+        let path = run.duplicates_file(language);
+        let lost =
+            || Error::missing(&path, "is gone; find duplicates again (`--redo deduplicate`)");
+        let report: LanguageReport =
+            run.read_output(Stage::Deduplicate, language, &path)?.ok_or_else(lost)?;
+        total.add(report.found.clone());
+        reports.insert(language, report);
+    }
+    let report = json!({"settings": near.filter, "total": total, "languages": reports});
+    let path = run.duplicates_report_file();
+    let stamp = run.write_json(&path, &report)?;
+    let file = PartFile { path: run.relative(&path), rows: 1, stamp };
+    let marker =
+        ShardMarker { rows: total.seen.documents, files: vec![file], ..Default::default() };
+    run.mark_shard(Stage::Deduplicate, REPORTS, &marker)
+}
+
+/// Near duplicates in a language.
+#[derive(Debug, Serialize, Deserialize)]
+struct LanguageReport {
+    /// FilterCounts documents by similarity, cut to two decimal places, in the details.
+    #[serde(flatten)]
+    found: FilterCounts,
+    /// Number of clusters.
+    clusters: usize,
+    /// Number of documents of the largest cluster.
+    largest_cluster: usize,
+    /// The found documents of the smallest similarity.
+    examples: Vec<Example>,
+}
+
+/// A near duplicate, and the better document that stays.
+#[derive(Debug, Serialize, Deserialize)]
+struct Example {
+    id: String,
+    of: String,
+    similarity: f32,
+}
+
+impl ComparedDocuments<'_> {
+    /// Reads the documents of `part`.
+    fn read(&self, part: &Part<'_>) -> Result<DocumentBatch> {
+        self.context.stop.check()?;
+        read_documents(&self.context.run.embeddings_part(part.shard, part.index))
+    }
+
+    /// Reads the ids of the documents that `found` are duplicates of.
+    fn ids(&self, found: &[NearDuplicate]) -> Result<HashMap<usize, String>> {
+        let mut wanted: Vec<usize> = found.iter().map(|near| near.of).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let of_part = |part: &Part<'_>| -> Result<Vec<(usize, String)>> {
+            let first = wanted.partition_point(|document| *document < part.documents.start);
+            if wanted.get(first).is_none_or(|next| !part.documents.contains(next)) {
+                return Ok(Vec::new());
+            }
+            let documents = self.read(part)?;
+            let own = self.documents_among(part, documents.rows());
+            let own = own.filter(|(document, _)| wanted.binary_search(document).is_ok());
+            Ok(own.map(|(document, at)| (document, documents.id(at).to_owned())).collect())
+        };
+        let ids: Vec<Vec<_>> = self.parts.par_iter().map(of_part).collect::<Result<_>>()?;
+        Ok(ids.into_iter().flatten().collect())
+    }
+
+    /// Writes the verdicts on every shard, and their counts.
+    fn write(&self, near: &NearDuplicates) -> Result<ShardMarker> {
+        let (run, ids) = (self.context.run, self.ids(&near.found)?);
+        let shards: Vec<&[Part<'_>]> = self.parts.chunk_by(|a, b| a.place == b.place).collect();
+        let written: Vec<(PartFile, FilterCounts, Vec<Example>)> = shards
+            .par_iter()
+            .map(|parts| self.write_shard(near, &ids, parts))
+            .collect::<Result<_>>()?;
+        let (mut marker, mut total, mut examples) =
+            (ShardMarker::default(), FilterCounts::default(), Vec::new());
+        for (file, found, of_shard) in written {
+            marker.files.push(file);
+            total.add(found);
+            examples.extend(of_shard);
+            keep_examples(&mut examples);
+        }
+        marker.rows = total.seen.documents;
+        marker.counts.insert(self.near.name.to_owned(), total.found.documents);
+        let NearDuplicates { clusters, largest_cluster, .. } = *near;
+        let report = LanguageReport { found: total, clusters, largest_cluster, examples };
+        let path = run.duplicates_file(self.language);
+        let stamp = run.write_json(&path, &report)?;
+        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        Ok(marker)
+    }
+
+    fn write_shard(
+        &self,
+        near: &NearDuplicates,
+        ids: &HashMap<usize, String>,
+        parts: &[Part<'_>],
+    ) -> Result<(PartFile, FilterCounts, Vec<Example>)> {
+        let action = match self.near.filter.action {
+            FilterAction::Flag => VerdictAction::Flag,
+            FilterAction::Remove | FilterAction::Cut => VerdictAction::Remove,
+        };
+        let (mut verdicts, mut documents) = (VerdictRows::default(), DocumentBuilder::default());
+        let (mut counts, mut examples) = (FilterCounts::default(), Vec::new());
+        for part in parts {
+            let batch = self.read(part)?;
+            for (document, at) in self.documents_among(part, batch.rows()) {
+                if !near.is_compared[document] {
+                    continue;
+                }
+                let info = batch.get(at);
+                let Ok(at) = near.found.binary_search_by_key(&document, |near| near.document)
+                else {
+                    counts.count(info, &Verdict::default());
+                    continue;
+                };
+                let NearDuplicate { of, similarity, .. } = near.found[at];
+                let of = ids.get(&of).cloned().unwrap_or_default();
+                let hundredth = (f64::from(similarity.min(1.0)) * 100.0).floor() / 100.0;
+                let details = vec![format!("{hundredth:.2}")];
+                counts.count(info, &Verdict::of(Finding { details, ..Finding::of(REASON) }));
+                documents.push(&info);
+                verdicts.filters.push(self.near.name.to_owned());
+                verdicts.actions.push(action);
+                verdicts.reasons.push(REASON.to_owned());
+                verdicts.details.push(of.clone());
+                verdicts.pieces.push(Vec::new());
+                examples.push(Example { id: info.id.to_owned(), of, similarity });
+                if examples.len() == 2 * EXAMPLES {
+                    keep_examples(&mut examples);
+                }
+            }
+        }
+        verdicts.documents = documents.finish();
+        let (run, rows) = (self.context.run, verdicts.documents.len() as u64);
+        let path = run.duplicate_verdicts_file(self.language, parts[0].shard);
+        let stamp = write_verdicts(&path, &verdicts, self.context.config.parts.zstd)?;
+        Ok((PartFile { path: run.relative(&path), rows, stamp }, counts, examples))
+    }
+}
+
+/// Keeps the examples of the smallest similarity; of equal ones the first.
+fn keep_examples(examples: &mut Vec<Example>) {
+    examples.sort_by(|a, b| a.similarity.total_cmp(&b.similarity));
+    examples.truncate(EXAMPLES);
+}

@@ -1,0 +1,389 @@
+//! The documents of a language that are compared, their clusters and their near duplicates.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+use twox_hash::XxHash3_64;
+
+use polysift_base::error::{Error, Result};
+use polysift_base::panics::{lock, unpoisoned};
+use polysift_base::sample::{BottomKSample, hash_seed};
+use polysift_config::{Keep, NearFilter};
+use polysift_corpus::cascaded::Cascade;
+use polysift_corpus::context::Context;
+use polysift_corpus::embedded::{Embedded, ordinal, place_of};
+use polysift_corpus::verdicts::row_verdicts;
+use polysift_data::input::DocumentInfo;
+use polysift_data::parts::{EmbeddingScan, VerdictAction, read_scores};
+use polysift_heads::vectors::{
+    BLOCK_ROWS, PackedRows, SearchScratch, duplicates, k_means, unit_mean,
+};
+use polysift_runs::run::Shard;
+
+/// Number of documents in a cluster, on average.
+const CLUSTER_DOCUMENTS: usize = 20_000;
+/// Number of clusterings. Near duplicates on two sides of a border are mostly on one side of the
+/// borders of another.
+pub(super) const ROUNDS: usize = 2;
+/// Number of documents per cluster from which k-means learns.
+const SAMPLE_PER_CLUSTER: usize = 256;
+/// Default of the embeddings in memory, in 10^6 bytes.
+const MEMORY_MB: usize = 4_000;
+/// Cluster of a document that is not compared.
+const NO_CLUSTER: u32 = u32::MAX;
+
+/// A document with a better one near it; both are indices in a [`ComparedDocuments`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NearDuplicate {
+    pub(super) document: usize,
+    pub(super) of: usize,
+    pub(super) similarity: f32,
+}
+
+/// Part of a shard.
+pub(super) struct Part<'a> {
+    pub(super) place: u64,
+    pub(super) shard: &'a Shard,
+    /// Index of the part in the shard.
+    pub(super) index: usize,
+    /// Its documents of the language that may be compared.
+    pub(super) documents: Range<usize>,
+}
+
+/// A document that may be compared.
+struct Candidate {
+    ordinal: u64,
+    /// Larger for better documents; -inf without a score.
+    worth: f32,
+}
+
+/// The documents of a language that may be compared, in the order of the input.
+pub(super) struct ComparedDocuments<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) near: NearFilter<'a>,
+    pub(super) parts: Vec<Part<'a>>,
+    documents: Vec<Candidate>,
+    pub(super) language: &'a str,
+}
+
+/// The near duplicates of a language.
+#[derive(Default)]
+pub(super) struct NearDuplicates {
+    /// In the order of the input.
+    pub(super) found: Vec<NearDuplicate>,
+    /// Whether each document has a usable embedding.
+    pub(super) is_compared: Vec<bool>,
+    /// Number of documents that were compared, in all rounds.
+    pub(super) num_compared: u64,
+    /// Number of clusters.
+    pub(super) clusters: usize,
+    /// Number of documents of the largest cluster.
+    pub(super) largest_cluster: usize,
+}
+
+/// The documents of a corpus in clusters.
+struct Clustered {
+    /// Width of the embeddings.
+    width: usize,
+    /// Cluster of each document; [`NO_CLUSTER`] without a usable embedding.
+    clusters: Vec<u32>,
+    /// Documents by cluster, the best first.
+    ranked: Vec<usize>,
+    /// Place of each document among those of its cluster in `ranked`.
+    ranks: Vec<u32>,
+    /// Range in `ranked` of each cluster.
+    ranges: Vec<Range<usize>>,
+}
+
+impl<'a> ComparedDocuments<'a> {
+    /// Reads which documents of `language` are compared, and their scores.
+    pub(super) fn open(
+        context: Context<'a>,
+        near: NearFilter<'a>,
+        cascade: &Cascade,
+        embedded: &'a Embedded,
+        language: &'a str,
+    ) -> Result<Self> {
+        let keep = context.config.heads.get(near.head).map(|head| head.keep(near.head));
+        let worth = |logit: Option<f32>| match logit.filter(|logit| !logit.is_nan()) {
+            Some(logit) if keep == Some(Keep::Below) => -logit,
+            logit => logit.unwrap_or(f32::NEG_INFINITY),
+        };
+        let shards = embedded.shards_of(language);
+        let read = |&(place, shard, num_parts): &(u64, &'a Shard, usize)| -> Result<Vec<_>> {
+            let verdicts = row_verdicts(context, shard)?;
+            let cascaded = cascade.rows_of(context, place, shard)?;
+            let is_removed = |row: u64| {
+                verdicts.of_row(row).any(|at| verdicts.actions[at] == VerdictAction::Remove)
+            };
+            let read_part = |index: usize| {
+                context.stop.check()?;
+                let part = read_scores(&context.run.scores_part(near.head, shard, index))?;
+                let takes_part = |document: &DocumentInfo<'_>| {
+                    let row = document.row;
+                    let has_text = document.num_bytes > 0 && document.language == language;
+                    has_text && !cascaded.is_dropped(row) && !is_removed(row)
+                };
+                let documents = part.documents.iter().zip(&part.logits);
+                let documents = documents.filter(|(document, _)| takes_part(document));
+                let candidate = |(document, logit): (DocumentInfo<'_>, &Option<f32>)| Candidate {
+                    ordinal: ordinal(place, document.row),
+                    worth: worth(*logit),
+                };
+                Ok(documents.map(candidate).collect::<Vec<_>>())
+            };
+            (0..num_parts).map(read_part).collect()
+        };
+        let read: Vec<_> = shards.par_iter().map(read).collect::<Result<_>>()?;
+        let (mut parts, mut documents) = (Vec::new(), Vec::new());
+        for (&(place, shard, _), of_shard) in shards.iter().zip(read) {
+            for (index, found) in of_shard.into_iter().enumerate() {
+                let start = documents.len();
+                documents.extend(found);
+                parts.push(Part { place, shard, index, documents: start..documents.len() });
+            }
+        }
+        Ok(Self { context, near, parts, documents, language })
+    }
+
+    /// Returns the documents of `part` among its `rows`, with their indices in `rows`.
+    pub(super) fn documents_among<'r>(
+        &'r self,
+        part: &Part<'_>,
+        rows: &'r [u64],
+    ) -> impl Iterator<Item = (usize, usize)> + 'r {
+        let mut left = part.documents.clone().peekable();
+        rows.iter().enumerate().filter_map(move |(at, row)| {
+            let document =
+                left.next_if(|next| place_of(self.documents[*next].ordinal).1 == *row)?;
+            Some((document, at))
+        })
+    }
+
+    /// Calls `visit` with the wanted documents that have a usable embedding, and their embeddings
+    /// `[n, width]` of unit norm, in blocks and in parallel. A document of several chunks has the
+    /// mean of their embeddings.
+    fn for_each_vector(
+        &self,
+        is_wanted: impl Fn(usize) -> bool + Sync,
+        visit: impl Fn(&[usize], &[f32], usize) + Sync,
+    ) -> Result<()> {
+        self.parts.par_iter().try_for_each(|part| {
+            if !part.documents.clone().any(&is_wanted) {
+                return Ok(());
+            }
+            let path = self.context.run.embeddings_part(part.shard, part.index);
+            let mut scan = EmbeddingScan::open(&path)?;
+            let (width, rows) = (scan.hidden_size(), scan.documents().rows().to_vec());
+            let mut own = self.documents_among(part, &rows).peekable();
+            let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
+            for start in (0..rows.len()).step_by(BLOCK_ROWS) {
+                self.context.stop.check()?;
+                scan.next(BLOCK_ROWS, &mut chunk_offsets, &mut values)?;
+                let (mut documents, mut vectors) = (Vec::new(), Vec::new());
+                while let Some((document, at)) = own.next_if(|(_, at)| *at < start + BLOCK_ROWS) {
+                    let chunks = chunk_offsets[at - start]..chunk_offsets[at - start + 1];
+                    let chunks = &values[chunks.start * width..chunks.end * width];
+                    if is_wanted(document)
+                        && let Some(vector) = unit_mean(chunks, width)
+                    {
+                        documents.push(document);
+                        vectors.extend(vector);
+                    }
+                }
+                visit(&documents, &vectors, width);
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the embeddings of a uniform sample of the wanted documents, in random order, and their
+    /// width.
+    fn sample(
+        &self,
+        round: usize,
+        size: usize,
+        is_wanted: impl Fn(usize) -> bool + Sync,
+    ) -> Result<(Vec<f32>, usize)> {
+        let purpose = ["deduplicate", &round.to_string(), self.language];
+        let seed = hash_seed(&purpose, self.context.config.seed.0);
+        let sample = BottomKSample::new(size);
+        let wanted = (0..self.documents.len()).into_par_iter().filter(|at| is_wanted(*at));
+        wanted.for_each(|document| {
+            let ordinal = self.documents[document].ordinal;
+            let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
+            sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || document);
+        });
+        let drawn: HashMap<usize, usize> = sample
+            .into_items()
+            .into_iter()
+            .enumerate()
+            .map(|(at, document)| (document, at))
+            .collect();
+        let vectors = Mutex::new((vec![Vec::new(); drawn.len()], 0));
+        self.for_each_vector(
+            |document| drawn.contains_key(&document),
+            |documents, rows, width| {
+                let (vectors, found_width) = &mut *lock(&vectors);
+                *found_width = width.max(*found_width);
+                for (document, row) in documents.iter().zip(rows.chunks_exact(width.max(1))) {
+                    vectors[drawn[document]] = row.to_vec();
+                }
+            },
+        )?;
+        let (vectors, width) = unpoisoned(vectors.into_inner());
+        Ok((vectors.concat(), width))
+    }
+
+    /// Finds the near duplicates, in rounds: each has other clusters, and compares the documents that
+    /// the rounds before left.
+    pub(super) fn find(&self) -> Result<NearDuplicates> {
+        let mut all = NearDuplicates::default();
+        let mut is_found = vec![false; self.documents.len()];
+        for round in 0..ROUNDS {
+            let clustered = self.cluster(round, |document| !is_found[document])?;
+            for near in self.find_in_clusters(&clustered)? {
+                is_found[near.document] = true;
+                all.found.push(near);
+            }
+            all.num_compared += clustered.ranked.len() as u64;
+            if round == 0 {
+                let is_compared = clustered.clusters.iter().map(|cluster| *cluster != NO_CLUSTER);
+                all.is_compared = is_compared.collect();
+                all.clusters = clustered.ranges.len();
+                all.largest_cluster = clustered.ranges.iter().map(Range::len).max().unwrap_or(0);
+            }
+            if clustered.ranges.len() == 1 {
+                break;
+            }
+        }
+        all.found.par_sort_unstable_by_key(|near| near.document);
+        Ok(all)
+    }
+
+    /// Assigns the wanted documents to clusters and ranks them there.
+    fn cluster(&self, round: usize, is_wanted: impl Fn(usize) -> bool + Sync) -> Result<Clustered> {
+        let by_size = self.documents.len().div_ceil(CLUSTER_DOCUMENTS).max(1);
+        let wanted = self.near.embeddings.clusters.unwrap_or(by_size);
+        let size = wanted.saturating_mul(SAMPLE_PER_CLUSTER);
+        let (sample, width) = self.sample(round, size, &is_wanted)?;
+        let centres = k_means(&sample, width, wanted, self.context.stop)?;
+        let num_clusters = (centres.len() / width.max(1)).max(1);
+        let (centres, width) = (PackedRows::new(&centres, width), AtomicUsize::new(width));
+        let unknown = || AtomicU32::new(NO_CLUSTER);
+        let clusters: Vec<AtomicU32> = self.documents.iter().map(|_| unknown()).collect();
+        self.for_each_vector(is_wanted, |documents, rows, found_width| {
+            // The sample may have had no usable embedding.
+            width.fetch_max(found_width, Ordering::Relaxed);
+            let nearest = centres.nearest(rows, &mut SearchScratch::default());
+            for (document, (cluster, _)) in documents.iter().zip(nearest) {
+                clusters[*document].store(cluster as u32, Ordering::Relaxed);
+            }
+        })?;
+        let clusters: Vec<u32> = clusters.into_iter().map(AtomicU32::into_inner).collect();
+        let all = 0..self.documents.len();
+        let mut ranked: Vec<usize> = all.filter(|at| clusters[*at] != NO_CLUSTER).collect();
+        ranked.par_sort_unstable_by(|&a, &b| {
+            let worth = |document: usize| self.documents[document].worth;
+            let by_worth = || worth(b).total_cmp(&worth(a));
+            clusters[a].cmp(&clusters[b]).then_with(by_worth).then(a.cmp(&b))
+        });
+        let (mut ranks, mut ranges) = (vec![0; clusters.len()], Vec::new());
+        for cluster in 0..num_clusters as u32 {
+            let start = ranked.partition_point(|document| clusters[*document] < cluster);
+            let end = ranked.partition_point(|document| clusters[*document] <= cluster);
+            for (rank, document) in (0..).zip(&ranked[start..end]) {
+                ranks[*document] = rank;
+            }
+            ranges.push(start..end);
+        }
+        Ok(Clustered { width: width.into_inner(), clusters, ranked, ranks, ranges })
+    }
+
+    /// Returns ranges of clusters whose embeddings fit in memory together.
+    fn groups(&self, clustered: &Clustered) -> Result<Vec<Range<usize>>> {
+        let memory_mb = self.near.embeddings.memory_mb.unwrap_or(MEMORY_MB);
+        // Half of the memory is for the packed copies of the rows that stay.
+        let most = memory_mb.saturating_mul(1_000_000) / 2;
+        let bytes = |range: &Range<usize>| range.len() * clustered.width * size_of::<f32>();
+        let bytes: Vec<usize> = clustered.ranges.iter().map(bytes).collect();
+        grouped(&bytes, most).map_err(|cluster| {
+            let documents = clustered.ranges[cluster].len();
+            let (language, least) = (self.language, (2 * bytes[cluster]).div_ceil(1_000_000));
+            let reason = format!(
+                "is {memory_mb}; a cluster of {language} has {documents} documents, which need \
+                 {least}; give as much, or more `clusters`"
+            );
+            Error::config(format!("filters.{}.memory_mb", self.near.name), reason)
+        })
+    }
+
+    /// Returns the near duplicates within the clusters.
+    fn find_in_clusters(&self, clustered: &Clustered) -> Result<Vec<NearDuplicate>> {
+        let Clustered { width, clusters, ranked, ranks, ranges } = clustered;
+        let least = self.near.similarity as f32;
+        let mut found = Vec::new();
+        for group in self.groups(clustered)? {
+            let memory = |cluster: usize| Mutex::new(vec![0.0; ranges[cluster].len() * width]);
+            let rows: Vec<Mutex<Vec<f32>>> = group.clone().map(memory).collect();
+            self.for_each_vector(
+                |document| group.contains(&(clusters[document] as usize)),
+                |documents, vectors, _| {
+                    for (document, vector) in documents.iter().zip(vectors.chunks_exact(*width)) {
+                        let cluster = clusters[*document] as usize - group.start;
+                        let place = ranks[*document] as usize * width;
+                        lock(&rows[cluster])[place..place + width].copy_from_slice(vector);
+                    }
+                },
+            )?;
+            let of_cluster = |(rows, cluster): (Mutex<Vec<f32>>, usize)| -> Result<Vec<_>> {
+                let ranked = &ranked[ranges[cluster].clone()];
+                let rows = unpoisoned(rows.into_inner());
+                let found = duplicates(&rows, *width, least, self.context.stop)?;
+                self.context.progress.advance(ranked.len() as u64, 0);
+                let near = ranked.iter().zip(found).filter_map(|(&document, duplicate)| {
+                    let duplicate = duplicate?;
+                    let (of, similarity) = (ranked[duplicate.of], duplicate.similarity);
+                    Some(NearDuplicate { document, of, similarity })
+                });
+                Ok(near.collect())
+            };
+            let of_group = rows.into_par_iter().zip(group).map(of_cluster);
+            found.extend(of_group.collect::<Result<Vec<_>>>()?.into_iter().flatten());
+        }
+        Ok(found)
+    }
+}
+
+/// Splits clusters with the given `bytes` into as few consecutive groups of at most `most` bytes as
+/// possible. Returns the first cluster that is larger as an error.
+fn grouped(bytes: &[usize], most: usize) -> std::result::Result<Vec<Range<usize>>, usize> {
+    let (mut groups, mut start, mut sum) = (Vec::new(), 0, 0);
+    for (cluster, &own) in bytes.iter().enumerate() {
+        if own > most {
+            return Err(cluster);
+        }
+        if sum + own > most {
+            groups.push(start..cluster);
+            (start, sum) = (cluster, 0);
+        }
+        sum += own;
+    }
+    groups.push(start..bytes.len());
+    Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_share_the_memory_in_order() {
+        assert_eq!(grouped(&[3, 4, 4, 1, 0, 9], 9), Ok(vec![0..2, 2..5, 5..6]));
+        assert_eq!(grouped(&[3, 10, 11], 9), Err(1));
+        assert_eq!(grouped(&[9, 1], 9), Ok(vec![0..1, 1..2]));
+    }
+}

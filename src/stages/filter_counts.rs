@@ -1,0 +1,87 @@
+//! Counts of what filters found.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use polysift_corpus::filter::Verdict;
+use polysift_data::input::DocumentInfo;
+use polysift_runs::run::DocumentAmount;
+
+/// Maximum number of hosts, and of details, that a report names.
+const MAX_NAMED: usize = 1000;
+
+/// What a filter found among the documents of a language.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct FilterCounts {
+    /// Documents that the filter judged.
+    pub(crate) seen: DocumentAmount,
+    /// Documents that it found.
+    pub(crate) found: DocumentAmount,
+    /// FilterCounts documents by reason.
+    pub(crate) reasons: BTreeMap<String, DocumentAmount>,
+    /// FilterCounts documents by detail, several per document; reports keep the most frequent details.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) details: BTreeMap<String, DocumentAmount>,
+    /// FilterCounts documents by host, if the host is the reason; reports keep the most frequent hosts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) hosts: BTreeMap<String, DocumentAmount>,
+    /// Judged documents by note, found or not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) notes: BTreeMap<String, DocumentAmount>,
+    /// Number of documents by n-gram of an index; left out of reports, which name the leaks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) ngrams: BTreeMap<u32, u64>,
+}
+
+impl FilterCounts {
+    /// Adds `other`.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.seen.add(other.seen);
+        self.found.add(other.found);
+        for (own, others) in [
+            (&mut self.reasons, other.reasons),
+            (&mut self.details, other.details),
+            (&mut self.hosts, other.hosts),
+            (&mut self.notes, other.notes),
+        ] {
+            for (key, amount) in others {
+                own.entry(key).or_default().add(amount);
+            }
+        }
+        for (ngram, documents) in other.ngrams {
+            *self.ngrams.entry(ngram).or_default() += documents;
+        }
+    }
+
+    /// Keeps the most frequent hosts and details, ties by name, and drops the n-grams.
+    pub(crate) fn keep_for_report(&mut self) {
+        self.ngrams.clear();
+        for counts in [&mut self.hosts, &mut self.details] {
+            let mut largest: Vec<(String, DocumentAmount)> =
+                std::mem::take(counts).into_iter().collect();
+            largest.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.documents));
+            *counts = largest.into_iter().take(MAX_NAMED).collect();
+        }
+    }
+
+    /// Counts a judged document.
+    pub(crate) fn count(&mut self, document: DocumentInfo<'_>, verdict: &Verdict) {
+        let amount = DocumentAmount::from(document);
+        self.seen.add(amount);
+        let add = |counts: &mut BTreeMap<String, DocumentAmount>, key: &str| {
+            counts.entry(key.to_owned()).or_default().add(amount);
+        };
+        if let Some(note) = verdict.note {
+            add(&mut self.notes, note);
+        }
+        for &ngram in &verdict.ngrams {
+            *self.ngrams.entry(ngram).or_default() += 1;
+        }
+        let Some(finding) = &verdict.finding else { return };
+        self.found.add(amount);
+        add(&mut self.reasons, finding.reason);
+        finding.details.iter().for_each(|detail| add(&mut self.details, detail));
+        finding.host.iter().for_each(|host| add(&mut self.hosts, host));
+    }
+}

@@ -1,0 +1,212 @@
+//! Near duplicates: the same as numpy finds, on any number of processes, and what becomes of them.
+
+use std::collections::BTreeMap;
+
+use arrow::array::AsArray;
+use serde_json::{Value, json};
+
+use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, root};
+
+const SETTINGS: &str = "
+[input]
+files = ['near/{lang}.jsonl']
+embeddings = 'vectors'
+max_shard_bytes = 20000
+[parts]
+rows = 16
+[heads.quality]
+kind = 'column'
+score = 'grade'
+[languages._default]
+retention = { quality = 1 }
+[export]
+keep_removed = true
+[filters.requests]
+kind = 'ids'
+lists = ['near/removed.txt']
+[filters.near]
+kind = 'embeddings'
+similarity = 0.94
+";
+
+fn workspace() -> Result<Workspace, Box<dyn std::error::Error>> {
+    let work = Workspace::new()?;
+    let golden = root().join("tests/golden/near");
+    for name in ["deu_Latn.jsonl", "fra_Latn.jsonl", "removed.txt"] {
+        work.write(&format!("near/{name}"), std::fs::read(golden.join(name))?)?;
+    }
+    work.write("run.toml", SETTINGS)?;
+    Ok(work)
+}
+
+/// Near duplicates that numpy finds, and which document each is near to.
+fn expected() -> Result<BTreeMap<String, (String, f64)>, Box<dyn std::error::Error>> {
+    let lines = std::fs::read_to_string(root().join("tests/golden/near/expected.jsonl"))?;
+    let mut expected = BTreeMap::new();
+    for line in lines.lines() {
+        let row: Value = serde_json::from_str(line)?;
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let similarity = row["similarity"].as_f64().unwrap_or_default();
+        expected.insert(text("id"), (text("of"), similarity));
+    }
+    Ok(expected)
+}
+
+/// Ids and details of the verdicts below a folder of the run.
+fn verdicts(
+    work: &Workspace,
+    run: &str,
+) -> Result<BTreeMap<String, String>, Box<dyn std::error::Error>> {
+    let mut found = BTreeMap::new();
+    for path in digests(&work.path(run))?.keys() {
+        if !path.starts_with("duplicates/verdicts/") {
+            continue;
+        }
+        let rows = read_parquet(&work.path(run).join(path))?;
+        let column =
+            |name: &str| rows.column_by_name(name).map(|column| column.as_string::<i32>().clone());
+        let (ids, of) = (column("id").ok_or("no id")?, column("detail").ok_or("no detail")?);
+        found.extend(
+            ids.iter()
+                .flatten()
+                .zip(of.iter().flatten())
+                .map(|(id, of)| (id.to_owned(), of.to_owned())),
+        );
+    }
+    Ok(found)
+}
+
+#[test]
+fn near_duplicates_are_those_that_numpy_finds() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "out").assert().success();
+    let expected = expected()?;
+    let of = |(id, (of, _)): (&String, &(String, f64))| (id.clone(), of.clone());
+    assert_eq!(verdicts(&work, "out")?, expected.iter().map(of).collect());
+
+    // The report has the least similar ones of each language, and the counts of all.
+    let report = work.json("out/duplicates/report.json")?;
+    assert_eq!(report["total"]["found"]["documents"], expected.len());
+    for language in ["deu_Latn", "fra_Latn"] {
+        let mut similarities: Vec<f64> = expected
+            .iter()
+            .filter(|(id, _)| id.starts_with(language))
+            .map(|(_, (_, similarity))| *similarity)
+            .collect();
+        similarities.sort_by(f64::total_cmp);
+        let examples = report["languages"][language]["examples"].as_array().ok_or("no examples")?;
+        assert_eq!(examples.len(), 20);
+        for (example, similarity) in examples.iter().zip(similarities) {
+            let id = example["id"].as_str().unwrap_or_default();
+            let (of, own) = &expected[id];
+            assert_eq!(example["of"], json!(of));
+            // Sums of 24 products of numbers up to 1, each rounded to f32, of rounded vectors.
+            let found = example["similarity"].as_f64().unwrap_or_default();
+            assert!(
+                (found - own).abs() < 32.0 * f64::from(f32::EPSILON),
+                "{id}: {found}, not {own}"
+            );
+            assert!((own - similarity).abs() < 32.0 * f64::from(f32::EPSILON), "{id}");
+        }
+    }
+    // They are exported under the name of the filter, and nothing else is.
+    let mut removed = 0;
+    for path in digests(&work.path("out/removed/near"))?.keys() {
+        removed += read_parquet(&work.path("out/removed/near").join(path))?.num_rows();
+    }
+    assert_eq!(removed, expected.len());
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    polysift().arg("report").arg(work.path("out")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn clusters_memory_and_processes_change_nothing_where_duplicates_are_close() -> TestResult {
+    let work = workspace()?;
+    // Groups at a similarity of 0.99, which k-means keeps together.
+    let close = ["--set", "filters.near.similarity=0.985"];
+    work.command("run", "whole").args(close).assert().success();
+    let whole = verdicts(&work, "whole")?;
+    assert!(whole.len() > 50, "{}", whole.len());
+    // 240 documents of 24 values are 23 KB: a million bytes are one group, so the clusters are too.
+    work.command("run", "clusters")
+        .args(close)
+        .args(["--set", "filters.near.clusters=5"])
+        .assert()
+        .success();
+    assert_eq!(verdicts(&work, "clusters")?, whole);
+    assert!(work.json("clusters/duplicates/languages/deu_Latn.json")?["clusters"] == 5);
+
+    // Three tasks, in an order in which the last ones find units of the others undone.
+    work.command("embed", "tasks").args(close).assert().success();
+    for stage in ["score", "filter"] {
+        work.command(stage, "tasks").args(close).assert().success();
+    }
+    for task in ["2", "1", "0"] {
+        work.command("deduplicate", "tasks")
+            .args(close)
+            .args(["--task", task, "--num-tasks", "3"])
+            .assert()
+            .success();
+    }
+    for stage in ["threshold", "export"] {
+        work.command(stage, "tasks").args(close).assert().success();
+    }
+    let outputs = |run: &str| -> Result<BTreeMap<String, String>, Box<dyn std::error::Error>> {
+        let mut files = digests(&work.path(run))?;
+        files.retain(|path, _| path.starts_with("duplicates") || path.starts_with("export"));
+        Ok(files)
+    };
+    assert_eq!(outputs("tasks")?, outputs("whole")?);
+    Ok(())
+}
+
+#[test]
+fn a_flagged_duplicate_stays_and_names_the_better_document() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "out").args(["--set", "filters.near.action=flag"]).assert().success();
+    let expected = expected()?;
+    let mut flagged = 0;
+    for path in digests(&work.path("out/export"))?.keys() {
+        let rows = read_parquet(&work.path("out/export").join(path))?;
+        let column =
+            |name: &str| rows.column_by_name(name).map(|column| column.as_string::<i32>().clone());
+        let (ids, of) = (column("id").ok_or("no id")?, column("near").ok_or("no near")?);
+        for (id, of) in ids.iter().zip(of.iter()) {
+            let near = id.and_then(|id| expected.get(id));
+            assert_eq!(of, near.map(|(of, _)| of.as_str()));
+            flagged += usize::from(of.is_some());
+        }
+    }
+    // Documents without a grade are not selected.
+    assert!(flagged > expected.len() / 2 && flagged <= expected.len(), "{flagged}");
+    Ok(())
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() -> TestResult {
+    let work = workspace()?;
+    for (setting, reason) in [
+        ("filters.near={kind='embeddings'}", "filters.near.similarity: is missing"),
+        ("filters.near.similarity=0", "is no similarity; above 0 to 1 is allowed"),
+        ("filters.near.similarity=1.5", "is no similarity"),
+        ("filters.near.head=other", "names the head `other`, which is not defined"),
+        ("filters.near.action=cut", "is for decontamination and repetition"),
+        ("filters.again={kind='embeddings', similarity=0.9}", "a run has at most one"),
+        (
+            "heads.second={kind='column', score='grade'}",
+            "filters.near.head: is missing; the run has 2 heads",
+        ),
+    ] {
+        let output = work.command("run", "out").args(["--set", setting]).output()?;
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (output.status.code(), message.contains(reason)),
+            (Some(2), true),
+            "{setting}: {message}"
+        );
+    }
+    let output = work.command("run", "out").args(["--set", "filters.near.memory_mb=0"]).output()?;
+    assert_eq!(output.status.code(), Some(2));
+    Ok(())
+}
