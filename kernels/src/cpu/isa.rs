@@ -86,6 +86,13 @@ impl Isa {
         portable
     }
 
+    /// Returns true if the CPU has an instruction that rounds f32 to bf16. It makes zeros of numbers
+    /// below 2^-126, and so do the products in bf16 of such a CPU.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn rounds_to_bf16(self) -> bool {
+        self.level == Level::Avx512 && (self.units.bf16 || self.units.amx)
+    }
+
     /// Returns `portable`, `portable-amx`, `avx2`, `avx512`, `amx` or `neon`.
     pub fn name(self) -> &'static str {
         match (self.level, self.units.amx) {
@@ -133,7 +140,7 @@ mod x86 {
             push(&mut all, Level::Avx512, units);
             units.fp16 = is_x86_feature_detected!("avx512fp16");
             push(&mut all, Level::Avx512, units);
-            units.amx = has_amx();
+            units.amx = units.bf16 && has_amx();
             push(&mut all, Level::Avx512, units);
         }
         all

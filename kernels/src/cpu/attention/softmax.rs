@@ -1,5 +1,6 @@
 //! Turns scores into softmax weights that are not yet divided by their sum: powers of two.
 
+use crate::Isa;
 use crate::cpu::gemm::micro_kernel::{CacheLine, MR, WORDS};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::bf16_bits;
@@ -94,26 +95,54 @@ vectorized! {
     }
 }
 
+/// Like [`weigh_f32`], with the powers in bf16.
+pub(super) fn weigh_bf16(
+    isa: Isa,
+    scores: &[CacheLine],
+    weights: &mut [CacheLine],
+    rows: usize,
+    softmax: &mut Softmax,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if isa.rounds_to_bf16() {
+        // SAFETY: the CPU has AVX512-BF16, which includes AVX-512F.
+        return unsafe { x86::weigh_bf16(scores, weights, rows, softmax) };
+    }
+    weigh_bf16_by_integers(isa, scores, weights, rows, softmax);
+}
+
 vectorized! {
-    /// Like [`weigh_f32`], with the powers in bf16.
-    pub(super) fn weigh_bf16(
+    fn weigh_bf16_by_integers(
         scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
     ) {
-        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
-            let pairs = scores.as_chunks::<2>().0;
-            for (weights, lines) in weights[i..].iter_mut().step_by(rows).zip(pairs) {
-                // Rounding and packing in two loops is what the compiler vectorises.
-                let mut halves = [[0u16; WORDS]; 2];
-                for (halves, line) in halves.iter_mut().zip(lines) {
-                    for (half, power) in halves.iter_mut().zip(powers(line, i, softmax)) {
-                        *half = bf16_bits(power) as u16;
-                    }
-                }
-                let pairs = halves.as_flattened().as_chunks::<2>().0;
-                for (word, pair) in weights.0.iter_mut().zip(pairs) {
-                    *word = u32::from(pair[0]) | u32::from(pair[1]) << 16;
-                }
+        weigh_pairs(scores, weights, rows, softmax, |powers, weights| {
+            // Rounding and packing in two loops is what the compiler vectorises.
+            let mut halves = [[0u16; WORDS]; 2];
+            for (half, power) in halves.as_flattened_mut().iter_mut().zip(powers.as_flattened()) {
+                *half = bf16_bits(*power) as u16;
             }
+            let pairs = halves.as_flattened().as_chunks::<2>().0;
+            for (word, pair) in weights.0.iter_mut().zip(pairs) {
+                *word = u32::from(pair[0]) | u32::from(pair[1]) << 16;
+            }
+        });
+    }
+}
+
+/// Computes the powers of `scores` `[rows, panel]`, which `pack` writes as pairs in two bytes each.
+#[inline(always)]
+fn weigh_pairs(
+    scores: &[CacheLine],
+    weights: &mut [CacheLine],
+    rows: usize,
+    softmax: &mut Softmax,
+    pack: impl Fn(&[[f32; WORDS]; 2], &mut CacheLine),
+) {
+    for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+        let pairs = scores.as_chunks::<2>().0;
+        for (weights, lines) in weights[i..].iter_mut().step_by(rows).zip(pairs) {
+            let powers = [powers(&lines[0], i, softmax), powers(&lines[1], i, softmax)];
+            pack(&powers, weights);
         }
     }
 }
@@ -167,7 +196,7 @@ vectorized! {
 /// Like [`weigh_f32`], with each power in f16 twice in a word.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn weigh_f16(
-    isa: crate::Isa,
+    isa: Isa,
     scores: &[CacheLine],
     weights: &mut [CacheLine],
     rows: usize,
@@ -181,18 +210,37 @@ pub(super) fn weigh_f16(
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm512_add_ps, _mm512_cvtepu16_epi32,
-        _mm512_cvtps_ph, _mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_load_ps, _mm512_loadu_ps,
-        _mm512_max_ps, _mm512_or_si512, _mm512_scalef_ps, _mm512_set1_ps, _mm512_slli_epi32,
-        _mm512_store_si512, _mm512_storeu_ps, _mm512_sub_ps,
+        __m512bh, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm512_add_ps,
+        _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtps_ph, _mm512_fmadd_ps,
+        _mm512_fmsub_ps, _mm512_load_ps, _mm512_loadu_ps, _mm512_max_ps, _mm512_or_si512,
+        _mm512_scalef_ps, _mm512_set1_ps, _mm512_slli_epi32, _mm512_store_si512, _mm512_storeu_ps,
+        _mm512_sub_ps,
     };
 
-    use crate::cpu::attention::softmax::{LOWEST, ROUND, Softmax};
+    use std::mem::transmute;
+
+    use crate::cpu::attention::softmax::{LOWEST, ROUND, Softmax, weigh_pairs};
     use crate::cpu::gemm::micro_kernel::CacheLine;
 
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     /// Polynomial for `(2^r - 1) / r`, off by a tenth of f16's rounding; see coefficients.py.
     const POLYNOMIAL: [f32; 4] = [0.693_124_1, 0.240_240_99, 0.055_906_44, 0.009_582_845];
+
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub(super) fn weigh_bf16(
+        scores: &[CacheLine],
+        weights: &mut [CacheLine],
+        rows: usize,
+        softmax: &mut Softmax,
+    ) {
+        weigh_pairs(scores, weights, rows, softmax, |powers, weights| {
+            // SAFETY: 16 values each.
+            let [first, second] = powers.each_ref().map(|p| unsafe { _mm512_loadu_ps(p.as_ptr()) });
+            let packed = _mm512_cvtne2ps_pbh(second, first);
+            // SAFETY: both are 512 bits.
+            weights.0 = unsafe { transmute::<__m512bh, [u32; 16]>(packed) };
+        });
+    }
 
     #[target_feature(enable = "avx512f")]
     pub(super) fn weigh(
