@@ -4,7 +4,6 @@
 //! [`super::amx_portable`] defines the products.
 
 use std::arch::asm;
-use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 use super::micro_kernel::{MicroKernel, MicroKernelArgs, WORDS};
 
@@ -47,13 +46,13 @@ struct Config {
 }
 
 /// Defines a micro-kernel of `$rows` rows from the code that zeroes the sums, resumes them, adds a
-/// step of 16 units of k, and stores the sums.
+/// step of 16 units of k, and stores the sums. Each step also prefetches lines of the next
+/// micro-panel of B.
 macro_rules! kernel {
     ($name:ident, $rows:literal, [$($zero:expr),*], [$($resume:expr),*], [$($step:expr),*], [$($store:expr),*]) => {
         /// # Safety
         #[doc = concat!("[`Tiles`] live; the pointers of `args` cover ", $rows, " rows.")]
         unsafe fn $name(args: &MicroKernelArgs) {
-            fetch_next(args);
             // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
             unsafe {
                 asm!(
@@ -66,6 +65,16 @@ macro_rules! kernel {
                     "jz 4f",
                     "3:",
                     $($step,)*
+                    // In a burst before the loop, these would wait for each other.
+                    "mov {left}, {fetches}",
+                    "test {left}, {left}",
+                    "jz 6f",
+                    "5:",
+                    "prefetcht1 [{next}]",
+                    "add {next}, 64",
+                    "dec {left}",
+                    "jnz 5b",
+                    "6:",
                     concat!("add {a}, 64 * ", $rows),
                     "add {b}, 2048",
                     "dec {steps}",
@@ -77,6 +86,9 @@ macro_rules! kernel {
                     c = in(reg) args.c,
                     steps = inout(reg) args.units / WORDS => _,
                     first = in(reg) u64::from(args.overwrite),
+                    next = inout(reg) args.next => _,
+                    fetches = in(reg) args.fetches,
+                    left = out(reg) _,
                     a_stride = in(reg) 64_u64,
                     b_stride = in(reg) 128_u64,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
@@ -136,11 +148,3 @@ macro_rules! kernels {
 }
 kernels!(bf16_of_16, bf16_of_32, "tdpbf16ps");
 kernels!(int8_of_16, int8_of_32, "tdpbusd");
-
-/// Prefetches the share of the next micro-panel of B that `args` asks for.
-fn fetch_next(args: &MicroKernelArgs) {
-    for line in 0..args.fetches * args.units.div_ceil(WORDS) {
-        // SAFETY: a hint; it reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(args.next.wrapping_add(line).cast()) };
-    }
-}
