@@ -36,8 +36,8 @@ use words::WordFilter;
 /// Opens the filter `name`.
 ///
 /// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) for a missing list; errors in lists and
-/// settings.
+/// [`Error::Missing`] for a missing list; errors in lists and settings; [`Error::Config`] for a
+/// filter that compares documents.
 pub fn open_filter(name: &str, config: &FilterConfig) -> Result<Box<dyn Filter>> {
     Ok(match &config.kind {
         FilterKind::Ids(ids) => Box::new(IdFilter::open(ids)?),
