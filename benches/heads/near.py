@@ -79,8 +79,8 @@ def read(folder, columns):
     return pa.concat_tables([parquet.read_table(file, columns=columns) for file in files]).to_pydict()
 
 
-def verdicts(folder):
-    found = read(folder / "duplicates/verdicts", ["id", "detail"])
+def verdicts(folder, language=""):
+    found = read(folder / "duplicates/verdicts" / language, ["id", "detail"])
     return dict(zip(found["id"], found["detail"]))
 
 
@@ -177,12 +177,7 @@ def planted(given):
 
 
 def verdicts_by(folder):
-    return {language: dict_of(folder, language) for language in LANGUAGES}
-
-
-def dict_of(folder, language):
-    found = read(folder / "duplicates/verdicts" / language, ["id", "detail"])
-    return dict(zip(found["id"], found["detail"]))
+    return {language: verdicts(folder, language) for language in LANGUAGES}
 
 
 def scale(given):

@@ -16,6 +16,13 @@ pub fn hash_seed(names: &[&str], seed: u64) -> u64 {
     XxHash3_64::oneshot(&names.chain([&seed.to_le_bytes()[..]]).collect::<Vec<_>>().concat())
 }
 
+/// Returns the rank of a document in a random order: a hash of its `ordinal` under `seed`, then the
+/// ordinal.
+pub fn ordinal_rank(seed: u64, ordinal: u64) -> u128 {
+    let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
+    u128::from(hash) << 64 | u128::from(ordinal)
+}
+
 /// Returns the key of a text, computed from its lower-case words joined by single spaces.
 pub fn text_key(text: &str) -> u128 {
     let mut normal = String::with_capacity(text.len());

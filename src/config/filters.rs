@@ -1,4 +1,4 @@
-//! `[filters]`: rules that remove, flag or change documents without a model.
+//! `[filters]`: rules that remove, flag or change documents.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -100,8 +100,8 @@ impl ConsentSource {
     }
 }
 
-/// A table `[filters.NAME]` defines a rule that removes, flags or changes documents without a
-/// model. Its name is the reason of a removal.
+/// A table `[filters.NAME]` defines a rule that removes, flags or changes documents. Its name is
+/// the reason of a removal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FilterConfig {
     /// Kind of rule that the filter applies.

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use twox_hash::XxHash3_64;
 
 use polysift_base::error::Result;
-use polysift_base::sample::{BottomKSample, hash_seed};
+use polysift_base::sample::{BottomKSample, hash_seed, ordinal_rank};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::{ordinal, place_of};
 use polysift_corpus::texts::Texts;
@@ -56,8 +55,7 @@ pub(crate) fn draw_texts(
     shards.par_iter().try_for_each(|&(place, shard)| {
         for_each_row(context, shard, |row| {
             let ordinal = ordinal(place, row);
-            let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
-            sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || ordinal);
+            sample.offer(ordinal_rank(seed, ordinal), || ordinal);
         })
     })?;
     let drawn = sample.into_items();

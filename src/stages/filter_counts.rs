@@ -11,7 +11,7 @@ use polysift_runs::run::DocumentAmount;
 /// Maximum number of hosts, and of details, that a report names.
 const MAX_NAMED: usize = 1000;
 
-/// What a filter found among the documents of a language.
+/// Counts of the documents of a language that a filter judged and found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct FilterCounts {
     /// Documents that the filter judged.

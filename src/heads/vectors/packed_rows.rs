@@ -100,7 +100,7 @@ impl PackedRows {
     }
 
     /// As [`PackedRows::nearest`], in parallel.
-    pub fn nearest_of_many(&self, rows: &[f32]) -> Vec<(usize, f32)> {
+    pub(super) fn nearest_of_many(&self, rows: &[f32]) -> Vec<(usize, f32)> {
         let blocks = rows.par_chunks(BLOCK_ROWS * self.width);
         blocks.flat_map_iter(|rows| self.nearest(rows, &mut SearchScratch::default())).collect()
     }

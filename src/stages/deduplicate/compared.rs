@@ -6,11 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
-use twox_hash::XxHash3_64;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::{lock, unpoisoned};
-use polysift_base::sample::{BottomKSample, hash_seed};
+use polysift_base::sample::{BottomKSample, hash_seed, ordinal_rank};
 use polysift_config::{Keep, NearFilter};
 use polysift_corpus::cascaded::Cascade;
 use polysift_corpus::context::Context;
@@ -54,7 +53,7 @@ pub(super) struct Part<'a> {
 }
 
 /// A document that may be compared.
-struct Candidate {
+struct ComparedDocument {
     ordinal: u64,
     /// Larger for better documents; -inf without a score.
     worth: f32,
@@ -65,7 +64,7 @@ pub(super) struct ComparedDocuments<'a> {
     pub(super) context: Context<'a>,
     pub(super) near: NearFilter<'a>,
     pub(super) parts: Vec<Part<'a>>,
-    documents: Vec<Candidate>,
+    documents: Vec<ComparedDocument>,
     pub(super) language: &'a str,
 }
 
@@ -129,11 +128,10 @@ impl<'a> ComparedDocuments<'a> {
                 };
                 let documents = part.documents.iter().zip(&part.logits);
                 let documents = documents.filter(|(document, _)| takes_part(document));
-                let candidate = |(document, logit): (DocumentInfo<'_>, &Option<f32>)| Candidate {
-                    ordinal: ordinal(place, document.row),
-                    worth: worth(*logit),
+                let compared = |(document, logit): (DocumentInfo<'_>, &Option<f32>)| {
+                    ComparedDocument { ordinal: ordinal(place, document.row), worth: worth(*logit) }
                 };
-                Ok(documents.map(candidate).collect::<Vec<_>>())
+                Ok(documents.map(compared).collect::<Vec<_>>())
             };
             (0..num_parts).map(read_part).collect()
         };
@@ -214,8 +212,7 @@ impl<'a> ComparedDocuments<'a> {
         let wanted = (0..self.documents.len()).into_par_iter().filter(|at| is_wanted(*at));
         wanted.for_each(|document| {
             let ordinal = self.documents[document].ordinal;
-            let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
-            sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || document);
+            sample.offer(ordinal_rank(seed, ordinal), || document);
         });
         let drawn: HashMap<usize, usize> = sample
             .into_items()

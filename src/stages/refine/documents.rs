@@ -6,12 +6,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use twox_hash::XxHash3_64;
 
 use super::margin::{Differences, Distances, Seen};
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::bisect;
-use polysift_base::sample::BottomKSample;
+use polysift_base::sample::{BottomKSample, ordinal_rank};
 use polysift_config::{
     HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_RISK_DIVISOR, REFINE_SAMPLE_EVERY,
 };
@@ -405,8 +404,7 @@ fn sample(
             }
             documents.fetch_add(1, Ordering::Relaxed);
             let ordinal = row.scored.ordinal;
-            let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
-            sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || ordinal);
+            sample.offer(ordinal_rank(seed, ordinal), || ordinal);
         })
     })?;
     let of_language = |(documents, sample): (AtomicU64, BottomKSample<u64>)| {
