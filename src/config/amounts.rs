@@ -11,13 +11,8 @@ use toml::Value;
 /// Maximum number of decimal places of a [`Rate`].
 const MAX_DECIMALS: u32 = 12;
 
-/// A rate in (0, 1], exact: 0.1 is one tenth, not the nearest binary fraction.
-///
-/// ```
-/// let rate: polysift_config::Rate = "0.1".parse()?;
-/// assert_eq!(rate.ceil_of(30), 3); // 0.1 * 30.0 is 3.0000000000000004 in f64
-/// # Ok::<(), String>(())
-/// ```
+/// A rate in (0, 1], exact: 0.1 is one tenth, not the nearest binary fraction. So `ceil_of(30)` of
+/// it is 3, though `0.1 * 30.0` is 3.0000000000000004 in f64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate {
     /// The rate in units of 10^-[`MAX_DECIMALS`].
@@ -86,12 +81,6 @@ impl<'de> Deserialize<'de> for Rate {
 }
 
 /// An amount of text above 0, in the unit of `selection.weight`: documents, bytes or tokens.
-///
-/// ```
-/// let budget: polysift_config::Budget = "1.5M".parse()?;
-/// assert_eq!(budget.0, 1_500_000);
-/// # Ok::<(), String>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Budget(pub u64);
@@ -131,6 +120,25 @@ impl<'de> Deserialize<'de> for Budget {
         written(deserializer, "a budget as 500000 or \"70B\"")
     }
 }
+
+/// Makes types be read and written as the text that they parse and display.
+macro_rules! as_text {
+    ($($of:ty),+) => { $(
+        impl serde::Serialize for $of {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $of {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )+ };
+}
+pub(super) use as_text;
 
 /// Reads what is written as a number or as text; `needed` says what is allowed.
 pub(super) fn written<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::amounts::as_text;
 use super::{Mode, NO_MODEL, RunConfig};
 use polysift_base::error::{Error, Result};
 
 const PREFIX_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
 
 /// The model of the first pass, which scores every document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum FirstPass {
     /// `auto`: for each language, the candidate with the lowest total cost on a pilot sample.
     #[default]
@@ -53,19 +53,7 @@ impl FromStr for FirstPass {
     }
 }
 
-impl TryFrom<String> for FirstPass {
-    type Error = String;
-
-    fn try_from(text: String) -> std::result::Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<FirstPass> for String {
-    fn from(pass: FirstPass) -> Self {
-        pass.to_string()
-    }
-}
+as_text!(FirstPass);
 
 /// The table `[cascade]` adds a cheap first pass, which drops documents that the full run would not
 /// keep. Without this table every document is encoded.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::amounts::as_text;
 use super::{DEFAULT_MODEL, DEFAULT_ZSTD_LEVEL};
 use polysift_base::error::{Error, Result};
 
@@ -178,17 +179,7 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-impl Serialize for DeviceChoice {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for DeviceChoice {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+as_text!(DeviceChoice);
 
 /// The table `[encoder]` chooses the model and says how texts become embeddings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -370,15 +370,10 @@ impl FilterConfig {
 
     /// Returns true if the filter reads texts.
     pub fn needs_text(&self) -> bool {
+        use FilterKind::{Decontamination, License, Repetition, Words};
         match &self.kind {
-            FilterKind::Ids(_)
-            | FilterKind::Urls(_)
-            | FilterKind::Robots(_)
-            | FilterKind::Embeddings(_) => false,
-            FilterKind::License(license) => license.options().needs_text(),
-            FilterKind::Decontamination(_) | FilterKind::Words(_) | FilterKind::Repetition(_) => {
-                true
-            }
+            License(license) => license.options().needs_text(),
+            kind => matches!(kind, Decontamination(_) | Words(_) | Repetition(_)),
         }
     }
 
@@ -420,8 +415,12 @@ impl FilterConfig {
             return Err(Error::config(place, format!("a filter's name is {LANGUAGE_CODE}")));
         }
         let wrong = self.wrong_key().or_else(|| match &self.kind {
-            FilterKind::Ids(_) | FilterKind::Urls(_) if self.lists().is_empty() => NO_LISTS,
-            FilterKind::Words(words) => words.wrong(),
+            FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::Words(_)
+                if self.lists().is_empty() =>
+            {
+                Some(("lists", "is empty; name at least one file"))
+            }
+            FilterKind::Words(words) => wrong_share("max_share", words.max_share),
             FilterKind::Robots(robots) => robots.wrong(),
             FilterKind::Decontamination(decontamination) => decontamination.wrong(),
             FilterKind::Repetition(repetition) => wrong_share("max_rate", repetition.max_rate),
@@ -431,10 +430,10 @@ impl FilterConfig {
         if let Some((key, reason)) = wrong {
             return Err(Error::config(format!("{place}.{key}"), reason));
         }
-        match &self.kind {
-            FilterKind::Robots(robots) => robots.agents(name).map(drop),
-            _ => Ok(()),
+        if let FilterKind::Robots(robots) = &self.kind {
+            robots.agents(name)?;
         }
+        Ok(())
     }
 
     fn wrong_key(&self) -> Option<Wrong> {
@@ -447,8 +446,6 @@ impl FilterConfig {
             .then_some(("action", "is `cut`, which is for decontamination and repetition"))
     }
 }
-
-const NO_LISTS: Option<Wrong> = Some(("lists", "is empty; name at least one file"));
 
 fn wrong_share(key: &'static str, share: Option<f64>) -> Option<Wrong> {
     let is_share = share.is_none_or(|share| (0.0..=1.0).contains(&share));
@@ -466,12 +463,6 @@ impl EmbeddingsConfig {
         let numbers = [("clusters", self.clusters), ("memory_mb", self.memory_mb)];
         let zero = numbers.into_iter().find(|(_, number)| *number == Some(0));
         zero.map(|(key, _)| (key, "is 0; at least 1 is needed"))
-    }
-}
-
-impl WordsConfig {
-    fn wrong(&self) -> Option<Wrong> {
-        if self.lists.is_empty() { NO_LISTS } else { wrong_share("max_share", self.max_share) }
     }
 }
 
@@ -519,10 +510,7 @@ impl DecontaminationConfig {
 }
 
 impl RobotsConfig {
-    /// Returns the agents that the filter `name` checks.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the list cannot be used.
+    /// Returns the agents that the filter `name` checks; [`Error::Config`] if they are unusable.
     pub fn agents(&self, name: &str) -> Result<Agents> {
         let agents = match &self.agents {
             Some(listed) => Agents::new(listed, self.matching),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::amounts::one_or_many;
+use super::amounts::{as_text, one_or_many};
 use super::training::{Checkpoint, Loss, Negatives, TrainingConfig};
 use super::{FastTextConfig, LANGUAGE_CODE, Mode, Wrong, is_default, is_language_code};
 use polysift_base::error::{Error, Result};
@@ -131,17 +131,7 @@ impl fmt::Display for HeadOutput {
     }
 }
 
-impl Serialize for HeadOutput {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for HeadOutput {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+as_text!(HeadOutput);
 
 /// Activation between the linear layers of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, ValueEnum)]
@@ -154,13 +144,6 @@ pub enum Activation {
     Tanh,
     /// x · Φ(x), with the error function.
     Gelu,
-}
-
-impl Activation {
-    /// Returns true for the default, which is not written into model cards.
-    pub fn is_relu(&self) -> bool {
-        *self == Self::Relu
-    }
 }
 
 /// How the scores of a document's chunks become its score. The rule is applied to logits.

@@ -135,7 +135,7 @@ pub enum Mode {
 type Wrong = (&'static str, &'static str);
 
 /// Returns true for a default, which is not written; nor does TOML write `None`.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
@@ -167,25 +167,17 @@ impl RunConfig {
     }
 
     /// Returns the settings as TOML; `origin` names the file in errors.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if TOML cannot hold the settings.
     pub fn to_toml(&self, origin: &str) -> Result<String> {
         toml::to_string(self).map_err(|e| Error::config(origin, e.to_string()))
     }
 
-    /// Parses `run.toml`, which flags may still complete; `origin` names the file in errors.
-    ///
-    /// # Errors
-    /// [`Error::Config`] with the line, for unknown keys and wrong types.
+    /// Parses `run.toml`, which flags may still complete; errors name the file `origin` and the line.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))
     }
 
-    /// Reads settings from a table without [checking](Self::check) them.
-    ///
-    /// # Errors
-    /// A message about the wrong key or value.
+    /// Reads settings from a table without [checking](Self::check) them; the error text tells the
+    /// wrong key or value.
     pub fn from_table(table: toml::Table) -> Result<Self, String> {
         table.try_into().map_err(|e: toml::de::Error| words::of_value(e.message()))
     }
@@ -344,11 +336,11 @@ impl RunConfig {
         };
         let is_reason =
             [KEPT, NO_TEXT].contains(&name) || self.cascade.is_some() && name == CASCADE;
-        if !is_reason && !self.heads.keys().any(of_head) {
-            return Ok(());
+        if is_reason || self.heads.keys().any(of_head) {
+            let reason = "is already a reason why documents are removed; choose another name";
+            return Err(Error::config(format!("filters.{name}"), reason));
         }
-        let reason = "is already a reason why documents are removed; choose another name";
-        Err(Error::config(format!("filters.{name}"), reason))
+        Ok(())
     }
 
     /// Checks that near duplicates can be found: by embeddings, by one filter, with a known head.
@@ -361,10 +353,8 @@ impl RunConfig {
             return Err(Error::config(place, reason));
         }
         if !self.has_embeddings() {
-            return Err(Self::no_encoder(format!(
-                "the filter `{}` compares embeddings",
-                near.name
-            )));
+            let what = format!("the filter `{}` compares embeddings", near.name);
+            return Err(Self::no_encoder(what));
         }
         let reason = match near.embeddings.head.as_deref() {
             Some(head) if self.heads.contains_key(head) => return Ok(()),
@@ -405,15 +395,13 @@ impl RunConfig {
         }
         let known = |key: String, head: &String| {
             if self.heads.contains_key(head) {
-                Ok(())
-            } else {
-                let known: Vec<&str> = self.heads.keys().map(String::as_str).collect();
-                let reason = format!(
-                    "names the head `{head}`, which is not defined; there are: {}",
-                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
-                );
-                Err(Error::config(key, reason))
+                return Ok(());
             }
+            let known: Vec<&str> = self.heads.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let reason =
+                format!("names the head `{head}`, which is not defined; there are: {known}");
+            Err(Error::config(key, reason))
         };
         let order = &self.selection.order;
         for head in order {

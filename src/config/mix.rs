@@ -230,10 +230,7 @@ impl std::fmt::Display for Epochs {
 }
 
 impl MixConfig {
-    /// Parses `mix.toml`; `origin` names it in errors.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the text or a setting is wrong.
+    /// Parses and checks `mix.toml`; `origin` names it in errors.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
         let mut config: Self =
             toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))?;

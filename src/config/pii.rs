@@ -57,10 +57,7 @@ impl PiiConfig {
         PiiOptions { mode, kinds, ip, placeholders, markers }
     }
 
-    /// Returns the parsed patterns of [`PiiConfig::except`].
-    ///
-    /// # Errors
-    /// [`Error::Config`] if a pattern is malformed.
+    /// Returns the patterns of [`PiiConfig::except`]; [`Error::Config`] if one is malformed.
     pub fn exceptions(&self) -> Result<Vec<glob::Pattern>> {
         let parse = |pattern: &String| {
             glob::Pattern::new(pattern).map_err(|e| Error::config("pii.except", e.to_string()))

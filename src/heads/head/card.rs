@@ -9,7 +9,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::metrics::Metrics;
 use polysift_config::{
     Activation, Centering, ChunkRule, FastTextConfig, HeadConfig, HeadKind, HeadOutput, Keep,
-    Negatives, TextSpec, TrainingConfig,
+    Negatives, TextSpec, TrainingConfig, is_default,
 };
 use polysift_encoder::Recipe;
 
@@ -48,7 +48,7 @@ pub struct HeadSpec {
     /// references, a fastText head `[dim, labels]`, a head of rows none.
     pub layer_sizes: Vec<usize>,
     /// Activation between the linear layers of an MLP; beside norms, tensors tell its place.
-    #[serde(default, skip_serializing_if = "Activation::is_relu")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub activation: Activation,
     /// Number that layer norms add to the variance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
