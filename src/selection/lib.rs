@@ -35,12 +35,9 @@
 //!                     counts that merge in any order, by digits of the rank (RankKey)
 //! ```
 //!
-//! The radix search on a 160-bit key (logit, id hash, ordinal) finds 16 bits per scan, from the
-//! top. It sums weights by the next digit, over the documents that share the digits found so far,
-//! and takes the digit in which the running sum reaches the target. Two scans complete the logit,
-//! or one if a sample (every 64th shard) predicts the first digits. Ids are read only if the
-//! boundary falls among equal logits. All sums are exact integers, so the result is independent of
-//! shards, their order and threads.
+//! Two scans complete the logit of a threshold, or one if a sample of shards predicts its first
+//! digits. Ids are read only if the boundary falls among equal logits. All sums are exact integers,
+//! so the result is independent of shards, their order and threads.
 
 mod batch;
 mod by_score;
@@ -63,52 +60,6 @@ use polysift_config::Mode;
 
 /// Computes `thresholds` (see [`plan_thresholds`]) for `corpus`, as the [crate] defines
 /// them. Scans it once or twice per threshold, at most ten times with ids, in parallel over shards.
-///
-/// ```
-/// use polysift_config::{LanguageThresholds, Mode};
-/// use polysift_heads::head::HeadSpec;
-/// use polysift_selection::{
-///     Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, plan_thresholds,
-///     select,
-/// };
-///
-/// const IDS: [&str; 3] = ["a", "b", "c"];
-///
-/// struct Logits([f32; 3]);
-///
-/// impl Corpus for Logits {
-///     fn num_shards(&self) -> usize {
-///         1
-///     }
-///     fn scan(
-///         &self,
-///         _shard: usize,
-///         _request: &ScanRequest,
-///         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> polysift_base::Result<()>,
-///     ) -> polysift_base::Result<()> {
-///         let heads = [HeadColumn { logits: &self.0, scores: &self.0, present: None }];
-///         let batch = ScoreBatch { ids: &IDS, ordinals: &[0, 1, 2], ..ScoreBatch::default() };
-///         visit(&ScoreBatch { len: 3, heads: &heads, ..batch })
-///     }
-/// }
-///
-/// fn document(ordinal: u64, values: &[Option<f32>]) -> ScoredDocument<'_> {
-///     ScoredDocument { id: IDS[ordinal as usize], ordinal, logits: values, scores: values }
-/// }
-///
-/// let rate: polysift_config::Rate = "0.5".parse()?;
-/// let settings = LanguageThresholds {
-///     retention: [("quality".to_owned(), vec![rate])].into(),
-///     ..LanguageThresholds::default()
-/// };
-/// let head = HeadSpec::default(); // keeps high scores
-/// let thresholds = plan_thresholds(&settings, &[("quality", Some(&head))], &[])?;
-/// let selection = select(&Logits([0.5, -1.0, 2.0]), &thresholds, Mode::Default)?;
-/// let kept = Decision::Kept { retentions: vec![rate] }; // ceil(0.5 · 3) = 2 documents
-/// assert_eq!(selection.decide(&document(0, &[Some(0.5)])), kept);
-/// assert_eq!(selection.decide(&document(1, &[Some(-1.0)])).to_string(), "quality");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 ///
 /// # Errors
 /// Returns the errors of the corpus; [`Error::Config`](polysift_base::Error::Config) for thresholds
@@ -134,4 +85,54 @@ pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Resu
         selection.thresholds.push(report);
     }
     Ok(selection)
+}
+
+#[cfg(test)]
+mod tests {
+    use polysift_config::{LanguageThresholds, Rate};
+    use polysift_heads::head::HeadSpec;
+
+    use super::*;
+
+    const IDS: [&str; 3] = ["a", "b", "c"];
+
+    struct Logits([f32; 3]);
+
+    impl Corpus for Logits {
+        fn num_shards(&self) -> usize {
+            1
+        }
+
+        fn scan(
+            &self,
+            _shard: usize,
+            _request: &ScanRequest,
+            visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+        ) -> Result<()> {
+            let heads = [HeadColumn { logits: &self.0, scores: &self.0, present: None }];
+            let batch = ScoreBatch { ids: &IDS, ordinals: &[0, 1, 2], ..ScoreBatch::default() };
+            visit(&ScoreBatch { len: 3, heads: &heads, ..batch })
+        }
+    }
+
+    fn document(ordinal: u64, values: &[Option<f32>]) -> ScoredDocument<'_> {
+        ScoredDocument { id: IDS[ordinal as usize], ordinal, logits: values, scores: values }
+    }
+
+    #[test]
+    fn half_of_three_documents_are_the_two_best() -> std::result::Result<(), String> {
+        let rate: Rate = "0.5".parse()?;
+        let settings = LanguageThresholds {
+            retention: [("quality".to_owned(), vec![rate])].into(),
+            ..LanguageThresholds::default()
+        };
+        let head = HeadSpec::default(); // keeps high scores
+        let selection = plan_thresholds(&settings, &[("quality", Some(&head))], &[])
+            .and_then(|thresholds| select(&Logits([0.5, -1.0, 2.0]), &thresholds, Mode::Default))
+            .map_err(|e| e.to_string())?;
+        let kept = Decision::Kept { retentions: vec![rate] };
+        assert_eq!(selection.decide(&document(0, &[Some(0.5)])), kept);
+        assert_eq!(selection.decide(&document(1, &[Some(-1.0)])).to_string(), "quality");
+        Ok(())
+    }
 }

@@ -67,11 +67,8 @@ impl Threshold {
 /// head. `order` names each head with a threshold once (other names are ignored); a head's
 /// thresholds have the order removal, threshold, retention, budget. If `order` is empty, all
 /// removals come first, then thresholds, retentions and budgets, each by name of the head; random
-/// heads come last.
-///
-/// For a head that the language lacks, [`Threshold::head`] is `None`. Then a removal or threshold
-/// is skipped and listed in [`Selection::skipped`](super::Selection::skipped); others select
-/// nothing.
+/// heads come last. For a head that the language lacks, a removal or threshold is skipped and listed
+/// in [`Selection::skipped`](super::Selection::skipped); others select nothing.
 ///
 /// # Errors
 /// [`Error::Config`] for an incomplete or repeating order, a retention without rates, a threshold
@@ -84,16 +81,22 @@ pub fn plan_thresholds(
     let removals =
         (settings.removal.iter()).map(|(head, &rate)| (head, ThresholdKind::Remove(rate)));
     let thresholds = (settings.threshold.iter()).map(|(head, &t)| (head, ThresholdKind::Fixed(t)));
-    let retentions = settings.retention.iter().map(|(head, rates)| {
-        let mut rates = rates.clone();
-        rates.sort_unstable();
-        rates.dedup();
-        (head, ThresholdKind::Retain(rates))
-    });
+    let retentions =
+        settings.retention.iter().map(|(head, rates)| (head, ThresholdKind::Retain(rates.clone())));
     let budgets = settings.budget.iter().map(|(head, &b)| (head, ThresholdKind::Budget(b)));
-    let mut planned: Vec<Threshold> = (removals.chain(thresholds).chain(retentions).chain(budgets))
-        .map(|(name, kind)| new_threshold(name, kind, heads))
-        .collect();
+    let with_head = |(name, kind): (&String, ThresholdKind)| {
+        let head = heads.iter().position(|(known, spec)| known == name && spec.is_some());
+        let spec = head.and_then(|index| heads[index].1);
+        Threshold {
+            head,
+            head_name: name.clone(),
+            keep: spec.map_or(Keep::default(), |spec| spec.keep),
+            kind,
+            output: spec.map_or(HeadOutput::default(), |spec| spec.output),
+        }
+    };
+    let all = removals.chain(thresholds).chain(retentions).chain(budgets);
+    let mut planned: Vec<Threshold> = all.map(with_head).collect();
     if order.is_empty() {
         // Random heads come last, because each takes a share of what the others keep.
         let spec = |threshold: &Threshold| threshold.head.and_then(|head| heads[head].1);
@@ -101,37 +104,20 @@ pub fn plan_thresholds(
         planned.sort_by_key(|threshold| spec(threshold).is_some_and(is_random));
     } else {
         let config = |reason| Err(Error::config("selection.order", reason));
-        if let Some(twice) = order.iter().enumerate().find(|(i, head)| order[..*i].contains(head)) {
-            return config(format!("names the head `{}` twice", twice.1));
-        }
-        if let Some(threshold) =
-            planned.iter().find(|threshold| !order.contains(&threshold.head_name))
+        if let Some((_, twice)) =
+            order.iter().enumerate().find(|(i, head)| order[..*i].contains(head))
         {
-            return config(format!(
-                "does not name the head `{}`, which has a threshold",
-                threshold.head_name
-            ));
+            return config(format!("names the head `{twice}` twice"));
         }
-        planned.sort_by_key(|threshold| order.iter().position(|head| *head == threshold.head_name));
+        let place =
+            |threshold: &Threshold| order.iter().position(|head| *head == threshold.head_name);
+        if let Some(Threshold { head_name, .. }) = planned.iter().find(|t| place(t).is_none()) {
+            return config(format!("does not name the head `{head_name}`, which has a threshold"));
+        }
+        planned.sort_by_key(place);
     }
     check(&planned)?;
     Ok(planned)
-}
-
-fn new_threshold(
-    name: &str,
-    kind: ThresholdKind,
-    heads: &[(&str, Option<&HeadSpec>)],
-) -> Threshold {
-    let head = heads.iter().position(|(known, spec)| *known == name && spec.is_some());
-    let spec = head.and_then(|index| heads[index].1);
-    Threshold {
-        head,
-        head_name: name.to_owned(),
-        keep: spec.map_or(Keep::default(), |spec| spec.keep),
-        kind,
-        output: spec.map_or(HeadOutput::default(), |spec| spec.output),
-    }
 }
 
 /// Checks what the type [`Threshold`] cannot.
@@ -158,15 +144,13 @@ pub(crate) fn check(thresholds: &[Threshold]) -> Result<()> {
             ThresholdKind::Fixed(fixed) if !(fixed.score() as f32).is_finite() => {
                 return config("threshold", format!("is {fixed}; a finite number is needed"));
             }
-            ThresholdKind::Fixed(FixedThreshold::AtLeast { .. })
-                if head.is_some() && *keep == Keep::Below =>
-            {
-                return config("threshold", "the head keeps low scores: `at_most`".to_owned());
-            }
-            ThresholdKind::Fixed(FixedThreshold::AtMost { .. })
-                if head.is_some() && *keep == Keep::Above =>
-            {
-                return config("threshold", "the head keeps high scores: `at_least`".to_owned());
+            ThresholdKind::Fixed(fixed) if head.is_some() => {
+                let reason = match (fixed, keep) {
+                    (FixedThreshold::AtLeast { .. }, Keep::Below) => "low scores: `at_most`",
+                    (FixedThreshold::AtMost { .. }, Keep::Above) => "high scores: `at_least`",
+                    _ => continue,
+                };
+                return config("threshold", format!("the head keeps {reason}"));
             }
             _ => {}
         }
@@ -200,7 +184,7 @@ mod tests {
 
     fn settings() -> Result<LanguageThresholds, String> {
         Ok(LanguageThresholds {
-            retention: [("quality".to_owned(), vec!["0.33".parse()?, "0.1".parse()?])].into(),
+            retention: [("quality".to_owned(), vec!["0.1".parse()?, "0.33".parse()?])].into(),
             removal: [("toxicity".to_owned(), "0.05".parse()?)].into(),
             threshold: [("nearness".to_owned(), FixedThreshold::Beyond(0.5))].into(),
             budget: BTreeMap::new(),
