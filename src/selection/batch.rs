@@ -64,13 +64,12 @@ impl ScanRequest {
     /// Returns true if the id and ordinal of any row of `heads`, the columns by head, are needed.
     #[expect(clippy::float_cmp, reason = "the very logit is looked for")]
     pub fn wants_any_id(&self, heads: &[HeadColumn<'_>]) -> bool {
-        let is_there = |&(head, logit): &(usize, f32)| {
+        self.ids.iter().any(|&(head, logit)| {
             let logits = heads.get(head).map_or(&[][..], |column| column.logits);
             // Equal zeros of both signs share a place in the order. The compiler vectorises a full
             // count.
             logits.iter().filter(|&&found| found == logit).count() > 0
-        };
-        self.ids.iter().any(is_there)
+        })
     }
 }
 

@@ -32,20 +32,16 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
         ThresholdKind::Fixed(_) => 0,
         _ => rows_per_file(view.corpus)?,
     };
-    let (survey, (candidates, sample)) = view.survey(
-        || {
-            (
-                vec![Amount::default(); view.num_before()],
-                QuantileSample { limit, by_file: BTreeMap::new() },
-            )
-        },
-        |(amounts, sample), candidates| {
-            sample.add(candidates.file, candidates.scores);
-            for (selection, amount) in amounts.iter_mut().enumerate() {
-                candidates.for_each_in(selection, |_, weight| amount.add(weight));
-            }
-        },
-    )?;
+    let new = || {
+        let sample = QuantileSample { limit, by_file: BTreeMap::new() };
+        (vec![Amount::default(); view.num_before()], sample)
+    };
+    let (survey, (candidates, sample)) = view.survey(new, |(amounts, sample), candidates| {
+        sample.add(candidates.file, candidates.scores);
+        for (selection, amount) in amounts.iter_mut().enumerate() {
+            candidates.for_each_in(selection, |_, weight| amount.add(weight));
+        }
+    })?;
     let mut bounds = match &threshold.kind {
         ThresholdKind::Fixed(score) => vec![Bound::fixed(threshold.keep, *score)],
         _ => sample.bounds(threshold)?,
@@ -74,27 +70,23 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
 fn rows_per_file(corpus: &dyn Corpus) -> Result<usize> {
     let files: HashSet<usize> = (0..corpus.num_shards()).map(|shard| corpus.file(shard)).collect();
     let num_files = files.len();
-    match SAMPLE_ROWS / num_files.max(1) {
-        0 => Err(Error::config(
-            "selection.mode",
-            format!(
-                "`published` samples {SAMPLE_ROWS} rows, less than one of each of {num_files} files"
-            ),
-        )),
-        rows => Ok(rows),
+    if num_files > SAMPLE_ROWS {
+        let reason = format!(
+            "`published` samples {SAMPLE_ROWS} rows, less than one of each of {num_files} files"
+        );
+        return Err(Error::config("selection.mode", reason));
     }
+    Ok(SAMPLE_ROWS / num_files.max(1))
 }
 
 /// Scores from the beginnings of files, sampled from consecutive shards.
 #[derive(Debug)]
 struct QuantileSample {
-    /// Maximum rows per file.
     limit: usize,
     by_file: BTreeMap<usize, Vec<f32>>,
 }
 
 impl QuantileSample {
-    /// Adds scores of `file` up to the limit.
     fn add(&mut self, file: usize, scores: &[f32]) {
         let taken = self.by_file.entry(file).or_default();
         taken.extend_from_slice(&scores[..scores.len().min(self.limit - taken.len())]);

@@ -48,10 +48,8 @@ impl Amount {
     }
 
     pub(super) fn without(self, part: Self) -> Self {
-        Self {
-            num_documents: self.num_documents - part.num_documents,
-            weight: self.weight - part.weight,
-        }
+        let num_documents = self.num_documents - part.num_documents;
+        Self { num_documents, weight: self.weight - part.weight }
     }
 }
 
@@ -101,7 +99,6 @@ impl KeyCounts {
         self.has_zero_weights |= weight == 0;
     }
 
-    /// Records the score of a document, if scores are stored.
     pub(super) fn see_score(&mut self, digit: usize, score: f32) {
         if let Some(cell) = self.scores.get_mut(digit) {
             *cell = cell.max(score);
@@ -122,10 +119,11 @@ impl KeyCounts {
     }
 
     pub(super) fn total(&self) -> Amount {
-        (0..RADIX).fold(Amount::default(), |mut total, digit| {
+        let mut total = Amount::default();
+        for digit in 0..RADIX {
             total.merge(self.cell(digit));
-            total
-        })
+        }
+        total
     }
 
     pub(super) fn cell(&self, digit: usize) -> Amount {
@@ -134,7 +132,6 @@ impl KeyCounts {
         Amount { num_documents, weight: num_documents.wrapping_add(excess) }
     }
 
-    /// Returns the score in one cell, if scores are stored.
     pub(super) fn score(&self, digit: usize) -> Option<f32> {
         self.scores.get(digit).map(|score| score + 0.0) // zeros unsigned
     }
@@ -170,7 +167,8 @@ impl Merge for KeyCounts {
     }
 }
 
-/// A first survey of one head's scores in a language.
+/// A first survey of one head's scores in a language. A cascade drops documents before they are
+/// scored.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Survey {
     num_scored: u64,
@@ -216,13 +214,11 @@ impl Survey {
         (self.min, self.max) = (min, max);
     }
 
-    /// Adds documents that a cascade dropped before they were scored.
     pub(super) fn add_dropped(&mut self, dropped: Amount) {
         self.num_dropped += dropped.num_documents;
         self.weight_dropped += u128::from(dropped.weight);
     }
 
-    /// Returns the documents that a cascade dropped before they were scored.
     pub(super) fn dropped(&self) -> Amount {
         Amount { num_documents: self.num_dropped, weight: self.weight_dropped as u64 }
     }

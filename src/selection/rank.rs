@@ -12,7 +12,6 @@ use polysift_config::Keep;
 pub(super) const LEVELS: usize = 10;
 /// First digit that comes from the id; the digits before it come from the logit alone.
 pub(super) const ID_LEVEL: usize = 2;
-/// Number of values of a digit.
 pub(super) const RADIX: usize = 1 << 16;
 /// First digit that comes from the ordinal.
 const ORDINAL_LEVEL: usize = 6;

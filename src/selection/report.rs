@@ -1,8 +1,7 @@
 //! The result of a selection: the thresholds of a language, and their decision on each document.
 //!
-//! [`Selection`] is all that later stages need. Read back from its serialised form, it decides each
-//! document without another scan of the corpus. JSON readers must parse floats exactly
-//! (`serde_json` with `float_roundtrip`).
+//! Read back from its serialised form, [`Selection`] decides each document without another scan of
+//! the corpus. JSON readers must parse floats exactly (`serde_json` with `float_roundtrip`).
 
 use std::fmt;
 
@@ -190,10 +189,10 @@ impl Selection {
 
     /// Returns the heads of the retentions, in the order of [`Decision::Kept`].
     pub fn retention_heads(&self) -> impl Iterator<Item = &str> {
-        let thresholds = self.thresholds.iter().map(|report| &report.threshold);
-        thresholds
-            .filter(|threshold| matches!(threshold.kind, ThresholdKind::Retain(_)))
-            .map(|threshold| threshold.head_name.as_str())
+        self.thresholds.iter().filter_map(|ThresholdReport { threshold, .. }| {
+            let retains = matches!(threshold.kind, ThresholdKind::Retain(_));
+            retains.then_some(threshold.head_name.as_str())
+        })
     }
 
     /// Returns true if [`decide`](Self::decide) uses ids.
@@ -204,11 +203,10 @@ impl Selection {
     /// Returns true if every threshold treats a document equally with the scores of `one` and of
     /// `other`, and so with any scores between them.
     pub fn treats_alike(&self, one: &ScoredDocument<'_>, other: &ScoredDocument<'_>) -> bool {
-        let upto = |n| {
+        (1..=self.thresholds.len()).all(|n| {
             let before = &self.thresholds[..n];
             survivors(before, one) == survivors(before, other)
-        };
-        (1..=self.thresholds.len()).all(upto)
+        })
     }
 
     /// Returns a bit per final selection that keeps the document. Calls `at_bound(at, i, passes)`
@@ -224,9 +222,9 @@ impl Selection {
     /// Decides a document of the corpus from which the selection was made. This is a pure function.
     pub fn decide(&self, document: &ScoredDocument<'_>) -> Decision<'_> {
         match survivors(&self.thresholds, document) {
-            Ok(alive) => {
+            Ok(Selections(alive)) => {
                 // Rates ascend, so the first selection has the smallest rate.
-                let outcome = self.outcomes().get(alive.first());
+                let outcome = self.outcomes().get(alive.trailing_zeros() as usize);
                 Decision::Kept { retentions: outcome.map_or(Vec::new(), |o| o.retentions.clone()) }
             }
             Err((at, why)) => {
@@ -245,10 +243,6 @@ impl Selections {
 
     pub(super) fn has(self, selection: usize) -> bool {
         self.0 >> selection & 1 == 1
-    }
-
-    fn first(self) -> usize {
-        self.0.trailing_zeros() as usize
     }
 }
 
@@ -359,12 +353,10 @@ impl Bound {
     }
 
     fn score(&self) -> Option<f64> {
+        use Bound::{Above, AtLeast, AtMost, Below};
         match self {
-            Self::Above(score)
-            | Self::Below(score)
-            | Self::AtLeast(score)
-            | Self::AtMost(score) => Some(*score),
-            Self::All | Self::Nothing | Self::UpTo(_) | Self::Before(_) => None,
+            Above(score) | Below(score) | AtLeast(score) | AtMost(score) => Some(*score),
+            _ => None,
         }
     }
 
@@ -384,14 +376,13 @@ impl Outcome {
         (bound, score): (Bound, Option<f32>),
         [all, candidates, kept]: [Amount; 3],
     ) -> Self {
+        if matches!(threshold.kind, ThresholdKind::Retain(_)) {
+            retentions.extend(threshold.rate(i));
+        }
         let (part, whole) = match &threshold.kind {
-            ThresholdKind::Retain(_) => {
-                retentions.extend(threshold.rate(i));
-                (kept, all)
-            }
+            ThresholdKind::Retain(_) | ThresholdKind::Budget(_) => (kept, all),
             ThresholdKind::Remove(_) => (candidates.without(kept), candidates),
             ThresholdKind::Fixed(_) => (kept, candidates),
-            ThresholdKind::Budget(_) => (kept, all),
         };
         let realised_rate =
             if whole.weight == 0 { 0.0 } else { part.weight as f64 / whole.weight as f64 };

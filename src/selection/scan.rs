@@ -1,6 +1,8 @@
 //! Scans the corpus in parallel as a threshold sees it: the documents with a score by its head, and
 //! the selections of earlier thresholds that keep them.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 
 use super::batch::{BatchRow, Corpus, ScanRequest, ScoreBatch};
@@ -15,7 +17,6 @@ const GROUPS_PER_THREAD: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) corpus: &'a dyn Corpus,
-    /// The earlier thresholds.
     pub(super) done: &'a [ThresholdReport],
     pub(super) threshold: &'a Threshold,
 }
@@ -46,7 +47,6 @@ impl<'a> Candidates<'a> {
         BatchRow { batch: self.batch, at: self.rows.map_or(i, |rows| rows[i]) }
     }
 
-    /// Returns the selections that keep candidate `i` so far.
     pub(super) fn alive(&self, i: usize) -> Option<Selections> {
         survivors(self.done, &self.row(i)).ok()
     }
@@ -140,15 +140,13 @@ impl View<'_> {
         new: impl Fn() -> A + Send + Sync,
         visit: impl Fn(&mut A, &Candidates<'_>) + Send + Sync,
     ) -> Result<A> {
-        let before = self.done.iter().map(|report| &report.threshold);
-        let mut heads: Vec<usize> =
-            before.chain([self.threshold]).filter_map(|threshold| threshold.head).collect();
-        heads.sort_unstable();
-        heads.dedup();
+        let thresholds = self.done.iter().map(|report| &report.threshold).chain([self.threshold]);
+        let heads: BTreeSet<usize> = thresholds.filter_map(|threshold| threshold.head).collect();
         let mut ids = split_logits(self.done);
         if let Some(head) = self.threshold.head {
             ids.extend(ties.unwrap_or_default().iter().map(|&logit| (head, logit)));
         }
+        let heads = heads.into_iter().collect();
         let request = ScanRequest { heads, ids, others: ties.is_none() };
         let num_shards = self.corpus.num_shards();
         let groups = GROUPS_PER_THREAD * rayon::current_num_threads();

@@ -68,12 +68,10 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     Ok(view.report(&survey, scores, &candidates, found))
 }
 
-/// Results of the first scan.
 struct First {
     survey: Survey,
     /// One amount per selection so far.
     candidates: Vec<Amount>,
-    /// The searches, not yet begun.
     searches: Vec<Search>,
     /// Counts by the first digit of the logits, one per selection so far.
     counts: Vec<KeyCounts>,
@@ -139,10 +137,8 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
         if slots.len() + (to - from) >= MAX_GUESSED {
             return Ok(nothing);
         }
-        slots.extend(
-            (from..=to)
-                .map(|digit| Slot { selection, prefix: RankKey::FIRST.with_digit(0, digit) }),
-        );
+        let prefix = |digit| RankKey::FIRST.with_digit(0, digit);
+        slots.extend((from..=to).map(|digit| Slot { selection, prefix: prefix(digit) }));
     }
     Ok(Slots::of(slots.into_iter()))
 }
@@ -245,7 +241,6 @@ impl Slot {
 /// The search for the last document taken at one rate in one selection.
 #[derive(Debug)]
 struct Search {
-    /// The selection, and the digits found.
     slot: Slot,
     /// Documents taken so far; during the search, those before the prefix.
     taken: Amount,
@@ -253,7 +248,6 @@ struct Search {
     needed: u64,
     /// Score of the documents under the prefix, once their logit is known.
     score: Option<f32>,
-    /// The bound, once it is found.
     end: Option<Bound>,
 }
 
@@ -347,9 +341,8 @@ fn descend(
     for search in searches.iter_mut().filter(|search| search.end.is_none()) {
         let at = slots.slots.iter().position(|slot| *slot == search.slot);
         let reached = at.and_then(|at| search.descend(level, counts.get(at)?));
-        reached.ok_or_else(|| {
-            Error::shape("select", "a scan found other documents than the scan before it")
-        })?;
+        let reason = "a scan found other documents than the scan before it";
+        reached.ok_or_else(|| Error::shape("select", reason))?;
     }
     Ok(())
 }
