@@ -13,7 +13,6 @@ use polysift_config::LABEL_PREFIX;
 pub(super) const END_OF_LINE: &[u8] = b"</s>";
 /// Factor in the hash of an n-gram of words.
 const NGRAM_FACTOR: u64 = 116_049_371;
-/// Marks a free slot of the table.
 const EMPTY: u32 = u32::MAX;
 /// Minimum bytes of an entry in a file: the zero after its text, its count and its type.
 const ENTRY_BYTES: usize = 10;
@@ -21,7 +20,6 @@ const ENTRY_BYTES: usize = 10;
 /// Words, then labels.
 #[derive(Debug, Clone)]
 pub(super) struct Dictionary {
-    /// All texts, concatenated.
     text: Vec<u8>,
     /// End of each entry's text.
     ends: Vec<usize>,

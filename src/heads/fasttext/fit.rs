@@ -18,15 +18,12 @@ use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{FastTextConfig, LABEL_PREFIX};
 
-/// Settings, samples and random numbers of a training.
 pub(crate) struct Fit<'a> {
     pub(crate) config: &'a FastTextConfig,
     pub(crate) word_ngrams: usize,
     /// Lines of words, each with true for the positive label; at least one of each label.
     pub(crate) samples: &'a [(String, bool)],
-    /// Random numbers for the initial vectors.
     pub(crate) initialisation: ChaCha8Rng,
-    /// Random numbers for the order of the lines.
     pub(crate) order: ChaCha8Rng,
 }
 
@@ -35,15 +32,10 @@ impl Fit<'_> {
     /// if the vectors diverged.
     pub(crate) fn run(mut self, stop: &Stop) -> Result<Option<FastTextModel>> {
         let config = self.config;
-        let counts = (config.epochs, config.min_count);
-        let settings =
-            ModelSettings::supervised(config.dim, self.word_ngrams, config.buckets, counts);
+        let settings = ModelSettings::supervised(config, self.word_ngrams);
         let (dictionary, num_tokens) = self.dictionary();
-        let positive = config.positive.as_bytes();
-        let is_positive = |label| dictionary.label(label) == positive;
-        let classes: Vec<usize> = (self.samples.iter())
-            .map(|(_, positive)| usize::from(is_positive(0) != *positive))
-            .collect();
+        let first_is_positive = dictionary.label(0) == config.positive.as_bytes();
+        let class = |is_positive| usize::from(first_is_positive != is_positive);
         let mut descent = Descent {
             input: self.first_vectors(dictionary.num_words() + settings.buckets),
             output: DenseMatrix::new(2, config.dim, vec![0.0; 2 * config.dim]),
@@ -57,9 +49,10 @@ impl Fit<'_> {
             order.shuffle(&mut self.order);
             for &at in &order {
                 stop.check()?;
-                dictionary.line(&settings, self.samples[at].0.as_bytes(), &mut line);
+                let (text, is_positive) = &self.samples[at];
+                dictionary.line(&settings, text.as_bytes(), &mut line);
                 let rate = config.learning_rate * (1.0 - done as f64 / total);
-                descent.step(&line.rows, classes[at], rate as f32);
+                descent.step(&line.rows, class(*is_positive), rate as f32);
                 done += line.num_tokens + 1; // the label is a token too
             }
         }
@@ -91,12 +84,9 @@ impl Fit<'_> {
                 }
             }
         }
-        let mut words: Vec<(&[u8], i64)> = counts
-            .into_iter()
-            .filter(|(_, count)| {
-                usize::try_from(*count).is_ok_and(|count| count >= self.config.min_count)
-            })
-            .collect();
+        let least = i64::try_from(self.config.min_count).unwrap_or(i64::MAX);
+        let mut words: Vec<(&[u8], i64)> =
+            counts.into_iter().filter(|(_, count)| *count >= least).collect();
         let by_frequency = |a: &(&[u8], i64), b: &(&[u8], i64)| (b.1, a.0).cmp(&(a.1, b.0));
         words.sort_unstable_by(by_frequency);
         labels.sort_unstable_by(by_frequency);
@@ -107,10 +97,8 @@ impl Fit<'_> {
     fn first_vectors(&mut self, rows: usize) -> DenseMatrix {
         let dim = self.config.dim;
         let bound = 1.0 / dim as f32;
-        let values = (0..rows * dim)
-            .map(|_| (self.initialisation.random::<f32>() * 2.0 - 1.0) * bound)
-            .collect();
-        DenseMatrix::new(rows, dim, values)
+        let value = |_| (self.initialisation.random::<f32>() * 2.0 - 1.0) * bound;
+        DenseMatrix::new(rows, dim, (0..rows * dim).map(value).collect())
     }
 }
 

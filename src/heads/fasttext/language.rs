@@ -13,7 +13,6 @@ use polysift_data::input::UNDETERMINED_LANGUAGE;
 #[derive(Debug)]
 pub struct LanguageIdentifier {
     model: FastTextModel,
-    /// Language code of each label.
     codes: Vec<String>,
     threshold: f32,
     settings: Value,

@@ -13,7 +13,6 @@ pub(super) enum WordMatrix {
     Quantised(QuantisedMatrix),
 }
 
-/// Floats in row-major order.
 #[derive(Debug, Clone)]
 pub(super) struct DenseMatrix {
     rows: usize,
@@ -111,17 +110,15 @@ impl QuantisedMatrix {
             let (len, parts) = (codes.len(), quantiser.parts);
             return broken(format!("has {len} codes for {rows} rows of {parts} parts"));
         }
-        let norms = if has_norms {
-            Some((source.bytes(rows, "codes of norms")?, Quantiser::read(source, 1)?))
-        } else {
-            None
-        };
+        let mut norms = None;
+        if has_norms {
+            norms = Some((source.bytes(rows, "codes of norms")?, Quantiser::read(source, 1)?));
+        }
         Ok(Self { rows, cols, quantiser, codes, norms })
     }
 }
 
 impl WordMatrix {
-    /// Returns the numbers of rows and columns.
     pub(super) fn shape(&self) -> (usize, usize) {
         match self {
             Self::Dense(dense) => (dense.rows, dense.cols),
@@ -159,7 +156,6 @@ impl WordMatrix {
         }
     }
 
-    /// Reads a matrix, which consists of codes if `is_quantised`.
     pub(super) fn read(
         source: &mut ModelReader<impl Read>,
         is_quantised: bool,
@@ -186,7 +182,7 @@ impl WordMatrix {
     }
 }
 
-/// Returns the dot product, summed from first to last.
+/// Sums from first to last.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

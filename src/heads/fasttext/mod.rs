@@ -35,6 +35,5 @@ mod tests;
 
 pub(crate) use fit::Fit;
 pub use language::LanguageIdentifier;
-pub use model::is_model;
-pub use model::{FastTextModel, LabelScore, TextScratch};
+pub use model::{FastTextModel, TextScratch, is_model};
 pub(crate) use text::{document_line, sample_line};

@@ -11,8 +11,7 @@ use super::tree::{LabelTree, std_log};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, open};
 
-/// First number of a file.
-pub(super) const MAGIC: i32 = 793_712_314;
+const MAGIC: i32 = 793_712_314;
 /// Version of the format that is written; also the newest that is read.
 const VERSION: i32 = 12;
 
@@ -41,15 +40,6 @@ pub struct TextScratch {
     outputs: Vec<f32>,
 }
 
-/// Score of one label.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LabelScore {
-    /// Log-odds of the label (softmax) or its output (other losses); selection orders by it.
-    pub logit: f32,
-    /// fastText's probability exp(log(p + 0.00001)), so up to 1.00001.
-    pub probability: f32,
-}
-
 /// fastText's sigmoid (C++ `Loss::sigmoid`): the entry below `x` of 512 steps from -8 to 8.
 fn sigmoid(x: f32) -> f32 {
     if x < -SIGMOID_END {
@@ -65,11 +55,8 @@ fn sigmoid(x: f32) -> f32 {
 
 impl FastTextModel {
     /// Reads a `.bin` or `.ftz` file and its BLAKE3 (C++ `FastText::loadModel`), with every loss,
-    /// n-grams of words and characters, and quantisation.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::Model`] for a file that is not a model, is cut off or damaged. Sizes
-    /// in the file are checked against its length before memory is allocated.
+    /// n-grams of words and characters, and quantisation. Fails with [`Error::Model`] if the file is
+    /// not a model, is cut off or damaged.
     pub fn read(path: &Path) -> Result<(Self, String)> {
         let file = open(path)?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
@@ -113,10 +100,11 @@ impl FastTextModel {
         let Some(rows) = dictionary.num_rows(settings) else {
             return broken("has pruned n-grams without a place in its matrix");
         };
+        let dim = settings.dim;
         for (name, matrix, rows) in
             [("input", input, rows), ("output", output, dictionary.num_labels())]
         {
-            let ((found, cols), dim) = (matrix.shape(), settings.dim);
+            let (found, cols) = matrix.shape();
             if (found, cols) != (rows, dim) {
                 return broken(format!(
                     "has an {name} matrix of {found} rows of {cols} values where {rows} of {dim} \
@@ -124,10 +112,7 @@ impl FastTextModel {
                 ));
             }
         }
-        if settings.dim == 0 {
-            return broken("has vectors of no values");
-        }
-        Ok(())
+        if dim == 0 { broken("has vectors of no values") } else { Ok(()) }
     }
 
     /// Writes the model to `path`, whole or not at all. Equal models give equal bytes. Quantised
@@ -176,9 +161,10 @@ impl FastTextModel {
         (0..self.dictionary.num_labels()).map(text).collect()
     }
 
-    /// Scores the label with this index for the first line of `text`. Returns `None` if the model
-    /// knows no word of it, for which fastText makes no prediction.
-    pub fn score(&self, text: &str, label: usize, scratch: &mut TextScratch) -> Option<LabelScore> {
+    /// Returns the logit of the label with this index for the first line of `text`, its log-odds
+    /// (softmax) or output (other losses), and its [probability](Self::predict). Returns `None` if
+    /// the model knows no word of the line, for which fastText makes no prediction.
+    pub fn score(&self, text: &str, label: usize, scratch: &mut TextScratch) -> Option<(f32, f32)> {
         let outputs = self.outputs(text, scratch)?;
         let output = *outputs.get(label)?;
         let logit = match self.settings.loss {
@@ -188,14 +174,13 @@ impl FastTextModel {
                 (log_probability - (-log_probability.exp()).ln_1p()) as f32
             }
             ModelLoss::Softmax => {
-                let others = outputs.iter().enumerate().filter(|&(at, _)| at != label);
-                let others = || others.clone().map(|(_, &z)| z);
+                let others = || outputs[..label].iter().chain(&outputs[label + 1..]).copied();
                 let largest = others().fold(f32::NEG_INFINITY, f32::max);
                 let sum: f64 = others().map(|z| f64::from(z - largest).exp()).sum();
                 (f64::from(output) - f64::from(largest) - sum.ln()) as f32
             }
         };
-        Some(LabelScore { logit, probability: self.probability(outputs, label) })
+        Some((logit, self.probability(outputs, label)))
     }
 
     /// Returns the index and fastText's probability of the best label for the first line of `text`,
@@ -218,8 +203,9 @@ impl FastTextModel {
         }
     }
 
-    /// Returns all labels with their probabilities, most probable first, like fastText's `predict`
-    /// with `k = -1` (C++ `FastText::predict`); empty if the model knows no word of `text`.
+    /// Returns all labels with their probabilities exp(log(p + 0.00001)), most probable first, like
+    /// fastText's `predict` with `k = -1` (C++ `FastText::predict`); empty if the model knows no word
+    /// of `text`.
     pub fn predict(&self, text: &str) -> Vec<(String, f32)> {
         let mut scratch = TextScratch::default();
         let Some(outputs) = self.outputs(text, &mut scratch) else { return Vec::new() };
@@ -248,7 +234,7 @@ impl FastTextModel {
         if self.settings.loss == ModelLoss::Hierarchical {
             self.tree.log_probabilities(|fork| self.output.dot_row(fork, hidden), outputs);
         } else {
-            let labels = 0..self.output.shape().0;
+            let labels = 0..self.dictionary.num_labels();
             outputs.extend(labels.map(|label| self.output.dot_row(label, hidden)));
         }
         Some(outputs)
@@ -264,11 +250,7 @@ fn softmax(outputs: &[f32], label: usize) -> f32 {
 
 /// Returns true if the file at `path` begins like a fastText model.
 pub fn is_model(path: &Path) -> Result<bool> {
-    let mut start = [0; 4];
-    let mut file = open(path)?;
-    match file.read_exact(&mut start) {
-        Ok(()) => Ok(start == MAGIC.to_le_bytes()),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(Error::io(path, "read")(error)),
-    }
+    let mut start = Vec::new();
+    open(path)?.take(4).read_to_end(&mut start).map_err(Error::io(path, "read"))?;
+    Ok(start == MAGIC.to_le_bytes())
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use super::source::{ModelReader, broken, write_i32};
+use polysift_config::FastTextConfig;
 
 /// fastText's `model_name::sup`.
 const SUPERVISED: i32 = 3;
@@ -16,7 +17,6 @@ pub(super) enum ModelLoss {
     /// One sigmoid per label, for a model trained by negative sampling.
     NegativeSampling = 2,
     Softmax = 3,
-    /// One sigmoid per label.
     OneVersusAll = 4,
 }
 
@@ -38,21 +38,16 @@ pub(super) struct ModelSettings {
 
 impl ModelSettings {
     /// Makes settings to train a classifier; those without an effect have fastText's defaults.
-    pub(super) fn supervised(
-        dim: usize,
-        word_ngrams: usize,
-        buckets: usize,
-        (epochs, min_count): (usize, usize),
-    ) -> Self {
+    pub(super) fn supervised(config: &FastTextConfig, word_ngrams: usize) -> Self {
         Self {
-            dim,
+            dim: config.dim,
             word_ngrams,
             loss: ModelLoss::Softmax,
-            buckets: if word_ngrams > 1 { buckets } else { 0 },
+            buckets: if word_ngrams > 1 { config.buckets } else { 0 },
             shortest_subword: 0,
             longest_subword: 0,
-            epochs: i32::try_from(epochs).unwrap_or(i32::MAX),
-            min_count: i32::try_from(min_count).unwrap_or(i32::MAX),
+            epochs: i32::try_from(config.epochs).unwrap_or(i32::MAX),
+            min_count: i32::try_from(config.min_count).unwrap_or(i32::MAX),
             rest: (5, 5, 100, 1e-4),
         }
     }

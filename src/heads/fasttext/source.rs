@@ -9,12 +9,10 @@ use polysift_base::error::Error;
 /// Number of bytes that are converted to floats at a time.
 const FLOAT_BYTES: usize = 1 << 18;
 
-/// Returns an error for a file that is not a valid fastText file.
 pub(super) fn broken<T>(reason: impl Into<String>) -> io::Result<T> {
     Err(io::Error::new(ErrorKind::InvalidData, reason.into()))
 }
 
-/// Converts an error that occurred while reading the file `path`.
 pub(super) fn of_file(error: io::Error, path: &Path) -> Error {
     match error.kind() {
         ErrorKind::InvalidData => Error::model(path, error.to_string()),
@@ -30,7 +28,6 @@ pub(super) struct ModelReader<R> {
 }
 
 impl<R: Read> ModelReader<R> {
-    /// Makes a reader of `bytes` bytes.
     pub(super) fn new(reader: R, bytes: u64) -> Self {
         Self { reader, left: bytes, hasher: blake3::Hasher::new() }
     }
@@ -63,7 +60,6 @@ impl<R: Read> ModelReader<R> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// Reads a C++ `bool`.
     pub(super) fn bool(&mut self) -> io::Result<bool> {
         match self.array()? {
             [0] => Ok(false),

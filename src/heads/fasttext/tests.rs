@@ -2,6 +2,7 @@
 
 use super::dictionary::{Dictionary, LineRows, tokens};
 use super::settings::ModelSettings;
+use polysift_config::FastTextConfig;
 
 fn texts(line: &str) -> Vec<String> {
     tokens(line.as_bytes()).map(|token| String::from_utf8_lossy(token).into_owned()).collect()
@@ -23,7 +24,8 @@ fn rows_are_words_then_ngrams_of_words_within_the_buckets() {
     let dictionary = Dictionary::new(&words, &labels, 10);
     let mut line = LineRows::default();
     let rows = |ngrams: usize, text: &str, line: &mut LineRows| {
-        let settings = ModelSettings::supervised(4, ngrams, 10, (1, 1));
+        let config = FastTextConfig { dim: 4, buckets: 10, ..FastTextConfig::default() };
+        let settings = ModelSettings::supervised(&config, ngrams);
         dictionary.line(&settings, text.as_bytes(), line);
         line.rows.clone()
     };

@@ -7,7 +7,6 @@ use polysift_config::{Mode, Preprocessing, Segmenter, TextSpec};
 /// Replacement for a newline ([`Preprocessing::NewlineToken`]); the name is FineWeb2-HQ's.
 const NEWLINE_TOKEN: &str = "<NEW_LINE>";
 
-/// Returns the line of a sample.
 pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
     let line = spaced(spec.preprocessing, text);
     segmented(spec.segmenter, if spec.lowercase { line.to_lowercase() } else { line })

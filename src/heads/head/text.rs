@@ -34,9 +34,6 @@ impl FastTextHead {
     }
 
     /// Reads the card beside the model at `path`, if there is one.
-    ///
-    /// # Errors
-    /// [`Error::Model`] if it is not the card of a head; [`Error::Io`].
     pub fn read_card(path: &Path) -> Result<Option<ModelCard>> {
         let path = Self::card_path(path);
         let Some(bytes) = if_there(read(&path))? else { return Ok(None) };
@@ -92,13 +89,9 @@ impl FastTextHead {
         };
         let labels = model.labels();
         let Some(label) = labels.iter().position(|label| *label == spec.positive) else {
-            let known: Vec<String> = labels.iter().take(10).cloned().collect();
-            return Err(format!(
-                "has no label `{}`; it has {} label(s): {}",
-                spec.positive,
-                labels.len(),
-                known.join(", ")
-            ));
+            let (positive, count) = (&spec.positive, labels.len());
+            let known = labels[..count.min(10)].join(", ");
+            return Err(format!("has no label `{positive}`; it has {count} label(s): {known}"));
         };
         card.spec = HeadSpec {
             kind: HeadKind::FastText,
@@ -135,16 +128,13 @@ impl FastTextHead {
     /// knows no word of the text.
     pub fn score_one(&self, text: &str, scratch: &mut TextScratch) -> DocumentScore {
         let FastTextScorer { spec, model, label } = &self.scorer;
-        match model.score(&document_line(spec, text), *label, scratch) {
-            Some(score) if score.logit.is_finite() => {
-                DocumentScore { logit: score.logit, score: score.probability }
-            }
-            _ => DocumentScore { logit: f32::NAN, score: f32::NAN },
-        }
+        let scored = model.score(&document_line(spec, text), *label, scratch);
+        let scored = scored.filter(|(logit, _)| logit.is_finite());
+        let (logit, score) = scored.unwrap_or((f32::NAN, f32::NAN));
+        DocumentScore { logit, score }
     }
 }
 
-/// Makes the card of a model that polysift did not train.
 fn foreign_card(
     name: &str,
     config: &HeadConfig,
