@@ -16,10 +16,10 @@ pub(super) fn of_rows(samples: &Samples, rows: &[usize], whitens: bool) -> Optio
         }
     }
     let mean: Vec<f32> = sums.into_iter().map(|sum| (sum / rows.len() as f64) as f32).collect();
-    if !whitens {
-        return Some(Center { mean, whitening: None });
-    }
     let center = Center { mean, whitening: None };
+    if !whitens {
+        return Some(center);
+    }
     let centred: Vec<Vec<f32>> =
         rows.iter().map(|&row| center.apply(samples.embedding(row))).collect();
     let whitening = Some(whitening(shrunk_covariance(&centred, samples.hidden_size)?)?);

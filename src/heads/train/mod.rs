@@ -3,14 +3,6 @@
 //! This module owns the split of the samples, the training loop and the sampling of references. It
 //! neither reads nor embeds samples. The same samples in any order, with any number of threads,
 //! give the same head file byte by byte; all random numbers come from [`TrainingRequest::seed`].
-//!
-//! ```
-//! use polysift_heads::train::check_labels;
-//!
-//! let head = polysift_config::HeadConfig::default();
-//! let error = check_labels("quality", "deu_Latn", &head, &[(1.0, None); 20]).unwrap_err();
-//! assert!(error.to_string().contains("20 positive and 0 negative"));
-//! ```
 
 mod center;
 #[cfg(feature = "train")]
@@ -35,17 +27,16 @@ use polysift_base::progress::Stop;
 use polysift_config::{Centering, HeadConfig, HeadKind, LabelKind, Mode, TrainingConfig};
 pub use request::{MIN_SAMPLES, TrainingRequest, check_labels};
 use request::{Trained, has_several};
-pub use samples::{Samples, Splits, split};
-pub use samples::{hold_out, tenth};
+pub use samples::{Samples, Splits, hold_out, split, tenth};
 pub use texts::train_text_head;
 
 /// Trains a head on 80% of the samples and keeps 10% each for validation and test. A head of
-/// classes in published mode has no test split. Samples may also name their splits.
+/// classes in published mode has no test split. Samples may also name their splits. Those whose
+/// embedding is not finite are left out and counted.
 ///
-/// An MLP starts from PyTorch's default initialisation (weights and biases uniform within
-/// ±1/sqrt(inputs)). AdamW (betas 0.9 and 0.999, eps 1e-8) minimises the mean binary cross-entropy
-/// of one output or the cross-entropy of several: positive samples have the class of the output,
-/// others class 0 (1 if 0 is the positive one). Grades use the configured
+/// An MLP starts from PyTorch's default initialisation. AdamW minimises the mean binary
+/// cross-entropy of one output or the cross-entropy of several: positive samples have the class of
+/// the output, others class 0 (1 if 0 is the positive one). Grades use the configured
 /// [`Loss`](polysift_config::Loss) and are standardised unless it is ordinal. Weights multiply
 /// losses. Inputs are standardised by the training split, which the file's first layer undoes. The
 /// number of samples and the validation loss choose what [`TrainingConfig`] leaves open.
@@ -54,16 +45,15 @@ pub use texts::train_text_head;
 ///
 /// A logistic head is the optimum of logistic regression on standardised inputs with the penalty of
 /// lowest validation loss, a ridge head that of least squares. A cosine head takes K positives of
-/// the training split. Samples whose embedding is not finite are left out and counted.
+/// the training split.
 ///
 /// # Errors
 /// [`polysift_base::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, only one class or
 /// grade, no weight, or weights that diverge; [`polysift_base::Error::Shape`] if the samples do not
-/// fit together; [`polysift_base::Error::Stopped`].
+/// fit together.
 ///
 /// # Source
-/// Published mode follows `train_mlp.py` and `cs.py` of FineWeb2-HQ; the test
-/// `validation_accuracy_lies_in_the_spread_of_pytorch` compares the validation accuracy.
+/// Published mode follows `train_mlp.py` and `cs.py` of FineWeb2-HQ.
 pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let (config, name) = (request.config, request.name);
     let is_default = config.training.mode == Mode::Default;
@@ -76,14 +66,13 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     };
     let spec =
         HeadSpec { kind: scorer.kind(), ..HeadSpec::of_config(config, name, scorer.layer_sizes()) };
-    let test = request.metrics(&scorer, &splits.test).map(Metrics::rounded);
-    request.warn_of_few(test);
-    let mut record = TrainingRecord {
-        excluded_samples,
-        validation: request.metrics(&scorer, &splits.validation).map(Metrics::rounded),
-        test,
-        ..record
+    let metrics = |request: &TrainingRequest<'_>, scorer: &Scorer, rows: &[usize]| {
+        request.metrics(scorer, rows).map(Metrics::rounded)
     };
+    let test = metrics(request, &scorer, &splits.test);
+    request.warn_of_few(test);
+    let validation = metrics(request, &scorer, &splits.validation);
+    let mut record = TrainingRecord { excluded_samples, validation, test, ..record };
     if let (true, Some(test), false) = (is_default, test, config.kind == HeadKind::Cosine) {
         let is_graded = config.label_kind() == LabelKind::Grades;
         let kind = if is_graded { HeadKind::Ridge } else { HeadKind::Logistic };
@@ -91,7 +80,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         let linear = HeadConfig { kind, output: None, training, ..config.clone() };
         let baseline = TrainingRequest { config: &linear, ..request.clone() };
         let scorer = fit::train(&baseline, &splits, stop)?.scorer;
-        record.linear_test = baseline.metrics(&scorer, &splits.test).map(Metrics::rounded);
+        record.linear_test = metrics(&baseline, &scorer, &splits.test);
         record.learning_curve = learning_curve(request, &splits, &record, stop)?;
         record.learning_curve.push(LearningPoint { num_samples: splits.train.len(), test });
     }
@@ -125,11 +114,7 @@ fn learning_curve(
         order.into_iter().partition(|&row| !is_graded && request.samples.is_positive(row));
     let mut points = Vec::new();
     for part in [4, 2] {
-        let train: Vec<usize> = [&positive, &negative]
-            .iter()
-            .flat_map(|rows| &rows[..rows.len() / part])
-            .copied()
-            .collect();
+        let train = [&positive, &negative].map(|rows| &rows[..rows.len() / part]).concat();
         if train.len() < MIN_SAMPLES || !has_several(&request.samples.grades(&train)) {
             continue;
         }
@@ -150,13 +135,12 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
     let (positives, negatives): (Vec<usize>, Vec<usize>) =
         splits.train.iter().partition(|&&row| samples.is_positive(row));
     let centering = request.config.center.unwrap_or_default();
-    let no_spread = "`center` whitens, but the negatives of the training split are all equal";
-    let center = match centering {
-        Centering::None => None,
-        centering => center::of_rows(samples, &negatives, centering == Centering::Whiten)
-            .ok_or_else(|| request.error(no_spread))
-            .map(Some)?,
-    };
+    let mut center = None;
+    if centering != Centering::None {
+        let found = center::of_rows(samples, &negatives, centering == Centering::Whiten);
+        let no_spread = "`center` whitens, but the negatives of the training split are all equal";
+        center = Some(found.ok_or_else(|| request.error(no_spread))?);
+    }
     let unit = |&row: &usize| match &center {
         Some(center) => normalised(&center.apply(samples.embedding(row))),
         None => normalised(samples.embedding(row)),

@@ -40,7 +40,8 @@ pub struct TrainingRequest<'a> {
 
 impl TrainingRequest<'_> {
     pub(super) fn error(&self, reason: impl Into<String>) -> Error {
-        untrainable(self.name, self.language, reason)
+        let (head, language) = (self.name.to_owned(), self.language.to_owned());
+        Error::Training { head, language, reason: reason.into() }
     }
 
     /// Returns the random numbers of `purpose` for this seed, head and language. Each purpose has
@@ -55,9 +56,6 @@ impl TrainingRequest<'_> {
     }
 
     /// Splits the samples with finite embeddings; also returns the number of the others.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if the samples do not fit together, [`Error::Training`] for too few.
     pub(super) fn split(&self, with_test: bool) -> Result<(Splits, usize)> {
         let samples = self.samples;
         samples.check(self.config.kind.is_of_texts())?;
@@ -98,11 +96,11 @@ impl TrainingRequest<'_> {
     ) -> ModelCard {
         let mut provenance = self.provenance.clone();
         provenance.data_digests.sort_unstable();
+        let Splits { train, validation, test } = splits;
+        let samples = [("train", train), ("validation", validation), ("test", test)];
+        let kind = self.config.label_kind();
         let samples =
-            [("train", &splits.train), ("validation", &splits.validation), ("test", &splits.test)]
-                .map(|(name, rows)| {
-                    (name.to_owned(), self.samples.counts(rows, self.config.label_kind()))
-                });
+            samples.map(|(name, rows)| (name.to_owned(), self.samples.counts(rows, kind)));
         ModelCard {
             language: Some(self.language.to_owned()),
             polysift_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -110,7 +108,7 @@ impl TrainingRequest<'_> {
             training: Some(TrainingRecord {
                 negatives: self.config.negatives,
                 samples: samples.into(),
-                test_digest: (!splits.test.is_empty()).then(|| self.samples.digest(&splits.test)),
+                test_digest: (!test.is_empty()).then(|| self.samples.digest(test)),
                 ..record
             }),
             head: self.name.to_owned(),
@@ -148,21 +146,12 @@ impl TrainingRequest<'_> {
             .zip(rows)
             .map(|(&logit, &row)| samples.weight(row) * loss(logit, samples.labels[row]));
         let mean = losses.sum::<f64>() / samples.total_weight(rows);
-        let loss = mean.is_finite().then_some(mean);
-        self.metrics_of(&logits, rows).map(|metrics| Metrics { loss, ..metrics })
+        let metrics = match self.config.label_kind() {
+            LabelKind::Grades => Metrics::of_grades(&logits, &samples.grades(rows)),
+            _ => Metrics::of_logits(&logits, &samples.classes(rows)),
+        };
+        metrics.map(|metrics| Metrics { loss: mean.is_finite().then_some(mean), ..metrics })
     }
-
-    /// Computes the metrics of the `logits` of `rows`, none of which may be NaN.
-    pub(super) fn metrics_of(&self, logits: &[f32], rows: &[usize]) -> Option<Metrics> {
-        match self.config.label_kind() {
-            LabelKind::Grades => Metrics::of_grades(logits, &self.samples.grades(rows)),
-            _ => Metrics::of_logits(logits, &self.samples.classes(rows)),
-        }
-    }
-}
-
-fn untrainable(name: &str, language: &str, reason: impl Into<String>) -> Error {
-    Error::Training { head: name.to_owned(), language: language.to_owned(), reason: reason.into() }
 }
 
 pub(super) struct Trained {
@@ -173,28 +162,26 @@ pub(super) struct Trained {
 }
 
 /// Checks before anything is embedded that samples can be trained on, as far as their labels and
-/// the splits that they name show.
-///
-/// # Errors
-/// [`Error::Training`] for the head `name` of `language`.
+/// the splits that they name show. Fails with [`Error::Training`].
 pub fn check_labels(
     name: &str,
     language: &str,
     config: &HeadConfig,
     labels: &[(f32, Option<Split>)],
 ) -> Result<()> {
-    let check = |which, least, includes: &dyn Fn(Option<Split>) -> bool| {
-        let included = labels.iter().filter(|(_, split)| includes(*split));
-        let included: Vec<f32> = included.map(|(label, _)| *label).collect();
-        let checked = check(config, which, &included, least, 0);
-        checked.map_err(|reason| untrainable(name, language, reason))
-    };
-    check("", MIN_SAMPLES, &|_| true)?;
+    let all: Vec<f32> = labels.iter().map(|(label, _)| *label).collect();
     let is_learned = |split: Option<Split>| split.is_none_or(|split| split == Split::Train);
-    check("of the training split ", 0, &is_learned)
+    let learned = labels.iter().filter(|(_, split)| is_learned(*split));
+    let learned: Vec<f32> = learned.map(|(label, _)| *label).collect();
+    check(config, "", &all, MIN_SAMPLES, 0)
+        .and_then(|()| check(config, "of the training split ", &learned, 0, 0))
+        .map_err(|reason| Error::Training {
+            head: name.to_owned(),
+            language: language.to_owned(),
+            reason,
+        })
 }
 
-/// Returns true if `labels` has at least two classes or grades.
 pub(super) fn has_several(labels: &[f32]) -> bool {
     labels.iter().any(|label| label.total_cmp(&labels[0]).is_ne())
 }

@@ -114,30 +114,23 @@ impl Samples {
 
     /// Fails with [`Error::Shape`] unless the lists fit together, without embeddings if `of_texts`.
     pub fn check(&self, of_texts: bool) -> Result<()> {
-        let Self { ids, labels, weights, embeddings, hidden_size, texts, splits } = self;
-        let values = if of_texts { Some(0) } else { ids.len().checked_mul(*hidden_size) };
-        if labels.len() == ids.len()
-            && (weights.is_empty() || weights.len() == ids.len())
-            && (splits.is_empty() || splits.len() == ids.len())
-            && values == Some(embeddings.len())
-            && texts.len() == ids.len()
-            && (*hidden_size == 0) == of_texts
+        let width = self.hidden_size;
+        let (n, values, labels) = (self.ids.len(), self.embeddings.len(), self.labels.len());
+        let (texts, weights, splits) = (self.texts.len(), self.weights.len(), self.splits.len());
+        if labels == n
+            && texts == n
+            && [0, n].contains(&weights)
+            && [0, n].contains(&splits)
+            && n.checked_mul(width) == Some(values)
+            && (width == 0) == of_texts
         {
             return Ok(());
         }
-        Err(Error::shape(
-            "train",
-            format!(
-                "{} id(s), {} label(s), {} weight(s), {} split(s), {} text(s) and {} values of embeddings \
-                 [_, {hidden_size}] do not fit together",
-                ids.len(),
-                labels.len(),
-                weights.len(),
-                splits.len(),
-                texts.len(),
-                embeddings.len()
-            ),
-        ))
+        let reason = format!(
+            "{n} id(s), {labels} label(s), {weights} weight(s), {splits} split(s), {texts} text(s) \
+             and {values} values of embeddings [_, {width}] do not fit together"
+        );
+        Err(Error::shape("train", reason))
     }
 }
 
@@ -163,12 +156,11 @@ pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
     let ranks: Vec<u128> = samples.texts.iter().map(|text| ranks.of(text_key(text))).collect();
     let named = |row: usize| samples.splits.get(row).copied().flatten();
     let mut ordered: Vec<usize> = (0..samples.ids.len()).collect();
-    // Samples equal in all of this are interchangeable, so the row itself decides nothing visible.
-    ordered.sort_unstable_by(|&a, &b| {
+    // Samples equal in all of this are interchangeable, so their order decides nothing visible.
+    ordered.sort_by(|&a, &b| {
         let content = (ranks[a], &samples.ids[a]).cmp(&(ranks[b], &samples.ids[b]));
         let labels = samples.labels[a].total_cmp(&samples.labels[b]);
-        let weights = samples.weight(a).total_cmp(&samples.weight(b));
-        content.then(labels).then(weights).then(a.cmp(&b))
+        content.then(labels).then(samples.weight(a).total_cmp(&samples.weight(b)))
     });
 
     let mut splits = vec![Split::Train; ordered.len()];
@@ -211,15 +203,13 @@ pub fn tenth(size: usize) -> usize {
 /// too large for the rest of both goes to train.
 pub fn hold_out(sizes: &[usize], mut validation: usize, mut test: usize) -> Vec<Split> {
     let place = |&size: &usize| {
-        if size <= validation {
-            validation -= size;
-            Split::Validation
-        } else if size <= test {
-            test -= size;
-            Split::Test
-        } else {
-            Split::Train
+        for (rest, part) in [(&mut validation, Split::Validation), (&mut test, Split::Test)] {
+            if size <= *rest {
+                *rest -= size;
+                return part;
+            }
         }
+        Split::Train
     };
     sizes.iter().map(place).collect()
 }

@@ -16,12 +16,9 @@ use polysift_config::TextSpec;
 /// its model to `path` and its card beside it, see [`FastTextHead::card_path`]. Returns the head
 /// and the stamps of the two files.
 ///
-/// The same samples in any order give the same files, whatever the number of threads.
-///
 /// # Errors
 /// [`Error::Training`] for fewer than [`MIN_SAMPLES`](super::MIN_SAMPLES) samples, for one class
-/// only, or if the vectors diverge; [`Error::Shape`] if the samples do not fit together;
-/// [`Error::Stopped`]; errors of writing.
+/// only, or if the vectors diverge; [`Error::Shape`] if the samples do not fit together.
 pub fn train_text_head(
     request: &TrainingRequest<'_>,
     path: &Path,
@@ -43,8 +40,8 @@ pub fn train_text_head(
     });
     let mut head = FastTextHead::new(card, model, model_file.blake3.clone())
         .map_err(|reason| Error::shape("fastText head", reason))?;
-    let (validation, test) =
-        (metrics(request, &head, &splits.validation), metrics(request, &head, &splits.test));
+    let [validation, test] =
+        [&splits.validation, &splits.test].map(|rows| metrics(request, &head, rows));
     request.warn_of_few(test);
     head.record_metrics(validation, test);
     let mut text = serde_json::to_vec_pretty(head.card())

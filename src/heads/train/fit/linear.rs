@@ -20,9 +20,7 @@ use polysift_config::LabelKind;
 /// Penalty strengths to choose from: scikit-learn's C, or 1 / alpha of ridge regression. The
 /// penalty is |w|² / 2C, added to the sum of the losses.
 const INVERSE_PENALTIES: [f64; 6] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
-/// Penalty strength without a validation split.
 const DEFAULT_INVERSE_PENALTY: f64 = 0.1;
-/// Number of rows that one thread sums.
 const BLOCK_ROWS: usize = 1024;
 /// Number of pairs of steps and gradients that L-BFGS keeps, and its maximum iterations.
 const MEMORY: usize = 10;
@@ -38,11 +36,8 @@ pub(super) fn train(
 ) -> Result<Trained> {
     let kind = request.config.label_kind();
     let mut objective = Objective::new(request.samples, &splits.train, kind);
-    let tried = if splits.validation.is_empty() {
-        &[DEFAULT_INVERSE_PENALTY][..]
-    } else {
-        &INVERSE_PENALTIES
-    };
+    let default = [DEFAULT_INVERSE_PENALTY];
+    let tried = if splits.validation.is_empty() { &default[..] } else { &INVERSE_PENALTIES };
     let mut parameters = vec![0.0; request.samples.hidden_size + 1];
     let mut best: Option<(f64, f64, Scorer)> = None;
     for &inverse_penalty in tried {

@@ -9,16 +9,13 @@ pub(super) enum HeadLoss {
     Binary,
     /// Cross-entropy of several outputs.
     Softmax {
-        /// Class of the positive samples.
         class: usize,
     },
     /// Cross-entropy of probabilities instead of outputs, so that softmax applies twice, as in the
     /// toxicity head's published code. The loss of a sample is always between 0.3133 and 1.3133.
     DoubleSoftmax {
-        /// Class of the positive samples.
         class: usize,
     },
-    /// Squared error of the one output.
     Squared,
     /// Half the squared error of the one output; above an error of 1 the absolute error less 1/2.
     Huber,
@@ -109,7 +106,6 @@ fn target(class: usize, label: bool) -> usize {
     if label { class } else { usize::from(class == 0) }
 }
 
-/// Subtracts 1 from the probability of `target`.
 fn less_target(mut probabilities: Vec<f64>, target: usize) -> Vec<f64> {
     probabilities[target] -= 1.0;
     probabilities

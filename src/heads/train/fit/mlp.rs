@@ -109,11 +109,12 @@ fn examine(
     let train = request.metrics(scorer, &splits.train);
     let validation = request.metrics(scorer, &splits.validation);
     let is_double = settings.mode == Mode::Published && request.config.is_class(request.name);
-    let published_loss = is_double.then(|| {
+    let mut published_loss = None;
+    if is_double {
         let logits = request.logits(scorer, &splits.validation);
-        loss::double_softmax(&logits, &request.samples.classes(&splits.validation))
-    });
-    let published_loss = published_loss.flatten();
+        let labels = request.samples.classes(&splits.validation);
+        published_loss = loss::double_softmax(&logits, &labels);
+    }
     let accuracy = validation.and_then(|metrics| metrics.accuracy);
     let loss = published_loss.or(validation.and_then(|metrics| metrics.loss));
     tracing::debug!(head = request.name, language = request.language, epoch, accuracy, loss);
@@ -145,12 +146,10 @@ struct Trainer<'a> {
     request: &'a TrainingRequest<'a>,
     settings: TrainingConfig,
     loss: HeadLoss,
-    /// Schedule of the learning rate; `None` if it is constant.
     schedule: Option<Schedule>,
     standardisation: Standardisation,
     /// Mean and deviation of the grades; the network learns them with mean 0 and deviation 1.
     grades: (f64, f64),
-    /// Mean weight of the training split.
     mean_weight: f64,
     network: Network,
     shuffling: ChaCha8Rng,
@@ -196,7 +195,6 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Shuffles `order` and makes one pass over its samples.
     fn epoch(&mut self, order: &mut [usize], stop: &Stop) -> Result<()> {
         order.shuffle(&mut self.shuffling);
         for rows in order.chunks(self.settings.batch_size.unwrap_or(1)) {
@@ -222,13 +220,11 @@ impl<'a> Trainer<'a> {
         });
         let width = activations.outputs.len() / rows.len();
         let gradient = self.loss.gradient(activations.outputs.chunks_exact(width), targets);
-        let factor = self
-            .schedule
-            .map_or(1.0, |schedule| loss::factor(schedule, self.network.steps as usize));
+        let step = self.network.steps as usize;
+        let factor = self.schedule.map_or(1.0, |schedule| loss::factor(schedule, step));
         let learning_rate = self.settings.learning_rate.unwrap_or_default() * factor;
         let weight_decay = self.settings.weight_decay.unwrap_or_default();
-        self.network.step(activations, gradient, learning_rate, weight_decay)?;
-        Ok(())
+        self.network.step(activations, gradient, learning_rate, weight_decay)
     }
 
     /// Returns a copy of the weights for embeddings as they are; `None` if one is not finite.

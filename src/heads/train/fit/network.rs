@@ -61,18 +61,14 @@ impl Network {
         Self { layers: sizes.iter().zip(&sizes[1..]).map(layer).collect(), steps: 0 }
     }
 
-    /// Runs `batch` `[B, inputs]`, row-major, forward with dropout of probability `dropout`.
-    ///
-    /// # Errors
-    /// Errors of candle's products.
+    /// Runs the inputs `states` `[B, inputs]`, row-major, forward with dropout of this probability.
     pub(super) fn forward(
         &self,
-        batch: Vec<f32>,
+        mut states: Vec<f32>,
         dropout: f64,
         rng: &mut ChaCha8Rng,
     ) -> Result<Activations> {
         let (kept, dropout) = ((1.0 / (1.0 - dropout)) as f32, dropout as f32);
-        let mut states = batch;
         let (mut inputs, mut derivatives) = (Vec::new(), Vec::new());
         for (at, layer) in self.layers.iter().enumerate() {
             if at > 0 {
@@ -98,22 +94,18 @@ impl Network {
     /// Runs backward from `gradient` `[B, outputs]`, row-major, of the loss by the outputs, and
     /// takes a step of AdamW with the betas 0.9 and 0.999 and the epsilon 1e-8.
     ///
-    /// # Errors
-    /// Errors of candle's products.
-    ///
     /// # Source
     /// Loshchilov and Hutter: Decoupled Weight Decay Regularization, 2019.
     pub(super) fn step(
         &mut self,
         activations: Activations,
-        gradient: Vec<f32>,
+        mut gradient: Vec<f32>,
         learning_rate: f64,
         weight_decay: f64,
     ) -> Result<()> {
         self.steps += 1;
         let adam = AdamW::new(self.steps, learning_rate, weight_decay);
         let Activations { inputs, mut derivatives, .. } = activations;
-        let mut gradient = gradient;
         for (layer, input) in self.layers.iter_mut().zip(&inputs).rev() {
             let mut by_bias = vec![0.0f32; layer.outputs];
             for row in gradient.chunks_exact(layer.outputs) {
@@ -185,7 +177,6 @@ impl AdamW {
     }
 }
 
-/// Returns the values of a contiguous tensor, row-major.
 fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     tensor.flatten_all()?.to_vec1()
 }

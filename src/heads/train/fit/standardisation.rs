@@ -36,7 +36,6 @@ impl Standardisation {
         Self { mean, scale }
     }
 
-    /// Returns the standardised values of `row`.
     pub(super) fn of_row(&self, row: &[f32]) -> impl Iterator<Item = f64> {
         let inputs = row.iter().zip(self.mean.iter().zip(&self.scale));
         inputs.map(|(&x, (mean, scale))| (f64::from(x) - mean) / scale)
