@@ -114,19 +114,20 @@ impl LanguageSource {
 
     /// Checks what the types cannot express.
     pub(super) fn check(&self) -> Result<()> {
-        let mut codes: Box<dyn Iterator<Item = &String>> = match self {
-            Self::Fixed(code) => Box::new(std::iter::once(code)),
+        let codes: Vec<&String> = match self {
+            Self::Fixed(code) => vec![code],
             Self::Model { threshold, .. } if !(0.0..=1.0).contains(threshold) => {
                 let reason = format!("is {threshold}; a probability from 0 to 1 is needed");
                 return Err(Error::config("input.language.threshold", reason));
             }
-            Self::Model { labels, .. } => Box::new(labels.values()),
+            Self::Model { labels, .. } => labels.values().collect(),
             Self::Path | Self::Column { .. } => return Ok(()),
         };
-        codes.find(|code| !is_language_code(code)).map_or(Ok(()), |code| {
+        if let Some(code) = codes.into_iter().find(|code| !is_language_code(code)) {
             let reason = format!("`{code}` is not {LANGUAGE_CODE}");
-            Err(Error::config("input.language", reason))
-        })
+            return Err(Error::config("input.language", reason));
+        }
+        Ok(())
     }
 }
 
