@@ -3,6 +3,5 @@
 
 pub mod fasttext;
 pub mod head;
-mod tensors;
 pub mod train;
 pub mod vectors;

@@ -1,11 +1,10 @@
 //! The model card, which describes a head in its file. It contains no time and no host name, so
 //! that equal trainings give equal bytes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use polysift_base::error::{Error, Result};
 use polysift_base::metrics::Metrics;
 use polysift_config::{
     Activation, Centering, ChunkRule, FastTextConfig, HeadConfig, HeadKind, HeadOutput, Keep,
@@ -94,8 +93,6 @@ impl HeadSpec {
             (HeadKind::Cosine, other) => Err(format!(
                 "a cosine head's score is the similarity itself (`raw`), not `{other}`"
             )),
-            (HeadKind::FastText, _) => Err("scores texts, not embeddings".to_owned()),
-            (HeadKind::Column | HeadKind::Random, _) => Err("has no file".to_owned()),
             (_, output) if output.fits(outputs) => Ok(()),
             (_, output) => Err(format!(
                 "`{output}` does not fit {outputs} output(s): `sigmoid` and `raw` need 1, `sigmoid:K` \
@@ -142,13 +139,6 @@ pub struct ModelCard {
 impl ModelCard {
     /// Key of the card in the metadata.
     pub(super) const KEY: &str = "polysift.card";
-
-    /// Returns the metadata of a file with this card.
-    pub(super) fn metadata(&self) -> Result<HashMap<String, String>> {
-        let json = serde_json::to_string(self);
-        let json = json.map_err(|e| Error::shape("head file", e.to_string()))?;
-        Ok(HashMap::from([(Self::KEY.to_owned(), json)]))
-    }
 }
 
 /// How a fastText head treats texts.

@@ -1,12 +1,15 @@
 //! Embedding heads: they score documents from the embeddings of their chunks.
 
+use std::collections::HashMap;
 use std::path::Path;
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensorError};
 
 use super::card::{HeadOf, HeadSpec, ModelCard};
 use super::pytorch;
 use super::scorer::{DocumentScore, ScoreScratch, Scorer};
-use super::weights::{self, Keys};
-use crate::tensors;
+use super::weights::{self, Keys, le_bytes};
 use polysift_base::error::{Error, Result};
 use polysift_config::ChunkRule;
 
@@ -35,13 +38,11 @@ impl Head {
     /// [`ChunkRule`] picks or combines the logits of the chunks (the mean is taken in f64), then
     /// the output turns that logit into the score. A chunk or an output that is not finite gives
     /// NaN, as does a zero vector in a cosine head; a NaN chunk that counts makes the document NaN.
+    /// Hidden layers and similarities are computed in f32, the output layer in f64. Scores are
+    /// within 1e-6 of PyTorch's (`scores_agree_with_pytorch`).
     ///
     /// # Errors
     /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`.
-    ///
-    /// # Precision
-    /// Hidden layers and similarities are computed in f32, the output layer in f64. Scores are
-    /// within 1e-6 of PyTorch's (`scores_agree_with_pytorch`).
     pub fn score(
         &self,
         chunks: &[f32],
@@ -67,10 +68,8 @@ impl Head {
         let logits = self.scorer.logits(chunks, &rows, output, scratch);
         let mut rest = logits.as_slice();
         let scores = documents().map(|document| {
-            let used =
-                if chunk == ChunkRule::First { document.len().min(1) } else { document.len() };
-            let (own, others) = rest.split_at(used);
-            rest = others;
+            let most = if chunk == ChunkRule::First { 1 } else { usize::MAX };
+            let own = rest.split_off(..document.len().min(most)).unwrap_or_default();
             (!own.is_empty()).then(|| DocumentScore::new(combine(own, chunk), output))
         });
         Ok(scores.collect())
@@ -78,7 +77,18 @@ impl Head {
 
     /// Returns the file's bytes; equal heads give equal bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        tensors::to_file(&weights::named(&self.scorer, Keys::Classifier), self.card.metadata()?)
+        let card = serde_json::to_string(&self.card)
+            .map_err(|e| Error::shape("head file", e.to_string()))?;
+        // safetensors writes several keys in the order of a hash map.
+        let metadata = HashMap::from([(ModelCard::KEY.to_owned(), card)]);
+        let failed = |e: SafeTensorError| Error::shape("safetensors file", e.to_string());
+        let tensors = weights::named(&self.scorer, Keys::Classifier);
+        let bytes: Vec<Vec<u8>> = tensors.iter().map(|(.., values)| le_bytes(values)).collect();
+        let views = tensors.into_iter().zip(&bytes).map(|((name, shape, _), bytes)| {
+            TensorView::new(Dtype::F32, shape, bytes).map(|view| (name, view))
+        });
+        let views = views.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        safetensors::serialize(views, Some(metadata)).map_err(failed)
     }
 
     /// Returns a state dict of the head's tensors (f32) that `torch.load(weights_only=True)` reads.
@@ -96,39 +106,30 @@ impl Head {
 
     /// Fails with [`Error::Model`], naming `path`, unless embeddings of `hidden_size` fit the head.
     pub fn check_hidden_size(&self, path: &Path, hidden_size: usize) -> Result<()> {
-        if self.hidden_size() == hidden_size {
+        let own = self.hidden_size();
+        if own == hidden_size {
             return Ok(());
         }
-        Err(Error::model(
-            path,
-            format!(
-                "scores embeddings of {} values, the corpus's have {hidden_size}",
-                self.hidden_size()
-            ),
-        ))
+        let reason = format!("scores embeddings of {own} values, the corpus's have {hidden_size}");
+        Err(Error::model(path, reason))
     }
 
     fn check_shapes(&self, chunks: &[f32], chunk_offsets: &[usize]) -> Result<()> {
         let hidden_size = self.hidden_size();
         let ascending = chunk_offsets.is_sorted() && chunk_offsets.first() == Some(&0);
         let num_chunks = chunk_offsets.last().copied().unwrap_or_default();
-        if ascending && num_chunks.checked_mul(hidden_size) == Some(chunks.len()) {
+        let (head, values, offsets) = (&self.card.head, chunks.len(), chunk_offsets.len());
+        if ascending && num_chunks.checked_mul(hidden_size) == Some(values) {
             return Ok(());
         }
-        Err(Error::shape(
-            "score",
-            format!(
-                "the head `{}` expects chunks [{num_chunks}, {hidden_size}] and ascending offsets \
-                 from 0 to {num_chunks}; got {} values and {} offset(s)",
-                self.card.head,
-                chunks.len(),
-                chunk_offsets.len()
-            ),
-        ))
+        let reason = format!(
+            "the head `{head}` expects chunks [{num_chunks}, {hidden_size}] and ascending offsets \
+             from 0 to {num_chunks}; got {values} values and {offsets} offset(s)"
+        );
+        Err(Error::shape("score", reason))
     }
 }
 
-/// Combines the logits of the chunks that count into the document's; NaN if one of them is NaN.
 fn combine(logits: &[f32], rule: ChunkRule) -> f32 {
     match rule {
         ChunkRule::First => logits.first().copied().unwrap_or(f32::NAN),

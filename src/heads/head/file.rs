@@ -53,13 +53,12 @@ impl Head {
     ///
     /// A file that polysift wrote brings its own spec; only what `config` sets explicitly
     /// (`output`, `chunk`, `keep`) overrides it. For other files the spec comes from `config` and
-    /// its preset. Layer sizes and kind always come from the tensors. Tensors may be f32, f64, f16
-    /// or bf16; a file of a whole model may also hold an encoder.
+    /// its preset. Layer sizes and kind always come from the tensors. A file of a whole model may
+    /// also hold an encoder.
     ///
     /// # Errors
-    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is of neither format, is
-    /// truncated, lacks a tensor, holds shapes that do not fit together or values that are not
-    /// finite, or if the spec does not fit the number of outputs.
+    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is damaged or of neither
+    /// format, or if its tensors or the spec do not fit together.
     pub fn load(path: &Path, name: &str, config: &HeadConfig) -> Result<Self> {
         HeadFile::read(path, name, None)?.into_head(path, name, config)
     }
@@ -74,30 +73,11 @@ impl Head {
     }
 }
 
-/// Reads the file of the head `name`; fails with [`Error::Missing`] if there is none.
-pub(super) fn read(path: &Path, name: &str) -> Result<Vec<u8>> {
-    if_there(io::read(path))?.ok_or_else(|| missing(path, name))
-}
-
 pub(super) fn missing(path: &Path, name: &str) -> Error {
     Error::missing(path, format!("the file of the head `{name}` does not exist"))
 }
 
-/// Reads a safetensors file and its card, if polysift wrote it. `unreadable` says that the file is
-/// of another format.
-pub(super) fn with_card(
-    bytes: &[u8],
-    unreadable: impl Fn(SafeTensorError) -> String,
-) -> Result<(SafeTensors<'_>, Option<ModelCard>), String> {
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(&unreadable)?;
-    let tensors = SafeTensors::deserialize(bytes).map_err(&unreadable)?;
-    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(ModelCard::KEY));
-    let card = card.map(|json| serde_json::from_slice(json.as_bytes())).transpose();
-    Ok((tensors, card.map_err(|e| format!("its card cannot be read: {e}"))?))
-}
-
 struct HeadFile {
-    /// BLAKE3 of the file's bytes, in hex.
     digest: String,
     /// True if polysift wrote the file.
     is_own: bool,
@@ -106,7 +86,6 @@ struct HeadFile {
     scorer: Scorer,
     /// The kind of output, if files with this extension or models of this class always have it.
     output: Option<HeadOutput>,
-    /// See [`ImportSource::assumed_encoder`].
     encoder: String,
 }
 
@@ -114,7 +93,7 @@ impl HeadFile {
     /// Reads the file at `path`; `name` is the head's, for the error if there is no file.
     /// `activation` stands between linear layers if the file does not say what does.
     fn read(path: &Path, name: &str, activation: Option<Activation>) -> Result<Self> {
-        let bytes = read(path, name)?;
+        let bytes = if_there(io::read(path))?.ok_or_else(|| missing(path, name))?;
         let (card, scorer) =
             decode(&bytes, activation).map_err(|reason| Error::model(path, reason))?;
         Ok(Self {
@@ -213,12 +192,17 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
     if bytes.starts_with(ZIP_MAGIC) {
         return pytorch::read(bytes, known).map(foreign);
     }
-    let (tensors, card) = with_card(bytes, |e| {
+    let unreadable = |e: SafeTensorError| {
         format!("neither a safetensors file ({e}) nor one of PyTorch (no zip file)")
-    })?;
+    };
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
+    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(ModelCard::KEY));
     let Some(card) = card else {
         return weights::parse_safetensors(&[tensors], known).map(foreign);
     };
+    let card = serde_json::from_str::<ModelCard>(card);
+    let card = card.map_err(|e| format!("its card cannot be read: {e}"))?;
     if card.spec.kind.is_of_texts() {
         return Err("scores texts, not embeddings".to_owned());
     }

@@ -45,10 +45,10 @@ pub use embedding::Head;
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
 pub use published::PublishedRecipe;
 pub use row::{RowHead, ScoreSource};
-pub use scorer::DocumentScore;
 #[cfg(feature = "train")]
-pub use scorer::LinearLayer;
-pub use scorer::{Center, References, ScoreScratch, Scorer};
+pub(crate) use scorer::LinearLayer;
+pub(crate) use scorer::{Center, References};
+pub use scorer::{DocumentScore, ScoreScratch, Scorer};
 pub use text::FastTextHead;
 pub use weights::Keys;
 

@@ -5,12 +5,10 @@ use super::weights::{HeadWeights, KnownLayers, NamedTensor};
 const WITHOUT: &str = "is a file of PyTorch, and this polysift was built without the feature `train`; \
                        build it with `cargo build --release --features train`";
 
-/// Fails; the error text says why.
 pub(super) fn read(_: &[u8], _: KnownLayers) -> Result<HeadWeights, String> {
     Err(WITHOUT.into())
 }
 
-/// Fails; the error text says why.
 pub(super) fn to_bytes(_: &[NamedTensor<'_>]) -> Result<Vec<u8>, String> {
     Err(WITHOUT.into())
 }

@@ -41,7 +41,6 @@ impl DocumentScore {
 pub struct LinearLayer {
     /// `[outputs, inputs]` f32, row-major, as PyTorch stores it.
     pub(crate) weight: Vec<f32>,
-    /// `[outputs]` f32.
     pub(crate) bias: Vec<f32>,
     /// `weight`, packed for the products.
     packed: PackedMatrix,
@@ -91,7 +90,7 @@ impl HeadLayer {
 
 /// Transform of embeddings before they are compared: `whitening` · (x - `mean`).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Center {
+pub(crate) struct Center {
     /// `[D]` f32.
     pub(crate) mean: Vec<f32>,
     /// `[D, D]` f32, row-major; `None`: the identity.
@@ -136,12 +135,10 @@ impl References {
     }
 
     /// Returns the number K of references.
-    #[expect(clippy::len_without_is_empty, reason = "a head without references is refused")]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.values.len() / self.hidden_size.max(1)
     }
 
-    /// Returns how embeddings are centred.
     pub(super) fn centering(&self) -> Option<Centering> {
         self.center.as_ref().map(|center| match center.whitening {
             Some(_) => Centering::Whiten,
@@ -237,11 +234,6 @@ impl Scorer {
         for rows in rows.chunks(BLOCK_ROWS) {
             self.block_outputs(matrix, rows, scratch, &mut outputs);
         }
-        self.to_logits(&outputs, output)
-    }
-
-    /// Returns the logits of rows with the given `outputs` `[n, num_outputs]`.
-    fn to_logits(&self, outputs: &[f64], output: HeadOutput) -> Vec<f32> {
         let output = match self {
             Self::Mlp(_) => output,
             Self::Cosine(_) => HeadOutput::Raw,
@@ -284,7 +276,13 @@ impl Scorer {
                     // A row without direction enters the product as zeros.
                     block.extend(unit.unwrap_or_else(|| vec![0.0; width]));
                 }
-                references.best(block, search, outputs);
+                let mut best = vec![f32::NEG_INFINITY; count];
+                references.packed.compare(block, search, |_, n, similarities| {
+                    raise_to_row_max(isa, similarities, n, &mut best);
+                });
+                for (output, best) in outputs.iter_mut().zip(best) {
+                    *output = f64::from(best.min(1.0)); // rounding may go beyond 1
+                }
             }
         }
         for (row, usable) in outputs.chunks_exact_mut(self.num_outputs()).zip(usable) {
@@ -323,21 +321,6 @@ fn contiguous<'a>(
     memory
 }
 
-/// Computes `y` `[count, outputs]` = `x` `[count, depth]` · `w`ᵀ.
-fn product(
-    x: &[f32],
-    count: usize,
-    w: &PackedMatrix,
-    epilogue: Epilogue<'_>,
-    y: &mut Vec<f32>,
-    scratch: &mut GemmScratch,
-) {
-    let (n, k) = (w.outputs(), w.k());
-    y.resize(count * n, 0.0);
-    let (x, mut y) = (Matrix::new(x, count, k, k), MatrixMut::new(y, count, n, n));
-    gemm(Isa::detect(), x, w, epilogue, &mut y, scratch);
-}
-
 /// Computes the outputs of `block` `[count, D]`; `states` holds the hidden layers' outputs.
 fn mlp_outputs(
     layers: &[HeadLayer],
@@ -352,8 +335,11 @@ fn mlp_outputs(
         let input = if i == 0 { block } else { previous.as_slice() };
         match layer {
             HeadLayer::Linear(layer) => {
-                let bias = Epilogue::Bias(&layer.bias);
-                product(input, count, &layer.packed, bias, next, scratch);
+                let (n, k) = (layer.outputs(), layer.inputs());
+                next.resize(count * n, 0.0);
+                let (x, mut y) =
+                    (Matrix::new(input, count, k, k), MatrixMut::new(next, count, n, n));
+                gemm(isa, x, &layer.packed, Epilogue::Bias(&layer.bias), &mut y, scratch);
                 std::mem::swap(previous, next);
             }
             HeadLayer::LayerNorm { gamma, beta, eps } => {
@@ -376,20 +362,6 @@ fn mlp_outputs(
     linear_f64(isa, input, &last.weight, &last.bias, outputs);
 }
 
-impl References {
-    /// Computes the largest similarity, at most 1, of each row of `block` `[count, D]`, which have
-    /// unit norm.
-    fn best(&self, block: &[f32], scratch: &mut SearchScratch, outputs: &mut [f64]) {
-        let mut best = vec![f32::NEG_INFINITY; outputs.len()];
-        self.packed.compare(block, scratch, |_, n, similarities| {
-            raise_to_row_max(Isa::detect(), similarities, n, &mut best);
-        });
-        for (output, best) in outputs.iter_mut().zip(best) {
-            *output = f64::from(best.min(1.0));
-        }
-    }
-}
-
 /// Computes the logit of `outputs`: one output, the log-odds of a class, z_c - log(sum over the
 /// others of exp(z)), or the mean class.
 fn logit(outputs: &[f64], output: HeadOutput) -> f64 {
@@ -397,8 +369,7 @@ fn logit(outputs: &[f64], output: HeadOutput) -> f64 {
         HeadOutput::Sigmoid | HeadOutput::Raw => outputs[0],
         HeadOutput::SigmoidOf(output) => outputs[output],
         HeadOutput::Class(class) => {
-            let others =
-                || outputs.iter().enumerate().filter(|&(i, _)| i != class).map(|(_, &z)| z);
+            let others = || outputs[..class].iter().chain(&outputs[class + 1..]).copied();
             let largest = others().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = others().map(|z| (z - largest).exp()).sum();
             outputs[class] - largest - sum.ln()

@@ -36,7 +36,6 @@ const CLASSIFIERS: [(&[&str], Activation); 3] = [
     (&["classifier.dense", "classifier.out_proj"], Activation::Tanh),
     (&["head.dense", "head.norm", "classifier"], Activation::Gelu),
 ];
-/// PyTorch's default epsilon of layer norms.
 const DEFAULT_EPS: f64 = 1e-5;
 
 /// Properties of a file that its tensors do not tell.
@@ -97,6 +96,10 @@ impl Keys {
 /// Name, shape and values of a tensor to be written.
 pub(super) type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
 
+pub(super) fn le_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
 /// Returns the tensors of `scorer` with their names; `keys` names those of layers.
 pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
     match scorer {
@@ -138,8 +141,8 @@ pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
 /// A scorer and, for a cosine head, the counts of its references.
 pub(super) type HeadWeights = (Scorer, Option<ReferenceCounts>);
 
-/// Returns the tensor of a name; the error text contains the name.
-pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Stored<'a>, String>;
+/// Returns the tensor of a name if there is one; the error text contains the name.
+pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Option<Stored<'a>>, String>;
 
 /// Makes the scorer that the tensors `names` describe. References of other software are normalised,
 /// and those of zero norm are dropped and counted. The error text names the tensor.
@@ -153,8 +156,7 @@ pub(super) fn parse(
         if !names.iter().all(is_known) {
             return Err(format!("holds other tensors besides `{REFERENCES}`"));
         }
-        let (scorer, counts) = references(names, read, known.is_own)?;
-        return Ok((scorer, Some(counts)));
+        return references(read, known.is_own);
     }
     let (modules, activation) = modules(names)?;
     let activation = HeadLayer::Activation(known.activation.unwrap_or(activation));
@@ -162,7 +164,7 @@ pub(super) fn parse(
     // Index and width of the previous layer; `is_due` if its linear layer needs an activation.
     let (mut before, mut width, mut is_due) = (None, None, false);
     for (name, place) in modules {
-        let layer = layer(names, read, &name, (width, known.norm_eps))?;
+        let layer = layer(read, &name, (width, known.norm_eps))?;
         let is_linear = matches!(layer, HeadLayer::Linear(_));
         let has_room = place.zip(before).is_none_or(|(place, before)| place > before + 1);
         // The activation stands before a norm if the indices leave room there, else after it.
@@ -180,12 +182,8 @@ pub(super) fn parse(
     }
 }
 
-fn references(
-    names: &[String],
-    read: Read<'_, '_>,
-    ours: bool,
-) -> Result<(Scorer, ReferenceCounts), String> {
-    let stored = read(REFERENCES)?;
+fn references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
+    let stored = required(read, REFERENCES)?;
     let (requested, width) = matrix_shape(REFERENCES, &stored)?;
     let mut values = stored.values(REFERENCES)?;
     if !ours {
@@ -194,8 +192,8 @@ fn references(
     if values.is_empty() {
         return Err(format!("tensor `{REFERENCES}`: all references are zero"));
     }
-    let mean = optional(names, read, MEAN, &[width])?;
-    let center = match (mean, optional(names, read, WHITENING, &[width, width])?) {
+    let mean = optional(read, MEAN, &[width])?;
+    let center = match (mean, optional(read, WHITENING, &[width, width])?) {
         (Some(mean), whitening) => Some(Center { mean, whitening }),
         (None, None) => None,
         (None, Some(_)) => return Err(format!("{}, but not `{WHITENING}`", missing(MEAN))),
@@ -204,7 +202,7 @@ fn references(
     let (available, center) = (references.len(), references.centering());
     let zero_norm = requested - available;
     let counts = ReferenceCounts { requested, available, zero_norm, center, center_rows: None };
-    Ok((Scorer::Cosine(references), counts))
+    Ok((Scorer::Cosine(references), Some(counts)))
 }
 
 /// Name of a layer, and its index if it is in a `Sequential`.
@@ -285,45 +283,39 @@ fn layer_index(name: &str) -> Option<(&str, usize)> {
 /// Reads the layer called `name`. Its input must have the `width` of the previous output. A missing
 /// bias is zeros. A weight that is a vector makes a norm.
 fn layer(
-    names: &[String],
     read: Read<'_, '_>,
     name: &str,
     (width, norm_eps): (Option<usize>, Option<f64>),
 ) -> Result<HeadLayer, String> {
-    let (weight_name, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
-    let weight = read(&weight_name)?;
+    let weight_name = format!("{name}.weight");
+    let weight = required(read, &weight_name)?;
     let is_norm = weight.shape.len() == 1;
     let (outputs, inputs) = match *weight.shape {
         [width] if width > 0 => (width, width),
         _ => matrix_shape(&weight_name, &weight)?,
     };
-    if width.is_some_and(|width| width != inputs) {
+    if let Some(width) = width.filter(|width| *width != inputs) {
         return Err(format!(
-            "tensor `{weight_name}` takes {inputs} inputs, the layer before gives {}",
-            width.unwrap_or_default()
+            "tensor `{weight_name}` takes {inputs} inputs, the layer before gives {width}"
         ));
     }
     let weight = weight.values(&weight_name)?;
-    let beta = optional(names, read, &bias_name, &[outputs])?;
-    let beta = beta.unwrap_or_else(|| vec![0.0; outputs]);
+    let bias = optional(read, &format!("{name}.bias"), &[outputs])?;
+    let bias = bias.unwrap_or_else(|| vec![0.0; outputs]);
     if is_norm {
         let eps = norm_eps.unwrap_or(DEFAULT_EPS);
-        return Ok(HeadLayer::LayerNorm { gamma: weight, beta, eps });
+        return Ok(HeadLayer::LayerNorm { gamma: weight, beta: bias, eps });
     }
-    Ok(HeadLayer::Linear(LinearLayer::new(weight, beta)))
+    Ok(HeadLayer::Linear(LinearLayer::new(weight, bias)))
+}
+
+fn required<'a>(read: Read<'_, 'a>, name: &str) -> Result<Stored<'a>, String> {
+    read(name)?.ok_or_else(|| missing(name))
 }
 
 /// Reads the tensor called `name`, which must have this shape, if there is one.
-fn optional(
-    names: &[String],
-    read: Read<'_, '_>,
-    name: &str,
-    shape: &[usize],
-) -> Result<Option<Vec<f32>>, String> {
-    if !names.iter().any(|known| known == name) {
-        return Ok(None);
-    }
-    let stored = read(name)?;
+fn optional(read: Read<'_, '_>, name: &str, shape: &[usize]) -> Result<Option<Vec<f32>>, String> {
+    let Some(stored) = read(name)? else { return Ok(None) };
     if stored.shape != shape {
         let found = &stored.shape;
         return Err(format!("tensor `{name}` has the shape {found:?}; expected {shape:?}"));
@@ -339,7 +331,6 @@ fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), Strin
     }
 }
 
-/// Parses the tensors of safetensors files; see [`parse`].
 pub(super) fn parse_safetensors(
     files: &[SafeTensors<'_>],
     known: KnownLayers,
@@ -347,15 +338,15 @@ pub(super) fn parse_safetensors(
     let names: Vec<String> = files.iter().flat_map(SafeTensors::names).map(str::to_owned).collect();
     let mut read = |name: &str| {
         let view = files.iter().find_map(|file| file.tensor(name).ok());
-        view.ok_or_else(|| missing(name)).map(|view| {
+        Ok(view.map(|view| {
             let (shape, strides) = (view.shape().to_vec(), contiguous_strides(view.shape()));
             Stored { dtype: view.dtype(), shape, strides, offset: 0, data: view.data() }
-        })
+        }))
     };
     parse(&names, &mut read, known)
 }
 
-pub(super) fn missing(name: &str) -> String {
+fn missing(name: &str) -> String {
     format!("tensor `{name}` is missing")
 }
 
@@ -391,11 +382,10 @@ impl Stored<'_> {
         let (rows, columns, row_stride, stride) = match (&*self.shape, &*self.strides) {
             (&[columns], &[stride]) => (1, columns, 0, stride),
             (&[rows, columns], &[row_stride, stride]) => (rows, columns, row_stride, stride),
-            _ => {
+            (shape, strides) => {
                 return Err(format!(
-                    "tensor `{name}` has the shape {:?} and the strides {:?}; expected a vector or \
-                     a matrix",
-                    self.shape, self.strides
+                    "tensor `{name}` has the shape {shape:?} and the strides {strides:?}; expected \
+                     a vector or a matrix"
                 ));
             }
         };

@@ -18,9 +18,6 @@ pub struct Duplicate {
 /// best row to the worst. A row is a duplicate if its similarity to a better row that is itself kept
 /// is at least `least`. So each duplicate has a kept row near it: of A ~ B ~ C, where A and C are
 /// not near each other, A and C stay. Holds a packed copy of the kept rows.
-///
-/// # Errors
-/// [`Error::Stopped`](polysift_base::Error::Stopped).
 pub fn duplicates(
     rows: &[f32],
     width: usize,

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::packed_rows::{PackedRows, unit_mean};
+use super::packed_rows::{BLOCK_ROWS, PackedRows, SearchScratch, unit_mean};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 
@@ -13,17 +13,17 @@ const ITERATIONS: usize = 20;
 /// Returns the unit centres `[clusters, width]` of spherical k-means over `rows` `[n, width]`, which
 /// have unit norm and a random order: the first ones are the centres of the first iteration. There
 /// are as many clusters as rows at most. A centre that no row is nearest to stays where it is.
-///
-/// # Errors
-/// [`Error::Stopped`](polysift_base::Error::Stopped).
 pub fn k_means(rows: &[f32], width: usize, clusters: usize, stop: &Stop) -> Result<Vec<f32>> {
     let mut centres = rows[..rows.len().min(clusters * width)].to_vec();
     let mut before = Vec::new();
     for _ in 0..ITERATIONS {
         stop.check()?;
         let packed = PackedRows::new(&centres, width);
-        let nearest: Vec<usize> =
-            packed.nearest_of_many(rows).into_iter().map(|(at, _)| at).collect();
+        let blocks = rows.par_chunks(BLOCK_ROWS * width.max(1));
+        let nearest: Vec<usize> = blocks
+            .flat_map_iter(|rows| packed.nearest(rows, &mut SearchScratch::default()))
+            .map(|(at, _)| at)
+            .collect();
         if nearest == before {
             break;
         }
@@ -46,7 +46,6 @@ pub fn k_means(rows: &[f32], width: usize, clusters: usize, stop: &Stop) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vectors::SearchScratch;
 
     #[test]
     fn rows_around_two_directions_make_two_clusters() -> Result<()> {

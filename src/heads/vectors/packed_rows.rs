@@ -1,7 +1,5 @@
 //! Rows of unit norm that other rows are compared with.
 
-use rayon::prelude::*;
-
 use polysift_kernels::{
     Epilogue, GemmScratch, Isa, Matrix, MatrixMut, PackedMatrix, Precision, gemm, mean_rows,
     raise_to_row_max,
@@ -10,8 +8,7 @@ use polysift_kernels::{
 /// Rows per product: whole tiles of every instruction set, which with a usual hidden layer take
 /// half of an L2 cache of 1 MiB.
 pub const BLOCK_ROWS: usize = 126;
-/// Packed rows per product; their similarities to a block of rows stay in the L2 cache until the
-/// largest is taken.
+/// Packed rows per product, whose similarities to a block of rows stay in the L2 cache.
 pub(super) const PACKED_BLOCK: usize = 1024;
 
 /// Rows `[n, width]` of unit norm, packed for products.
@@ -97,11 +94,5 @@ impl PackedRows {
             }
         });
         nearest
-    }
-
-    /// As [`PackedRows::nearest`], in parallel.
-    pub(super) fn nearest_of_many(&self, rows: &[f32]) -> Vec<(usize, f32)> {
-        let blocks = rows.par_chunks(BLOCK_ROWS * self.width);
-        blocks.flat_map_iter(|rows| self.nearest(rows, &mut SearchScratch::default())).collect()
     }
 }

@@ -15,7 +15,7 @@ use safetensors::Dtype;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
-use super::weights::{HeadWeights, KnownLayers, Stored, missing, not_a_float, parse};
+use super::weights::{HeadWeights, KnownLayers, Stored, not_a_float, parse};
 pub(super) use write::to_bytes;
 
 /// Name of the entry that describes the others.
@@ -38,20 +38,17 @@ struct StateDict<'a> {
     /// Folder of the entries: `archive/` or another.
     folder: String,
     tensors: BTreeMap<String, Description>,
-    /// Storages with a verified checksum.
     checked: HashSet<String>,
     /// Bytes left for further tensors. Together they have no more than the file, however many of
     /// them point to one storage.
     left: usize,
 }
 
-/// Description of a tensor in the pickle.
 #[derive(Debug, PartialEq)]
 struct Description {
     /// Class of the storage, which names the type: `FloatStorage`.
     storage_class: String,
     key: String,
-    /// Number of values in the storage.
     numel: usize,
     offset: usize,
     shape: Vec<usize>,
@@ -83,8 +80,8 @@ impl<'a> StateDict<'a> {
         Ok(Self { bytes, archive, folder, tensors, checked, left })
     }
 
-    fn stored(&mut self, name: &str) -> Result<Stored<'a>, String> {
-        let description = self.tensors.get(name).ok_or_else(|| missing(name))?;
+    fn stored(&mut self, name: &str) -> Result<Option<Stored<'a>>, String> {
+        let Some(description) = self.tensors.get(name) else { return Ok(None) };
         let Description { storage_class, key, numel, offset, shape, strides } = description;
         let dtype = match storage_class.as_str() {
             "FloatStorage" => Dtype::F32,
@@ -116,7 +113,7 @@ impl<'a> StateDict<'a> {
         self.left = left.ok_or_else(|| {
             format!("tensor `{name}`: the shape {shape:?} claims more than the file holds")
         })?;
-        Ok(stored)
+        Ok(Some(stored))
     }
 }
 
@@ -162,26 +159,19 @@ fn check_sum(archive: &mut ZipArchive<Cursor<&[u8]>>, path: &str) -> Result<(), 
 }
 
 /// Returns the tensors of a state dict, or of one under a key of [`WRAPPERS`].
-fn descriptions(mut object: Object) -> Result<BTreeMap<String, Description>, String> {
-    loop {
-        let mut items = object.dict().map_err(|_| "is not a state dict but another object")?;
-        let wrapped = items.iter().position(|(key, value)| {
-            let wraps = |key: &str| WRAPPERS.contains(&key);
-            matches!((key, value), (Object::Unicode(key), Object::Dict(_)) if wraps(key))
-        });
-        match wrapped {
-            Some(at) => object = items.swap_remove(at).1,
-            None => return described_items(items),
-        }
+fn descriptions(object: Object) -> Result<BTreeMap<String, Description>, String> {
+    let mut items = object.dict().map_err(|_| "is not a state dict but another object")?;
+    let wrapped = items.iter().position(|(key, value)| {
+        let wraps = |key: &str| WRAPPERS.contains(&key);
+        matches!((key, value), (Object::Unicode(key), Object::Dict(_)) if wraps(key))
+    });
+    if let Some(at) = wrapped {
+        return descriptions(items.swap_remove(at).1);
     }
-}
-
-/// Returns the tensors among `items`; skips numbers, texts and metadata.
-fn described_items(items: Vec<(Object, Object)>) -> Result<BTreeMap<String, Description>, String> {
     let mut tensors = BTreeMap::new();
     for (key, value) in items {
         if !matches!(value, Object::Reduce { .. }) {
-            continue;
+            continue; // numbers, texts and metadata
         }
         let name = key.unicode().map_err(|_| "has a tensor whose name is not a text")?;
         let description = described(value)

@@ -67,7 +67,6 @@ const LEAF: ObjectSize = ObjectSize { depth: 1, nodes: 1, mark: false };
 struct Guard {
     stack: Vec<ObjectSize>,
     memo: HashMap<u32, ObjectSize>,
-    /// Number of objects made and copied so far.
     spent: u64,
 }
 
@@ -175,7 +174,6 @@ impl Guard {
             .ok_or_else(|| "takes from an empty stack".into())
     }
 
-    /// Returns the number of objects above the last mark.
     fn above_mark(&self) -> Result<usize, String> {
         let above = self.stack.iter().rev().position(|weight| weight.mark);
         above.ok_or_else(|| "has no mark where one is needed".into())

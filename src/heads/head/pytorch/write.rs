@@ -5,12 +5,10 @@ use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, System, ZipWriter};
 
-use crate::head::weights::{NamedTensor, contiguous_strides};
-use crate::tensors::le_bytes;
+use crate::head::weights::{NamedTensor, contiguous_strides, le_bytes};
 
 /// Folder of the entries. PyTorch uses the file's name; the bytes must not depend on it.
 const FOLDER: &str = "archive";
-/// Version of the format that PyTorch has written since 1.6.
 const VERSION: &[u8] = b"3\n";
 /// Alignment of entries in PyTorch's files, which lets them be mapped into memory.
 const ALIGNMENT: u16 = 64;
@@ -84,7 +82,6 @@ impl Pickle {
         self.0.extend(format!("c{module}\n{name}\n").into_bytes());
     }
 
-    /// Appends an empty `OrderedDict`.
     fn ordered_dict(&mut self) {
         self.global("collections", "OrderedDict");
         self.0.extend(b")R");
