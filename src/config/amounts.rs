@@ -39,24 +39,26 @@ impl FromStr for Rate {
 
     /// Parses a decimal (`0.1`) or a percentage (`10%`).
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is not a rate; a decimal above 0 and at most 1, or a percentage such as 10%, is needed"
-            )
-        };
         let (number, places) = match text.strip_suffix('%') {
             Some(percentage) => (percentage, MAX_DECIMALS as usize - 2),
             None => (text, MAX_DECIMALS as usize),
         };
-        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-        if decimals.len() > places
-            || !whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit())
-        {
-            return Err(wrong());
-        }
-        let units: u64 = format!("{whole}{decimals:0<places$}").parse().map_err(|_| wrong())?;
-        if units == 0 || units > Self::ONE { Err(wrong()) } else { Ok(Self { units }) }
+        let units = units(number, places).filter(|units| (1..=Self::ONE).contains(units));
+        units.map(|units| Self { units }).ok_or_else(|| {
+            format!(
+                "`{text}` is not a rate; a decimal above 0 and at most 1, or a percentage such as 10%, is needed"
+            )
+        })
     }
+}
+
+/// Returns a decimal in units of 10^-`places`; `None` if it has more places, or is none.
+fn units(decimal: &str, places: usize) -> Option<u64> {
+    let (whole, decimals) = decimal.split_once('.').unwrap_or((decimal, ""));
+    let has_digits = whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit());
+    let units =
+        (has_digits && decimals.len() <= places).then(|| format!("{whole}{decimals:0<places$}"));
+    units?.parse().ok()
 }
 
 impl fmt::Display for Rate {
@@ -90,22 +92,16 @@ impl FromStr for Budget {
 
     /// Parses a whole number, or a decimal with `k`, `M`, `B` or `T` for 10^3, 10^6, 10^9 or 10^12.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is not a budget; a number above 0 is needed, as in 500000, 1.5M or 70B"
-            )
-        };
         let (number, exponent) = [('k', 3), ('M', 6), ('B', 9), ('T', 12)]
             .into_iter()
             .find_map(|(suffix, exponent)| Some((text.strip_suffix(suffix)?, exponent)))
             .unwrap_or((text, 0));
-        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-        let is_decimal = whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit());
-        if whole.is_empty() || !is_decimal || decimals.len() > exponent {
-            return Err(wrong());
-        }
-        let units = format!("{whole}{decimals:0<exponent$}").parse().ok();
-        units.filter(|units| *units > 0).map(Self).ok_or_else(wrong)
+        let units = units(number, exponent).filter(|units| *units > 0);
+        units.filter(|_| !number.starts_with('.')).map(Self).ok_or_else(|| {
+            format!(
+                "`{text}` is not a budget; a number above 0 is needed, as in 500000, 1.5M or 70B"
+            )
+        })
     }
 }
 

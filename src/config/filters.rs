@@ -493,19 +493,17 @@ impl DecontaminationConfig {
     }
 
     fn wrong(&self) -> Option<Wrong> {
-        if self.index.is_empty() {
-            return Some(("index", "is missing; `polysift dataset benchmarks` makes one"));
-        }
         let of_coverage = self.min_hits.is_some() || self.min_coverage.is_some();
-        if of_coverage && self.rule != ContaminationRule::Coverage {
-            let reason = "is not `coverage`, which `min_hits` and `min_coverage` are for";
-            return Some(("rule", reason));
+        if self.index.is_empty() {
+            Some(("index", "is missing; `polysift dataset benchmarks` makes one"))
+        } else if of_coverage && self.rule != ContaminationRule::Coverage {
+            Some(("rule", "is not `coverage`, which `min_hits` and `min_coverage` are for"))
+        } else if self.min_item.is_some() && self.rule != ContaminationRule::Item {
+            Some(("rule", "is not `item`, which `min_item` is for"))
+        } else {
+            wrong_share("min_coverage", self.min_coverage)
+                .or_else(|| wrong_share("min_item", self.min_item))
         }
-        if self.min_item.is_some() && self.rule != ContaminationRule::Item {
-            return Some(("rule", "is not `item`, which `min_item` is for"));
-        }
-        wrong_share("min_coverage", self.min_coverage)
-            .or_else(|| wrong_share("min_item", self.min_item))
     }
 }
 

@@ -478,48 +478,42 @@ impl HeadConfig {
     }
 
     fn wrong_source(&self) -> Option<Wrong> {
+        let of_texts = self.kind.is_of_texts();
         if self.kind == HeadKind::Column && self.score.is_none() {
-            return Some(("score", "is missing; it names the column of the input"));
+            Some(("score", "is missing; it names the column of the input"))
+        } else if self.path.as_deref().is_some_and(is_url) {
+            Some(("path", "is a URL; heads are loaded from files, so download it first"))
+        } else if self.references == Some(0) {
+            Some(("references", "is 0; at least 1 is needed"))
+        } else if let Some(wrong) = self.negatives.and_then(|own| own.wrong(of_texts)) {
+            Some(wrong)
+        } else {
+            let of_samples = [
+                ("center", self.center.is_some()),
+                ("negatives", self.negatives.is_some()),
+                ("languages", self.languages != HeadLanguages::Each),
+            ];
+            let (key, _) = of_samples.into_iter().find(|own| own.1 && self.train.is_empty())?;
+            Some((key, "is for heads that are trained"))
         }
-        if self.path.as_deref().is_some_and(is_url) {
-            return Some(("path", "is a URL; heads are loaded from files, so download it first"));
-        }
-        if self.references == Some(0) {
-            return Some(("references", "is 0; at least 1 is needed"));
-        }
-        if let Some(wrong) =
-            self.negatives.and_then(|negatives| negatives.wrong(self.kind.is_of_texts()))
-        {
-            return Some(wrong);
-        }
-        let of_samples = [
-            ("center", self.center.is_some()),
-            ("negatives", self.negatives.is_some()),
-            ("languages", self.languages != HeadLanguages::Each),
-        ];
-        let (key, _) =
-            of_samples.into_iter().find(|(_, is_set)| *is_set && self.train.is_empty())?;
-        Some((key, "is for heads that are trained"))
     }
 
     fn wrong_labels(&self) -> Option<Wrong> {
         if self.training.loss.is_some() && self.kind != HeadKind::Mlp {
-            let reason = "is for MLPs; the kinds `logistic` and `ridge` have theirs";
-            return Some(("training.loss", reason));
-        }
-        if self.label.len() > 1 && self.label_kind() != LabelKind::Grades {
+            Some(("training.loss", "is for MLPs; the kinds `logistic` and `ridge` have theirs"))
+        } else if self.label.len() > 1 && self.label_kind() != LabelKind::Grades {
             let reason =
                 "names several columns, which are for grades (`training.loss`, `kind = \"ridge\"`)";
-            return Some(("label", reason));
+            Some(("label", reason))
+        } else if self.negatives.is_some() && self.label_kind() != LabelKind::Classes {
+            Some(("negatives", "are for heads of classes, and this one learns grades"))
+        } else {
+            let HeadLanguages::Groups(groups) = &self.languages else { return None };
+            let mut seen = BTreeSet::new();
+            let is_wrong = groups.iter().any(Vec::is_empty)
+                || !groups.iter().flatten().all(|language| seen.insert(language));
+            is_wrong.then_some(("languages", "has an empty list, or a language twice"))
         }
-        if self.negatives.is_some() && self.label_kind() != LabelKind::Classes {
-            return Some(("negatives", "are for heads of classes, and this one learns grades"));
-        }
-        let HeadLanguages::Groups(groups) = &self.languages else { return None };
-        let mut seen = BTreeSet::new();
-        let is_wrong = groups.iter().any(Vec::is_empty)
-            || !groups.iter().flatten().all(|language| seen.insert(language));
-        is_wrong.then_some(("languages", "has an empty list, or a language twice"))
     }
 
     fn wrong_output(&self, name: &str) -> Option<Wrong> {

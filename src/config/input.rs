@@ -103,8 +103,7 @@ impl LanguageSource {
         matches!(self, Self::Column { .. } | Self::Model { .. })
     }
 
-    /// Returns the name of the language column that the export adds, if a classifier identifies
-    /// languages.
+    /// Returns the language column that the export adds, if a classifier identifies languages.
     pub fn new_column(&self) -> Option<&str> {
         match self {
             Self::Model { column, .. } => Some(column.as_deref().unwrap_or("language")),

@@ -171,13 +171,12 @@ impl RunConfig {
         toml::to_string(self).map_err(|e| Error::config(origin, e.to_string()))
     }
 
-    /// Parses `run.toml`, which flags may still complete; errors name the file `origin` and the line.
+    /// Parses `run.toml`, which flags may still complete; errors name `origin` and the line.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))
     }
 
-    /// Reads settings from a table without [checking](Self::check) them; the error text tells the
-    /// wrong key or value.
+    /// Reads settings from a table without [checking](Self::check) them.
     pub fn from_table(table: toml::Table) -> Result<Self, String> {
         table.try_into().map_err(|e: toml::de::Error| words::of_value(e.message()))
     }

@@ -305,34 +305,29 @@ impl MixSource {
     }
 
     fn check(&self) -> Result<()> {
-        if self.files.is_empty() {
-            return Err(self.wrong("files", "is missing"));
-        }
         let amounts = [self.share.is_some(), self.tokens.is_some(), self.epochs.is_some()];
-        if amounts.iter().filter(|is_set| **is_set).count() != 1 {
-            return Err(self.wrong("share", "one of `share`, `tokens` and `epochs` is needed"));
-        }
-        if self.weight.is_some() && self.copies.is_some() {
-            return Err(self.wrong("weight", "does not go with `copies`"));
-        }
-        if self.min_tokens.unwrap_or(0) >= self.max_tokens.unwrap_or(u64::MAX) {
-            return Err(self.wrong("max_tokens", "has to be above `min_tokens`"));
-        }
         if let Some(code) = self.languages.keys().find(|code| !is_language_code(code)) {
             let reason = format!("`{code}` is not {}", super::LANGUAGE_CODE);
             return Err(self.wrong("languages", reason));
         }
-        if sum(self.languages.values()) > WHOLE {
-            return Err(self.wrong("languages", "the shares add up to more than 1"));
+        if let Some(power) = self.temperature.filter(|power| !(0.0..=1.0).contains(power)) {
+            return Err(self.wrong("temperature", format!("is {power}; 0 to 1 are allowed")));
         }
-        match self.temperature {
-            Some(_) if !self.languages.is_empty() => {
-                Err(self.wrong("temperature", "does not go with `languages`"))
-            }
-            Some(power) if !(0.0..=1.0).contains(&power) => {
-                Err(self.wrong("temperature", format!("is {power}; 0 to 1 are allowed")))
-            }
-            _ => Ok(()),
-        }
+        let (key, reason) = if self.files.is_empty() {
+            ("files", "is missing")
+        } else if amounts.iter().filter(|is_set| **is_set).count() != 1 {
+            ("share", "one of `share`, `tokens` and `epochs` is needed")
+        } else if self.weight.is_some() && self.copies.is_some() {
+            ("weight", "does not go with `copies`")
+        } else if self.min_tokens.unwrap_or(0) >= self.max_tokens.unwrap_or(u64::MAX) {
+            ("max_tokens", "has to be above `min_tokens`")
+        } else if sum(self.languages.values()) > WHOLE {
+            ("languages", "the shares add up to more than 1")
+        } else if self.temperature.is_some() && !self.languages.is_empty() {
+            ("temperature", "does not go with `languages`")
+        } else {
+            return Ok(());
+        };
+        Err(self.wrong(key, reason))
     }
 }

@@ -118,22 +118,18 @@ impl Negatives {
 
     pub(super) fn wrong(&self, is_of_texts: bool) -> Option<Wrong> {
         let is_range = |[low, high]: [f64; 2]| 0.0 <= low && low < high && high <= 1.0;
+        let rounds = self.rounds();
         if self.corpus == 0 {
-            return Some(("negatives.corpus", "is 0; at least 1 is needed"));
+            Some(("negatives.corpus", "is 0; at least 1 is needed"))
+        } else if !self.quantiles.is_none_or(is_range) {
+            Some(("negatives.quantiles", "are not two numbers from 0 to 1, the smaller one first"))
+        } else if self.quantiles.is_some() && is_of_texts {
+            Some(("negatives.quantiles", "are for heads on embeddings"))
+        } else if rounds == 0 || (rounds > 1) != self.quantiles.is_some() {
+            let reason = "are at least 1, and above 1 if and only if there are `quantiles`";
+            Some(("negatives.rounds", reason))
+        } else {
+            None
         }
-        if !self.quantiles.is_none_or(is_range) {
-            let reason = "are not two numbers from 0 to 1, the smaller one first";
-            return Some(("negatives.quantiles", reason));
-        }
-        if self.quantiles.is_some() && is_of_texts {
-            return Some(("negatives.quantiles", "are for heads on embeddings"));
-        }
-        let goes_with = match self.rounds() {
-            0 => false,
-            1 => self.quantiles.is_none(),
-            _ => self.quantiles.is_some(),
-        };
-        let reason = "are at least 1, and above 1 if and only if there are `quantiles`";
-        (!goes_with).then_some(("negatives.rounds", reason))
     }
 }
