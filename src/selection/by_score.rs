@@ -8,8 +8,7 @@
 //! documents, whatever the weight. As in the reference, every threshold samples all scored
 //! documents, not the survivors of earlier ones.
 //!
-//! One deviation: NaN scores are left out. In the reference one NaN makes the quantile NaN, which
-//! silently drops every document.
+//! One deviation: NaN scores are left out. In the reference one NaN silently drops every document.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -74,8 +74,7 @@ pub(super) struct KeyCounts {
 }
 
 impl KeyCounts {
-    /// Creates empty counts. `with_scores` also stores a score per cell, for the digit that
-    /// completes the logit.
+    /// Makes empty counts; `with_scores` is for the digit that completes the logit.
     pub(crate) fn new(with_scores: bool) -> Self {
         Self {
             documents: vec![0; RADIX],
@@ -167,8 +166,7 @@ impl Merge for KeyCounts {
     }
 }
 
-/// A first survey of one head's scores in a language. A cascade drops documents before they are
-/// scored.
+/// A first survey of one head's scores in a language; those dropped by a cascade have none.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Survey {
     num_scored: u64,

@@ -1,5 +1,4 @@
-//! Turns a language's settings into an ordered list of thresholds. It depends on settings and heads
-//! only, not on documents.
+//! Turns a language's settings into an ordered list of thresholds, without looking at documents.
 
 use serde::{Deserialize, Serialize};
 
@@ -67,8 +66,8 @@ impl Threshold {
 /// head. `order` names each head with a threshold once (other names are ignored); a head's
 /// thresholds have the order removal, threshold, retention, budget. If `order` is empty, all
 /// removals come first, then thresholds, retentions and budgets, each by name of the head; random
-/// heads come last. For a head that the language lacks, a removal or threshold is skipped and listed
-/// in [`Selection::skipped`](super::Selection::skipped); others select nothing.
+/// heads come last. For a head that the language lacks, a removal or threshold is skipped, see
+/// [`Selection::skipped`](super::Selection::skipped); others select nothing.
 ///
 /// # Errors
 /// [`Error::Config`] for an incomplete or repeating order, a retention without rates, a threshold

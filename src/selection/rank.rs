@@ -19,8 +19,7 @@ const ORDINAL_LEVEL: usize = 6;
 /// A document's place in the order of one threshold; smaller is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankKey {
-    /// Order-preserving key of the f32 logit, inverted where high scores are good; −0.0 and +0.0
-    /// are the same key.
+    /// Order-preserving key of the logit, inverted where high scores are good; −0.0 is +0.0.
     pub logit: u32,
     /// xxh3-64 (seed 0) of the id's bytes: breaks ties of the logit, ascending.
     pub id_hash: u64,

@@ -286,14 +286,12 @@ fn survivors_watched(
     Ok(alive)
 }
 
-/// Returns the earlier selection that selection `i` continues: the only one, or that at the same
-/// rate.
+/// Returns the earlier selection that selection `i` continues: the only one, or that of its rate.
 pub(super) fn parent(i: usize, num_before: usize) -> usize {
     if num_before == 1 { 0 } else { i }
 }
 
-/// Returns the heads and logits whose documents end up on both sides of a threshold. Only for these
-/// do decisions depend on ids.
+/// Returns the heads and logits with documents on both sides of a threshold; they need ids.
 pub(super) fn split_logits(thresholds: &[ThresholdReport]) -> Vec<(usize, f32)> {
     let of_report = |report: &ThresholdReport| {
         let Threshold { head, keep, .. } = report.threshold;

@@ -113,10 +113,9 @@ impl First {
     }
 }
 
-/// Predicts from a sample of shards which slots the searches open after the first digit. It
-/// predicts none if a second scan is needed anyway (for a histogram of scores that are not
-/// probabilities), for a budget (a sample's share of it is unknown), or if there may be too many
-/// slots.
+/// Predicts from a sample of shards which slots the searches open after the first digit; none if a
+/// second scan is needed anyway (for a histogram of scores that are not probabilities), for a budget
+/// (a sample's share of it is unknown), or if there may be too many slots.
 fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     let nothing = Slots::of(std::iter::empty());
     let sample = SomeShards(view.corpus);

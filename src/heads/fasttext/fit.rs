@@ -28,8 +28,7 @@ pub(crate) struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    /// Trains for all epochs (C++ `FastText::trainThread`, `FastText::supervised`); returns `None`
-    /// if the vectors diverged.
+    /// Trains for all epochs (C++ `FastText::trainThread`); returns `None` if the vectors diverged.
     pub(crate) fn run(mut self, stop: &Stop) -> Result<Option<FastTextModel>> {
         let config = self.config;
         let settings = ModelSettings::supervised(config, self.word_ngrams);

@@ -55,8 +55,8 @@ fn sigmoid(x: f32) -> f32 {
 
 impl FastTextModel {
     /// Reads a `.bin` or `.ftz` file and its BLAKE3 (C++ `FastText::loadModel`), with every loss,
-    /// n-grams of words and characters, and quantisation. Fails with [`Error::Model`] if the file is
-    /// not a model, is cut off or damaged.
+    /// n-grams of words and characters, and quantisation. Fails with [`Error::Model`] for another
+    /// file, or a damaged one.
     pub fn read(path: &Path) -> Result<(Self, String)> {
         let file = open(path)?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
@@ -115,8 +115,7 @@ impl FastTextModel {
         if dim == 0 { broken("has vectors of no values") } else { Ok(()) }
     }
 
-    /// Writes the model to `path`, whole or not at all. Equal models give equal bytes. Quantised
-    /// models cannot be written.
+    /// Writes the model, which must not be quantised, to `path`, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<FileStamp> {
         let mut file = AtomicFile::create(path)?;
         self.write_to(&mut file).map_err(Error::io(path, "write"))?;
@@ -203,9 +202,8 @@ impl FastTextModel {
         }
     }
 
-    /// Returns all labels with their probabilities exp(log(p + 0.00001)), most probable first, like
-    /// fastText's `predict` with `k = -1` (C++ `FastText::predict`); empty if the model knows no word
-    /// of `text`.
+    /// Returns all labels with their probabilities exp(log(p + 0.00001)), most probable first (C++
+    /// `FastText::predict` with `k = -1`); empty if the model knows no word of `text`.
     pub fn predict(&self, text: &str) -> Vec<(String, f32)> {
         let mut scratch = TextScratch::default();
         let Some(outputs) = self.outputs(text, &mut scratch) else { return Vec::new() };

@@ -17,8 +17,7 @@ use polysift_config::ChunkRule;
 pub type Head = HeadOf<Scorer>;
 
 impl Head {
-    /// Makes a head whose digest is the hash of [`Head::to_bytes`]. Fails with [`Error::Shape`] if
-    /// `card.spec` does not fit.
+    /// Makes a head whose digest is that of [`Head::to_bytes`]; [`Error::Shape`] for an unfit spec.
     pub fn new(card: ModelCard, scorer: Scorer) -> Result<Self> {
         card.spec.check().map_err(|reason| Error::shape("head", reason))?;
         let mut head = Self { card, scorer, digest: String::new() };

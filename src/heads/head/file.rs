@@ -53,8 +53,7 @@ impl Head {
     ///
     /// A file that polysift wrote brings its own spec; only what `config` sets explicitly
     /// (`output`, `chunk`, `keep`) overrides it. For other files the spec comes from `config` and
-    /// its preset. Layer sizes and kind always come from the tensors. A file of a whole model may
-    /// also hold an encoder.
+    /// its preset. Layer sizes and kind always come from the tensors.
     ///
     /// # Errors
     /// [`Error::Missing`] without such a file; [`Error::Model`] if it is damaged or of neither

@@ -44,8 +44,7 @@ pub use texts::train_text_head;
 /// the cross-entropy of probabilities and a [`Schedule`](crate::head::Schedule) of rates.
 ///
 /// A logistic head is the optimum of logistic regression on standardised inputs with the penalty of
-/// lowest validation loss, a ridge head that of least squares. A cosine head takes K positives of
-/// the training split.
+/// lowest validation loss, a ridge head that of least squares. A cosine head takes K positives.
 ///
 /// # Errors
 /// [`polysift_base::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, only one class or

@@ -1,5 +1,4 @@
-//! Labelled samples and their 80/10/10 split, which is stratified, seeded and by text. A sample
-//! that names its split stays in it.
+//! Labelled samples and their 80/10/10 split, which is stratified, seeded and by text.
 //!
 //! Samples with equal ids or equal texts (case and white space aside) form a group that the split
 //! keeps together. A keyed hash of their texts orders the groups, so the split depends neither on

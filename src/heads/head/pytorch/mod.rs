@@ -39,8 +39,7 @@ struct StateDict<'a> {
     folder: String,
     tensors: BTreeMap<String, Description>,
     checked: HashSet<String>,
-    /// Bytes left for further tensors. Together they have no more than the file, however many of
-    /// them point to one storage.
+    /// Bytes left for further tensors, of which several may point to one storage.
     left: usize,
 }
 

@@ -13,8 +13,7 @@ const VERSION: &[u8] = b"3\n";
 /// Alignment of entries in PyTorch's files, which lets them be mapped into memory.
 const ALIGNMENT: u16 = 64;
 
-/// Writes the file of an `OrderedDict` of f32 tensors. Equal tensors give equal bytes: the entries
-/// have no date and no owner.
+/// Writes the file of an `OrderedDict` of f32 tensors. The entries have no date and no owner.
 pub(in crate::head) fn to_bytes(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, String> {
     let mut entries = vec![
         ("data.pkl".to_owned(), pickle(tensors)?),
@@ -37,8 +36,7 @@ pub(in crate::head) fn to_bytes(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, 
     writer.finish().map(Cursor::into_inner).map_err(|e| e.to_string())
 }
 
-/// Returns the pickle, protocol 2, that `torch.save` writes for an `OrderedDict` of tensors, each
-/// with its own storage.
+/// Returns the pickle, protocol 2, of an `OrderedDict` of tensors, each with its own storage.
 fn pickle(tensors: &[NamedTensor<'_>]) -> Result<Vec<u8>, String> {
     let mut pickle = Pickle(b"\x80\x02".to_vec());
     pickle.ordered_dict();

@@ -45,8 +45,7 @@ impl HeadLoss {
         rows.collect()
     }
 
-    /// Returns the gradient of the loss of one sample. For cross-entropy, with sigmoid or softmax,
-    /// it is probability - target.
+    /// Returns the gradient of one sample's loss; for cross-entropy it is probability - target.
     fn row_gradient(self, row: &[f64], label: f64) -> Vec<f64> {
         let is_positive = label > 0.5;
         match self {

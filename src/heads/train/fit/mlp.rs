@@ -97,8 +97,7 @@ fn fit(
     Ok(Trained { scorer: kept.scorer, record, references: None })
 }
 
-/// Returns the metrics of the weights after `epoch`, their validation loss, and the merit that the
-/// checkpoint rule gives them.
+/// Returns the metrics after `epoch`, the validation loss, and the merit by the checkpoint rule.
 fn examine(
     request: &TrainingRequest<'_>,
     splits: &Splits,
