@@ -18,87 +18,75 @@ use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{FastTextConfig, LABEL_PREFIX};
 
-pub(crate) struct Fit<'a> {
-    pub(crate) config: &'a FastTextConfig,
-    pub(crate) word_ngrams: usize,
-    /// Lines of words, each with true for the positive label; at least one of each label.
-    pub(crate) samples: &'a [(String, bool)],
-    pub(crate) initialisation: ChaCha8Rng,
-    pub(crate) order: ChaCha8Rng,
+/// Trains on `samples` for all epochs (C++ `FastText::trainThread`); returns `None` if the vectors
+/// diverged. Samples are lines of words, each with true for the positive label; there is one of each
+/// label. The random numbers are those of the first vectors and of the order of the lines.
+pub(crate) fn fit(
+    config: &FastTextConfig,
+    word_ngrams: usize,
+    samples: &[(String, bool)],
+    [mut initialisation, mut shuffling]: [ChaCha8Rng; 2],
+    stop: &Stop,
+) -> Result<Option<FastTextModel>> {
+    let (settings, dim) = (ModelSettings::supervised(config, word_ngrams), config.dim);
+    let (dictionary, num_tokens) = dictionary(config, samples);
+    let first_is_positive = dictionary.label(0) == config.positive.as_bytes();
+    let class = |is_positive| usize::from(first_is_positive != is_positive);
+    let (rows, bound) = (dictionary.num_words() + settings.buckets, 1.0 / dim as f32);
+    let value = |_| (initialisation.random::<f32>() * 2.0 - 1.0) * bound;
+    let mut descent = Descent {
+        input: DenseMatrix::new(rows, dim, (0..rows * dim).map(value).collect()),
+        output: DenseMatrix::new(2, dim, vec![0.0; 2 * dim]),
+        hidden: vec![0.0; dim],
+        gradient: vec![0.0; dim],
+    };
+    let total = num_tokens as f64 * config.epochs as f64;
+    let (mut line, mut done) = (LineRows::default(), 0);
+    let mut order: Vec<usize> = (0..samples.len()).collect();
+    for _ in 0..config.epochs {
+        order.shuffle(&mut shuffling);
+        for &at in &order {
+            stop.check()?;
+            let (text, is_positive) = &samples[at];
+            dictionary.line(&settings, text.as_bytes(), &mut line);
+            let rate = config.learning_rate * (1.0 - done as f64 / total);
+            descent.step(&line.rows, class(*is_positive), rate as f32);
+            done += line.num_tokens + 1; // the label is a token too
+        }
+    }
+    let Descent { input, output, .. } = descent;
+    if !input.values.iter().chain(&output.values).all(|value| value.is_finite()) {
+        return Ok(None);
+    }
+    let (input, output) = (WordMatrix::Dense(input), WordMatrix::Dense(output));
+    let tree = LabelTree::default();
+    Ok(Some(FastTextModel { settings, dictionary, input, output, tree }))
 }
 
-impl Fit<'_> {
-    /// Trains for all epochs (C++ `FastText::trainThread`); returns `None` if the vectors diverged.
-    pub(crate) fn run(mut self, stop: &Stop) -> Result<Option<FastTextModel>> {
-        let config = self.config;
-        let settings = ModelSettings::supervised(config, self.word_ngrams);
-        let (dictionary, num_tokens) = self.dictionary();
-        let first_is_positive = dictionary.label(0) == config.positive.as_bytes();
-        let class = |is_positive| usize::from(first_is_positive != is_positive);
-        let mut descent = Descent {
-            input: self.first_vectors(dictionary.num_words() + settings.buckets),
-            output: DenseMatrix::new(2, config.dim, vec![0.0; 2 * config.dim]),
-            hidden: vec![0.0; config.dim],
-            gradient: vec![0.0; config.dim],
-        };
-        let total = num_tokens as f64 * config.epochs as f64;
-        let (mut line, mut done) = (LineRows::default(), 0);
-        let mut order: Vec<usize> = (0..self.samples.len()).collect();
-        for _ in 0..config.epochs {
-            order.shuffle(&mut self.order);
-            for &at in &order {
-                stop.check()?;
-                let (text, is_positive) = &self.samples[at];
-                dictionary.line(&settings, text.as_bytes(), &mut line);
-                let rate = config.learning_rate * (1.0 - done as f64 / total);
-                descent.step(&line.rows, class(*is_positive), rate as f32);
-                done += line.num_tokens + 1; // the label is a token too
-            }
-        }
-        let Descent { input, output, .. } = descent;
-        let is_finite = |matrix: &DenseMatrix| matrix.values.iter().all(|value| value.is_finite());
-        if !is_finite(&input) || !is_finite(&output) {
-            return Ok(None);
-        }
-        let (input, output) = (WordMatrix::Dense(input), WordMatrix::Dense(output));
-        let tree = LabelTree::default();
-        Ok(Some(FastTextModel { settings, dictionary, input, output, tree }))
-    }
-
-    /// Returns the frequent words and both labels, sorted by descending frequency and then by text,
-    /// and the number of all tokens (C++ `Dictionary::readFromFile`, `Dictionary::threshold`).
-    fn dictionary(&self) -> (Dictionary, i64) {
-        let mut counts: HashMap<&[u8], i64> = HashMap::new();
-        let mut labels =
-            [(self.config.positive.as_bytes(), 0), (self.config.negative.as_bytes(), 0)];
-        let mut num_tokens = 0;
-        for (line, is_positive) in self.samples {
-            labels[usize::from(!is_positive)].1 += 1;
+/// Returns the frequent words and both labels, sorted by descending frequency and then by text, and
+/// the number of all tokens (C++ `Dictionary::readFromFile`, `Dictionary::threshold`).
+fn dictionary(config: &FastTextConfig, samples: &[(String, bool)]) -> (Dictionary, i64) {
+    let mut counts: HashMap<&[u8], i64> = HashMap::new();
+    let mut labels = [(config.positive.as_bytes(), 0), (config.negative.as_bytes(), 0)];
+    let mut num_tokens = 0;
+    for (line, is_positive) in samples {
+        labels[usize::from(!is_positive)].1 += 1;
+        num_tokens += 1;
+        for token in tokens(line.as_bytes()) {
             num_tokens += 1;
-            for token in tokens(line.as_bytes()) {
-                num_tokens += 1;
-                // A word that looks like a label is not counted.
-                if !token.starts_with(LABEL_PREFIX.as_bytes()) {
-                    *counts.entry(token).or_default() += 1;
-                }
+            // A word that looks like a label is not counted.
+            if !token.starts_with(LABEL_PREFIX.as_bytes()) {
+                *counts.entry(token).or_default() += 1;
             }
         }
-        let least = i64::try_from(self.config.min_count).unwrap_or(i64::MAX);
-        let mut words: Vec<(&[u8], i64)> =
-            counts.into_iter().filter(|(_, count)| *count >= least).collect();
-        let by_frequency = |a: &(&[u8], i64), b: &(&[u8], i64)| (b.1, a.0).cmp(&(a.1, b.0));
-        words.sort_unstable_by(by_frequency);
-        labels.sort_unstable_by(by_frequency);
-        (Dictionary::new(&words, &labels, num_tokens), num_tokens)
     }
-
-    /// Returns vectors `[rows, dim]`, uniform within ±1/dim.
-    fn first_vectors(&mut self, rows: usize) -> DenseMatrix {
-        let dim = self.config.dim;
-        let bound = 1.0 / dim as f32;
-        let value = |_| (self.initialisation.random::<f32>() * 2.0 - 1.0) * bound;
-        DenseMatrix::new(rows, dim, (0..rows * dim).map(value).collect())
-    }
+    let least = i64::try_from(config.min_count).unwrap_or(i64::MAX);
+    let mut words: Vec<(&[u8], i64)> =
+        counts.into_iter().filter(|(_, count)| *count >= least).collect();
+    let by_frequency = |a: &(&[u8], i64), b: &(&[u8], i64)| (b.1, a.0).cmp(&(a.1, b.0));
+    words.sort_unstable_by(by_frequency);
+    labels.sort_unstable_by(by_frequency);
+    (Dictionary::new(&words, &labels, num_tokens), num_tokens)
 }
 
 struct Descent {

@@ -33,7 +33,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fit::Fit;
+pub(crate) use fit::fit;
 pub use language::LanguageIdentifier;
 pub use model::{FastTextModel, TextScratch, is_model};
 pub(crate) use text::{document_line, sample_line};

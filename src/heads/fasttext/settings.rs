@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::source::{ModelReader, broken, write_i32};
+use super::source::{ModelReader, broken};
 use polysift_config::FastTextConfig;
 
 /// fastText's `model_name::sup`.
@@ -92,18 +92,15 @@ impl ModelSettings {
     /// Writes the settings (C++ `Args::save`).
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         let (window, negatives, update_rate, threshold) = self.rest;
-        write_i32(file, self.dim)?;
-        write_numbers(file, &[window, self.epochs, self.min_count, negatives])?;
-        write_i32(file, self.word_ngrams)?;
-        write_numbers(file, &[self.loss as i32, SUPERVISED])?;
-        write_i32(file, self.buckets)?;
-        write_i32(file, self.shortest_subword)?;
-        write_i32(file, self.longest_subword)?;
-        write_numbers(file, &[update_rate])?;
+        let number = |value: usize| i32::try_from(value).map_err(io::Error::other);
+        let (dim, word_ngrams) = (number(self.dim)?, number(self.word_ngrams)?);
+        let (shortest, longest) = (number(self.shortest_subword)?, number(self.longest_subword)?);
+        let first = [dim, window, self.epochs, self.min_count, negatives, word_ngrams];
+        let buckets = number(self.buckets)?;
+        let last = [self.loss as i32, SUPERVISED, buckets, shortest, longest, update_rate];
+        for number in first.into_iter().chain(last) {
+            file.write_all(&number.to_le_bytes())?;
+        }
         file.write_all(&threshold.to_le_bytes())
     }
-}
-
-fn write_numbers(file: &mut impl Write, numbers: &[i32]) -> io::Result<()> {
-    numbers.iter().try_for_each(|number| file.write_all(&number.to_le_bytes()))
 }

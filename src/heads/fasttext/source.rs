@@ -6,8 +6,8 @@ use std::path::Path;
 
 use polysift_base::error::Error;
 
-/// Number of bytes that are converted to floats at a time.
-const FLOAT_BYTES: usize = 1 << 18;
+/// Number of floats that are read at a time.
+const FLOATS: usize = 1 << 16;
 
 pub(super) fn broken<T>(reason: impl Into<String>) -> io::Result<T> {
     Err(io::Error::new(ErrorKind::InvalidData, reason.into()))
@@ -76,11 +76,11 @@ impl<R: Read> ModelReader<R> {
 
     /// Fails unless the bytes that are left can hold `count` entries of at least `size` bytes.
     pub(super) fn expect(&self, count: usize, size: usize, what: &str) -> io::Result<()> {
-        let bytes = (count as u128) * (size as u128);
-        if bytes <= u128::from(self.left) {
+        let left = self.left;
+        if count as u128 * size as u128 <= u128::from(left) {
             return Ok(());
         }
-        broken(format!("ends too early: it announces {count} {what}, {} bytes are left", self.left))
+        broken(format!("ends too early: it announces {count} {what}, {left} bytes are left"))
     }
 
     pub(super) fn bytes(&mut self, len: usize, what: &str) -> io::Result<Vec<u8>> {
@@ -93,12 +93,11 @@ impl<R: Read> ModelReader<R> {
     pub(super) fn floats(&mut self, len: usize, what: &str) -> io::Result<Vec<f32>> {
         self.expect(len, size_of::<f32>(), what)?;
         let mut floats = Vec::with_capacity(len);
-        let mut buffer = vec![0; FLOAT_BYTES.min(len * size_of::<f32>())];
+        let mut buffer = vec![[0; 4]; FLOATS.min(len)];
         while floats.len() < len {
-            let bytes = buffer.len().min((len - floats.len()) * size_of::<f32>());
-            self.fill(&mut buffer[..bytes])?;
-            let (chunks, _) = buffer[..bytes].as_chunks();
-            floats.extend(chunks.iter().map(|chunk| f32::from_le_bytes(*chunk)));
+            buffer.truncate(len - floats.len());
+            self.fill(buffer.as_flattened_mut())?;
+            floats.extend(buffer.iter().copied().map(f32::from_le_bytes));
         }
         Ok(floats)
     }

@@ -66,10 +66,16 @@ impl FastTextHead {
             return Err(missing(path, name));
         }
         let (model, digest) = FastTextModel::read(path)?;
-        let mut card = match Self::card_of(path, &digest)? {
-            Some(card) => card,
-            None => foreign_card(name, config, language, &model, &digest),
-        };
+        let mut card = Self::card_of(path, &digest)?.unwrap_or_else(|| {
+            let text = TextCard {
+                spec: config.fasttext.text_spec(language),
+                model_digest: digest.clone(),
+                word_ngrams: model.word_ngrams(),
+                training: None,
+            };
+            let spec = HeadSpec { keep: config.keep(name), ..HeadSpec::default() };
+            ModelCard { text: Some(text), head: name.to_owned(), spec, ..ModelCard::default() }
+        });
         card.spec.keep = config.keep.unwrap_or(card.spec.keep);
         if let (Some(text), Mode::Published) = (&mut card.text, config.fasttext.inference) {
             text.spec.inference = Mode::Published;
@@ -133,21 +139,4 @@ impl FastTextHead {
         let (logit, score) = scored.unwrap_or((f32::NAN, f32::NAN));
         DocumentScore { logit, score }
     }
-}
-
-fn foreign_card(
-    name: &str,
-    config: &HeadConfig,
-    language: &str,
-    model: &FastTextModel,
-    digest: &str,
-) -> ModelCard {
-    let spec = HeadSpec { keep: config.keep(name), ..HeadSpec::default() };
-    let text = TextCard {
-        spec: config.fasttext.text_spec(language),
-        model_digest: digest.to_owned(),
-        word_ngrams: model.word_ngrams(),
-        training: None,
-    };
-    ModelCard { text: Some(text), head: name.to_owned(), spec, ..ModelCard::default() }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::request::TrainingRequest;
 use super::samples::Splits;
-use crate::fasttext::{FastTextModel, Fit, sample_line};
+use crate::fasttext::{self, FastTextModel, sample_line};
 use crate::head::{FastTextHead, HeadSpec, TextCard, TrainingRecord};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, write_atomic};
@@ -61,18 +61,12 @@ fn fit(
     let config = &request.config.fasttext;
     let line = |&row: &usize| (sample_line(spec, &samples.texts[row]), samples.is_positive(row));
     let lines: Vec<(String, bool)> = splits.train.iter().map(line).collect();
-    let fit = Fit {
-        config,
-        word_ngrams: config.word_ngrams(request.language),
-        samples: &lines,
-        initialisation: request.stream("initialisation"),
-        order: request.stream("order"),
-    };
-    fit.run(stop)?.ok_or_else(|| {
-        request.error(format!(
-            "the vectors are not finite; try a smaller learning_rate than {}",
-            config.learning_rate
-        ))
+    let streams = ["initialisation", "order"].map(|purpose| request.stream(purpose));
+    let word_ngrams = config.word_ngrams(request.language);
+    fasttext::fit(config, word_ngrams, &lines, streams, stop)?.ok_or_else(|| {
+        let rate = config.learning_rate;
+        request
+            .error(format!("the vectors are not finite; try a smaller learning_rate than {rate}"))
     })
 }
 
