@@ -37,10 +37,6 @@ pub struct Amount {
 }
 
 impl Amount {
-    pub(super) fn is_none(&self) -> bool {
-        self.num_documents == 0
-    }
-
     /// Adds one document. The sum wraps if the corpus weighs 2^64 or more: `Survey` sums in 128
     /// bits and refuses such a corpus before a sum is used.
     pub fn add(&mut self, weight: u64) {

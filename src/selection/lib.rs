@@ -52,7 +52,7 @@ pub use batch::{Corpus, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument};
 pub use counts::{Amount, Histogram, NUM_BINS};
 pub use plan::{MAX_RATES, Threshold, ThresholdKind, plan_thresholds};
 pub use rank::RankKey;
-pub use report::{Bound, CascadeAudit, Decision, Outcome, Recall, Selection, ThresholdReport, Why};
+pub use report::{Bound, CascadeAudit, Decision, Outcome, Recall, Selection, ThresholdReport};
 
 use self::scan::View;
 use polysift_base::error::Result;

@@ -11,7 +11,7 @@ use super::batch::{RankedDocument, ScoredDocument};
 use super::counts::{Amount, Histogram};
 use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
-use polysift_config::{FixedThreshold, Keep, Mode, Rate};
+use polysift_config::{FixedThreshold, Keep, Mode, Rate, is_default};
 
 /// The thresholds of one language.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub struct ThresholdReport {
     /// document weighs as much as all documents that it stands for.
     pub scored: Amount,
     /// Documents of the language that a cascade dropped; none of them is kept.
-    #[serde(default, skip_serializing_if = "Amount::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub dropped: Amount,
     /// Number of documents without a score.
     pub num_unscored: u64,
@@ -153,20 +153,9 @@ pub enum Decision<'a> {
     Removed {
         /// Head of the first threshold after which no selection has the document.
         head: &'a str,
-        /// The reason for the removal.
-        why: Why,
+        /// `_unscored` without a score, `_nan` for NaN, else nothing.
+        why: &'static str,
     },
-}
-
-/// The reason why a threshold removed a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// The score does not pass the threshold.
-    Threshold,
-    /// The document has no score.
-    Unscored,
-    /// The score is NaN.
-    Nan,
 }
 
 impl fmt::Display for Decision<'_> {
@@ -174,9 +163,7 @@ impl fmt::Display for Decision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kept { .. } => f.write_str("kept"),
-            Self::Removed { head, why: Why::Threshold } => f.write_str(head),
-            Self::Removed { head, why: Why::Unscored } => write!(f, "{head}_unscored"),
-            Self::Removed { head, why: Why::Nan } => write!(f, "{head}_nan"),
+            Self::Removed { head, why } => write!(f, "{head}{why}"),
         }
     }
 }
@@ -251,7 +238,7 @@ impl Selections {
 pub(super) fn survivors(
     thresholds: &[ThresholdReport],
     document: &impl RankedDocument,
-) -> Result<Selections, (usize, Why)> {
+) -> Result<Selections, (usize, &'static str)> {
     survivors_watched(thresholds, document, |_, _, _| {})
 }
 
@@ -260,14 +247,14 @@ fn survivors_watched(
     thresholds: &[ThresholdReport],
     document: &impl RankedDocument,
     mut at_bound: impl FnMut(usize, usize, bool),
-) -> Result<Selections, (usize, Why)> {
+) -> Result<Selections, (usize, &'static str)> {
     let mut alive = Selections::ALL;
     let mut num_before = 1;
     for (at, report) in thresholds.iter().enumerate() {
         let scored = report.threshold.head.and_then(|head| document.scored(head));
-        let (logit, score) = scored.ok_or((at, Why::Unscored))?;
+        let (logit, score) = scored.ok_or((at, "_unscored"))?;
         if logit.is_nan() || score.is_nan() {
-            return Err((at, Why::Nan));
+            return Err((at, "_nan"));
         }
         let rank = RankKey::of_logit(logit, report.threshold.keep);
         let mut next = 0;
@@ -279,7 +266,7 @@ fn survivors_watched(
             }
         }
         if next == 0 {
-            return Err((at, Why::Threshold));
+            return Err((at, ""));
         }
         (alive, num_before) = (Selections(next), report.outcomes.len());
     }

@@ -7,7 +7,7 @@
 
 use super::batch::{Corpus, RankedDocument, ScanRequest, ScoreBatch};
 use super::counts::{Amount, Histogram, KeyCounts, Merge, Survey};
-use super::plan::{Threshold, ThresholdKind};
+use super::plan::ThresholdKind;
 use super::rank::{ID_LEVEL, LEVELS, RADIX, RankKey};
 use super::report::{Bound, ThresholdReport};
 use super::scan::{Candidates, View};
@@ -23,7 +23,8 @@ const MAX_GUESSED: usize = 16;
 
 /// Computes a budget, or a retention or removal at each rate in each of the selections so far.
 pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
-    let order = Order::of(view.threshold);
+    let takes_worst = matches!(view.threshold.kind, ThresholdKind::Remove(_));
+    let order = Order { keep: view.threshold.keep, takes_worst };
     let guess = guess(view, order)?;
     let First { survey, candidates, mut searches, counts, bins, guessed } =
         First::scan(view, order, &guess)?;
@@ -168,11 +169,6 @@ struct Order {
 }
 
 impl Order {
-    fn of(threshold: &Threshold) -> Self {
-        let takes_worst = matches!(threshold.kind, ThresholdKind::Remove(_));
-        Self { keep: threshold.keep, takes_worst }
-    }
-
     /// Returns the key by which documents are taken, smallest first; tie-breaks are not set.
     fn key(self, logit: f32) -> RankKey {
         self.oriented(RankKey::of_logit(logit, self.keep))
@@ -231,12 +227,6 @@ struct Slot {
     prefix: RankKey,
 }
 
-impl Slot {
-    fn all(selection: usize) -> Self {
-        Self { selection, prefix: RankKey::FIRST }
-    }
-}
-
 /// The search for the last document taken at one rate in one selection.
 #[derive(Debug)]
 struct Search {
@@ -258,7 +248,8 @@ impl Search {
             _ if needed > candidates.weight => (Some(Bound::All), candidates),
             _ => (None, Amount::default()),
         };
-        Self { slot: Slot::all(selection), taken, needed, score: None, end }
+        let slot = Slot { selection, prefix: RankKey::FIRST };
+        Self { slot, taken, needed, score: None, end }
     }
 
     /// Finds the next digit; returns `None` if the counted documents do not reach the target.
@@ -304,7 +295,8 @@ impl Slots {
     }
 
     fn all(view: &View<'_>) -> Self {
-        Self::of((0..view.num_before()).map(Slot::all))
+        let selections = 0..view.num_before();
+        Self::of(selections.map(|selection| Slot { selection, prefix: RankKey::FIRST }))
     }
 
     fn of(slots: impl Iterator<Item = Slot>) -> Self {
