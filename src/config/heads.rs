@@ -255,7 +255,6 @@ pub struct HeadConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train: Vec<String>,
     /// Negatives that are drawn from the corpus, beside those of `train`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub negatives: Option<Negatives>,
     /// Languages that one head learns from and serves. Several languages have equal weight.
     #[serde(skip_serializing_if = "is_default")]

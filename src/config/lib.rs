@@ -274,14 +274,11 @@ impl RunConfig {
             let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";
             return Err(Error::config("encoder.model", reason));
         }
+        let document_bytes = i128::from(self.input.max_document_bytes);
         for (name, value, most) in [
-            ("parts.zstd", i128::from(self.parts.zstd), 22),
-            ("export.zstd", i128::from(self.export.zstd), 22),
-            (
-                "input.max_document_bytes",
-                i128::from(self.input.max_document_bytes),
-                i128::from(LARGEST_DOCUMENT_BYTES),
-            ),
+            ("parts.zstd", self.parts.zstd.into(), 22),
+            ("export.zstd", self.export.zstd.into(), 22),
+            ("input.max_document_bytes", document_bytes, LARGEST_DOCUMENT_BYTES.into()),
         ] {
             if !(1..=most).contains(&value) {
                 let reason = format!("is {value}; 1 to {most} are allowed");

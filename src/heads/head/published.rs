@@ -34,20 +34,17 @@ pub(super) struct Published {
 impl PublishedRecipe {
     pub(super) fn describe(self) -> Published {
         const XLM_R: &str = "FacebookAI/xlm-roberta-base";
+        const ARCTIC: &str = "Snowflake/snowflake-arctic-embed-m";
+        const ARCTIC_2: &str = "Snowflake/snowflake-arctic-embed-m-v2.0";
+        // Trained with the head: mmBERT or ModernBERT, and XLM-R large.
+        const OWN: &str = "that of the model";
         let (encoder, pooling, max_tokens, output) = match self {
             Self::Fineweb2Hq => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Sigmoid)),
             Self::Apertus => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Class(1))),
-            Self::Jql => {
-                let encoder = "Snowflake/snowflake-arctic-embed-m-v2.0";
-                (encoder, Pooling::Cls, 8192, Some(HeadOutput::Raw))
-            }
-            Self::FinewebEdu => {
-                let encoder = "Snowflake/snowflake-arctic-embed-m";
-                (encoder, Pooling::Cls, 512, Some(HeadOutput::Raw))
-            }
-            // These encoders were trained with the head: mmBERT or ModernBERT, and XLM-R large.
-            Self::Finepdfs => ("that of the model", Pooling::Mean, 2048, Some(HeadOutput::Raw)),
-            Self::HpltRegisters => ("that of the model", Pooling::Cls, 512, None),
+            Self::Jql => (ARCTIC_2, Pooling::Cls, 8192, Some(HeadOutput::Raw)),
+            Self::FinewebEdu => (ARCTIC, Pooling::Cls, 512, Some(HeadOutput::Raw)),
+            Self::Finepdfs => (OWN, Pooling::Mean, 2048, Some(HeadOutput::Raw)),
+            Self::HpltRegisters => (OWN, Pooling::Cls, 512, None),
         };
         let preset = if self == Self::Apertus { Preset::Toxicity } else { Preset::Quality };
         let normalize = self == Self::Jql;

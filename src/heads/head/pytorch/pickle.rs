@@ -108,15 +108,11 @@ impl Guard {
             OpCode::Tuple1 | OpCode::BinPersId => self.nest(1),
             OpCode::Tuple2 | OpCode::Reduce | OpCode::NewObj | OpCode::Build => self.nest(2),
             OpCode::Tuple3 => self.nest(3),
-            OpCode::Tuple | OpCode::Dict => {
-                let count = self.above_mark()?;
-                self.nest(count + 1)
-            }
+            OpCode::Tuple | OpCode::Dict => self.since_mark().and_then(|count| self.nest(count)),
             OpCode::Append => self.absorb(1),
             OpCode::SetItem => self.absorb(2),
             OpCode::Appends | OpCode::SetItems => {
-                let count = self.above_mark()?;
-                self.absorb(count + 1)
+                self.since_mark().and_then(|count| self.absorb(count))
             }
             OpCode::BinPut => self.put(u32::from(*operand.first().ok_or_else(cut)?)),
             OpCode::LongBinPut => self.put(u32_at(operand)?),
@@ -141,23 +137,19 @@ impl Guard {
     /// Replaces the top `count` objects by one that holds them.
     fn nest(&mut self, count: usize) -> Result<(), String> {
         let parts = self.pop(count)?;
-        self.push_whole(LEAF, &parts, 1)
+        self.hold(LEAF, &parts)?;
+        self.spend(1)
     }
 
     /// Moves the top `count` objects into the object below.
     fn absorb(&mut self, count: usize) -> Result<(), String> {
         let parts = self.pop(count)?;
         let below = self.pop(1)?;
-        self.push_whole(below.first().copied().unwrap_or(LEAF), &parts, 0)
+        self.hold(below.first().copied().unwrap_or(LEAF), &parts)
     }
 
-    /// Pushes `whole` with `parts` in it, and counts `made` new objects.
-    fn push_whole(
-        &mut self,
-        whole: ObjectSize,
-        parts: &[ObjectSize],
-        made: u64,
-    ) -> Result<(), String> {
+    /// Pushes `whole` with `parts` in it.
+    fn hold(&mut self, whole: ObjectSize, parts: &[ObjectSize]) -> Result<(), String> {
         let inner = parts.iter().map(|part| part.depth).max().unwrap_or(0);
         let depth = whole.depth.max(inner + 1);
         if depth > MAX_DEPTH {
@@ -165,7 +157,7 @@ impl Guard {
         }
         let nodes = parts.iter().fold(whole.nodes, |sum, part| sum.saturating_add(part.nodes));
         self.stack.push(ObjectSize { depth, nodes, mark: false });
-        self.spend(made)
+        Ok(())
     }
 
     fn pop(&mut self, count: usize) -> Result<Vec<ObjectSize>, String> {
@@ -174,9 +166,10 @@ impl Guard {
             .ok_or_else(|| "takes from an empty stack".into())
     }
 
-    fn above_mark(&self) -> Result<usize, String> {
+    /// Returns the number of objects since the last mark, itself included.
+    fn since_mark(&self) -> Result<usize, String> {
         let above = self.stack.iter().rev().position(|weight| weight.mark);
-        above.ok_or_else(|| "has no mark where one is needed".into())
+        above.map(|above| above + 1).ok_or_else(|| "has no mark where one is needed".into())
     }
 
     fn put(&mut self, id: u32) -> Result<(), String> {
