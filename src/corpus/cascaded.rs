@@ -152,10 +152,7 @@ impl Cascade {
         languages.chain(plan.shards.iter().map(scores_key)).collect()
     }
 
-    /// Reads the whole cascade of a run.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] if the first pass is not done.
+    /// Reads the whole cascade of a run; [`Error::Missing`] if the first pass is not done.
     pub fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
         let Context { config, run, .. } = context;
         if config.cascade.is_some() {

@@ -32,8 +32,7 @@ pub enum FrozenEncoder {
 }
 
 impl FrozenEncoder {
-    /// Describes the encoder of a run with these settings; `model` is `None` if no text is
-    /// embedded.
+    /// Describes the encoder of these settings; `model` is `None` if no text is embedded.
     pub fn of(config: &RunConfig, model: Option<&Model>) -> Self {
         match model {
             Some(model) => {
@@ -85,9 +84,6 @@ pub struct FrozenEmbeddings {
 
 impl FrozenEmbeddings {
     /// Reads what `stage` of `run` froze; the default before the stage.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if the settings are none of this stage; errors of reading.
     pub fn read(run: &RunDir, stage: Stage) -> Result<Self> {
         Ok(read(run, stage)?.unwrap_or_default())
     }
@@ -117,9 +113,6 @@ struct FrozenHead {
 }
 
 /// Returns the keys of the heads that are trained in `run`; `None` before training starts.
-///
-/// # Errors
-/// [`Error::Corrupt`] if the frozen settings are none of training; errors of reading.
 pub fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
     let Some(FrozenTraining { heads }) = read(run, Stage::Train)? else { return Ok(None) };
     let mut keys = Vec::new();

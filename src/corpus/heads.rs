@@ -64,9 +64,9 @@ impl Heads {
         Self::find(&config.heads, Some(context.run), embedded.languages(), config.seed.0)
     }
 
-    /// Loads every one of `heads` that serves one of `languages`; heads without a path were trained
-    /// in `run`. The fallback of a head serves the languages that it has no file for. `seed` seeds
-    /// random scores.
+    /// Loads those of `heads` that serve one of `languages`; heads without a path were trained in
+    /// `run`. A fallback serves the languages that a head has no file for. `seed` is for random
+    /// scores.
     pub fn find(
         heads: &BTreeMap<String, HeadConfig>,
         run: Option<&RunDir>,
@@ -284,10 +284,8 @@ impl Heads {
     }
 }
 
-/// Checks, before hours of encoding, that the file of every head exists.
-///
-/// # Errors
-/// [`Error::Config`] for a head that is to be trained; [`Error::Missing`] for a missing file.
+/// Checks, before hours of encoding, that the file of every head exists ([`Error::Missing`]);
+/// [`Error::Config`] for a head that is to be trained.
 pub fn check_files(config: &RunConfig) -> Result<()> {
     let mut with_file = config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows());
     if let Some((name, _)) = with_file.find(|(_, head)| head.path.is_none()) {
@@ -320,8 +318,7 @@ fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Resu
     Ok(())
 }
 
-/// Loads every head `name` that serves one of `languages` and passes it to `take`, with that
-/// language or [`ALL_LANGUAGES`].
+/// Passes every head `name` of one of `languages` to `take`, with that or [`ALL_LANGUAGES`].
 pub fn for_each_head(
     run: Option<&RunDir>,
     name: &str,

@@ -62,8 +62,7 @@ pub fn is_precise(run: &RunDir) -> Result<bool> {
     Ok(precision == Some(EncoderPrecision::F32))
 }
 
-/// Freezes the settings of a stage that ran `model`. If the precision differs, the error names the
-/// flag that restores it.
+/// Freezes the settings of a stage; for another precision the error names the flag that fits.
 pub fn freeze_encoded(
     context: Context<'_>,
     stage: Stage,
@@ -94,8 +93,7 @@ pub fn freeze_encoded(
     })
 }
 
-/// Returns the digest of the encoder that made the embeddings of `run`; empty before the embed
-/// stage.
+/// Returns the digest of the encoder of the embeddings of `run`; empty before the embed stage.
 pub fn encoder_digest(run: &RunDir) -> Result<String> {
     let encoder = FrozenEmbeddings::read(run, Stage::Embed)?.encoder;
     Ok(encoder.map_or_else(String::new, |encoder| encoder.digest().to_owned()))

@@ -37,9 +37,6 @@ pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
 }
 
 /// Makes the plan of the files that `config` matches now.
-///
-/// # Errors
-/// Errors of [`input_files`] and [`Plan::new`].
 pub fn plan(config: &RunConfig) -> Result<Plan> {
     Plan::new(&input_files(config)?, config.input.max_shard_bytes, settings(config))
 }
@@ -50,11 +47,8 @@ fn settings(config: &RunConfig) -> Value {
 }
 
 /// Reads the plan of `run`, which every command uses once it exists, even if files changed. If
-/// `config` names the input in other words, they must give the same plan. With `looks`, new files
-/// cause a warning.
-///
-/// # Errors
-/// [`Error::Mismatch`] if the plans differ; errors of [`plan`] and of reading the frozen plan.
+/// `config` names the input in other words, they must give the same plan ([`Error::Mismatch`]).
+/// With `looks`, new files cause a warning.
 pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
     let frozen = run.plan()?;
     if config.input.files.is_empty() || frozen.settings == settings(config) {

@@ -40,13 +40,11 @@ pub struct HeadRefinement {
     pub refined: u64,
     /// Largest difference of a document scored both ways; `None` if every score was NaN.
     pub largest_difference: Option<f64>,
-    /// Every document this near to a threshold was scored again; `None`: every document, or there
-    /// is no threshold.
+    /// Documents nearer to a threshold were scored again; `None`: all, or there is no threshold.
     pub margin: Option<f64>,
 }
 
-/// Counts of the documents of a language that the refinement moved across a threshold, and of those
-/// that it is expected to have missed.
+/// Documents of a language that the refinement moved across a threshold, and expected misses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LanguageRefinement {
     /// Language of the documents.
@@ -56,8 +54,7 @@ pub struct LanguageRefinement {
     /// Largest distance of such a document to a threshold, as a share of the margin; `None` if
     /// there is no such document. Near 1, others probably lie beyond the margin.
     pub farthest_change: Option<f64>,
-    /// Number of documents beyond the margins that thresholds treat wrongly in the mean; `None` if
-    /// `selection.refine_risk` is 0.
+    /// Mean number of wrong documents beyond the margins; `None` if `selection.refine_risk` is 0.
     pub expected_wrong: Option<f64>,
 }
 

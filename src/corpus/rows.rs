@@ -92,8 +92,7 @@ pub struct RowScores {
 pub struct Row<'r> {
     /// Id, language and sizes of the document.
     pub info: DocumentInfo<'r>,
-    /// Scores of all heads. A document that the cascade drops has none, not even of heads that need
-    /// no encoder.
+    /// Scores of all heads; a document that the cascade drops has none, whatever a head needs.
     pub scored: ScoredDocument<'r>,
     /// Whether a filter removes the document before the thresholds.
     pub is_removed: bool,
@@ -202,8 +201,8 @@ pub enum Fate<'a> {
 }
 
 impl<'a> Fate<'a> {
-    /// Decides the fate of a document. `removed_by` names the first filter that removes it before
-    /// or after the thresholds.
+    /// Decides the fate of a document; `removed_by` names the filter before or after the
+    /// thresholds.
     pub fn of(
         has_text: bool,
         removed_by: impl Fn(FilterWhen) -> Option<&'a str>,

@@ -26,9 +26,7 @@ impl<'a> Texts<'a> {
 
     /// Returns the text of `row`; rows must ascend from call to call. `num_bytes` is the length of
     /// the text when it was embedded; 0 means a row without text, for which the result is `None`.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if the row is gone or its text has another length; errors of reading.
+    /// [`Error::Corrupt`] if the row is gone or its text has another length.
     pub fn text(&mut self, row: u64, num_bytes: u64) -> Result<Option<String>> {
         if num_bytes == 0 {
             return Ok(None);
@@ -40,8 +38,7 @@ impl<'a> Texts<'a> {
         Err(Error::corrupt(&self.shard.file, format!("row {row} has another text than before")))
     }
 
-    /// Returns the text of `row` whatever its length; `None` if the row has no text or was set
-    /// aside. Rows ascend.
+    /// As [`Texts::text`], whatever the length; also `None` for a row that was set aside.
     pub fn any_text(&mut self, row: u64) -> Result<Option<String>> {
         let place = self.seek(row)?;
         Ok(place.and_then(|place| self.batch.text(place)).map(ToOwned::to_owned))

@@ -14,8 +14,7 @@ use polysift_data::parts::{VerdictAction, VerdictRows, read_verdicts};
 use polysift_runs::run::{RunDir, Shard, Stage};
 use polysift_text::decontamination::cut_by_both;
 
-/// Key of the reports of [`Stage::Filter`] and [`Stage::Deduplicate`], written when all units of
-/// work are done.
+/// Key of the reports of a stage, written when all units of work are done.
 pub const REPORTS: &str = "_reports";
 /// Key of the filters in the frozen settings, next to the digests of their lists.
 pub const FILTERS: &str = "filters";
@@ -25,12 +24,9 @@ pub fn has_reports(config: &RunConfig) -> bool {
     config.pii.is_some() || config.export.card || config.export.is_to_hub()
 }
 
-/// Checks that every shard was filtered with the filters of the settings that look at one document
-/// at a time.
-///
-/// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) if a shard was not filtered,
-/// [`Error::Mismatch`](polysift_base::Error::Mismatch) if other filters were used.
+/// Checks that every shard was filtered ([`Error::Missing`](polysift_base::Error::Missing)) with
+/// those filters of the settings that look at one document at a time
+/// ([`Error::Mismatch`](polysift_base::Error::Mismatch)).
 pub fn check_row_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
     let Context { config, run, .. } = context;
     if let Some(mut settings) = run.frozen_settings(Stage::Filter)? {
@@ -46,9 +42,6 @@ pub fn check_row_filtered(context: Context<'_>, embedded: &Embedded) -> Result<(
 
 /// Checks the filters as [`check_row_filtered`] does, and that near duplicates were found with the
 /// filter of the settings.
-///
-/// # Errors
-/// The errors of [`check_row_filtered`].
 pub fn check_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
     let Context { config, run, .. } = context;
     check_row_filtered(context, embedded)?;

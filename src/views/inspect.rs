@@ -23,9 +23,6 @@ use polysift_runs::run::RunDir;
 const QUANTILES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
 
 /// Returns the files that `paths` name. Directories are replaced by their data files, runs are not.
-///
-/// # Errors
-/// Errors of [`discover`].
 pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {

@@ -95,11 +95,8 @@ pub struct ReportedLanguage {
     pub selected: BTreeMap<String, u64>,
 }
 
-/// Reads the run of `context` and writes its report.
-///
-/// # Errors
-/// [`Error::Missing`] if there are no thresholds; [`Error::Corrupt`] if the input changed;
-/// [`Error::Stopped`]; errors of reading and writing.
+/// Reads the run of `context` and writes its report. [`Error::Missing`] if there are no thresholds;
+/// [`Error::Corrupt`] if the input changed.
 pub fn report(context: Context<'_>, request: &ReportRequest<'_>) -> Result<WrittenReport> {
     let run = StoredRun::open(context)?;
     let limits = ReportLimits::new(&run, request.sample, request.examples);

@@ -89,12 +89,10 @@ pub struct LanguageSample {
     pub effective_size: f64,
 }
 
-/// Draws documents to annotate and writes them as JSON lines.
-///
-/// # Errors
-/// [`Error::Missing`] if the run is not embedded, has no scores that `near` needs, or if input
-/// files are gone; [`Error::Config`] for an unknown language or head, `near` without a head or a
-/// threshold, or an existing file; [`Error::Corrupt`] if the input changed.
+/// Draws documents to annotate and writes them as JSON lines. [`Error::Missing`] if the run is not
+/// embedded, has no scores that `near` needs, or if input files are gone; [`Error::Config`] for an
+/// unknown language or head, `near` without a head or a threshold, or an existing file;
+/// [`Error::Corrupt`] if the input changed.
 pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
     let head = head_of_near(context.config, request)?;
     let (embedded, heads, scores) = open(context, request)?;

@@ -206,9 +206,6 @@ pub struct Unfinished {
 
 /// Returns the unfinished work of `stage`, or of the first unfinished stage; `None` if nothing is
 /// left. Without `num_tasks` every shard is a task.
-///
-/// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) without a plan; errors of reading markers.
 pub fn unfinished(
     context: Context<'_>,
     stage: Option<Stage>,

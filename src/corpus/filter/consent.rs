@@ -295,8 +295,7 @@ fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
     Ok(location.authority.to_string())
 }
 
-/// Returns where to look for the robots.txt of `location`, in order; the first that there is
-/// counts.
+/// Returns where to look for the robots.txt of `location`; the first that there is counts.
 fn authorities(location: &DocumentUrl<'_>) -> impl Iterator<Item = String> {
     let other = match location.authority.scheme {
         WebScheme::Http => WebScheme::Https,

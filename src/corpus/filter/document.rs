@@ -135,9 +135,6 @@ pub trait Filter: Debug + Send + Sync {
     fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>>;
 
     /// Explains what robots.txt files say of `url`; `None` if the filter has no such files.
-    ///
-    /// # Errors
-    /// [`Error::Config`](polysift_base::Error::Config) for an invalid URL; errors of reading files.
     fn explain(&self, _url: &str, _stop: &Stop) -> Result<Option<RobotsVerdict>> {
         Ok(None)
     }

@@ -33,11 +33,8 @@ pub use strings::{StringSet, hash};
 use urls::UrlFilter;
 use words::WordFilter;
 
-/// Opens the filter `name`.
-///
-/// # Errors
-/// [`Error::Missing`] for a missing list; errors in lists and settings; [`Error::Config`] for a
-/// filter that compares documents.
+/// Opens the filter `name`; [`Error::Missing`] for a missing list, [`Error::Config`] for a filter
+/// that compares documents.
 pub fn open_filter(name: &str, config: &FilterConfig) -> Result<Box<dyn Filter>> {
     Ok(match &config.kind {
         FilterKind::Ids(ids) => Box::new(IdFilter::open(ids)?),

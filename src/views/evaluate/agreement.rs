@@ -34,8 +34,7 @@ pub struct Pair {
     pub documents: usize,
     /// Spearman rank correlation of the scores.
     pub spearman: Option<f64>,
-    /// Size of each head's top: ceil(rate · documents), highest scores first; ties are broken as in
-    /// a selection.
+    /// Documents in each head's top: ceil(rate · documents), with ties broken as in a selection.
     pub top: usize,
     /// Number of documents in both tops.
     pub shared: usize,
@@ -50,10 +49,6 @@ pub(super) type HeadLogits<'a> = (&'a str, Vec<f32>);
 /// holds at most `sample` documents per language: the ones with the smallest hashes of their ids
 /// among those with any score, without those that filters remove before the thresholds or a cascade
 /// drops. The order of files and the number of threads do not matter.
-///
-/// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) if a head has not scored every document;
-/// [`Error::Stopped`](polysift_base::Error::Stopped); errors of reading the scores.
 pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(context.run, &heads)?;
@@ -110,8 +105,7 @@ fn offer(sample: &BottomKSample<SampledDocument>, row: &Row<'_>, num_heads: usiz
     });
 }
 
-/// Compares all pairs of `columns` of a language. `ties` break ties between documents: each is the
-/// document's key without its logit.
+/// Compares all pairs of `columns` of a language. `ties` are the documents' keys without a logit.
 pub(super) fn pairs(
     language: &str,
     columns: &[HeadLogits<'_>],

@@ -35,8 +35,7 @@ pub struct Annotation<'a> {
     pub language: &'a str,
     /// Score by head name; `None` for NaN and without a score (no text, no head for the language).
     pub scores: BTreeMap<&'a str, Option<f32>>,
-    /// `kept` or `removed`: whether the document is exported; `None` if the language has no
-    /// thresholds.
+    /// `kept`, or `removed` from the export; `None` if the language has no thresholds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<&'static str>,
     /// Why the document is removed: its folder in an export with `export.keep_removed`.
@@ -48,9 +47,8 @@ pub struct Annotation<'a> {
     /// Names of the filters that flag the document, each with its reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub flags: BTreeMap<&'a str, String>,
-    /// The thresholds of the document's language: `head`; the rate, score or budget as `retention`,
-    /// `removal`, `threshold` or `budget`; and `score` at the boundary, null if all or no documents
-    /// are kept.
+    /// The thresholds of the language: `head`; its rate, score or budget as `retention`, `removal`,
+    /// `threshold` or `budget`; `score` at the boundary, null if all or no documents are kept.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub thresholds: &'a [Value],
 }
@@ -77,9 +75,6 @@ pub struct Annotator<'a> {
 }
 
 /// Finds the heads for the languages of `run`, and for the languages that the head files are for.
-///
-/// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) if a head's file is absent; read errors.
 pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
     let mut languages = BTreeSet::new();
     for (name, head) in &config.heads {
@@ -113,10 +108,7 @@ fn languages_of_head(
 }
 
 impl<'a> Annotator<'a> {
-    /// Opens an annotator with `heads` from [`heads_of`] and the thresholds of `run`.
-    ///
-    /// # Errors
-    /// Errors of loading the encoder and the filters' lists;
+    /// Opens an annotator with `heads` from [`heads_of`] and the thresholds of `run`;
     /// [`Error::Model`](polysift_base::Error::Model) if encoder and heads do not fit.
     pub fn open(
         config: &'a RunConfig,
@@ -179,9 +171,6 @@ impl<'a> Annotator<'a> {
 
     /// Annotates each of `documents`, which carry the columns [`Annotator::columns`]. A document
     /// with an invalid value in a head's column gets the reason as its `Err`.
-    ///
-    /// # Errors
-    /// Errors of the encoder and of reading the filters' lists.
     pub fn annotate<'d>(
         &'d self,
         documents: &'d [StreamDocument],

@@ -57,12 +57,9 @@ pub struct Setup<'a> {
 /// Scores labelled texts with all heads and measures how well the heads do.
 ///
 /// If a head needs embeddings, texts are embedded and rounded as a corpus is; fastText heads score
-/// the text itself. A run provides the precision and the thresholds. If a language has no head of
-/// some name, that head is skipped there and the report says so.
-///
-/// # Errors
-/// Errors of [`read_samples`]; [`Error::Missing`] without a text or if a head's file is absent;
-/// [`Error::Model`] for a head of another encoder or width; [`Error::Stopped`].
+/// the text itself. A run provides the precision and the thresholds. A head that a language lacks
+/// is skipped there and the report says so. [`Error::Missing`] without a text or if a head's file
+/// is absent; [`Error::Model`] for a head of another encoder or width.
 pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let read = read_samples(setup.files, &setup.config.input, &setup.columns)?;
     let samples = read.samples;

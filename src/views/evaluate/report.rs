@@ -90,8 +90,7 @@ pub struct HeadUsed {
     pub digest: String,
     /// What the head computes.
     pub spec: HeadSpec,
-    /// Whether the head's card names one of the files as training data; the figures are then not
-    /// those of unseen text.
+    /// Whether the head was trained on one of the files, by its card: the texts are not unseen.
     pub trained_on_this_data: bool,
     /// Number of texts left out because their score is NaN.
     pub nan: usize,
@@ -117,8 +116,7 @@ pub struct Measures {
     pub roc_auc_high: Option<f64>,
     /// Area under the precision-recall curve, as average precision.
     pub average_precision: Option<f64>,
-    /// Mean cross-entropy, in nats, of the log-odds; `None` if the scores are not probabilities of
-    /// the labels.
+    /// Mean cross-entropy of the log-odds, in nats; `None` without probabilities of the labels.
     pub log_loss: Option<f64>,
     /// Mean distance of probabilities from shares, see [`calibration_error`]; `None` likewise.
     pub calibration_error: Option<f64>,
@@ -247,8 +245,8 @@ pub(super) struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Appends the rows of `head` on these texts in `language`: for classes, or for each of the
-    /// grade thresholds `cuts`.
+    /// Appends the rows of `head` on these texts: for classes, or for each grade threshold in
+    /// `cuts`.
     pub(super) fn tabulate(
         &self,
         (head, language): (&str, &str),

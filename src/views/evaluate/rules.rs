@@ -104,8 +104,7 @@ impl Ranked<'_> {
         Calls::new(format!("score above {threshold}"), Some(threshold), positive)
     }
 
-    /// Returns whether a document is positive: a kept one, or a removed one if the head keeps low
-    /// scores.
+    /// Returns whether a kept or removed document is positive, by the side that the head keeps.
     fn positive(&self, is_kept: bool) -> bool {
         is_kept == (self.spec.keep == Keep::Above)
     }

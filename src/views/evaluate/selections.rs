@@ -54,10 +54,8 @@ pub struct SelectionShares {
 }
 
 /// Returns how `samples` were drawn: from a column of weights if `is_weighted`, else from their
-/// inclusion probabilities; `None` if no sample has one. None is selected or positive yet.
-///
-/// # Errors
-/// [`Error::Config`] if some samples have a probability and others have none.
+/// inclusion probabilities; `None` if no sample has one, [`Error::Config`] if only some have. None
+/// is selected or positive yet.
 pub(super) fn drawn_texts(
     samples: &[LabelledText],
     is_weighted: bool,
@@ -105,8 +103,7 @@ pub(super) struct EstimatedRun<'a> {
 }
 
 impl<'a> EstimatedRun<'a> {
-    /// Opens the run of `context` to evaluate `heads` on `texts`; the inner error says why that is
-    /// impossible.
+    /// Opens the run to evaluate `heads` on `texts`; the inner error says why that is impossible.
     pub(super) fn open(
         context: Context<'a>,
         heads: &BTreeMap<String, HeadConfig>,

@@ -26,10 +26,6 @@ impl<'a> TextScorer<'a> {
     /// Loads the encoder, if a head needs one, in the numeric type of the `run`, if there is one.
     /// With `chunks_of_heads` as many chunks are embedded as the heads' rules need, else as
     /// `config` says.
-    ///
-    /// # Errors
-    /// Errors of loading the encoder; [`Error::Model`](polysift_base::Error::Model) if a head is of
-    /// another.
     pub(super) fn open(
         heads: &'a Heads,
         config: &'a RunConfig,

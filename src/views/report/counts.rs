@@ -145,8 +145,7 @@ impl Bins {
     }
 }
 
-/// Returns the number of bins for `n` documents by Rice's rule, twice the cube root of `n`; at
-/// least 1 and at most `most`.
+/// Returns the number of bins (1 to `most`) for `n` documents by Rice's rule, 2 ∛n.
 pub(super) fn bins_of(n: u64, most: usize) -> usize {
     (1..most).find(|bins| (*bins as u128).pow(3) >= 8 * u128::from(n)).unwrap_or(most)
 }
@@ -162,8 +161,7 @@ fn stands_alone(c: char) -> bool {
         && c.is_alphanumeric()
 }
 
-/// Counts the words of a text: what white space separates, but each letter of a script without
-/// spaces is a word.
+/// Counts words: what white space separates, and each letter of a script without spaces.
 pub(super) fn num_words(text: &str) -> u64 {
     let words = |part: &str| {
         let alone = part.matches(stands_alone).count();

@@ -99,8 +99,7 @@ pub(super) struct LanguageDetails {
 }
 
 impl LanguageDetails {
-    /// Begins to count what is `wanted` of a language with these thresholds, with scores in up to
-    /// `most_bins` bins.
+    /// Begins to count what is `wanted` of a language, with scores in up to `most_bins` bins.
     pub(super) fn new(
         survey: &LanguageSurvey,
         wanted: &Wanted,
@@ -127,8 +126,7 @@ impl LanguageDetails {
         }
     }
 
-    /// Counts a document with its text and URL from `input`; `is_there` says that the other set has
-    /// it.
+    /// Counts a document with its input; `is_there` says that the other set has it.
     pub(super) fn add(
         &mut self,
         document: &Row<'_>,

@@ -20,9 +20,6 @@ const PARTS: [(&str, &str); 4] = [
 const DATA: &str = "@@DATA@@";
 
 /// Renders the page of the report `json`.
-///
-/// # Errors
-/// Never for output in memory.
 pub(super) fn page(json: &str) -> std::io::Result<String> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(json.as_bytes())?;

@@ -50,8 +50,7 @@ impl<'a> StoredRun<'a> {
         Ok(Self { context, embedded, rows, heads, languages })
     }
 
-    /// Calls `visit` for every document of the shard at `place` in the plan, those that filters
-    /// remove before the thresholds included.
+    /// Calls `visit` for every document of the shard at `place` in the plan, removed ones included.
     pub(super) fn for_each(
         &self,
         place: usize,

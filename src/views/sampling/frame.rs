@@ -22,8 +22,7 @@ pub(super) struct FrameDocument {
 /// All documents of a language with text, or a uniform sample of them.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Number of documents with text, without those that filters remove before the thresholds and
-    /// those of earlier rounds.
+    /// Documents with text, without those of earlier rounds or removed before the thresholds.
     pub(super) population: u64,
     /// Number of documents of earlier rounds.
     pub(super) excluded: u64,

@@ -25,8 +25,7 @@ pub(super) struct NearThresholds {
 }
 
 impl NearThresholds {
-    /// Returns the size of each of `documents` in a sample: its part of [`Self::share`], and its
-    /// equal part of the rest.
+    /// Returns each document's part of [`Self::share`] together with its equal part of the rest.
     pub(super) fn sizes(&self, documents: &[FrameDocument]) -> Vec<f64> {
         let uniform = (1.0 - self.share) / documents.len() as f64;
         self.density(documents).into_iter().map(|near| uniform + self.share * near).collect()

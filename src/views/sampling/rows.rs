@@ -105,12 +105,10 @@ impl Serialize for AnnotationRow<'_> {
 }
 
 /// Reads the texts of `drawn`, documents of one language, as rows in random order, so that the
-/// first ones are also a sample. Also returns the number of documents with a text of an earlier
-/// round.
+/// first ones are also a sample, and counts the documents with a text of an earlier round.
 ///
 /// Of equal texts, the first in the corpus becomes a row with the total weight of all, so that
-/// estimates of totals do not change. Texts of earlier rounds are left out, which does not change
-/// the probabilities of the others.
+/// estimates of totals do not change. Leaving out known texts does not change other probabilities.
 pub(super) fn read_rows<'a>(
     (plan, stored): (&'a Plan, &'a RunRows<'_>),
     mut drawn: Vec<DrawnDocument>,
