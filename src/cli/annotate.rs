@@ -30,7 +30,6 @@ const BLOCK_WAIT: Duration = Duration::from_millis(5);
 /// Time between checks for a stop while no document arrives.
 const STOP_WAIT: Duration = Duration::from_millis(200);
 
-/// Arguments of `polysift annotate`.
 #[derive(Debug, Args)]
 #[command(mut_arg("run", |run| run.help(
     "A run: its encoder, heads, thresholds and filters"

@@ -12,7 +12,6 @@ use polysift::stages::export::{card_facts, render_card};
 use super::printer;
 use super::settings::{BaseArgs, RunDirArgs, SettingsArgs, resolve};
 
-/// Arguments of `polysift card`.
 #[derive(Debug, Args)]
 pub(crate) struct CardArgs {
     #[command(flatten)]
@@ -32,7 +31,6 @@ pub(crate) struct CardArgs {
 }
 
 impl CardArgs {
-    /// Prints the card of the run's export.
     pub(crate) fn print(&self, context: Context<'_>) -> Result<()> {
         let Self { run, config, set, template, json } = self;
         let (config, run, set) = (config.clone(), Some(run.path().to_owned()), set.clone());

@@ -12,7 +12,7 @@ use polysift::dataset::{
 use polysift::decontamination::TaskCounts;
 use polysift::progress::{Progress, Stop};
 
-use super::printer::{line, titled_table};
+use super::printer::{cells, line, titled_table};
 use super::settings::hub;
 
 #[derive(Debug, Subcommand)]
@@ -25,7 +25,6 @@ pub(crate) enum DatasetCommand {
     Benchmarks(BenchmarksRequest),
 }
 
-/// Builds a dataset and prints its counts.
 pub(crate) fn run(
     command: &DatasetCommand,
     stop: &Stop,
@@ -54,9 +53,7 @@ pub(crate) fn run(
 fn print_tasks(tasks: &[TaskCounts], out: &Path) {
     let titles = ["task", "items", "not covered", "n-grams", "subtracted"];
     let row = |task: &TaskCounts| {
-        let counts = [task.items, task.not_covered, task.ngrams, task.subtracted];
-        let counts = counts.map(|count| count.to_string());
-        [task.task.clone()].into_iter().chain(counts).collect()
+        cells([&task.task, &task.items, &task.not_covered, &task.ngrams, &task.subtracted])
     };
     titled_table(titles, tasks.iter().map(row));
     line(&format!("\nindex: {}", out.display()));
@@ -67,17 +64,15 @@ fn print(cards: &[DatasetCard], out: &Path) {
         card.sources.iter().map(|(name, source)| {
             let dropped = source.dropped.iter().map(|(reason, n)| format!("{n} {reason}"));
             let dropped = dropped.collect::<Vec<_>>().join(", ");
-            let (rows, kept) = (source.rows.to_string(), source.kept.to_string());
-            vec![card.language.clone(), name.clone(), rows, kept, dropped]
+            cells([&card.language, name, &source.rows, &source.kept, &dropped])
         })
     });
     titled_table(["language", "source", "rows", "kept", "dropped"], sources);
     line("");
     let files = cards.iter().flat_map(|card| {
-        card.samples.iter().map(|(name, sizes)| {
-            let (positive, negative) = (sizes.positive.to_string(), sizes.negative.to_string());
-            vec![card.language.clone(), name.clone(), positive, negative]
-        })
+        card.samples
+            .iter()
+            .map(|(name, sizes)| cells([&card.language, name, &sizes.positive, &sizes.negative]))
     });
     titled_table(["language", "file", "positive", "negative"], files);
     line(&format!("\nsamples and cards: {}", out.display()));

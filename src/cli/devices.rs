@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use polysift::encoder::{Gpu, Placement, gpus, usable};
 
-use super::printer;
+use super::printer::{self, cells, or_dash};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -56,12 +56,8 @@ fn describe(gpu: &Gpu) -> Value {
 
 fn row(gpu: &Gpu) -> Vec<String> {
     let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / GIB);
-    vec![
-        format!("cuda:{}", gpu.info.ordinal),
-        gpu.info.name.clone(),
-        capability(gpu),
-        gpu.free_bytes.as_ref().map_or("-".to_owned(), |&bytes| gib(bytes)),
-        gib(gpu.info.total_bytes),
-        gpu.free_bytes.as_ref().map_or_else(ToString::to_string, |_| "yes".to_owned()),
-    ]
+    let (device, free) = (format!("cuda:{}", gpu.info.ordinal), gpu.free_bytes.as_ref());
+    let usable = free.map_or_else(ToString::to_string, |_| "yes".to_owned());
+    let (free, all) = (or_dash(free.ok().map(|&bytes| gib(bytes))), gib(gpu.info.total_bytes));
+    cells([&device, &gpu.info.name, &capability(gpu), &free, &all, &usable])
 }

@@ -31,7 +31,6 @@ const SOURCE: &str = "source";
 /// Column of the inclusion probability of a sampled text, used if present.
 const INCLUSION_PROBABILITY: &str = "inclusion_probability";
 
-/// Arguments of `polysift evaluate`.
 #[derive(Debug, Args)]
 #[command(mut_arg("run", |run| run.help(
     "A run: its heads, encoder and thresholds; without --data its stored scores are compared"
@@ -113,9 +112,6 @@ pub(crate) struct EvaluateArgs {
 
 impl EvaluateArgs {
     /// Takes the argument by position as the run if it is one.
-    ///
-    /// # Errors
-    /// Errors of [`BaseArgs::take_run`].
     pub(crate) fn take_run(&mut self) -> Result<()> {
         self.base.take_run(&mut self.heads)
     }

@@ -8,10 +8,9 @@ use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, Keys, import, is_clas
 use polysift::io::write_atomic;
 use polysift::{Error, Result};
 
-use super::printer;
+use super::printer::{self, cells, or_dash};
 use super::settings::hub;
 
-/// Subcommands of `polysift head`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HeadCommand {
     /// Convert published heads (PyTorch .pt, .pth and .ckpt, safetensors, models for
@@ -122,16 +121,11 @@ fn path_in(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
 fn print_imported(heads: &BTreeMap<PathBuf, (&Path, Head)>) {
     let titles = ["file", "head", "language", "layers", "output", "chunk", "written"];
     let rows = heads.iter().map(|(path, (file, head))| {
-        let spec = head.spec();
-        vec![
-            file.display().to_string(),
-            head.card().head.clone(),
-            head.card().language.clone().unwrap_or_else(|| "-".to_owned()),
-            spec.layers_in_words(),
-            spec.output.to_string(),
-            format!("{:?}", spec.chunk).to_lowercase(),
-            path.display().to_string(),
-        ]
+        let (spec, card) = (head.spec(), head.card());
+        let (file, path, language) =
+            (file.display(), path.display(), or_dash(card.language.as_ref()));
+        let (layers, chunk) = (spec.layers_in_words(), format!("{:?}", spec.chunk).to_lowercase());
+        cells([&file, &card.head, &language, &layers, &spec.output, &chunk, &path])
     });
     printer::titled_table(titles, rows);
 }

@@ -32,8 +32,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 /// Flags that every stage reads.
 const EVERY_STAGE: [&str; 6] = ["config", "run", "set", "redo", "Many machines", "json"];
 
-/// The other flags that a stage reads, or headings for all flags below them; `run` and `plan` read
-/// every flag.
+/// The other flags, or headings of flags, that a stage reads; `run` and `plan` read every flag.
 const STAGES: [(&str, &[&str]); 10] = [
     ("embed", &["Input", "Encoder", "head", "seed"]),
     (

@@ -14,7 +14,7 @@ use polysift::language::iso_639_3;
 use polysift::progress::{Stop, bytes_for_people};
 use polysift::{Error, Result};
 
-use super::printer::{complaint, next, titled_table};
+use super::printer::{cells, complaint, next, titled_table};
 
 /// Rows read of one file of each pattern.
 const ROWS: usize = 200;
@@ -33,7 +33,6 @@ const NO_LABELS: &str = r#"
 # [languages._default]
 # retention = { quality = [0.1] }    # keep the best 10% of each language"#;
 
-/// Arguments of `polysift init`.
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
     /// Folder with Parquet or JSON lines files: documents, and labelled texts with a column `label`
@@ -97,10 +96,8 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     created.map_err(Error::io(&args.out, "create"))?;
     if !quiet {
         let row = |kind: &str, (pattern, group): &(&String, &Group)| {
-            let languages = group.languages.len().to_string();
-            let count = group.files.len().to_string();
-            let size = bytes_for_people(group.bytes);
-            vec![(*pattern).clone(), kind.to_owned(), count, size, languages]
+            let (count, languages) = (group.files.len(), group.languages.len());
+            cells([pattern, &kind, &count, &bytes_for_people(group.bytes), &languages])
         };
         let rows = documents.iter().map(|group| row("documents", group));
         let rows = rows.chain(labelled.iter().map(|group| row("labelled texts", group)));
@@ -287,7 +284,6 @@ fn listed(names: &BTreeSet<String>) -> String {
     names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ") + more
 }
 
-/// Returns a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

@@ -12,7 +12,6 @@ use tracing_subscriber::{EnvFilter, Layer};
 use super::trace::{Trace, TraceEnd};
 use crate::RAYON_THREADS;
 
-/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Plain text.
@@ -22,37 +21,25 @@ pub(crate) enum LogFormat {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
     /// Print errors only
-    #[arg(short, long, global = true, help_heading = "Global options")]
+    #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Log more (-v: a line per shard, -vv: debugging)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Format of log lines and progress
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        default_value = "text",
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
     /// Whether help and errors have colours: auto on a terminal, unless NO_COLOR is set
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "WHEN",
-        default_value = "auto",
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
     /// Write a timeline of all threads to FILE, for Perfetto or chrome://tracing
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) trace_out: Option<PathBuf>,
     /// Number of worker threads, at most 4096 [default: all cores]
-    #[arg(long, global = true, env = "POLYSIFT_THREADS", help_heading = "Global options")]
+    #[arg(long, global = true, env = "POLYSIFT_THREADS")]
     threads: Option<usize>,
 }
 

@@ -10,11 +10,10 @@ use polysift::mix::{MixReport, MixRequest, mix};
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 
-use super::printer::{line, show, titled_table};
+use super::printer::{cells, line, show, titled_table};
 use super::progress::Display;
 use super::settings::hub;
 
-/// Arguments of `polysift mix`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct MixArgs {
@@ -38,7 +37,6 @@ pub(crate) struct MixArgs {
     json: bool,
 }
 
-/// Makes the mixture and prints its counts.
 pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display, quiet: bool) -> Result<()> {
     let path = &args.config;
     let text = read_text(path)?;
@@ -63,15 +61,9 @@ fn print(report: &MixReport) {
     let titles = ["source", "language", "documents", "drawn", "rows", "tokens", "epochs"];
     let languages = report.sources.iter().flat_map(|source| {
         source.languages.iter().map(move |(language, counts)| {
-            vec![
-                source.name.clone(),
-                language.clone(),
-                counts.documents.to_string(),
-                counts.drawn_documents.to_string(),
-                counts.rows.to_string(),
-                counts.tokens.to_string(),
-                format!("{:.3}", counts.epochs),
-            ]
+            let (drawn, epochs) = (counts.drawn_documents, format!("{:.3}", counts.epochs));
+            let (documents, rows, tokens) = (counts.documents, counts.rows, counts.tokens);
+            cells([&source.name, language, &documents, &drawn, &rows, &tokens, &epochs])
         })
     });
     titled_table(titles, languages);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::printer;
+use super::printer::{self, cells, or_dash};
 use polysift::{Error, Result};
 
 const TABLE: &str = include_str!("../../models/encoders.toml");
@@ -42,20 +42,13 @@ pub(crate) fn models(as_json: bool) -> Result<()> {
 
 fn print(encoders: &[Row]) {
     let titles = ["encoder", "licence", "languages", "MB", "CPU docs/s*", "GPU docs/s**", "AUC"];
-    printer::titled_table(
-        titles,
-        encoders.iter().map(|row| {
-            vec![
-                row.name.clone(),
-                row.licence.clone(),
-                row.languages.clone(),
-                row.megabytes.to_string(),
-                row.cpu_documents_per_sec.to_string(),
-                row.gpu_documents_per_sec.to_string(),
-                row.auc.map_or_else(|| "-".into(), |auc| format!("{auc:.3}")),
-            ]
-        }),
-    );
+    let row = |row: &Row| {
+        let Row { name, licence, languages, megabytes, .. } = row;
+        let (cpu, gpu) = (&row.cpu_documents_per_sec, &row.gpu_documents_per_sec);
+        let auc = or_dash(row.auc.map(|auc| format!("{auc:.3}")));
+        cells([name, licence, languages, megabytes, cpu, gpu, &auc])
+    };
+    printer::titled_table(titles, encoders.iter().map(row));
     printer::line("*  documents of 512 tokens on two cores of an AMD EPYC (AVX2), in f32");
     printer::line("** estimated for an H200 from the rate of the base shape");
     for row in encoders {

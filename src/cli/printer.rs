@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::Write;
 
 use clap::builder::Styles;
@@ -35,8 +35,7 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(harmless)
 }
 
-/// Chooses and returns what `--color` says in a command line that is not parsed yet: its errors
-/// have colours too.
+/// Chooses the `--color` of a command line before it is parsed: its errors have colours too.
 pub(crate) fn choose_color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
     let arguments: Vec<String> = arguments.filter_map(|word| word.into_string().ok()).collect();
     let values = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
@@ -106,19 +105,24 @@ pub(crate) fn json(value: &impl Serialize) {
     }
 }
 
-/// Prints rows in columns under their titles.
-pub(crate) fn titled_table<T: Into<String>>(
-    titles: impl IntoIterator<Item = T>,
-    rows: impl Iterator<Item = Vec<String>>,
-) {
-    let titles = titles.into_iter().map(Into::into).collect();
-    table(&std::iter::once(titles).chain(rows).collect::<Vec<_>>());
+/// Returns the cells of a row of a table.
+pub(crate) fn cells<const N: usize>(values: [&dyn Display; N]) -> Vec<String> {
+    values.map(ToString::to_string).into()
 }
 
-/// Prints rows in columns; the first column is left-aligned, the others right-aligned.
-pub(crate) fn table(rows: &[Vec<String>]) {
+/// Returns the cell of a value that may be absent.
+pub(crate) fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Prints rows in columns under their titles; the first column is left-aligned, the others right.
+pub(crate) fn titled_table<T: Into<String>>(
+    titles: impl IntoIterator<Item = T>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) {
+    let titles: Vec<String> = titles.into_iter().map(Into::into).collect();
     let mut table = Table::new();
-    table.load_style(NOTHING).add_rows(rows);
+    table.load_style(NOTHING).add_row(titles).add_rows(rows);
     for (at, column) in table.column_iter_mut().enumerate() {
         let side = if at == 0 { CellAlignment::Left } else { CellAlignment::Right };
         column.set_padding((0, 2)).set_cell_alignment(side);

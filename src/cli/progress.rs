@@ -188,7 +188,6 @@ impl Display {
         }
     }
 
-    /// Runs a stage and measures it.
     pub(crate) fn measure(&self, stage: Stage, run: impl FnOnce() -> Result<()>) -> Result<()> {
         reset_peak_memory();
         let began = Instant::now();
@@ -200,7 +199,6 @@ impl Display {
         Ok(())
     }
 
-    /// Returns the measurements so far.
     pub(crate) fn taken(&self) -> Vec<Usage> {
         lock(&self.taken).clone()
     }
@@ -269,8 +267,7 @@ fn print(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// Returns the peak resident memory in bytes since the start or the last [`reset_peak_memory`];
-/// `None` if the system does not report it.
+/// Returns the peak resident memory in bytes since [`reset_peak_memory`], if the system tells.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

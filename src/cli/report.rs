@@ -10,10 +10,9 @@ use polysift::corpus::Context;
 use polysift::run::RunDir;
 use polysift::views::report::{ReportRequest, WrittenReport, report};
 
-use super::printer::{line, titled_table};
+use super::printer::{cells, line, titled_table};
 use super::settings::{RunDirArgs, settings_of};
 
-/// Arguments of `polysift report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     #[command(flatten)]
@@ -64,15 +63,15 @@ impl ReportArgs {
 /// Prints the counts of each selection and the paths of the report.
 pub(crate) fn print(written: &WrittenReport) {
     let rows = written.languages.iter().flat_map(|language| {
-        language.selected.iter().map(|(name, kept)| {
-            let numbers = [language.documents.to_string(), kept.to_string()];
-            [vec![name.clone(), language.language.clone()], numbers.to_vec()].concat()
-        })
+        let row = |(name, kept): (&String, &u64)| {
+            cells([name, &language.language, &language.documents, kept])
+        };
+        language.selected.iter().map(row)
     });
     titled_table(["selection", "language", "documents", "kept"], rows);
     for note in &written.notes {
         line(&format!("note: {note}"));
     }
-    line(&format!("{}", written.page.display()));
-    line(&format!("{}", written.report.display()));
+    line(&written.page.display().to_string());
+    line(&written.report.display().to_string());
 }

@@ -10,10 +10,9 @@ use polysift::corpus::Context;
 use polysift::input::discover;
 use polysift::views::sampling::{DEFAULT_FRAME, LanguageSample, SampleRequest, sample};
 
-use super::printer::titled_table;
+use super::printer::{cells, titled_table};
 use super::settings::RunDirArgs;
 
-/// Arguments of `polysift sample`.
 #[derive(Debug, Args)]
 pub(crate) struct SampleArgs {
     #[command(flatten)]
@@ -53,11 +52,8 @@ pub(crate) struct SampleArgs {
 impl SampleArgs {
     /// Draws and writes the sample, and returns its counts.
     pub(crate) fn sample(&self, context: Context<'_>) -> Result<Vec<LanguageSample>> {
-        let exclude = if self.exclude.is_empty() {
-            Vec::new()
-        } else {
-            discover(&self.exclude, Path::new("."))?
-        };
+        let is_given = !self.exclude.is_empty();
+        let exclude = is_given.then(|| discover(&self.exclude, Path::new("."))).transpose()?;
         sample(
             context,
             &SampleRequest {
@@ -66,7 +62,7 @@ impl SampleArgs {
                 near: self.near,
                 head: self.head.as_deref(),
                 rates: &self.rate,
-                exclude: &exclude,
+                exclude: &exclude.unwrap_or_default(),
                 seed: self.seed.unwrap_or(context.config.seed.0),
                 frame: self.frame,
                 out: &self.out,
@@ -75,18 +71,12 @@ impl SampleArgs {
     }
 }
 
-/// Prints the counts of each language's sample.
 pub(crate) fn print(samples: &[LanguageSample]) {
     let titles = ["language", "documents", "rows", "copies", "known", "effective size"];
     let rows = samples.iter().map(|sample| {
-        vec![
-            sample.language.clone(),
-            sample.documents.to_string(),
-            sample.rows.to_string(),
-            sample.copies.to_string(),
-            (sample.excluded + sample.known_texts).to_string(),
-            format!("{:.1}", sample.effective_size),
-        ]
+        let LanguageSample { language, documents, rows, copies, .. } = sample;
+        let known = sample.excluded + sample.known_texts;
+        cells([language, documents, rows, copies, &known, &format!("{:.1}", sample.effective_size)])
     });
     titled_table(titles, rows);
 }

@@ -48,7 +48,6 @@ impl TaskArgs {
     }
 }
 
-/// Value of `--task`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TaskChoice {
     /// The index that the scheduler sets.
@@ -64,7 +63,6 @@ fn task_choice(text: &str) -> Result<TaskChoice, String> {
     text.parse().map(TaskChoice::Index).map_err(wrong)
 }
 
-/// The run directory of a command that reads a run.
 #[derive(Debug, Args)]
 pub(crate) struct RunDirArgs {
     /// Run directory
@@ -98,10 +96,8 @@ pub(crate) struct BaseArgs {
 }
 
 impl BaseArgs {
-    /// Takes the only one of `arguments` as the run directory if it is one.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if `--run` names another run.
+    /// Takes the only one of `arguments` as the run directory if it is one; [`Error::Config`] if
+    /// `--run` names another run.
     pub(crate) fn take_run(&mut self, arguments: &mut Vec<String>) -> Result<()> {
         let [argument] = arguments.as_slice() else { return Ok(()) };
         let path = PathBuf::from(argument);
@@ -297,11 +293,8 @@ pub(crate) struct SettingsArgs {
 }
 
 impl SettingsArgs {
-    /// Takes the argument by position as the run directory if it is one.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if `--run` names another run, or if nothing names a run and the stage reads
-    /// no input, so that the argument has to be one.
+    /// Takes the argument by position as the run directory if it is one. It has to be one if
+    /// nothing names a run and the stage reads no input.
     pub(crate) fn take_run(&mut self, reads_input: bool) -> Result<()> {
         self.base.take_run(&mut self.keys.input)?;
         match self.keys.input.as_slice() {

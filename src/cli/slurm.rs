@@ -18,13 +18,12 @@ use polysift::run::{Plan, RunDir, Stage, Worker};
 use polysift::views::status::unfinished;
 use polysift::{Error, Result};
 
-use super::printer;
+use super::printer::{self, cells, or_dash};
 use super::settings::{RunDirArgs, hub, settings_of, stage_names};
 
 /// Maximum default number of tasks per stage; the default is one task per shard.
 const MAX_DEFAULT_TASKS: u32 = 100;
 
-/// Subcommands of `polysift slurm`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SlurmCommand {
     /// Print the batch script of a stage, or a shell script that submits all stages
@@ -45,7 +44,6 @@ pub(crate) enum SlurmCommand {
     },
 }
 
-/// Arguments that choose the run, its stages and the resources of its jobs.
 #[derive(Debug, Args)]
 pub(crate) struct SlurmArgs {
     #[command(flatten)]
@@ -167,8 +165,8 @@ fn print_submission(submission: &Submission, root: &Path) {
     }
     let titles = ["job", "id", "tasks", "after"];
     let rows = submission.jobs.iter().map(|job| {
-        let or_dash = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-        vec![job.name.clone(), job.job_id.clone(), or_dash(&job.array), or_dash(&job.dependency)]
+        let (array, after) = (or_dash(job.array.as_ref()), or_dash(job.dependency.as_ref()));
+        cells([&job.name, &job.job_id, &array, &after])
     });
     printer::titled_table(titles, rows);
     let root = shell_quoted(&root.display().to_string());

@@ -27,7 +27,7 @@ use polysift::views::inspect::inspect_run;
 use polysift::views::status::{RunStatus, status};
 use polysift::views::verify::Verified;
 
-use super::printer::{line, titled_table};
+use super::printer::{cells, line, or_dash, titled_table};
 use super::progress::{Usage, time_for_people};
 
 /// Prints a description as an indented outline.
@@ -94,9 +94,6 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
 }
 
 /// Returns the result of a command that ran stages: the run, its heads, and what the stages took.
-///
-/// # Errors
-/// Errors of reading the run.
 pub(crate) fn document(context: Context<'_>, usages: &[Usage]) -> Result<Value> {
     let mut document = inspect_run(context)?;
     let heads = cards(context)?.into_iter().map(|(name, card)| {
@@ -159,19 +156,16 @@ pub(crate) fn print_usages(usages: &[Usage]) {
         let seconds = usage.time.as_secs_f64();
         let share = |time: &Duration| time.as_secs_f64() / seconds.max(f64::MIN_POSITIVE) * 100.0;
         let busy = usage.busy.iter().map(|(name, time)| format!("{name} {:.0}%", share(time)));
-        vec![
-            usage.stage.name().to_owned(),
-            format!("{seconds:.1}"),
-            usage.memory.map_or("-".to_owned(), |bytes| (bytes / 1_000_000).to_string()),
-            busy.collect::<Vec<_>>().join(", "),
-        ]
+        let (busy, peak) =
+            (busy.collect::<Vec<_>>().join(", "), usage.memory.map(|b| b / 1_000_000));
+        cells([&usage.stage.name(), &format!("{seconds:.1}"), &or_dash(peak), &busy])
     });
     line("");
     titled_table(["stage", "seconds", "peak MB", "busy"], rows);
 }
 
 fn number(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), |number| format!("{number:.4}"))
+    or_dash(value.map(|number| format!("{number:.4}")))
 }
 
 /// Prints held-out metrics of the trained heads: accuracy and ROC-AUC, or mean error and Spearman.
@@ -190,17 +184,14 @@ fn print_heads(context: Context<'_>) -> Result<()> {
         });
         let tested = training.test.map_or(0, |test| test.num_samples);
         let table = if is_graded { &mut of_grades } else { &mut of_classes };
-        table.push(vec![
-            name,
-            card.language.clone().unwrap_or_default(),
-            samples.to_string(),
-            tested.to_string(),
-            number(training.test.and_then(distance)),
-            number(training.test.and_then(order)),
-            interval.map_or("-".to_owned(), |[low, high]| format!("{low:.2} to {high:.2}")),
-            number(half.and_then(order)),
-            number(training.linear_test.and_then(order)),
-        ]);
+        let interval = or_dash(interval.map(|[low, high]| format!("{low:.2} to {high:.2}")));
+        let language = card.language.clone().unwrap_or_default();
+        let [ordered, half, linear] =
+            [training.test, half, training.linear_test].map(|test| number(test.and_then(order)));
+        let error = number(training.test.and_then(distance));
+        table.push(cells([
+            &name, &language, &samples, &tested, &error, &ordered, &interval, &half, &linear,
+        ]));
     }
     for (rows, distance, order) in [
         (of_classes, "test accuracy", "test ROC-AUC"),
@@ -209,7 +200,7 @@ fn print_heads(context: Context<'_>) -> Result<()> {
         if !rows.is_empty() {
             let head = ["head", "language", "samples", "tested"];
             let test = [distance, order, "95% interval", "with half", "linear"];
-            titled_table([&head[..], &test].concat(), rows.into_iter());
+            titled_table([&head[..], &test].concat(), rows);
             line("");
         }
     }
@@ -221,32 +212,26 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
     for (language, selection) in selections(context.run)? {
         for ThresholdReport { threshold, scored, dropped, outcomes, .. } in &selection.thresholds {
             for outcome in outcomes {
-                let number = |rate: &Rate| rate.as_f64().to_string();
+                let share = |rate: &Rate| rate.as_f64().to_string();
                 let (kind, rate) = match &threshold.kind {
-                    ThresholdKind::Retain(_) => {
-                        ("retention", outcome.retentions.last().map(number))
-                    }
-                    ThresholdKind::Remove(rate) => ("removal", Some(number(rate))),
+                    ThresholdKind::Retain(_) => ("retention", outcome.retentions.last().map(share)),
+                    ThresholdKind::Remove(rate) => ("removal", Some(share(rate))),
                     ThresholdKind::Fixed(_) => ("threshold", None),
                     ThresholdKind::Budget(_) => {
                         ("budget", Some(format!("{:.4}", outcome.realised_rate)))
                     }
                 };
-                rows.push(vec![
-                    format!("{} {kind}", threshold.head_name),
-                    language.clone(),
-                    (scored.num_documents + dropped.num_documents).to_string(),
-                    rate.unwrap_or_else(|| "-".to_owned()),
-                    outcome.threshold_score.map_or("-".to_owned(), |score| format!("{score:.4}")),
-                    outcome.kept.num_documents.to_string(),
-                ]);
+                let (head, rate) = (format!("{} {kind}", threshold.head_name), or_dash(rate));
+                let documents = scored.num_documents + dropped.num_documents;
+                let (at, kept) = (number(outcome.threshold_score), outcome.kept.num_documents);
+                rows.push(cells([&head, &language, &documents, &rate, &at, &kept]));
             }
         }
     }
     rows.sort_by(|a: &Vec<String>, b| a[..2].cmp(&b[..2]));
     if !rows.is_empty() {
         let titles = ["head", "language", "documents", "rate", "threshold", "kept"];
-        titled_table(titles, rows.into_iter());
+        titled_table(titles, rows);
         line("");
     }
     Ok(())
@@ -270,12 +255,11 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
             (None, Some(pilot)) => (pilot.encoded_share, pilot.cost),
             (None, None) => (1.0, 1.0),
         };
-        let (pass, pilot) = (pass.to_string(), result.pilot.to_string());
-        rows.push(vec![language, pass, pilot, percent(encoded), percent(cost)]);
+        rows.push(cells([&language, &pass, &result.pilot, &percent(encoded), &percent(cost)]));
     }
     if !rows.is_empty() {
         let titles = ["language", "first pass", "pilot", "encoded", "cost of the full run"];
-        titled_table(titles, rows.into_iter());
+        titled_table(titles, rows);
         line("");
     }
     for (language, selection) in selections {
@@ -331,7 +315,6 @@ fn export_counts(counts: &BTreeMap<String, u64>) -> String {
     kept.into_iter().chain(removed).collect::<Vec<_>>().join("; ")
 }
 
-/// Prints the progress of a run.
 pub(crate) fn print_status(status: &RunStatus) {
     let rows = status.stages.iter().map(|stage| {
         let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
@@ -348,14 +331,8 @@ pub(crate) fn print_status(status: &RunStatus) {
             let counts = stage.counts.iter().map(|(name, count)| format!("{count} {name}"));
             counts.collect::<Vec<_>>().join(", ")
         };
-        vec![
-            stage.stage.name().to_owned(),
-            format!("{}{total}", stage.done),
-            stage.leased.to_string(),
-            stage.failed.len().to_string(),
-            stage.rows.to_string(),
-            counts,
-        ]
+        let (name, done) = (stage.stage.name(), format!("{}{total}", stage.done));
+        cells([&name, &done, &stage.leased, &stage.failed.len(), &stage.rows, &counts])
     });
     titled_table(["stage", "done", "in work", "failed", "rows", "of which"], rows);
     for stage in &status.stages {
@@ -394,30 +371,19 @@ fn print_refinement(refinement: &Refinement) {
         share(refined_tokens, tokens)
     ));
     let rows = refinement.heads.iter().map(|found| {
-        let logits = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.6}"));
-        vec![
-            found.head.clone(),
-            found.language.clone(),
-            found.refined.to_string(),
-            logits(found.largest_difference),
-            logits(found.margin),
-        ]
+        let logits = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.6}")));
+        let (largest, margin) = (logits(found.largest_difference), logits(found.margin));
+        cells([&found.head, &found.language, &found.refined, &largest, &margin])
     });
     titled_table(["head", "language", "refined", "largest difference", "margin"], rows);
     let rows = refinement.languages.iter().map(|found| {
         let share = |share: f64| format!("{:.0}% of the margin", 100.0 * share);
-        let dash = || "-".to_owned();
-        vec![
-            found.language.clone(),
-            found.changed.to_string(),
-            found.farthest_change.map_or_else(dash, share),
-            found.expected_wrong.map_or_else(dash, |wrong| format!("{wrong:.4}")),
-        ]
+        let (farthest, wrong) = (found.farthest_change.map(share), number(found.expected_wrong));
+        cells([&found.language, &found.changed, &or_dash(farthest), &wrong])
     });
     titled_table(["language", "changed", "farthest change", "wrong beyond (expected)"], rows);
 }
 
-/// Prints the result of `verify`.
 pub(crate) fn print_verified(verified: &Verified) {
     for problem in &verified.problems {
         line(&format!("wrong: {problem}"));

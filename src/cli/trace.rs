@@ -42,7 +42,6 @@ struct Entered(Instant);
 struct Fields(Map<String, Value>);
 
 impl Trace {
-    /// Creates the file `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let to = path.to_owned();
         // Opening a pipe waits until somebody reads it.
@@ -56,7 +55,6 @@ impl Trace {
         Ok(Self(Arc::new(TraceFile { began: Instant::now(), file })))
     }
 
-    /// Returns a guard that ends the file when dropped.
     pub(crate) fn end(&self) -> TraceEnd {
         TraceEnd(self.clone())
     }
