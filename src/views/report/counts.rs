@@ -8,9 +8,15 @@ use serde::Serialize;
 use polysift_config::Keep;
 use polysift_selection::RankKey;
 
-/// How often each value occurs.
+/// Values that are counted together, which is faster than one by one.
+const COUNTED_TOGETHER: usize = 1024;
+
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct ValueCounts(BTreeMap<u64, u64>);
+pub(super) struct ValueCounts {
+    counts: BTreeMap<u64, u64>,
+    /// Values that only a merge counts, if there are few.
+    new: Vec<u64>,
+}
 
 /// Mean, standard deviation (of the population, as in NumPy) and median of whole numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -21,29 +27,36 @@ pub(super) struct Distribution {
 }
 
 impl ValueCounts {
-    /// Counts `values` and empties the vector.
-    pub(super) fn add(&mut self, values: &mut Vec<u64>) {
-        values.sort_unstable();
-        for equal in values.chunk_by(|a, b| a == b) {
-            *self.0.entry(equal[0]).or_default() += equal.len() as u64;
+    pub(super) fn add(&mut self, value: u64) {
+        self.new.push(value);
+        if self.new.len() >= COUNTED_TOGETHER {
+            self.count();
         }
-        values.clear();
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
-        for (value, count) in &other.0 {
-            *self.0.entry(*value).or_default() += count;
+    fn count(&mut self) {
+        self.new.sort_unstable();
+        for equal in self.new.chunk_by(|a, b| a == b) {
+            *self.counts.entry(equal[0]).or_default() += equal.len() as u64;
+        }
+        self.new.clear();
+    }
+
+    pub(super) fn merge(&mut self, mut other: Self) {
+        other.count();
+        for (value, count) in other.counts {
+            *self.counts.entry(value).or_default() += count;
         }
     }
 
     pub(super) fn total(&self) -> u64 {
-        self.0.values().sum()
+        self.counts.values().sum()
     }
 
     /// Returns the value of `rank` (from 0) among values from `least` on, and the number below it.
     pub(super) fn at(&self, least: u64, rank: u64) -> Option<(u64, u64)> {
         let mut below = 0;
-        for (&value, &count) in self.0.range(least..) {
+        for (&value, &count) in self.counts.range(least..) {
             if rank < below + count {
                 return Some((value, below));
             }
@@ -59,10 +72,12 @@ impl ValueCounts {
         let (Some(lower), Some(upper)) = (middle(n.saturating_sub(1) / 2), middle(n / 2)) else {
             return Distribution::default();
         };
-        let sum: u128 = self.0.iter().map(|(&v, &count)| u128::from(v) * u128::from(count)).sum();
+        let sum: u128 =
+            self.counts.iter().map(|(&v, &count)| u128::from(v) * u128::from(count)).sum();
         let mean = sum as f64 / n as f64;
         // In ascending order, whatever the order in which the values were counted.
-        let squares = self.0.iter().map(|(&v, &count)| count as f64 * (v as f64 - mean).powi(2));
+        let squares =
+            self.counts.iter().map(|(&v, &count)| count as f64 * (v as f64 - mean).powi(2));
         Distribution {
             mean: Some(rounded(mean, 7)),
             std: Some(rounded((squares.sum::<f64>() / n as f64).sqrt(), 7)),
@@ -111,7 +126,6 @@ impl ExactSum {
     }
 }
 
-/// Counts in intervals of equal width.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Bins {
     pub(super) low: f64,
@@ -121,7 +135,6 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// Creates `number` bins over `range`.
     pub(super) fn of(range: Option<(f64, f64)>, number: usize) -> Self {
         let (low, high) = range.unwrap_or((0.0, 1.0));
         Self { low, high, counts: vec![0; range.map_or(0, |_| number)] }
@@ -197,7 +210,6 @@ pub(super) fn score_key(score: f32) -> u64 {
     RankKey::of_logit(score, Keep::Below).logit.into()
 }
 
-/// Returns the score of a [`score_key`].
 pub(super) fn score_of(key: u64) -> f32 {
     RankKey { logit: key as u32, id_hash: 0, ordinal: 0 }.logit(Keep::Below)
 }
@@ -212,7 +224,6 @@ pub(super) struct ScoreCounts {
     pub(super) range: Option<(f32, f32)>,
     pub(super) logit_range: Option<(f32, f32)>,
     sum: ExactSum,
-    /// Counts by the upper half of the score keys.
     coarse: ValueCounts,
 }
 
@@ -228,19 +239,16 @@ fn point(value: f32) -> Option<(f32, f32)> {
 }
 
 impl ScoreCounts {
-    /// Counts pairs of a logit and a score, none of them NaN.
-    pub(super) fn add(&mut self, values: &[(f32, f32)]) {
-        self.n += values.len() as u64;
-        for &(logit, score) in values {
-            self.range = joined(self.range, point(score));
-            self.logit_range = joined(self.logit_range, point(logit));
-            if score.is_finite() {
-                self.sum.add(score.into());
-            } else {
-                self.infinite += 1;
-            }
+    pub(super) fn add(&mut self, (logit, score): (f32, f32)) {
+        self.n += 1;
+        self.range = joined(self.range, point(score));
+        self.logit_range = joined(self.logit_range, point(logit));
+        if score.is_finite() {
+            self.sum.add(score.into());
+        } else {
+            self.infinite += 1;
         }
-        self.coarse.add(&mut values.iter().map(|(_, score)| score_key(*score) >> 16).collect());
+        self.coarse.add(score_key(score) >> 16);
     }
 
     pub(super) fn merge(&mut self, other: Self) {
@@ -249,10 +257,9 @@ impl ScoreCounts {
         self.range = joined(self.range, other.range);
         self.logit_range = joined(self.logit_range, other.logit_range);
         self.sum.merge(other.sum);
-        self.coarse.merge(&other.coarse);
+        self.coarse.merge(other.coarse);
     }
 
-    /// Returns the mean of the finite scores.
     pub(super) fn mean(&self) -> Option<f64> {
         let finite = self.n - self.infinite;
         (finite > 0).then(|| self.sum.value() / finite as f64)
@@ -266,7 +273,6 @@ impl ScoreCounts {
         })
     }
 
-    /// Starts the counts of the second pass, with `bins` bins.
     pub(super) fn details(&self, bins: usize) -> ScoreDetails {
         let wide = |range: Option<(f32, f32)>| range.map(|(low, high)| (low.into(), high.into()));
         let is_share = self.range.is_some_and(|(low, high)| low >= 0.0 && high <= 1.0);
@@ -309,24 +315,23 @@ pub(super) struct ScoreDetails {
 }
 
 impl ScoreDetails {
-    pub(super) fn add(&mut self, values: &[(f32, f32)]) {
-        for &(logit, score) in values {
-            self.bins.add(score);
-            if logit.is_finite() {
-                self.logits.add(logit);
-            }
-            if score.is_finite() {
-                self.squares.add((f64::from(score) - self.mean).powi(2));
-            }
+    pub(super) fn add(&mut self, (logit, score): (f32, f32)) {
+        self.bins.add(score);
+        if logit.is_finite() {
+            self.logits.add(logit);
         }
-        let keys = values.iter().map(|(_, score)| score_key(*score));
-        let is_near = |key: &u64| self.prefixes.binary_search(&(key >> 16)).is_ok();
-        self.fine.add(&mut keys.filter(is_near).collect());
+        if score.is_finite() {
+            self.squares.add((f64::from(score) - self.mean).powi(2));
+        }
+        let key = score_key(score);
+        if self.prefixes.binary_search(&(key >> 16)).is_ok() {
+            self.fine.add(key);
+        }
     }
 
     pub(super) fn merge(&mut self, other: Self) {
         self.squares.merge(other.squares);
-        self.fine.merge(&other.fine);
+        self.fine.merge(other.fine);
         self.bins.merge(&other.bins);
         self.logits.merge(&other.logits);
     }

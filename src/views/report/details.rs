@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::counts::{ScoreDetails, ValueCounts, bins_of, num_words};
 use super::stored::StoredThresholds;
-use super::survey::{COUNTED_TOGETHER, HeadSurvey, LanguageSurvey, sampling_hash};
+use super::survey::{HeadSurvey, LanguageSurvey, sampling_hash};
 use polysift_base::error::{Error, Result};
 use polysift_config::{FilterConfig, RunConfig};
 use polysift_corpus::context::Context;
@@ -18,28 +18,23 @@ use polysift_text::robots::{Suffixes, locate, registrable_domain};
 /// Default URL column, if no filter names one.
 const URL: &str = "url";
 
-/// Units of length.
 pub(super) const MEASURES: [&str; 4] = ["words", "characters", "bytes", "tokens"];
 
 /// What the second pass looks for in a language.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// Places of each head's curve.
     pub(super) curves: Vec<BTreeSet<RankKey>>,
     /// Places where documents are counted, by head in its order: those of curves and examples.
     pub(super) steps: Vec<Vec<RankKey>>,
-    /// Ordinals of the examples.
     pub(super) examples: BTreeSet<u64>,
     /// Ordinals of the sample.
     pub(super) sample: BTreeSet<u64>,
     /// Largest [`sampling_hash`] of a document that counts by domain.
     pub(super) located: u64,
-    /// Maximum characters of an example's text.
     pub(super) characters: usize,
 }
 
 impl Wanted {
-    /// Returns whether only a sample of the documents counts by domain.
     pub(super) fn domains_are_sampled(&self) -> bool {
         self.located < u64::MAX
     }
@@ -62,20 +57,17 @@ impl CurveStep {
     }
 }
 
-/// Text and URL of an example, from the input.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExampleText {
     pub(super) text: Option<String>,
     pub(super) url: Option<String>,
 }
 
-/// Results of the second pass in a language.
 #[derive(Clone)]
 pub(super) struct LanguageDetails {
     pub(super) scores: Vec<ScoreDetails>,
     /// By head, documents in the steps before, between and after the places of [`Wanted::steps`].
     pub(super) steps: Vec<Vec<CurveStep>>,
-    /// Documents of each selection.
     pub(super) selected: Vec<DocumentAmount>,
     /// By threshold, the candidates with the logit of its boundary: those kept, and the others.
     pub(super) tied: Vec<[u64; 2]>,
@@ -87,15 +79,9 @@ pub(super) struct LanguageDetails {
     pub(super) sample_domains: BTreeMap<u64, String>,
     /// Whether the input of some document was not read.
     pub(super) without_input: bool,
-    /// Whether some shard had a URL column.
     pub(super) with_urls: bool,
     /// Number of documents kept here, in the other set, and in both.
     pub(super) compared: [u64; 3],
-    /// Values that are not counted yet: counting many together is faster.
-    new_scores: Vec<Vec<(f32, f32)>>,
-    new_lengths: Vec<[Vec<u64>; 4]>,
-    /// Number of documents that are not counted yet.
-    num_new: usize,
 }
 
 impl LanguageDetails {
@@ -120,9 +106,6 @@ impl LanguageDetails {
             without_input: false,
             with_urls: false,
             compared: [0; 3],
-            new_scores: vec![Vec::new(); survey.heads.len()],
-            new_lengths: vec![<[Vec<u64>; 4]>::default(); selections + 1],
-            num_new: 0,
         }
     }
 
@@ -138,7 +121,7 @@ impl LanguageDetails {
         let ranked = thresholds.ranked(&document.scored);
         for (head, ranked) in ranked.iter().enumerate() {
             let Some((key, number)) = ranked else { continue };
-            self.new_scores[head].push(*number);
+            self.scores[head].add(*number);
             let place = wanted.steps[head].partition_point(|step| step <= key);
             let mut step = CurveStep { last: Some((*key, number.1)), ..CurveStep::default() };
             step.totals.add((*info).into());
@@ -170,10 +153,12 @@ impl LanguageDetails {
             let length = text.as_deref().map(|text| [num_words(text), text.chars().count() as u64]);
             let [words, characters] = length.map_or([None; 2], |length| length.map(Some));
             let lengths = [words, characters, Some(info.num_bytes), info.num_tokens];
-            let groups = self.new_lengths.iter_mut().enumerate();
-            for (_, new) in groups.filter(|(group, _)| *group == 0 || is_in(*group - 1)) {
-                for (new, length) in new.iter_mut().zip(lengths) {
-                    new.extend(length);
+            let groups = self.lengths.iter_mut().enumerate();
+            for (_, counts) in groups.filter(|(group, _)| *group == 0 || is_in(*group - 1)) {
+                for (counts, length) in counts.iter_mut().zip(lengths) {
+                    if let Some(length) = length {
+                        counts.add(length);
+                    }
                 }
             }
         }
@@ -195,10 +180,6 @@ impl LanguageDetails {
                 *count += u64::from(is_in(selection));
             }
         }
-        self.num_new += 1;
-        if self.num_new == COUNTED_TOGETHER {
-            self.count();
-        }
         if is_example {
             let shown = text.map(|text| text.chars().take(wanted.characters).collect());
             self.examples.insert(ordinal, ExampleText { text: shown, url });
@@ -206,20 +187,7 @@ impl LanguageDetails {
         Ok(())
     }
 
-    fn count(&mut self) {
-        for (scores, new) in self.scores.iter_mut().zip(&mut self.new_scores) {
-            scores.add(new);
-            new.clear();
-        }
-        let groups = self.lengths.iter_mut().zip(&mut self.new_lengths);
-        for (counts, new) in groups.flat_map(|(counts, new)| counts.iter_mut().zip(new)) {
-            counts.add(new);
-        }
-        self.num_new = 0;
-    }
-
-    pub(super) fn merge(&mut self, mut other: Self) {
-        other.count();
+    pub(super) fn merge(&mut self, other: Self) {
         for (mine, theirs) in self.scores.iter_mut().zip(other.scores) {
             mine.merge(theirs);
         }
@@ -230,10 +198,8 @@ impl LanguageDetails {
         }
         let tied = self.tied.iter_mut().flatten().zip(other.tied.into_iter().flatten());
         tied.for_each(|(mine, theirs)| *mine += theirs);
-        for (mine, theirs) in self.lengths.iter_mut().flatten().zip(other.lengths.iter().flatten())
-        {
-            mine.merge(theirs);
-        }
+        let lengths = self.lengths.iter_mut().flatten().zip(other.lengths.into_iter().flatten());
+        lengths.for_each(|(mine, theirs)| mine.merge(theirs));
         for (domain, counts) in other.domains {
             let mine = self.domains.entry(domain).or_insert_with(|| vec![0; counts.len()]);
             mine.iter_mut().zip(counts).for_each(|(mine, theirs)| *mine += theirs);

@@ -12,16 +12,12 @@ use polysift_corpus::rows::Row;
 use polysift_runs::run::DocumentAmount;
 use polysift_selection::RankKey;
 
-/// Number of values that are counted together.
-pub(super) const COUNTED_TOGETHER: usize = 1024;
-
 /// Returns the hash that draws a sample of ids, smallest first.
 pub(super) fn sampling_hash(id: &str) -> u64 {
     let seed = XxHash3_64::oneshot(b"report");
     XxHash3_64::oneshot_with_seed(seed, id.as_bytes())
 }
 
-/// The documents with the smallest keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ends {
     most: usize,
@@ -59,15 +55,6 @@ pub(super) struct HeadSurvey {
     pub(super) unscored: u64,
     pub(super) top: Ends,
     pub(super) bottom: Ends,
-    /// Logits and scores that are not counted yet: counting many together is faster.
-    new: Vec<(f32, f32)>,
-}
-
-impl HeadSurvey {
-    fn count(&mut self) {
-        self.counts.add(&self.new);
-        self.new.clear();
-    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -108,10 +95,7 @@ impl LanguageSurvey {
         for (head, (survey, ranked)) in self.heads.iter_mut().zip(&ranked).enumerate() {
             match ranked {
                 Some((key, number)) => {
-                    survey.new.push(*number);
-                    if survey.new.len() >= COUNTED_TOGETHER {
-                        survey.count();
-                    }
+                    survey.counts.add(*number);
                     survey.top.offer(*key, || KeptDocument::of(document));
                     survey.bottom.offer(backwards(*key), || KeptDocument::of(document));
                 }
@@ -143,8 +127,7 @@ impl LanguageSurvey {
     pub(super) fn merge(&mut self, other: Self) {
         self.totals.add(other.totals);
         self.without_tokens += other.without_tokens;
-        for (mine, mut theirs) in self.heads.iter_mut().zip(other.heads) {
-            theirs.count();
+        for (mine, theirs) in self.heads.iter_mut().zip(other.heads) {
             mine.counts.merge(theirs.counts);
             mine.nan += theirs.nan;
             mine.unscored += theirs.unscored;
