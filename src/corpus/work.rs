@@ -14,6 +14,8 @@ use polysift_runs::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, Stag
 pub struct StageWork {
     /// Keys of all units, and the units of this process.
     pub items: StageItems,
+    /// Number of units that are done in parallel: 1 if each uses all threads.
+    pub at_once: usize,
 }
 
 impl StageWork {
@@ -37,7 +39,8 @@ impl StageWork {
             is_own[item] = true;
         }
         let takes_all = context.task.is_none();
-        Ok(Self { items: StageItems { stage, keys, own, is_own, takes_all, waits: context.waits } })
+        let items = StageItems { stage, keys, own, is_own, takes_all, waits: context.waits };
+        Ok(Self { items, at_once: rayon::current_num_threads() })
     }
 
     /// Makes one unit per shard of `plan`, with the names of the shards as keys, in plan order.
@@ -85,22 +88,10 @@ impl StageWork {
         units: impl Fn(usize) -> Option<u64> + Sync,
         work: impl Fn(usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
-        self.for_all_on(rayon::current_num_threads(), context, unit, units, work)
-    }
-
-    /// Like [`StageWork::for_all`], with `at_once` units in parallel: 1 if each uses all threads.
-    pub fn for_all_on(
-        &self,
-        at_once: usize,
-        context: Context<'_>,
-        unit: &'static str,
-        units: impl Fn(usize) -> Option<u64> + Sync,
-        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
-    ) -> Result<()> {
         if !self.is_over() {
             let total = self.items.own.iter().map(|&item| units(item)).sum();
             context.progress.begin(self.items.stage.name(), total, unit);
-            let outcome = self.claim_all(at_once, context, |item| {
+            let outcome = self.claim_all(context, |item| {
                 if !self.items.is_own[item] {
                     context.progress.extend(units(item).unwrap_or(0));
                 }
@@ -114,13 +105,12 @@ impl StageWork {
 
     fn claim_all(
         &self,
-        at_once: usize,
         context: Context<'_>,
         work: impl Fn(usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
         let claims = self.claims(context);
         let failures = Mutex::new(Failures::new(context.run, self.items.stage));
-        claims.for_all(at_once, |item| {
+        claims.for_all(self.at_once, |item| {
             let outcome = work(item).and_then(|marker| self.mark(context, &claims, item, &marker));
             let mut failures = lock(&failures);
             failures.attempted += 1;

@@ -391,7 +391,7 @@ impl<'a> CascadeFit<'a> {
                 [] => 1,
                 gpus => SHARDS_OF_A_GPU * gpus.len(),
             };
-            work.for_all_on(at_once, context, "documents", rows, one)?;
+            StageWork { at_once, ..work.clone() }.for_all(context, "documents", rows, one)?;
         }
         run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)
     }

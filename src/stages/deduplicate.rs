@@ -53,7 +53,9 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
     check_row_filtered(context, &embedded)?;
     context.freeze(Stage::Deduplicate, &duplicate_settings(config))?;
     let languages = deduplicated(config, embedded.languages());
-    let work = StageWork::dealt(context, Stage::Deduplicate, languages)?;
+    // Every unit of work uses all threads.
+    let work =
+        StageWork { at_once: 1, ..StageWork::dealt(context, Stage::Deduplicate, languages)? };
     let cascade = Cascade::of(context, &embedded.plan)?;
     // Each document may be compared in every round.
     let num_documents = |item: usize| -> u64 {
@@ -61,9 +63,7 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
         let documents = counts.filter_map(|counts| counts.get(&work.items.keys[item]));
         ROUNDS as u64 * documents.sum::<u64>()
     };
-    // Every unit of work uses all threads.
-    work.for_all_on(
-        1,
+    work.for_all(
         context,
         "documents",
         |item| Some(num_documents(item)),
