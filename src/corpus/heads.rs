@@ -130,11 +130,6 @@ impl Heads {
         self.by_name.values().flat_map(ByLanguage::values).map(|loaded| &loaded.head)
     }
 
-    /// Returns the file of the head that [`Heads::get`] returns.
-    pub fn path(&self, name: &str, language: &str) -> Option<&Path> {
-        self.loaded(name, language).map(|loaded| loaded.path.as_path())
-    }
-
     /// Checks every head with [`Loaded::check_recipe`].
     pub fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
         let mut all = self.by_name.values().flat_map(ByLanguage::values);
@@ -176,7 +171,8 @@ impl Heads {
         heads.map(|loaded| &loaded.head)
     }
 
-    fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
+    /// Returns the head of [`Heads::get`] with its file.
+    pub fn loaded(&self, name: &str, language: &str) -> Option<&Loaded> {
         let heads = self.by_name.get(name)?;
         heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))
     }
@@ -328,7 +324,8 @@ pub fn for_each_head(
 ) -> Result<()> {
     let (mut of_texts, mut of_embeddings) = (0, 0);
     for language in languages.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
-        let Some(path) = head_path(run, name, config, language) else { continue };
+        let path = head_file(run, name, config, language).filter(|path| path.is_file());
+        let Some(path) = path else { continue };
         let head = AnyHead::load(&path, name, config, language)?;
         if head.is_of_texts() {
             of_texts += 1;
@@ -384,19 +381,17 @@ pub fn in_words(languages: &BTreeSet<String>) -> String {
     }
 }
 
-/// Returns the file of a head if it exists: trained in this run, or the configured path.
-fn head_path(
+/// Returns where the file of a head is, if it exists: trained in this run, or the configured path.
+pub fn head_file(
     run: Option<&RunDir>,
     name: &str,
     config: &HeadConfig,
     language: &str,
 ) -> Option<PathBuf> {
-    let path = match &config.path {
-        None if config.kind == HeadKind::FastText => run?.text_head_file(name, language),
-        None => run?.head_file(name, language),
-        Some(template) if template.contains(LANG) => template.replace(LANG, language).into(),
-        Some(path) if language == ALL_LANGUAGES => path.into(),
-        Some(_) => return None,
-    };
-    path.is_file().then_some(path)
+    match &config.path {
+        None if config.kind == HeadKind::FastText => Some(run?.text_head_file(name, language)),
+        None => Some(run?.head_file(name, language)),
+        Some(template) if template.contains(LANG) => Some(template.replace(LANG, language).into()),
+        Some(path) => (language == ALL_LANGUAGES).then(|| path.into()),
+    }
 }

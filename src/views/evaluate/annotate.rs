@@ -6,14 +6,12 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::texts::TextScorer;
+use super::texts::{TextScorer, with_scores};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
-use polysift_config::{
-    FilterAction, FilterConfig, FilterWhen, HeadConfig, HeadKind, KEPT, Rate, RunConfig,
-};
+use polysift_config::{FilterAction, FilterConfig, FilterWhen, KEPT, Rate, RunConfig};
 use polysift_corpus::filter::{Filter, FilteredDocument, Finding, open_filter};
-use polysift_corpus::heads::Heads;
+use polysift_corpus::heads::{Heads, head_file};
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::rows::Fate;
 use polysift_corpus::select::selections;
@@ -26,7 +24,7 @@ use polysift_encoder::HubSettings;
 use polysift_heads::fasttext::{LanguageIdentifier, TextScratch};
 use polysift_heads::head::{DocumentScore, RowHead};
 use polysift_runs::run::RunDir;
-use polysift_selection::{ScoredDocument, Selection, ThresholdKind};
+use polysift_selection::{Selection, ThresholdKind};
 
 /// The annotation of one document.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -53,9 +51,7 @@ pub struct Annotation<'a> {
     pub thresholds: &'a [Value],
 }
 
-/// What a filter does to a document that it found.
 struct FoundBy<'a> {
-    /// Name of the filter.
     name: &'a str,
     when: FilterWhen,
     action: VerdictAction,
@@ -77,34 +73,16 @@ pub struct Annotator<'a> {
 /// Finds the heads for the languages of `run`, and for the languages that the head files are for.
 pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
     let mut languages = BTreeSet::new();
-    for (name, head) in &config.heads {
-        languages.extend(languages_of_head(name, head, run)?);
+    for (name, head) in config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows()) {
+        if let Some(pattern) = head_file(run, name, head, LANG) {
+            languages.extend(languages_of(&pattern.display().to_string())?);
+        }
     }
+    languages.remove(ALL_LANGUAGES);
     if let Some(run) = run {
         languages.extend(selections(run)?.into_keys());
     }
     Heads::find(&config.heads, run, languages, config.seed.0)
-}
-
-fn languages_of_head(
-    name: &str,
-    config: &HeadConfig,
-    run: Option<&RunDir>,
-) -> Result<BTreeSet<String>> {
-    let trained = |run: &RunDir| match config.kind {
-        HeadKind::FastText => run.text_head_file(name, LANG),
-        _ => run.head_file(name, LANG),
-    };
-    let path = match &config.path {
-        Some(path) => Some(path.clone()),
-        None => run.map(|run| trained(run).display().to_string()),
-    };
-    let Some(path) = path.filter(|path| path.contains(LANG) && !config.kind.is_of_rows()) else {
-        return Ok(BTreeSet::new());
-    };
-    let mut languages = languages_of(&path)?;
-    languages.remove(ALL_LANGUAGES);
-    Ok(languages)
 }
 
 impl<'a> Annotator<'a> {
@@ -283,14 +261,11 @@ impl<'a> Annotator<'a> {
             let removes = |by: &&FoundBy<'d>| by.action == VerdictAction::Remove && by.when == when;
             found.iter().find(removes).map(|found| found.name)
         };
-        let values = |value: fn(&DocumentScore) -> f32| -> Vec<Option<f32>> {
-            scores.iter().map(|score| score.as_ref().map(value)).collect()
-        };
-        // The ordinal only breaks ties between equal ids. A cascade of the run is not asked.
-        let (logits, scores) = (values(|score| score.logit), values(|score| score.score));
-        let scored =
-            ScoredDocument { id: &document.id, ordinal: 0, logits: &logits, scores: &scores };
-        match Fate::of(text(document).is_some(), removed_by, false, selection, &scored) {
+        // A cascade of the run is not asked.
+        let has_text = text(document).is_some();
+        match with_scores(&document.id, scores, |scored| {
+            Fate::of(has_text, removed_by, false, selection, scored)
+        }) {
             Fate::Kept(retentions) => {
                 annotation.retention = selection.retention_heads().zip(retentions).collect();
             }

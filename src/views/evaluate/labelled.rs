@@ -12,7 +12,7 @@ use polysift_base::metrics::WeightedText;
 use polysift_base::progress::{Progress, Stop};
 use polysift_config::{HeadConfig, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
-use polysift_corpus::heads::Heads;
+use polysift_corpus::heads::{Heads, Loaded};
 use polysift_data::input::{InputFile, LabelledText, SampleColumns, read_samples};
 use polysift_encoder::{HubSettings, Model};
 use polysift_heads::head::{AnyHead, DocumentScore};
@@ -208,10 +208,7 @@ impl<'a> LanguageTexts<'a> {
             None => BTreeSet::new(),
         };
         for (&name, scores) in &all_scores {
-            let Some((head, path)) = heads.get(name, language).zip(heads.path(name, language))
-            else {
-                continue;
-            };
+            let Some(Loaded { head, path }) = heads.loaded(name, language) else { continue };
             let mut judged = self.judged(name, head, scores, selection.as_ref());
             self.estimate((name, head), &all_scores, selection.as_ref(), &dropped, &mut judged)?;
             let output = ScoreMeaning::of(head.spec());

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::group::TextGroup;
 use super::rules::Calls;
+use super::texts::with_scores;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{WeightedText, weighted_precision, weighted_recall};
 use polysift_config::{HeadConfig, Keep, Mode, Rate};
@@ -18,7 +19,7 @@ use polysift_corpus::select::{scored_run, stored_selections};
 use polysift_data::input::LabelledText;
 use polysift_heads::head::{DocumentScore, HeadSpec};
 use polysift_selection::{
-    Decision, Outcome, ScoredDocument, Selection, Threshold, ThresholdKind, ThresholdReport, select,
+    Decision, Outcome, Selection, Threshold, ThresholdKind, ThresholdReport, select,
 };
 
 /// Probabilities above this count as 1: they were rounded when they were written.
@@ -92,7 +93,6 @@ pub(super) fn drawn_texts(
     }
 }
 
-/// A run that allows estimates of its selections.
 pub(super) struct EstimatedRun<'a> {
     context: Context<'a>,
     embedded: Embedded,
@@ -217,7 +217,6 @@ impl<'a> EstimatedRun<'a> {
 /// Texts of a language with their scores by the run's heads.
 pub(super) struct ScoredTexts<'a> {
     pub(super) ids: Vec<&'a str>,
-    /// By text, then by head.
     pub(super) scores: Vec<Vec<Option<DocumentScore>>>,
 }
 
@@ -225,19 +224,10 @@ impl ScoredTexts<'_> {
     /// Applies `take` to the decision of `selection` on each text.
     fn map<T>(&self, selection: &Selection, take: impl Fn(Decision<'_>) -> T) -> Vec<T> {
         let texts = self.ids.iter().zip(&self.scores);
-        let decided = texts.map(|(id, scores)| {
-            let of_heads = |value: fn(DocumentScore) -> f32| -> Vec<Option<f32>> {
-                scores.iter().map(|score| score.map(value)).collect()
-            };
-            // The ordinal only breaks ties between equal ids.
-            take(selection.decide(&ScoredDocument {
-                id,
-                ordinal: 0,
-                logits: &of_heads(|score| score.logit),
-                scores: &of_heads(|score| score.score),
-            }))
-        });
-        decided.collect()
+        let decide = |(id, scores): (&&str, &Vec<_>)| {
+            take(with_scores(id, scores, |document| selection.decide(document)))
+        };
+        texts.map(decide).collect()
     }
 
     /// Returns the smallest rate with which the retention at `place` keeps each text, if one does.
@@ -249,7 +239,6 @@ impl ScoredTexts<'_> {
     }
 }
 
-/// Returns which texts have a smallest rate of at most `rate`.
 fn up_to(rate: Rate, smallest: &[Option<Rate>]) -> Vec<bool> {
     smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect()
 }

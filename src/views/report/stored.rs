@@ -1,20 +1,19 @@
 //! Reads a run for its report: parts of scores, and each document's fate under the thresholds.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use polysift_base::error::Result;
-use polysift_config::{HeadKind, Keep, Rate, RunConfig};
+use polysift_config::{Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
+use polysift_corpus::heads::head_file;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::rows::{Row, RunRows};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::check_filtered;
-use polysift_data::input::LANG;
 use polysift_heads::fasttext::is_model;
 use polysift_heads::head::{AnyHead, FastTextHead};
 use polysift_selection::{
@@ -24,7 +23,6 @@ use polysift_selection::{
 /// Name of a selection in a language where no threshold keeps documents.
 const KEPT: &str = "kept";
 
-/// A run with thresholds.
 pub(super) struct StoredRun<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: Embedded,
@@ -68,13 +66,8 @@ impl<'a> StoredRun<'a> {
     /// its card; `None` if its file is not at hand or does not say.
     pub(super) fn test(&self, name: &str, language: &str) -> Result<Option<Value>> {
         let (config, run) = (&self.context.config.heads[name], self.context.run);
-        let file = |language| match &config.path {
-            Some(path) => PathBuf::from(path.replace(LANG, language)),
-            None if config.kind == HeadKind::FastText => run.text_head_file(name, language),
-            None => run.head_file(name, language),
-        };
-        let Some(path) = [language, ALL_LANGUAGES].map(file).into_iter().find(|p| p.is_file())
-        else {
+        let files = [language, ALL_LANGUAGES].map(|of| head_file(Some(run), name, config, of));
+        let Some(path) = files.into_iter().flatten().find(|path| path.is_file()) else {
             return Ok(None);
         };
         let card = if is_model(&path)? {
@@ -121,7 +114,6 @@ impl KeptDocument {
 
 pub(super) struct StoredThresholds {
     pub(super) selection: Selection,
-    /// The side that each head of the run keeps.
     pub(super) keeps: Vec<Keep>,
     /// The final selections, smallest first.
     pub(super) names: Vec<SelectionName>,
