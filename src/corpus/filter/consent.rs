@@ -32,16 +32,13 @@ use polysift_text::robots::{
     registrable_domain,
 };
 
-/// Note on documents from hosts without a robots.txt in the sources.
 const NO_ROBOTS: &str = "no-robots-file";
-/// Note on documents from hosts with a robots.txt.
 const HAS_ROBOTS: &str = "robots-file";
 /// Columns of robots.txt tables: host and file, and optionally the scheme and time of the fetch.
 const DOMAIN: &str = "domain";
 const CONTENT: &str = "content";
 const PROTOCOL: &str = "protocol";
 const FETCHED: &str = "fetched";
-/// Number of robots.txt files parsed in one parallel batch.
 const BATCH_FILES: usize = 4096;
 
 /// Finds documents by the robots.txt of their hosts, by lists of domains and by lists of ids.
@@ -181,7 +178,6 @@ struct RobotsSource {
     agents: Agents,
 }
 
-/// A robots.txt as it stands in a source.
 struct RobotsText<'a> {
     /// Scheme, host and port.
     authority: String,
@@ -191,7 +187,6 @@ struct RobotsText<'a> {
 }
 
 impl RobotsSource {
-    /// Opens the sources of the settings; `None` if there are none.
     fn open(name: &str, config: &RobotsConfig) -> Result<Option<Self>> {
         let patterns: Vec<String> =
             config.sources.iter().filter_map(|source| source.robots.clone()).collect();
@@ -272,7 +267,6 @@ fn time(text: &str) -> Result<f64, String> {
     number().or_else(time).ok_or_else(wrong)
 }
 
-/// Parses an entry of a list of blocked domains.
 fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let key = url_key(entry)?;
     if key.contains(['/', '?']) {
@@ -314,7 +308,6 @@ struct RobotsFiles(HashMap<String, Arc<RobotsRules>>);
 /// The robots.txt of an authority while the sources are read.
 struct RobotsFile {
     fetched: Option<f64>,
-    /// Hash of the content.
     hash: u128,
     /// `None` until the file is parsed.
     rules: Option<Arc<RobotsRules>>,

@@ -3,18 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
-
 use super::document::{Filter, FilteredDocument, Finding, Leaks, TaskLeak, Verdict};
 use polysift_base::error::{Error, Result};
-use polysift_base::progress::Stop;
 use polysift_config::{DecontaminationConfig, FilterAction};
 use polysift_text::decontamination::{Hit, Hits, Index, ItemCoverage, Rule, cut};
 
 /// Maximum number of n-grams that a report names; the most frequent ones are often templates.
 const MAX_NGRAMS: usize = 100;
 
-/// Finds contaminated documents with an n-gram index of benchmark items.
 #[derive(Debug)]
 pub(super) struct DecontaminationFilter {
     path: PathBuf,
@@ -33,6 +29,12 @@ impl DecontaminationFilter {
         let (index, rule) = (Index::open(&path)?, config.rule());
         Ok(Self { path, index, rule, cuts: action == FilterAction::Cut })
     }
+}
+
+impl Filter for DecontaminationFilter {
+    fn files(&self) -> Vec<&Path> {
+        vec![&self.path]
+    }
 
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
         let Some(text) = document.text else { return Verdict::default() };
@@ -49,16 +51,6 @@ impl DecontaminationFilter {
         let pieces = self.cuts.then(|| cut(text, &hits)).flatten();
         let finding = Finding { details, pieces, ..Finding::of("contaminated") };
         Verdict { finding: Some(finding), note: None, ngrams }
-    }
-}
-
-impl Filter for DecontaminationFilter {
-    fn files(&self) -> Vec<&Path> {
-        vec![&self.path]
-    }
-
-    fn judge(&self, documents: &[FilteredDocument<'_>], _stop: &Stop) -> Result<Vec<Verdict>> {
-        Ok(documents.par_iter().map(|document| self.verdict(document)).collect())
     }
 
     fn leaks(&self, found: &BTreeMap<u32, u64>) -> Option<Leaks> {

@@ -93,7 +93,6 @@ pub struct AgentVerdict {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskLeak {
     pub(super) task: String,
-    /// Number of items of the task.
     pub(super) items: u64,
     /// Number of items too short for an n-gram, which cannot be found.
     pub(super) not_covered: u64,
@@ -131,8 +130,15 @@ pub trait Filter: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Judges a document; for filters whose verdict depends on nothing but the document.
+    fn verdict(&self, _document: &FilteredDocument<'_>) -> Verdict {
+        Verdict::default()
+    }
+
     /// Returns one verdict per document, in order; reads lists when they are needed.
-    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>>;
+    fn judge(&self, documents: &[FilteredDocument<'_>], _stop: &Stop) -> Result<Vec<Verdict>> {
+        Ok(documents.par_iter().map(|document| self.verdict(document)).collect())
+    }
 
     /// Explains what robots.txt files say of `url`; `None` if the filter has no such files.
     fn explain(&self, _url: &str, _stop: &Stop) -> Result<Option<RobotsVerdict>> {

@@ -14,7 +14,6 @@ pub(super) fn id_list(blocked_if: Option<String>) -> ListFormat {
     ListFormat { column: "id", blocked_if, key: |id| Ok(Cow::Borrowed(id)) }
 }
 
-/// Finds documents that the lists name, or documents that they do not name.
 #[derive(Debug)]
 pub(super) struct IdFilter {
     lists: ListedStrings,

@@ -2,12 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
-
 use super::document::{Filter, FilteredDocument, Finding, Verdict};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
-use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, LicenseConfig};
 use polysift_text::rules::{
     LicenseRule, Licensed, Refusal, parse_allow_list, published_allow_list,
@@ -38,6 +35,12 @@ impl LicenseFilter {
             .map_err(|e| Error::config(format!("filters.{name}"), e))?;
         Ok(Self { allow, rule, flags: action == FilterAction::Flag })
     }
+}
+
+impl Filter for LicenseFilter {
+    fn files(&self) -> Vec<&Path> {
+        self.allow.as_deref().into_iter().collect()
+    }
 
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
         let judged = self.rule.judge(document.url, document.text);
@@ -56,15 +59,5 @@ impl LicenseFilter {
             }
             Ok(_) | Err(_) => Verdict::default(),
         }
-    }
-}
-
-impl Filter for LicenseFilter {
-    fn files(&self) -> Vec<&Path> {
-        self.allow.as_deref().into_iter().collect()
-    }
-
-    fn judge(&self, documents: &[FilteredDocument<'_>], _stop: &Stop) -> Result<Vec<Verdict>> {
-        Ok(documents.par_iter().map(|document| self.verdict(document)).collect())
     }
 }

@@ -1,10 +1,6 @@
 //! Filter for documents that repeat their own sentences or that hold encoded data.
 
-use rayon::prelude::*;
-
 use super::document::{Filter, FilteredDocument, Finding, Verdict};
-use polysift_base::error::Result;
-use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, RepetitionConfig};
 use polysift_text::rules::{MAX_REPETITION_RATE, Repetition, base64_ranges};
 
@@ -22,7 +18,9 @@ impl RepetitionFilter {
         let max_rate = max_rate.unwrap_or(MAX_REPETITION_RATE);
         Self { max_rate, base64, cuts: action == FilterAction::Cut }
     }
+}
 
+impl Filter for RepetitionFilter {
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
         let Some(text) = document.text else { return Verdict::default() };
         if self.base64 && !base64_ranges(text).is_empty() {
@@ -37,11 +35,5 @@ impl RepetitionFilter {
         }
         let pieces = Some(repetition.pieces);
         Verdict::of(Finding { pieces, ..Finding::of("repetition") })
-    }
-}
-
-impl Filter for RepetitionFilter {
-    fn judge(&self, documents: &[FilteredDocument<'_>], _stop: &Stop) -> Result<Vec<Verdict>> {
-        Ok(documents.par_iter().map(|document| self.verdict(document)).collect())
     }
 }

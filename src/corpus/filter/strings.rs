@@ -45,10 +45,8 @@ pub fn hash(text: &str) -> u128 {
     XxHash3_128::oneshot(text.as_bytes())
 }
 
-/// How to read the strings of a list.
 #[derive(Debug, Clone)]
 pub(super) struct ListFormat {
-    /// Column of the strings in tables.
     pub(super) column: &'static str,
     /// Column of tables; only rows with a value in it count ([`for_each_listed`]).
     pub(super) blocked_if: Option<String>,
@@ -69,7 +67,6 @@ pub(super) struct ListedStrings {
 }
 
 impl ListedStrings {
-    /// Finds the lists that match `patterns` and checks their columns.
     pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
         let files = list_files(patterns)?;
         let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
@@ -83,7 +80,6 @@ impl ListedStrings {
         self.files.iter().map(|list| &*list.path)
     }
 
-    /// Returns the strings of the lists that apply to `language`.
     pub(super) fn of(&self, language: &str, stop: &Stop) -> Result<LanguageStrings> {
         let of_all = self.load(None, stop)?;
         let is_listed = |list: &ListFile| list.language.as_deref() == Some(language);

@@ -10,10 +10,8 @@ use polysift_base::progress::Stop;
 use polysift_config::{ListMode, UrlsConfig};
 use polysift_text::robots::{Matching, Suffixes, locate, registrable_domain};
 
-/// Column of the entries in tables.
 const URL: &str = "url";
 
-/// Note on documents without a readable URL.
 pub(super) const UNREADABLE_URL: &str = "unreadable-url";
 
 /// Finds documents with URLs that the lists name, or that they do not name.

@@ -16,7 +16,6 @@ use polysift_text::rules::{MAX_LISTED_SHARE, WordList};
 
 const WORD: &str = "word";
 
-/// Finds documents with too large a share of listed words.
 #[derive(Debug)]
 pub(super) struct WordFilter {
     files: Vec<ListFile>,
