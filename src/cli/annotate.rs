@@ -19,11 +19,8 @@ use super::printer;
 use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs, hub, resolve};
 
 const STDIN: &str = "standard input";
-/// Maximum documents per block.
 const BLOCK_DOCUMENTS: usize = 1024;
-/// Maximum bytes of the lines of a block.
 const BLOCK_BYTES: usize = 16 << 20;
-/// Documents that are read ahead.
 const READ_AHEAD: usize = 64;
 /// Time a block waits for more documents: short, for clients that send one and wait for the answer.
 const BLOCK_WAIT: Duration = Duration::from_millis(5);
@@ -70,13 +67,11 @@ enum Format {
 type Sent = Result<Result<StreamDocument, Reject>>;
 
 impl AnnotateArgs {
-    /// Takes the argument by position as the run.
     pub(crate) fn take_run(&mut self) {
         self.base.run = self.run_directory.take().or(self.base.run.take());
     }
 }
 
-/// Annotates documents until the input ends.
 pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let settings = SettingsArgs {
         base: args.base.clone(),
@@ -185,7 +180,6 @@ fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
     })
 }
 
-/// Groups the documents that have arrived into blocks.
 struct Blocks<'a> {
     documents: Receiver<Sent>,
     stop: &'a Stop,

@@ -24,11 +24,8 @@ use polysift::{Error, Result};
 use super::printer::{line, show, titled_table};
 use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs, hub, resolve};
 
-/// Default retention rate at which heads are evaluated.
 const RETENTION: &str = "0.1";
-/// Default column of the source, used if present.
 const SOURCE: &str = "source";
-/// Column of the inclusion probability of a sampled text, used if present.
 const INCLUSION_PROBABILITY: &str = "inclusion_probability";
 
 #[derive(Debug, Args)]
@@ -111,13 +108,11 @@ pub(crate) struct EvaluateArgs {
 }
 
 impl EvaluateArgs {
-    /// Takes the argument by position as the run if it is one.
     pub(crate) fn take_run(&mut self) -> Result<()> {
         self.base.take_run(&mut self.heads)
     }
 }
 
-/// Evaluates heads on labelled texts, or compares the heads of a run.
 pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {
     if args.data.is_empty() && args.base.run.is_none() {
         return Err(Error::config("--data", "is missing; or name a run (`--run DIR`)"));
@@ -184,7 +179,6 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
     put_out(args, &report)
 }
 
-/// Prints the report, and writes its JSON if a file is named.
 fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
     if let Some(path) = &args.out {
         write_json(path, report)?;
@@ -371,7 +365,6 @@ fn no_such_head(flag: &str, name: &str, heads: &BTreeMap<String, HeadConfig>) ->
     Error::config(flag, format!("there is no head `{name}`; the heads are {}", known.join(", ")))
 }
 
-/// Checks that a source column given by name exists.
 fn check_sources(args: &EvaluateArgs, report: &Report) -> Result<()> {
     let has_sources = report.measures.iter().any(|row| row.group.texts.starts_with("source"));
     match &args.source_column {

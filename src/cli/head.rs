@@ -1,11 +1,12 @@
 //! `polysift head`: imports heads from other software and exports heads for it.
 
 use std::collections::BTreeMap;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, Keys, import, is_classifier};
-use polysift::io::write_atomic;
+use polysift::io::{list, write_atomic};
 use polysift::{Error, Result};
 
 use super::printer::{self, cells, or_dash};
@@ -91,10 +92,7 @@ fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             files.push(path.clone());
             continue;
         }
-        let entries = std::fs::read_dir(path)
-            .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
-            .map_err(Error::io(path, "list"))?;
-        let mut found: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+        let mut found: Vec<PathBuf> = list(path)?.iter().map(DirEntry::path).collect();
         found.retain(|path| {
             let extension = path.extension().and_then(|e| e.to_str());
             path.is_file() && extension.is_some_and(|e| HEAD_EXTENSIONS.contains(&e))

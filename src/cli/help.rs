@@ -29,7 +29,6 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Tools", &["head", "models", "devices", "tokenize", "robots", "completions", "man", "help"]),
 ];
 
-/// Flags that every stage reads.
 const EVERY_STAGE: [&str; 6] = ["config", "run", "set", "redo", "Many machines", "json"];
 
 /// The other flags, or headings of flags, that a stage reads; `run` and `plan` read every flag.
@@ -58,7 +57,6 @@ const STAGES: [(&str, &[&str]); 10] = [
     ("tokenize", &["Input", "Encoder"]),
 ];
 
-/// Arguments of an example of a command.
 const EXAMPLES: [(&str, &str); 15] = [
     ("init", "my-corpus"),
     ("run", "-c run.toml"),

@@ -16,7 +16,6 @@ use polysift::{Error, Result};
 
 use super::printer::{cells, complaint, next, titled_table};
 
-/// Rows read of one file of each pattern.
 const ROWS: usize = 200;
 const TEXT_COLUMNS: [&str; 6] = ["text", "content", "raw_content", "document", "body", "passage"];
 const ID_COLUMNS: [&str; 5] = ["id", "doc_id", "document_id", "uuid", "url"];
@@ -24,7 +23,6 @@ const LANGUAGE_COLUMNS: [&str; 3] = ["language", "lang", "language_code"];
 const SCRIPT_COLUMNS: [&str; 2] = ["language_script", "script"];
 const LABEL_COLUMN: &str = "label";
 
-/// The end of the settings where there are no labelled texts.
 const NO_LABELS: &str = r#"
 # No labelled texts were found. A head needs some hundreds of them for each language:
 # [heads.quality]
@@ -53,11 +51,9 @@ struct Group {
     id: Option<String>,
     /// Column of the language, with that of the script.
     language: Option<(String, Option<String>)>,
-    /// Values of the column `label`.
     labels: BTreeSet<String>,
 }
 
-/// Looks at the files and writes the settings.
 pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     let out = std::path::absolute(&args.out).map_err(Error::io(&args.out, "resolve"))?;
     if out.exists() {
@@ -173,7 +169,6 @@ impl Group {
         self.bytes += file.bytes as f64;
     }
 
-    /// Reads the first rows of the first file.
     fn read(&mut self, stop: &Stop) -> Result<()> {
         let request = RowsRequest { count: ROWS, sort_by: None, ascending: false };
         let rows = row_values(&self.files[..1], request, stop)?;
@@ -199,7 +194,6 @@ impl Group {
     }
 }
 
-/// Returns the column with the longest texts.
 fn longest(rows: &[&Value]) -> Option<String> {
     let columns = rows.first()?.as_object()?;
     let bytes = |name: &&String| -> usize {
@@ -208,7 +202,6 @@ fn longest(rows: &[&Value]) -> Option<String> {
     columns.keys().max_by_key(bytes).filter(|name| bytes(name) > 0).cloned()
 }
 
-/// Returns the text of the settings file.
 fn settings(text: &str, documents: &[(&String, &Group)], labelled: &[(&String, &Group)]) -> String {
     let mut lines = vec![
         "# Written by `polysift init`. docs/settings.md describes all settings.".to_owned(),
@@ -278,7 +271,6 @@ fn heads(labelled: &[(&String, &Group)]) -> Vec<String> {
     lines.into_iter().chain(rates.into_iter().map(str::to_owned)).collect()
 }
 
-/// Returns the first names of a set.
 fn listed(names: &BTreeSet<String>) -> String {
     let more = if names.len() > 5 { ", ..." } else { "" };
     names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ") + more

@@ -221,7 +221,6 @@ impl Command {
     }
 }
 
-/// Default number of rows that `inspect --sort-by` shows.
 const DEFAULT_ROWS: usize = 10;
 
 #[derive(Debug, Subcommand)]
@@ -485,7 +484,7 @@ impl CommandContext<'_> {
             if json {
                 printer::line(&row.to_string());
             } else {
-                summary::print_tree(&row);
+                summary::print_tree(&row, "");
                 printer::line("");
             }
         }
@@ -522,14 +521,14 @@ impl CommandContext<'_> {
             match (json, files.len()) {
                 (true, 1) => printer::json(&description),
                 (true, _) => printer::line(&description.to_string()),
-                (false, _) => summary::print_tree(&description),
+                (false, _) => summary::print_tree(&description, ""),
             }
         }
         let total = json!({"total": total.describe()});
         match (json, files.len()) {
             (_, 1) => {}
             (true, _) => printer::line(&total.to_string()),
-            (false, _) => summary::print_tree(&total),
+            (false, _) => summary::print_tree(&total, ""),
         }
         Ok(())
     }

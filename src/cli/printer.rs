@@ -54,7 +54,6 @@ pub(crate) fn choose_color(arguments: impl Iterator<Item = OsString>) -> ColorCh
     choice
 }
 
-/// Prints the program's final error message.
 pub(crate) fn error(message: &str) {
     let styles = Styles::styled();
     let style = styles.get_error();
@@ -68,7 +67,6 @@ pub(crate) fn complaint(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", harmless(message));
 }
 
-/// Prints a line of results.
 pub(crate) fn line(text: &str) {
     bytes(format!("{}\n", harmless(text)).as_bytes());
 }
@@ -92,12 +90,10 @@ pub(crate) fn bytes(content: &[u8]) {
     }
 }
 
-/// Prints `value` as JSON or with `print`.
 pub(crate) fn show<T: Serialize>(as_json: bool, value: &T, print: impl FnOnce(&T)) {
     if as_json { json(value) } else { print(value) }
 }
 
-/// Prints `value` as indented JSON.
 pub(crate) fn json(value: &impl Serialize) {
     // Maps with string keys and finite numbers always serialise.
     if let Ok(text) = serde_json::to_string_pretty(value) {
@@ -105,7 +101,6 @@ pub(crate) fn json(value: &impl Serialize) {
     }
 }
 
-/// Returns the cells of a row of a table.
 pub(crate) fn cells<const N: usize>(values: [&dyn Display; N]) -> Vec<String> {
     values.map(ToString::to_string).into()
 }

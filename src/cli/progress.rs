@@ -16,9 +16,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::logging::{GlobalArgs, LogFormat};
 
-/// Time between two progress lines without a terminal.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
-/// Time between two notes for other processes.
 const BETWEEN_NOTES: Duration = Duration::from_secs(1);
 const REDRAWS_PER_SEC: u8 = 5;
 const BAR_STEPS: u64 = 1000;
@@ -133,12 +131,10 @@ pub(crate) fn time_for_people(secs: f64) -> String {
 
 enum Form {
     Nothing,
-    /// Lines at intervals of [`BETWEEN_LINES`].
     Lines(LogFormat),
     Bar,
 }
 
-/// Time and memory that a stage took.
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {
     pub(crate) stage: Stage,
@@ -149,7 +145,6 @@ pub(crate) struct Usage {
     pub(crate) busy: Vec<(&'static str, Duration)>,
 }
 
-/// Shows the progress of stages and measures them.
 pub(crate) struct Display {
     form: Form,
     state: Mutex<StageProgress>,
@@ -172,7 +167,6 @@ impl Display {
         Self { form, state: Mutex::default(), taken: Mutex::default(), note: Mutex::default() }
     }
 
-    /// Sets the note that progress is written to from now on.
     pub(crate) fn keep_in(&self, note: ProgressNote) {
         *lock(&self.note) = Some(note);
     }

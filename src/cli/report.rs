@@ -39,7 +39,6 @@ pub(crate) struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Writes the report with the program's `version` and returns its summary.
     pub(crate) fn report(&self, context: Context<'_>, version: &str) -> Result<WrittenReport> {
         let out = self.out.clone().unwrap_or_else(|| context.run.path("report"));
         let is_run = |path: &&String| RunDir::open(Path::new(path)).is_ok();
@@ -60,7 +59,6 @@ impl ReportArgs {
     }
 }
 
-/// Prints the counts of each selection and the paths of the report.
 pub(crate) fn print(written: &WrittenReport) {
     let rows = written.languages.iter().flat_map(|language| {
         let row = |(name, kept): (&String, &u64)| {

@@ -50,7 +50,6 @@ pub(crate) struct SampleArgs {
 }
 
 impl SampleArgs {
-    /// Draws and writes the sample, and returns its counts.
     pub(crate) fn sample(&self, context: Context<'_>) -> Result<Vec<LanguageSample>> {
         let is_given = !self.exclude.is_empty();
         let exclude = is_given.then(|| discover(&self.exclude, Path::new("."))).transpose()?;

@@ -18,7 +18,6 @@ use polysift::pii::PiiMode;
 use polysift::run::{RunDir, Stage};
 use polysift::{Error, Result};
 
-/// Returns a parser for flags whose value is the name of a stage.
 pub(crate) fn stage_names() -> impl TypedValueParser<Value = Stage> {
     PossibleValuesParser::new(Stage::ALL.map(Stage::name)).try_map(|name| name.parse::<Stage>())
 }
@@ -50,7 +49,6 @@ impl TaskArgs {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TaskChoice {
-    /// The index that the scheduler sets.
     Auto,
     Index(u32),
 }
@@ -314,11 +312,9 @@ pub(crate) fn hub(offline: bool) -> HubSettings {
     hub
 }
 
-/// Settings that a command runs with.
 pub(crate) struct Resolved {
     /// The settings; all paths are absolute.
     pub(crate) config: RunConfig,
-    /// The run directory, if one was named.
     pub(crate) run_dir: Option<PathBuf>,
 }
 

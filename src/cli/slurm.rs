@@ -106,7 +106,6 @@ fn print_script(args: &SlurmArgs) -> Result<()> {
 }
 
 impl Planned {
-    /// Opens the run by its absolute path; returns [`Error::Missing`] if it is not planned.
     fn open(args: &SlurmArgs) -> Result<Self> {
         let root =
             std::path::absolute(args.run.path()).map_err(Error::io(args.run.path(), "resolve"))?;

@@ -30,27 +30,18 @@ use polysift::views::verify::Verified;
 use super::printer::{cells, line, or_dash, titled_table};
 use super::progress::{Usage, time_for_people};
 
-/// Prints a description as an indented outline.
-pub(crate) fn print_tree(value: &Value) {
-    fn walk(name: &str, value: &Value, depth: usize) {
-        let indent = "  ".repeat(depth);
+/// Prints a description as an outline, each line after `indent`.
+pub(crate) fn print_tree(description: &Value, indent: &str) {
+    for (name, value) in description.as_object().into_iter().flatten() {
         match value {
-            Value::Object(map) => {
-                if !name.is_empty() {
-                    line(&format!("{indent}{name}:"));
-                }
-                let inner = if name.is_empty() { depth } else { depth + 1 };
-                map.iter().for_each(|(k, v)| walk(k, v, inner));
+            Value::Object(_) => {
+                line(&format!("{indent}{name}:"));
+                print_tree(value, &format!("{indent}  "));
             }
-            Value::String(text) => {
-                line(&format!("{indent}{name}: {text}"));
-            }
-            other => {
-                line(&format!("{indent}{name}: {other}"));
-            }
+            Value::String(text) => line(&format!("{indent}{name}: {text}")),
+            other => line(&format!("{indent}{name}: {other}")),
         }
     }
-    walk("", value, 0);
 }
 
 const MAX_SHARDS_SHOWN: usize = 100;
@@ -123,7 +114,6 @@ fn print_place(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Prints the thresholds and the progress of a run.
 pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
     print_place(context)?;
     line("");
@@ -132,7 +122,6 @@ pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Prints which agents robots.txt files block, for each URL.
 pub(crate) fn print_robots(verdicts: &[RobotsVerdict]) {
     for verdict in verdicts {
         let blocked = verdict.agents.iter().filter(|agent| agent.is_blocked).count();
@@ -445,7 +434,6 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
     }
 }
 
-/// Prints the plan and its estimated cost.
 pub(crate) fn print_estimate(estimate: &Estimate, config: &RunConfig, run_dir: Option<&Path>) {
     let run_dir = run_dir.map_or("(none named)".to_owned(), |d| d.display().to_string());
     line(&format!("run directory      {run_dir}"));

@@ -11,7 +11,6 @@ use polysift::{Error, Result};
 
 use super::printer;
 
-/// Documents tokenized at a time.
 const BATCH_ROWS: usize = 256;
 
 /// Prints one object per chunk: `file`, `row`, `id`, `chunk`, `input_ids`.

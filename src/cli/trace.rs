@@ -36,7 +36,6 @@ struct TraceFile {
     file: Mutex<Option<File>>,
 }
 
-/// Time at which a span was last entered.
 struct Entered(Instant);
 
 struct Fields(Map<String, Value>);

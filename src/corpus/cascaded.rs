@@ -70,7 +70,8 @@ pub struct Cascade {
     languages: BTreeMap<String, LanguageCascade>,
     /// Margin thresholds of repaired languages, instead of 0.
     repaired: BTreeMap<String, f32>,
-    audit_every: u64,
+    /// One in so many dropped documents is encoded for the audit.
+    pub(crate) audit_every: u64,
     seed: u64,
 }
 
@@ -193,20 +194,10 @@ impl Cascade {
         &self.languages
     }
 
-    /// Returns the result for `language`; `None` if it has no documents.
-    pub fn language(&self, language: &str) -> Option<&LanguageCascade> {
-        self.languages.get(language)
-    }
-
     /// Returns the margin below which documents of `language` are dropped; `None` if none are.
     pub fn threshold(&self, language: &str) -> Option<f32> {
         let is_passed = self.languages.get(language).is_some_and(|l| l.first_pass.is_some());
         is_passed.then(|| self.repaired.get(language).copied().unwrap_or_default())
-    }
-
-    /// Returns N, where one in N dropped documents is encoded for the audit.
-    pub fn audit_every(&self) -> u64 {
-        self.audit_every
     }
 
     /// Returns the dropped and audited rows of `shard`, which has the index `place` in the plan.
@@ -272,16 +263,12 @@ impl Cascade {
     }
 }
 
-/// Reads the result for each language of the run; empty without a finished cascade.
+/// Reads the result for each language of a planned run that has one.
 pub fn languages(run: &RunDir, config: &RunConfig) -> Result<BTreeMap<String, LanguageCascade>> {
-    let mut found = BTreeMap::new();
-    if config.cascade.is_some() && run.has_plan() {
-        for language in planned_languages(config, &run.plan()?).unwrap_or_default() {
-            let (key, path) = (language_key(&language), language_file(run, &language));
-            if let Some(result) = run.read_output(Stage::Cascade, &key, &path)? {
-                found.insert(language, result);
-            }
-        }
-    }
-    Ok(found)
+    let read = |language: String| {
+        let (key, path) = (language_key(&language), language_file(run, &language));
+        Ok(run.read_output(Stage::Cascade, &key, &path)?.map(|result| (language, result)))
+    };
+    let languages = planned_languages(config, &run.plan()?).unwrap_or_default();
+    languages.into_iter().filter_map(|language| read(language).transpose()).collect()
 }

@@ -55,14 +55,6 @@ impl FrozenEncoder {
     pub fn is_foreign(&self) -> bool {
         matches!(self, Self::Other { digest } if digest == FOREIGN_ENCODER)
     }
-
-    /// Returns the precision of the run's encoder.
-    pub fn precision(&self) -> Option<EncoderPrecision> {
-        match self {
-            Self::Run { precision, .. } => Some(*precision),
-            Self::Other { .. } => None,
-        }
-    }
 }
 
 /// How embeddings were made: of the corpus in the embed and cascade stages, of samples in training.
@@ -95,11 +87,13 @@ impl FrozenEmbeddings {
 
     /// Returns the precision of the run's encoder, if it made the embeddings.
     pub fn precision(&self) -> Option<EncoderPrecision> {
-        self.encoder.as_ref().and_then(FrozenEncoder::precision)
+        match &self.encoder {
+            Some(FrozenEncoder::Run { precision, .. }) => Some(*precision),
+            _ => None,
+        }
     }
 }
 
-/// The heads that a run trains.
 #[derive(Deserialize)]
 struct FrozenTraining {
     #[serde(default)]

@@ -61,11 +61,9 @@ pub struct ShardRows<'r> {
     shard: &'r Shard,
     /// Verdicts of the filters on the shard.
     pub verdicts: VerdictRows,
-    /// Rows that filters remove before the thresholds, ascending.
     removed: Vec<u64>,
     /// Rows of the shard that the cascade dropped or audited.
     pub cascade: CascadeRows,
-    /// Indices of the parts that are not read yet.
     parts: Range<usize>,
 }
 

@@ -62,7 +62,6 @@ pub struct ScoredCorpus<'a> {
     heads: Vec<&'a str>,
     /// Shards with documents of the language: index in the plan, shard, number of parts.
     shards: Vec<(u64, &'a Shard, usize)>,
-    /// See [`Corpus::file`].
     files_of_shards: Vec<usize>,
     /// By shard; read once, although a selection scans the scores several times.
     left_out: Vec<LeftOut>,
@@ -209,7 +208,6 @@ impl ScoredCorpus<'_> {
 /// Rows of a shard, with a bit for each.
 #[derive(Default)]
 struct RowSet {
-    /// Row of the first bit.
     first: u64,
     bits: Vec<u64>,
 }
@@ -242,11 +240,8 @@ impl RowSet {
 
 /// Documents of a shard that a selection leaves out or weighs differently.
 struct LeftOut {
-    /// Rows that filters remove.
     removed: RowSet,
-    /// Rows that the cascade dropped.
     dropped: RowSet,
-    /// Rows that are encoded for the audit.
     audited: RowSet,
     /// Number of dropped documents that an audited document stands for.
     audit_every: u64,
@@ -261,7 +256,7 @@ impl LeftOut {
             removed: RowSet::of(&removed_rows(context, shard)?),
             dropped: RowSet::of(&dropped),
             audited: RowSet::of(&audited),
-            audit_every: cascade.audit_every(),
+            audit_every: cascade.audit_every,
         })
     }
 
@@ -316,7 +311,6 @@ impl LeftOut {
 struct ScannedPart<'a> {
     /// Head index and batches; the first also has the language and weight columns, if needed.
     scans: Vec<(usize, PartBatches)>,
-    /// Reader of the first head.
     first: PartReader,
     /// Language of the rows to visit; `None` for all.
     language: Option<&'a str>,
@@ -396,7 +390,6 @@ impl ScannedPart<'_> {
         }
     }
 
-    /// Replaces the scores of those `rows` that are in `rescored`.
     fn replace(&self, batches: &mut [PartBatch], rows: &[u64], rescored: &Rescored) -> Result<()> {
         for ((head, _), batch) in self.scans.iter().zip(batches) {
             let of_row = |(at, row)| {

@@ -5,7 +5,6 @@ use polysift_base::error::{Error, Result};
 use polysift_data::input::{DocumentBatch, DocumentReader};
 use polysift_runs::run::Shard;
 
-/// Number of rows per batch.
 const READ_ROWS: usize = 1024;
 
 /// Reads texts of a shard by row, in ascending order.
@@ -31,23 +30,19 @@ impl<'a> Texts<'a> {
         if num_bytes == 0 {
             return Ok(None);
         }
-        let place = self.place(row)?;
+        let shard = self.shard;
+        let lost = || Error::corrupt(&shard.file, format!("row {row} is gone"));
+        let place = self.seek(row)?.ok_or_else(lost)?;
         if self.batch.num_bytes()[place] == num_bytes {
             return Ok(self.batch.text(place).map(ToOwned::to_owned));
         }
-        Err(Error::corrupt(&self.shard.file, format!("row {row} has another text than before")))
+        Err(Error::corrupt(&shard.file, format!("row {row} has another text than before")))
     }
 
     /// As [`Texts::text`], whatever the length; also `None` for a row that was set aside.
     pub fn any_text(&mut self, row: u64) -> Result<Option<String>> {
         let place = self.seek(row)?;
         Ok(place.and_then(|place| self.batch.text(place)).map(ToOwned::to_owned))
-    }
-
-    /// Returns the index of `row` in its batch; [`Error::Corrupt`] if there is no such document.
-    fn place(&mut self, row: u64) -> Result<usize> {
-        let lost = || Error::corrupt(&self.shard.file, format!("row {row} is gone"));
-        self.seek(row)?.ok_or_else(lost)
     }
 
     /// Returns the index of `row` in its batch, reading on if needed; `None` for no document.

@@ -18,7 +18,6 @@ use polysift_runs::run::Plan;
 const SAMPLE_FILES: usize = 8;
 /// Maximum documents sampled from each file.
 const SAMPLE_ROWS: usize = 128;
-/// Seconds after which encoding the sample stops.
 const SAMPLE_SECS: f64 = 3.0;
 /// Bytes on disk of a score: logit and score uncompressed, ids compressed to about half.
 const SCORE_BYTES: f64 = 40.0;

@@ -19,7 +19,6 @@ use polysift_heads::fasttext::{FastTextModel, is_model};
 use polysift_heads::head::{FastTextHead, HEAD_EXTENSIONS, Head};
 use polysift_runs::run::RunDir;
 
-/// Quantiles reported for a numeric column.
 const QUANTILES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
 
 /// Returns the files that `paths` name. Directories are replaced by their data files, runs are not.
@@ -103,16 +102,13 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
             column.add(&block.batch, index);
         }
     }
-    let described: serde_json::Map<String, Value> = schema
-        .fields()
-        .iter()
-        .zip(columns)
+    let described = schema.fields().iter().zip(columns);
+    let described: Map<String, Value> = described
         .map(|(field, column)| (field.name().clone(), column.describe(field.data_type())))
         .collect();
     Ok(json!({"file": file.path, "bytes": file.bytes, "rows": rows, "columns": described}))
 }
 
-/// Describes a fastText model, with its card if it has one.
 fn inspect_text_head(path: &Path) -> Result<Value> {
     let (model, digest) = FastTextModel::read(path)?;
     Ok(json!({
@@ -160,11 +156,8 @@ impl Column {
         if !self.values.is_empty() {
             self.values.sort_unstable_by(f64::total_cmp);
             let last = (self.values.len() - 1) as f64;
-            let quantiles: serde_json::Map<String, Value> = QUANTILES
-                .iter()
-                .map(|q| (q.to_string(), json!(self.values[(q * last).round() as usize])))
-                .collect();
-            description["quantiles"] = Value::Object(quantiles);
+            let quantile = |q: &f64| (q.to_string(), self.values[(q * last).round() as usize]);
+            description["quantiles"] = QUANTILES.iter().map(quantile).collect();
             description["nans"] = json!(self.nans);
         }
         description

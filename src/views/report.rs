@@ -45,7 +45,6 @@ use polysift_corpus::context::Context;
 use polysift_corpus::verdicts::{REPORTS, filter_report};
 use polysift_runs::run::Stage;
 
-/// Version of the format of `report.json`.
 const FORMAT: u32 = 1;
 /// Rate of the top-k% overlap of two heads.
 const TOP: &str = "0.1";
@@ -229,7 +228,6 @@ fn selected_at(run: &StoredRun<'_>) -> Option<u64> {
     Some(last.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// Compares the heads with each other.
 fn agreement(context: Context<'_>) -> Result<Vec<Value>> {
     if context.config.heads.len() < 2 {
         return Ok(Vec::new());

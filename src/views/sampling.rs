@@ -205,7 +205,6 @@ fn near_thresholds(
     })
 }
 
-/// Draws documents of `language`, and reads their texts.
 fn draw<'a>(
     (embedded, stored): (&'a Embedded, &'a RunRows<'_>),
     request: &SampleRequest<'_>,

@@ -128,11 +128,9 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
 struct EmbeddingProgress {
     encoded: Encoded,
     rows: u64,
-    /// Embedded bytes of the input.
     bytes: f64,
 }
 
-/// Adds up the progress of the embed stage, including unfinished shards.
 fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<EmbeddingProgress> {
     let of_shard = |(shard, summary): (&Shard, &Option<Summary>)| -> Result<EmbeddingProgress> {
         if let Some(Summary { encoded, rows, .. }) = *summary {

@@ -104,10 +104,8 @@ struct Checks<'a> {
     context: Context<'a>,
     /// Stages with frozen settings; a stage that was begun has to be complete.
     begun: Vec<Stage>,
-    /// Stages with a missing marker.
     incomplete: BTreeSet<Stage>,
     verified: Verified,
-    /// Files listed in markers.
     files: Vec<PartFile>,
 }
 

@@ -20,7 +20,6 @@ use polysift_heads::head::{DocumentScore, HeadSpec};
 /// Group name of all texts.
 pub const EVERYTHING: &str = "all";
 
-/// Language name for means over the languages.
 const MEAN: &str = "mean";
 
 /// Source name for documents without a source where other documents have one.
@@ -239,7 +238,6 @@ pub(super) struct Judged<'a> {
     pub(super) selected: Vec<Calls>,
     /// How each document was drawn; empty if that is unknown.
     pub(super) drawn: Vec<WeightedText>,
-    /// Number of documents left out because their score is NaN.
     pub(super) nan: usize,
     pub(super) unscored: usize,
 }

@@ -34,7 +34,6 @@ impl Calls {
 pub(super) enum ScoreMeaning {
     /// The probability of the positive class.
     Probability,
-    /// The predicted grade.
     Grade,
     /// Only an order of documents.
     Other,
@@ -122,7 +121,6 @@ impl Ranked<'_> {
         self.keeping(format!("removal {rate}"), kept, removed.first())
     }
 
-    /// Returns the rows, best first.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_unstable_by_key(|&row| self.keys[row]);

@@ -20,14 +20,11 @@ use polysift_runs::run::RunDir;
 /// Maximum ids of no document that are named.
 const NAMED: usize = 10;
 
-/// Another set of documents.
 pub(super) struct Comparison<'a> {
     context: Context<'a>,
     /// Path of the run directory, or pattern of the lists.
     path: &'a str,
-    /// Settings of the run; `None` for lists.
     run: Option<&'a RunConfig>,
-    /// Name of the run or of the lists.
     with: String,
     /// [`hash`]es of the ids, ascending.
     ids: Vec<u128>,

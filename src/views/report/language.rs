@@ -14,7 +14,6 @@ use polysift_base::language::language_name;
 use polysift_runs::run::DocumentAmount;
 use polysift_selection::{Amount, Bound, Decision, RankKey, ThresholdKind};
 
-/// Percentages of the quantiles in a brief report.
 const MAIN_QUANTILES: [&str; 3] = ["5", "50", "95"];
 /// Measures of length in a brief report.
 const MAIN_MEASURES: [&str; 2] = ["words", "tokens"];
@@ -25,7 +24,6 @@ const END_POINTS: usize = 24;
 /// Name of the row that sums the domains not shown.
 const OTHERS: &str = "(others)";
 
-/// A language after the first pass.
 pub(super) struct SurveyedLanguage<'a> {
     pub(super) run: &'a StoredRun<'a>,
     pub(super) limits: &'a ReportLimits,
@@ -71,7 +69,6 @@ impl<'a> SurveyedLanguage<'a> {
         Self { wanted: found.to_look_for(), ..found }
     }
 
-    /// Begins the details of the language.
     pub(super) fn begin_details(&self) -> LanguageDetails {
         LanguageDetails::new(&self.survey, &self.wanted, self.thresholds, self.limits.points)
     }
@@ -135,7 +132,6 @@ impl<'a> SurveyedLanguage<'a> {
         found
     }
 
-    /// Returns what the second pass has to look for.
     fn to_look_for(&self) -> Wanted {
         let curves = self.curves();
         let (mut steps, mut examples) = (curves.clone(), BTreeSet::new());
@@ -439,7 +435,6 @@ fn thinned(len: usize, most: usize) -> BTreeSet<usize> {
     even.chain(powers.flat_map(|at| [at, len - 1 - at])).collect()
 }
 
-/// Returns which scores a fixed threshold keeps.
 fn bound_name(bound: Bound) -> &'static str {
     match bound {
         Bound::Below(_) => "below",

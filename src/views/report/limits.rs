@@ -8,7 +8,6 @@ const SAMPLED: usize = 70_000;
 const LEAST_SAMPLE: usize = 30;
 /// Maximum bins of all languages and heads together, and points of curves.
 const PLOTTED: usize = 60_000;
-/// Maximum bins of a histogram, and points of a curve.
 const MOST_PLOTTED: usize = 200;
 /// Approximate bytes of all examples together.
 const EXAMPLE_BYTES: usize = 1_500_000;
@@ -25,19 +24,15 @@ const BRIEF_ABOVE: usize = 300;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ReportLimits {
-    /// Documents of the sample.
     pub(super) sample: usize,
     /// Bins of a histogram, and points of a curve.
     pub(super) points: usize,
     /// Examples at each end of an order, and on each side of a threshold.
     pub(super) examples: usize,
-    /// Examples of each decile.
     pub(super) of_decile: usize,
-    /// Characters of an example's text.
     pub(super) characters: usize,
     /// Domains shown by name.
     pub(super) domains: usize,
-    /// Whether the documents of the sample have their domains.
     pub(super) sample_domains: bool,
     /// Whether only the main quantiles and lengths are shown, because there are many languages.
     pub(super) brief: bool,

@@ -9,7 +9,6 @@ use flate2::write::GzEncoder;
 
 const TEMPLATE: &str = include_str!("page/index.html");
 
-/// Contents of the template's marks, except the data.
 const PARTS: [(&str, &str); 4] = [
     ("@@PLOT@@", include_str!("page/vendor/plot.umd.min.js")),
     ("@@D3@@", include_str!("page/vendor/d3.min.js")),
@@ -19,7 +18,6 @@ const PARTS: [(&str, &str); 4] = [
 /// Mark of the data: the gzipped report in Base64, in which nothing can end the enclosing script.
 const DATA: &str = "@@DATA@@";
 
-/// Renders the page of the report `json`.
 pub(super) fn page(json: &str) -> std::io::Result<String> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(json.as_bytes())?;

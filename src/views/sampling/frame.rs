@@ -24,7 +24,6 @@ pub(super) struct FrameDocument {
 pub(super) struct Frame {
     /// Documents with text, without those of earlier rounds or removed before the thresholds.
     pub(super) population: u64,
-    /// Number of documents of earlier rounds.
     pub(super) excluded: u64,
     /// Documents in random order.
     pub(super) documents: Vec<FrameDocument>,

@@ -9,17 +9,14 @@ use polysift_selection::RankKey;
 pub(super) enum NearThreshold {
     /// The threshold keeps this share of the documents, the best ones.
     Share(f64),
-    /// The threshold is a score.
     Score(f64),
 }
 
 /// The thresholds of a head that a share of the sample is drawn near to.
 pub(super) struct NearThresholds {
-    /// Share of the sample that is drawn near them.
     pub(super) share: f64,
     /// Place of the head among the run's heads.
     pub(super) head: usize,
-    /// The side that the head keeps.
     pub(super) keep: Keep,
     pub(super) thresholds: Vec<NearThreshold>,
 }
@@ -65,7 +62,6 @@ impl NearThresholds {
         keys.into_iter().map(|key| key.map(place)).collect()
     }
 
-    /// Returns the share of the scored `documents` that `threshold` keeps.
     fn kept_share(&self, threshold: NearThreshold, documents: &[FrameDocument]) -> f64 {
         let threshold = match threshold {
             NearThreshold::Share(share) => return share,

@@ -16,17 +16,14 @@ use polysift_corpus::texts::Texts;
 use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED_LANGUAGE};
 use polysift_runs::run::{Plan, Shard};
 
-/// Rows of an earlier round that are read together.
 const READ_ROWS: usize = 1024;
 
-/// BLAKE3 of a text.
 type TextDigest = [u8; 32];
 
 fn digest(text: &str) -> TextDigest {
     *blake3::hash(text.as_bytes()).as_bytes()
 }
 
-/// Ids and texts of earlier rounds.
 #[derive(Debug, Default)]
 pub(super) struct EarlierRounds {
     pub(super) ids: BTreeSet<String>,
@@ -67,16 +64,13 @@ pub(super) struct DrawnDocument {
     pub(super) probability: f64,
 }
 
-/// A text to annotate.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AnnotationRow<'a> {
-    /// Names of the id and text columns.
     pub(super) columns: [&'a str; 2],
     pub(super) id: String,
     pub(super) text: String,
     pub(super) language: String,
     pub(super) file: &'a Path,
-    /// Row in the file, counted from 0.
     pub(super) row: u64,
     /// Scores by head; `None` if absent or not finite.
     pub(super) scores: BTreeMap<&'a str, Option<f32>>,
