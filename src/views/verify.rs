@@ -1,6 +1,7 @@
 //! Verifies a run: no missing, changed or foreign files, consistent counts, recomputed thresholds.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::mem::take;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -44,10 +45,11 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         files: Vec::new(),
     };
     checks.frozen()?;
-    checks.verified.problems.extend(problems(&plan.shards, |shard| {
-        context.stop.check()?;
-        wrong_input(shard)
-    })?);
+    // The input may be gone, but an input that exists has to be the planned one.
+    checks.check_all(&plan.shards, |shard| match shard.input() {
+        Ok(_) | Err(Error::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    })?;
     for shard in &plan.shards {
         checks.shard(shard);
     }
@@ -59,7 +61,11 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     if let Some(cascade) = checks.found(Cascade::of(context, &plan))?
         && context.config.cascade.is_some()
     {
-        checks.dropped(&cascade, &plan)?;
+        // As many documents have to be dropped as when the shard was embedded.
+        let shards: Vec<(u64, &Shard)> = (0u64..).zip(&plan.shards).collect();
+        checks.check_all(&shards, |&(place, shard)| {
+            cascade.rows_of(context, place, shard).map(|_| None)
+        })?;
     }
     if checks.begun.contains(&Stage::Filter) {
         checks.marker(Stage::Filter, REPORTS);
@@ -87,17 +93,14 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         }
     }
     checks.foreign()?;
-    let Checks { mut verified, files, .. } = checks;
-    verified.files = files.len() as u64;
+    let files = take(&mut checks.files);
+    checks.verified.files = files.len() as u64;
     let export = &context.config.export;
     let is_sent = export.is_to_hub() && files.iter().any(|file| is_url(&file.path));
     let to = export.to.as_deref().filter(|_| is_sent);
     let published = to.map(remote::published).transpose()?;
-    verified.problems.extend(problems(&files, |file| {
-        context.stop.check()?;
-        wrong_file(context, published.as_ref(), file)
-    })?);
-    Ok(verified)
+    checks.check_all(&files, |file| wrong_file(context, published.as_ref(), file))?;
+    Ok(checks.verified)
 }
 
 struct Checks<'a> {
@@ -170,18 +173,6 @@ impl Checks<'_> {
                 exported_rows(context, &marker, &mut self.verified.problems);
             }
         }
-    }
-
-    /// Compares the encoded documents of each shard with the result of the first pass.
-    fn dropped(&mut self, cascade: &Cascade, plan: &Plan) -> Result<()> {
-        let context = self.context;
-        let shards: Vec<(u64, &Shard)> = (0u64..).zip(&plan.shards).collect();
-        let wrong = problems(&shards, |&(place, shard)| {
-            context.stop.check()?;
-            cascade.rows_of(context, place, shard).map(|_| None)
-        })?;
-        self.verified.problems.extend(wrong);
-        Ok(())
     }
 
     /// Checks the rounds of the refine stage, the last of which found nothing, and its report.
@@ -258,6 +249,23 @@ impl Checks<'_> {
         }
     }
 
+    /// Notes the problems that `check` finds, in order; fails if a store does not answer.
+    fn check_all<T: Sync>(
+        &mut self,
+        all: &[T],
+        check: impl Fn(&T) -> Result<Option<String>> + Sync,
+    ) -> Result<()> {
+        let stop = self.context.stop;
+        let of_one = |one: &T| match stop.check().and_then(|()| check(one)) {
+            Err(error @ (Error::Stopped | Error::Service { .. })) => Err(error),
+            Err(error) => Ok(Some(error.report())),
+            found => found,
+        };
+        let found: Vec<Option<String>> = all.par_iter().map(of_one).collect::<Result<_>>()?;
+        self.verified.problems.extend(found.into_iter().flatten());
+        Ok(())
+    }
+
     fn problem(&mut self, problem: impl Into<String>) {
         self.verified.problems.push(problem.into());
     }
@@ -284,30 +292,7 @@ fn exported_rows(context: Context<'_>, marker: &ShardMarker, problems: &mut Vec<
     }
 }
 
-/// Returns the problems that `check` finds, in order; fails if a store does not answer.
-fn problems<T: Sync>(
-    all: &[T],
-    check: impl Fn(&T) -> Result<Option<String>> + Sync,
-) -> Result<Vec<String>> {
-    let of_one = |one: &T| match check(one) {
-        Err(error @ (Error::Stopped | Error::Service { .. })) => Err(error),
-        Err(error) => Ok(Some(error.report())),
-        found => found,
-    };
-    let found: Vec<Option<String>> = all.par_iter().map(of_one).collect::<Result<_>>()?;
-    Ok(found.into_iter().flatten().collect())
-}
-
-/// Checks a shard's input: it may be gone, but an input that exists has to be the planned one.
-fn wrong_input(shard: &Shard) -> Result<Option<String>> {
-    match shard.input() {
-        Ok(_) | Err(Error::Missing { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Compares `file` with its digest, or an object with what its store says of it (a hub in the
-/// listing `published`), and the rows of an exported file.
+/// Compares `file` with its digest, an object with its store or the listing `published` of a hub.
 fn wrong_file(
     context: Context<'_>,
     published: Option<&BTreeMap<String, ObjectVersion>>,
