@@ -7,54 +7,29 @@ use toml::Value;
 use polysift::config::RunConfig;
 
 /// All commands, by what a person wants to do.
-const GROUPS: [(&str, &[&str]); 6] = [
-    ("Select text", &["init", "run", "plan"]),
-    (
-        "Single stages",
-        &[
-            "embed",
-            "cascade",
-            "train",
-            "score",
-            "filter",
-            "deduplicate",
-            "refine",
-            "threshold",
-            "export",
-        ],
-    ),
-    ("Look at a run", &["status", "report", "evaluate", "inspect", "verify", "card"]),
-    ("Label and mix", &["sample", "annotate", "dataset", "mix"]),
-    ("Many machines", &["slurm", "retry"]),
-    ("Tools", &["head", "models", "devices", "tokenize", "robots", "completions", "man", "help"]),
+const GROUPS: [(&str, &str); 6] = [
+    ("Select text", "init run plan"),
+    ("Single stages", "embed cascade train score filter deduplicate refine threshold export"),
+    ("Look at a run", "status report evaluate inspect verify card"),
+    ("Label and mix", "sample annotate dataset mix"),
+    ("Many machines", "slurm retry"),
+    ("Tools", "head models devices tokenize robots completions man help"),
 ];
 
 const EVERY_STAGE: [&str; 6] = ["config", "run", "set", "redo", "Many machines", "json"];
 
 /// The other flags, or headings of flags, that a stage reads; `run` and `plan` read every flag.
-const STAGES: [(&str, &[&str]); 10] = [
-    ("embed", &["Input", "Encoder", "head", "seed"]),
-    (
-        "cascade",
-        &[
-            "Input",
-            "Encoder",
-            "cascade",
-            "cascade_repair",
-            "train_on",
-            "retention",
-            "weight",
-            "seed",
-        ],
-    ),
-    ("train", &["train_on", "device", "precision", "batch_tokens", "offline", "seed"]),
-    ("score", &["head", "score_column"]),
-    ("filter", &[]),
-    ("deduplicate", &[]),
-    ("refine", &["device", "batch_tokens", "offline"]),
-    ("threshold", &["weight", "mode", "retention", "removal"]),
-    ("export", &["Export"]),
-    ("tokenize", &["Input", "Encoder"]),
+const STAGES: [(&str, &str); 10] = [
+    ("embed", "Input Encoder head seed"),
+    ("cascade", "Input Encoder cascade cascade_repair train_on retention weight seed"),
+    ("train", "train_on device precision batch_tokens offline seed"),
+    ("score", "head score_column"),
+    ("filter", ""),
+    ("deduplicate", ""),
+    ("refine", "device batch_tokens offline"),
+    ("threshold", "weight mode retention removal"),
+    ("export", "Export"),
+    ("tokenize", "Input Encoder"),
 ];
 
 const EXAMPLES: [(&str, &str); 15] = [
@@ -78,8 +53,7 @@ const EXAMPLES: [(&str, &str); 15] = [
 /// The flag that shows all flags of a command, including those that the command does not read.
 pub(crate) const HELP_ALL: &str = "--help-all";
 
-/// Returns the command line of `derived` with the help of this module; with `all`, the help of a
-/// stage shows the flags that it does not read.
+/// Returns the command line with this help; with `all`, stages show flags that they do not read.
 pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
     let mut built = derived();
     built.build(); // with the command `help`
@@ -90,10 +64,12 @@ pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
     ));
     let defaults = Value::try_from(RunConfig::default()).ok();
     for (name, read) in STAGES {
+        let read: Vec<&str> = read.split_whitespace().collect();
         command = command.mut_subcommand(name, |stage| {
             // `tokenize` writes no run.
             let every = if name == "tokenize" { &EVERY_STAGE[..3] } else { &EVERY_STAGE };
-            let stage = stage.mut_args(|arg| if all { arg } else { hide_unread(arg, read, every) });
+            let stage =
+                stage.mut_args(|arg| if all { arg } else { hide_unread(arg, &read, every) });
             let stage = if read.contains(&"Input") { stage } else { run_by_position(stage) };
             stage.after_help(format!("`polysift {name} {HELP_ALL}` shows the flags of all stages."))
         });
@@ -114,14 +90,14 @@ pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
 
 /// Returns the commands with what they do, below the names of their groups.
 fn groups(command: &Command) -> String {
-    let line = |name: &&str| {
+    let line = |name: &str| {
         let about = command.find_subcommand(name).and_then(Command::get_about);
         format!("  {name:<12} {}", about.map(ToString::to_string).unwrap_or_default())
     };
     let styles = Styles::styled();
     let header = styles.get_header();
-    let group = |(title, names): &(&str, &[&str])| {
-        let lines: Vec<String> = names.iter().map(line).collect();
+    let group = |(title, names): &(&str, &str)| {
+        let lines: Vec<String> = names.split(' ').map(line).collect();
         format!("{header}{title}:{header:#}\n{}\n", lines.join("\n"))
     };
     GROUPS.iter().map(group).collect::<Vec<_>>().join("\n")
@@ -169,7 +145,8 @@ mod tests {
         let command = Cli::command();
         let mut commands: Vec<&str> =
             command.get_subcommands().map(Command::get_name).chain(["help"]).collect();
-        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut grouped: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, names)| names.split(' ')).collect();
         commands.sort_unstable();
         grouped.sort_unstable();
         assert_eq!(grouped, commands);
@@ -180,9 +157,9 @@ mod tests {
         for (name, read) in STAGES {
             let command = Cli::command();
             let stage = command.find_subcommand(name);
-            for flag in read.iter().chain(&EVERY_STAGE) {
+            for flag in read.split_whitespace().chain(EVERY_STAGE) {
                 let is_flag = |arg: &Arg| {
-                    arg.get_id() == *flag || arg.get_help_heading().is_some_and(|h| h == *flag)
+                    arg.get_id() == flag || arg.get_help_heading().is_some_and(|h| h == flag)
                 };
                 assert!(stage.is_some_and(|s| s.get_arguments().any(is_flag)), "{name}: {flag}");
             }
