@@ -11,7 +11,7 @@ use polysift_base::error::Result;
 use polysift_base::metrics::upper_bound;
 use polysift_config::{CascadeConfig, Rate};
 use polysift_runs::run::Encoded;
-use polysift_selection::{CascadeAudit, Decision, Recall, Selection, ThresholdKind};
+use polysift_selection::{CascadeAudit, Decision, Outcome, Recall, Selection, ThresholdKind};
 
 /// A document that was encoded for the audit.
 pub struct Audited {
@@ -24,6 +24,7 @@ pub struct Audited {
 /// Returns head, rate and number of kept documents of every threshold that keeps documents.
 pub fn wanted(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
     let outcomes = selection.outcomes();
+    let kept = |outcome: Option<&Outcome>| outcome.map_or(0, |outcome| outcome.kept.num_documents);
     let mut wanted = Vec::new();
     for report in &selection.thresholds {
         let head = &report.threshold.head_name;
@@ -31,19 +32,12 @@ pub fn wanted(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
             ThresholdKind::Retain(rates) => {
                 for (i, rate) in rates.iter().enumerate() {
                     // There is one outcome per rate, or one for all rates.
-                    let of_rate = if outcomes.len() == rates.len() {
-                        outcomes.get(i)
-                    } else {
-                        outcomes.last()
-                    };
-                    let kept = of_rate.map_or(0, |outcome| outcome.kept.num_documents);
-                    wanted.push((head.clone(), Some(*rate), kept));
+                    let is_by_rate = outcomes.len() == rates.len();
+                    let outcome = if is_by_rate { outcomes.get(i) } else { outcomes.last() };
+                    wanted.push((head.clone(), Some(*rate), kept(outcome)));
                 }
             }
-            ThresholdKind::Fixed(_) => {
-                let kept = outcomes.last().map_or(0, |outcome| outcome.kept.num_documents);
-                wanted.push((head.clone(), None, kept));
-            }
+            ThresholdKind::Fixed(_) => wanted.push((head.clone(), None, kept(outcomes.last()))),
             ThresholdKind::Remove(_) | ThresholdKind::Budget(_) => {}
         }
     }
@@ -87,8 +81,7 @@ pub fn audited(
     Ok(found)
 }
 
-/// Bounds the lost documents with confidence 1 − `risk`: `audited` of `dropped` documents were
-/// drawn, and `kept` of the drawn ones are kept.
+/// Bounds the lost of `dropped` documents with confidence 1 − `risk`: `kept` of `audited` stay.
 pub fn most_lost(dropped: u64, audited: u64, kept: u64, risk: f64) -> u64 {
     let most = (dropped as f64 * upper_bound(kept, audited, risk)).floor() as u64;
     most.saturating_sub(kept).min(dropped - audited)
@@ -150,8 +143,7 @@ pub(crate) fn audit(
     }
 }
 
-/// Returns the cost of the run in `language`: the cost in the pilot, corrected by the share of
-/// documents that was really dropped, which a repair changes.
+/// Returns the cost of the run: that of the pilot, corrected by the share that was dropped.
 fn cost(
     config: &CascadeConfig,
     embedded: &Embedded,

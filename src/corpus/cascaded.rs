@@ -1,5 +1,4 @@
-//! The result of a cascade, as later stages need it: which documents are dropped, and which of
-//! those are encoded for the audit.
+//! The result of a cascade: which documents are dropped, or encoded for the audit all the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -122,8 +121,7 @@ pub fn repair_file(run: &RunDir, language: &str) -> std::path::PathBuf {
     run.path(format!("cascade/repairs/{language}.json"))
 }
 
-/// Makes the error for a cascade that would drop other documents than when the corpus was embedded,
-/// because a repair or another file of it is lost or damaged.
+/// Makes the error for a cascade with a lost or damaged file, which would drop other documents.
 fn lost(path: &Path) -> Error {
     let reason = "does not drop what was dropped when the corpus was embedded: something of the cascade is gone or \
                   damaged; `polysift run --redo cascade` makes it, and what follows from it, again";
@@ -219,16 +217,6 @@ impl Cascade {
         Ok(rows)
     }
 
-    /// Calls `visit` with the margin of every document that the first pass drops, audited or not.
-    pub fn for_each_dropped(
-        &self,
-        context: Context<'_>,
-        shard: &Shard,
-        visit: &mut dyn FnMut(f32),
-    ) -> Result<()> {
-        self.for_each_below(context, shard, &mut |_, margin| visit(margin))
-    }
-
     fn is_audited(&self, place: u64, row: u64) -> bool {
         let ordinal = ordinal(place, row);
         let hash = XxHash3_64::oneshot_with_seed(self.seed, &ordinal.to_le_bytes());
@@ -236,7 +224,7 @@ impl Cascade {
     }
 
     /// Calls `visit` with row and margin of every document of `shard` below the threshold, by row.
-    fn for_each_below(
+    pub fn for_each_below(
         &self,
         context: Context<'_>,
         shard: &Shard,

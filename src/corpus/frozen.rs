@@ -1,5 +1,7 @@
 //! The parts of frozen settings that later stages and views read: embeddings and trained heads.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -97,7 +99,7 @@ impl FrozenEmbeddings {
 #[derive(Deserialize)]
 struct FrozenTraining {
     #[serde(default)]
-    heads: Map<String, Value>,
+    heads: BTreeMap<String, FrozenHead>,
 }
 
 #[derive(Deserialize)]
@@ -109,20 +111,15 @@ struct FrozenHead {
 /// Returns the keys of the heads that are trained in `run`; `None` before training starts.
 pub fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
     let Some(FrozenTraining { heads }) = read(run, Stage::Train)? else { return Ok(None) };
-    let mut keys = Vec::new();
-    for (name, head) in heads {
-        let FrozenHead { samples } = parse(run, Stage::Train, head)?;
-        keys.extend(samples.keys().map(|language| format!("{name}/{language}")));
-    }
-    Ok(Some(keys))
+    let keys_of = |(name, head): (&String, &FrozenHead)| -> Vec<String> {
+        head.samples.keys().map(|language| format!("{name}/{language}")).collect()
+    };
+    Ok(Some(heads.iter().flat_map(keys_of).collect()))
 }
 
 fn read<T: DeserializeOwned>(run: &RunDir, stage: Stage) -> Result<Option<T>> {
-    run.frozen_settings(stage)?.map(|settings| parse(run, stage, settings)).transpose()
-}
-
-fn parse<T: DeserializeOwned>(run: &RunDir, stage: Stage, settings: Value) -> Result<T> {
-    serde_json::from_value(settings).map_err(|e| {
+    let Some(settings) = run.frozen_settings(stage)? else { return Ok(None) };
+    serde_json::from_value(settings).map(Some).map_err(|e| {
         let reason = format!("frozen/{}.json is not what the stage writes: {e}", stage.name());
         Error::corrupt(run.root(), reason)
     })

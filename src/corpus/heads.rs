@@ -65,8 +65,7 @@ impl Heads {
     }
 
     /// Loads those of `heads` that serve one of `languages`; heads without a path were trained in
-    /// `run`. A fallback serves the languages that a head has no file for. `seed` is for random
-    /// scores.
+    /// `run`, and a fallback serves languages without a file. `seed` is for random scores.
     pub fn find(
         heads: &BTreeMap<String, HeadConfig>,
         run: Option<&RunDir>,
@@ -78,37 +77,33 @@ impl Heads {
             if let (Some(run), None) = (run, &config.path) {
                 check_trained(run, name, &languages)?;
             }
-            let mut found = ByLanguage::new();
             if config.kind.is_of_rows() {
                 let head = AnyHead::Row(Box::new(RowHead::new(name, config, seed)));
                 let loaded = Loaded { path: PathBuf::new(), head };
                 by_name.insert(name.clone(), [(ALL_LANGUAGES.to_owned(), loaded)].into());
                 continue;
             }
-            let find = |name: &str,
-                        config: &HeadConfig,
-                        languages: &BTreeSet<String>,
-                        found: &mut ByLanguage| {
-                for_each_head(run, name, config, languages, &mut |language, loaded| {
+            let load = |name: &str, config: &HeadConfig, languages: &BTreeSet<String>| {
+                let mut found = ByLanguage::new();
+                let mut insert = |language: &str, loaded: Loaded| {
                     found.insert(language.to_owned(), loaded);
                     Ok(())
-                })
+                };
+                for_each_head(run, name, config, languages, &mut insert).map(|()| found)
             };
             let fallback = config.fallback.as_ref().and_then(|name| heads.get_key_value(name));
-            match find(name, config, &languages, &mut found) {
-                Err(Error::Missing { .. }) if fallback.is_some() => {}
-                outcome => outcome?,
-            }
-            let unserved: BTreeSet<String> = languages
-                .iter()
-                .filter(|language| !found.contains_key(*language))
-                .cloned()
-                .collect();
+            let mut found = match load(name, config, &languages) {
+                Err(Error::Missing { .. }) if fallback.is_some() => ByLanguage::new(),
+                found => found?,
+            };
+            let is_unserved = |language: &&String| !found.contains_key(*language);
+            let unserved: BTreeSet<String> =
+                languages.iter().filter(is_unserved).cloned().collect();
             if let Some((name, config)) = fallback
                 && !unserved.is_empty()
                 && !found.contains_key(ALL_LANGUAGES)
             {
-                find(name, config, &unserved, &mut found)?;
+                found.extend(load(name, config, &unserved)?);
             }
             by_name.insert(name.clone(), found);
         }
@@ -280,8 +275,7 @@ impl Heads {
     }
 }
 
-/// Checks, before hours of encoding, that the file of every head exists ([`Error::Missing`]);
-/// [`Error::Config`] for a head that is to be trained.
+/// Checks, before hours of encoding, that every head has a file and that it exists.
 pub fn check_files(config: &RunConfig) -> Result<()> {
     let mut with_file = config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows());
     if let Some((name, _)) = with_file.find(|(_, head)| head.path.is_none()) {
@@ -301,8 +295,7 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
     Ok(())
 }
 
-/// Checks the digests of the heads `name` that were trained in `run` for `languages`. Without this
-/// check a lost head would leave its language without scores.
+/// Checks the digests of trained heads: a lost one would leave its language without scores.
 fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Result<()> {
     for key in trained_keys(run)?.unwrap_or_default() {
         let serves = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('/'));
@@ -322,23 +315,20 @@ pub fn for_each_head(
     languages: &BTreeSet<String>,
     take: &mut dyn FnMut(&str, Loaded) -> Result<()>,
 ) -> Result<()> {
-    let (mut of_texts, mut of_embeddings) = (0, 0);
+    let (mut of_texts, mut of_embeddings) = (false, false);
     for language in languages.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
         let path = head_file(run, name, config, language).filter(|path| path.is_file());
         let Some(path) = path else { continue };
         let head = AnyHead::load(&path, name, config, language)?;
-        if head.is_of_texts() {
-            of_texts += 1;
-        } else {
-            of_embeddings += 1;
-        }
+        of_texts |= head.is_of_texts();
+        of_embeddings |= !head.is_of_texts();
         take(language, Loaded { path, head })?;
     }
-    if of_texts > 0 && of_embeddings > 0 {
+    if of_texts && of_embeddings {
         let reason = "is of heads of texts and of other heads; that takes two names";
         return Err(Error::config(format!("heads.{name}.path"), reason));
     }
-    if of_texts + of_embeddings > 0 { Ok(()) } else { Err(no_head(name, config, languages)) }
+    if of_texts || of_embeddings { Ok(()) } else { Err(no_head(name, config, languages)) }
 }
 
 /// Makes an [`Error::Missing`]: the head `name` has no file for any of `languages`.

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_base::error::{Error, Result};
 use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision};
-use polysift_encoder::{self as encoder, Model, Placement, Recipe};
+use polysift_encoder::{self as encoder, Model, Recipe};
 use polysift_runs::run::{RunDir, Stage};
 
 /// Floating-point operations per second of an H200 in bf16: 2.65 million tokens per second in
@@ -48,12 +48,10 @@ pub fn refined_precision(precision: EncoderPrecision) -> EncoderPrecision {
 pub fn precise_settings(context: Context<'_>) -> Result<EncoderConfig> {
     let config = &context.config.encoder;
     let begun = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision();
-    Ok(match refined_precision(begun.unwrap_or(config.precision)) {
-        EncoderPrecision::Bf16 => {
-            EncoderConfig { precision: EncoderPrecision::Bf16, ..config.clone() }
-        }
-        precision => EncoderConfig { precision, device: DeviceChoice::Cpu, ..config.clone() },
-    })
+    let precision = refined_precision(begun.unwrap_or(config.precision));
+    let needs_cpu = precision == EncoderPrecision::F32;
+    let device = if needs_cpu { DeviceChoice::Cpu } else { config.device.clone() };
+    Ok(EncoderConfig { precision, device, ..config.clone() })
 }
 
 /// Returns true if the embeddings of `run` are already in f32.
@@ -70,26 +68,19 @@ pub fn freeze_encoded(
     model: Option<&Model>,
 ) -> Result<()> {
     let begun = FrozenEmbeddings::read(context.run, stage)?.precision();
-    let (Some(begun), Some(model)) = (begun, model) else {
-        return context.freeze(stage, settings);
-    };
-    let Placement { gpus, precision } = &model.placement;
-    if *precision == begun {
-        return context.freeze(stage, settings);
-    }
+    let other = begun.zip(model).filter(|(begun, model)| model.placement.precision != *begun);
     // GPUs compute only in bf16 and fp8; other precisions need the CPU.
-    let flag = match begun {
+    let flag = other.map(|(begun, model)| match begun {
         EncoderPrecision::Bf16 | EncoderPrecision::Fp8 => format!("--precision {}", begun.name()),
-        _ if gpus.is_empty() => format!("--precision {}", begun.name()),
+        _ if model.placement.gpus.is_empty() => format!("--precision {}", begun.name()),
         _ => "--device cpu".to_owned(),
-    };
-    context.freeze(stage, settings).map_err(|error| match error {
-        Error::Mismatch { path, difference, hint } => Error::Mismatch {
-            path,
-            difference,
-            hint: format!("give `{flag}`, as when this run was begun; or {hint}"),
-        },
-        other => other,
+    });
+    context.freeze(stage, settings).map_err(|error| match (error, flag) {
+        (Error::Mismatch { path, difference, hint }, Some(flag)) => {
+            let hint = format!("give `{flag}`, as when this run was begun; or {hint}");
+            Error::Mismatch { path, difference, hint }
+        }
+        (error, _) => error,
     })
 }
 

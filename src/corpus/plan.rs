@@ -15,23 +15,17 @@ const MAX_NAMED: usize = 10;
 /// Finds the input files of `config`.
 pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
     if config.input.files.is_empty() {
-        return Err(Error::config(
-            "input.files",
-            "no input is given (INPUT on the command line or `[input] files`)",
-        ));
+        let reason = "no input is given (INPUT on the command line or `[input] files`)";
+        return Err(Error::config("input.files", reason));
     }
     let files = discover(&config.input.files, Path::new("."))?;
     let nameless = files.iter().find(|f| f.language.is_none());
     if let (LanguageSource::Path, Some(file), true) =
         (&config.input.language, nameless, files.iter().any(|f| f.language.is_some()))
     {
-        return Err(Error::config(
-            "input.files",
-            format!(
-                "{} has no language: every pattern needs `{{lang}}`, or set input.language",
-                file.path.display()
-            ),
-        ));
+        let file = file.path.display();
+        let reason = "every pattern needs `{lang}`, or set input.language";
+        return Err(Error::config("input.files", format!("{file} has no language: {reason}")));
     }
     Ok(files)
 }

@@ -51,8 +51,7 @@ pub struct LanguageRefinement {
     pub language: String,
     /// Number of documents that a threshold treats differently by their new scores.
     pub changed: u64,
-    /// Largest distance of such a document to a threshold, as a share of the margin; `None` if
-    /// there is no such document. Near 1, others probably lie beyond the margin.
+    /// Largest distance of such a document, in margins; near 1, others probably lie beyond.
     pub farthest_change: Option<f64>,
     /// Mean number of wrong documents beyond the margins; `None` if `selection.refine_risk` is 0.
     pub expected_wrong: Option<f64>,

@@ -1,5 +1,4 @@
-//! The rows of a run, read one way: the documents of a shard with their scores, what filters and
-//! the cascade did to them, and their fate under the thresholds.
+//! The rows of a run: documents with their scores, filters, cascade, and fate under thresholds.
 
 use std::fmt;
 use std::ops::Range;
@@ -199,8 +198,7 @@ pub enum Fate<'a> {
 }
 
 impl<'a> Fate<'a> {
-    /// Decides the fate of a document; `removed_by` names the filter before or after the
-    /// thresholds.
+    /// Decides the fate of a document; `removed_by` names its filter before or after thresholds.
     pub fn of(
         has_text: bool,
         removed_by: impl Fn(FilterWhen) -> Option<&'a str>,

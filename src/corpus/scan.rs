@@ -40,10 +40,8 @@ impl ScoreFiles {
         if run.is_done(Stage::Refine, ALL_LANGUAGES)? {
             return Ok(Self::Refined);
         }
-        Err(Error::missing(
-            run.root(),
-            "the scores near the thresholds are not refined yet; run `polysift refine`",
-        ))
+        let reason = "the scores near the thresholds are not refined yet; run `polysift refine`";
+        Err(Error::missing(run.root(), reason))
     }
 
     fn part(self, run: &RunDir, head: &str, shard: &Shard, index: usize) -> PathBuf {

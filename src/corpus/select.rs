@@ -83,12 +83,8 @@ pub fn stored_selections(
         let is_done = run.is_done(Stage::Threshold, &language)?;
         let read = || run.read_output(Stage::Threshold, &language, &run.selection_file(&language));
         let stored = if is_done { read()? } else { None };
-        let missing = || {
-            Error::missing(
-                run.root(),
-                "the thresholds are not computed yet; run `polysift threshold`",
-            )
-        };
+        let reason = "the thresholds are not computed yet; run `polysift threshold`";
+        let missing = || Error::missing(run.root(), reason);
         Ok((language, stored.ok_or_else(missing)?))
     };
     languages.into_iter().map(stored).collect()

@@ -17,8 +17,7 @@ pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
     in_order(config, Stage::ALL.into_iter().filter(is_wanted).collect())
 }
 
-/// Sorts `stages` by their dependencies and removes duplicates. With a cascade, heads are trained
-/// before it, because they score its pilot.
+/// Sorts `stages`, each once. A cascade comes after training, because heads score its pilot.
 pub fn in_order(config: &RunConfig, mut stages: Vec<Stage>) -> Vec<Stage> {
     stages.sort_by_key(|stage| (config.cascade.is_some() && *stage != Stage::Train, *stage));
     stages.dedup();

@@ -57,16 +57,13 @@ impl TrainingJob<'_> {
         self.serves.join("+")
     }
 
-    /// Checks labels with [`check_labels`], as if all negatives that are asked for were drawn; an
-    /// error also names the files of the samples.
+    /// Checks labels as if all negatives that are asked for were drawn; errors name the files.
     pub fn check(&self, labels: &[(f32, Option<Split>)]) -> Result<()> {
         let drawn = self.head.negatives.map_or(0, |negatives| negatives.corpus);
         let labels = [labels, &vec![(0.0, None); drawn]].concat();
         check_labels(self.name, &self.language(), self.head, &labels).map_err(|error| match error {
             Error::Training { head, language, reason } => {
-                let files: Vec<String> =
-                    self.files.iter().map(|file| file.path.display().to_string()).collect();
-                let (first, more) = (&files[0], files.len() - 1);
+                let (first, more) = (self.files[0].path.display(), self.files.len() - 1);
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 let reason = format!("{reason}; they are read from {first}{more}");
                 Error::Training { head, language, reason }
@@ -103,8 +100,7 @@ pub fn jobs<'a>(
     Ok(jobs)
 }
 
-/// Returns the languages and sample files of each head called `name`; `sources` has the files by
-/// language, and `languages` are those of the corpus (`None`: all).
+/// Returns languages and sample files of each head `name`, of the files by language in `sources`.
 fn deal(
     name: &str,
     head: &HeadConfig,

@@ -24,9 +24,7 @@ pub fn has_reports(config: &RunConfig) -> bool {
     config.pii.is_some() || config.export.card || config.export.is_to_hub()
 }
 
-/// Checks that every shard was filtered ([`Error::Missing`](polysift_base::Error::Missing)) with
-/// those filters of the settings that look at one document at a time
-/// ([`Error::Mismatch`](polysift_base::Error::Mismatch)).
+/// Checks that every shard was filtered with the settings' filters of single documents.
 pub fn check_row_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
     let Context { config, run, .. } = context;
     if let Some(mut settings) = run.frozen_settings(Stage::Filter)? {
@@ -40,8 +38,7 @@ pub fn check_row_filtered(context: Context<'_>, embedded: &Embedded) -> Result<(
     Ok(())
 }
 
-/// Checks the filters as [`check_row_filtered`] does, and that near duplicates were found with the
-/// filter of the settings.
+/// As [`check_row_filtered`]; also checks that near duplicates were found with these settings.
 pub fn check_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
     let Context { config, run, .. } = context;
     check_row_filtered(context, embedded)?;

@@ -212,7 +212,13 @@ impl RobotsSource {
             stop.check()?;
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if is_table(&name) {
-                for_each_row(path, stop, each)?;
+                let table = table_at(path, path.display().to_string())?;
+                read_table(&table, &columns(), None, stop, &mut |row| {
+                    let Some(content) = row.text(CONTENT) else { return Ok(()) };
+                    let authority = authority_of(row.required_text(DOMAIN)?, row.text(PROTOCOL))?;
+                    let fetched = row.text(FETCHED).map(time).transpose()?;
+                    each(RobotsText { authority, content, fetched })
+                })?;
                 continue;
             }
             let bytes = read(path)?;
@@ -229,20 +235,6 @@ impl RobotsSource {
         }
         Ok(())
     }
-}
-
-fn for_each_row(
-    path: &Path,
-    stop: &Stop,
-    each: &mut dyn FnMut(RobotsText<'_>) -> Result<(), String>,
-) -> Result<()> {
-    let table = table_at(path, path.display().to_string())?;
-    read_table(&table, &columns(), None, stop, &mut |row| {
-        let Some(content) = row.text(CONTENT) else { return Ok(()) };
-        let authority = authority_of(row.required_text(DOMAIN)?, row.text(PROTOCOL))?;
-        each(RobotsText { authority, content, fetched: row.text(FETCHED).map(time).transpose()? })
-    })?;
-    Ok(())
 }
 
 fn columns() -> [ColumnRequest; 4] {

@@ -1,6 +1,6 @@
 //! Filter for documents that hold text of benchmarks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::document::{Filter, FilteredDocument, Finding, Leaks, TaskLeak, Verdict};
@@ -72,11 +72,8 @@ impl Filter for DecontaminationFilter {
             tasks[index.item(item.item).task].items_hit += 1;
         }
         for &ngram in found.keys() {
-            let mut of_tasks: Vec<usize> =
-                index.postings(ngram).map(|posting| index.item(posting.item).task).collect();
-            of_tasks.sort_unstable();
-            of_tasks.dedup();
-            for task in of_tasks {
+            let of_tasks = index.postings(ngram).map(|posting| index.item(posting.item).task);
+            for task in of_tasks.collect::<BTreeSet<usize>>() {
                 tasks[task].leaked_ngrams += 1;
             }
         }

@@ -150,8 +150,7 @@ pub trait Filter: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Reports which benchmark items stand in the corpus, given the n-grams that were hit and the
-    /// number of documents that hold each; `None` if the filter has no index.
+    /// Reports which items of its index stand in the corpus, by n-grams and their documents.
     fn leaks(&self, _ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {
         None
     }

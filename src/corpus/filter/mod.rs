@@ -33,8 +33,7 @@ pub use strings::{StringSet, hash};
 use urls::UrlFilter;
 use words::WordFilter;
 
-/// Opens the filter `name`; [`Error::Missing`] for a missing list, [`Error::Config`] for a filter
-/// that compares documents.
+/// Opens the filter `name`, which must not compare documents with each other.
 pub fn open_filter(name: &str, config: &FilterConfig) -> Result<Box<dyn Filter>> {
     Ok(match &config.kind {
         FilterKind::Ids(ids) => Box::new(IdFilter::open(ids)?),

@@ -82,7 +82,7 @@ fn repaired(
     let mut dropped = vec![0u64; steps.len()];
     for (_, shard, _) in embedded.shards_of(language) {
         context.stop.check()?;
-        cascade.for_each_dropped(context, shard, &mut |margin| {
+        cascade.for_each_below(context, shard, &mut |_, margin| {
             for (dropped, _) in dropped.iter_mut().zip(&steps).filter(|(_, step)| margin < **step) {
                 *dropped += 1;
             }
