@@ -82,8 +82,8 @@ struct Sample {
     tokens: u64,
     /// Rows and bytes of the sampled files that know their number of rows.
     counted: (u64, u64),
-    /// Rows read and bytes of their texts, for scaling if no file knows its number of rows.
-    text: (u64, u64),
+    /// Bytes of the texts, for scaling if no file knows its number of rows.
+    bytes: u64,
     /// Tokens and bytes of texts that fit into one chunk without being truncated.
     whole: (u64, u64),
 }
@@ -178,7 +178,7 @@ impl Sample {
     }
 
     fn scaled_rows(&self, plan: &Plan) -> u64 {
-        let (rows, bytes) = if self.counted.1 > 0 { self.counted } else { self.text };
+        let (rows, bytes) = if self.counted.1 > 0 { self.counted } else { (self.rows, self.bytes) };
         (plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64
     }
 }
@@ -224,8 +224,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         }
         let Some(batch) = batch else { continue };
         sample.rows += batch.len() as u64;
-        sample.text.0 += batch.len() as u64;
-        sample.text.1 += batch.num_bytes().iter().sum::<u64>();
+        sample.bytes += batch.num_bytes().iter().sum::<u64>();
         let texts: Vec<&str> = batch.texts().map(|(_, text)| text).collect();
         let tokenized = model.tokenizer.chunks_all(&texts)?;
         for (text, chunks) in texts.iter().zip(&tokenized) {

@@ -94,8 +94,8 @@ pub struct ReportedLanguage {
     pub selected: BTreeMap<String, u64>,
 }
 
-/// Reads the run of `context` and writes its report. [`Error::Missing`] if there are no thresholds;
-/// [`Error::Corrupt`] if the input changed.
+/// Writes the report of a run; [`Error::Missing`] without thresholds, [`Error::Corrupt`] if
+/// the input changed.
 pub fn report(context: Context<'_>, request: &ReportRequest<'_>) -> Result<WrittenReport> {
     let run = StoredRun::open(context)?;
     let limits = ReportLimits::new(&run, request.sample, request.examples);
@@ -137,12 +137,8 @@ fn shards_of(run: &StoredRun<'_>, languages: &[&str]) -> Vec<usize> {
     summaries.filter(|(_, summary)| has_one(&summary.counts)).map(|(place, _)| place).collect()
 }
 
-struct Found {
-    languages: Vec<Value>,
-    /// Agreement with the other set of documents; null without one.
-    compare: Value,
-    notes: Vec<String>,
-}
+/// Parts by language, the agreement with the other set of documents (null without one), and notes.
+type Found = (Vec<Value>, Value, Vec<String>);
 
 /// Runs both passes over each of `groups`.
 fn found(
@@ -172,24 +168,27 @@ fn found(
     }
     let compare = comparison.map(|comparison| comparison.report(&compared, &mut notes));
     let compare = compare.transpose()?.unwrap_or_default();
-    Ok(Found { languages, compare, notes })
+    Ok((languages, compare, notes))
 }
 
 /// Writes the report and the page from `found` and from the run's own reports.
-fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Result<WrittenReport> {
-    let Found { languages, compare, notes } = found;
+fn write(
+    run: &StoredRun<'_>,
+    request: &ReportRequest<'_>,
+    (languages, compare, notes): Found,
+) -> Result<WrittenReport> {
     let order = head_order(run);
     let (config, directory) = (run.context.config, run.context.run);
     let heads: Vec<&str> = order.iter().map(|&head| run.heads[head]).collect();
     let names: BTreeSet<&SelectionName> =
         run.languages.values().flat_map(|language| &language.names).collect();
-    let read =
-        |stage, path: PathBuf| directory.read_output::<Value>(stage, REPORTS, path.as_path());
     let mut filters = Map::new();
     for name in config.filters.keys() {
         let report = filter_report(directory, config, name)?;
         filters.extend(report.map(|report| (name.clone(), report)));
     }
+    let pii: Option<Value> =
+        directory.read_output(Stage::Export, REPORTS, &directory.pii_report_file())?;
     let root = directory.root();
     let title = root.canonicalize().map_err(Error::io(root, "find"))?;
     let report = json!({
@@ -203,7 +202,7 @@ fn write(run: &StoredRun<'_>, request: &ReportRequest<'_>, found: Found) -> Resu
         "selections": names.iter().map(|name| &name.name).collect::<Vec<_>>(),
         "languages": languages,
         "filters": filters,
-        "pii": read(Stage::Export, directory.pii_report_file())?,
+        "pii": pii,
         "agreement": agreement(run.context)?,
         "compare": compare,
         "notes": notes,

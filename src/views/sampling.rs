@@ -90,9 +90,7 @@ pub struct LanguageSample {
 }
 
 /// Draws documents to annotate and writes them as JSON lines. [`Error::Missing`] if the run is not
-/// embedded, has no scores that `near` needs, or if input files are gone; [`Error::Config`] for an
-/// unknown language or head, `near` without a head or a threshold, or an existing file;
-/// [`Error::Corrupt`] if the input changed.
+/// embedded, or lacks scores or input; [`Error::Config`] for requests that it cannot meet.
 pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
     let head = head_of_near(context.config, request)?;
     let (embedded, heads, scores) = open(context, request)?;
@@ -110,7 +108,11 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
             near.map(|head| near_thresholds(context, request, language, head)).transpose()?;
         let (sample, rows) = draw((&embedded, &rows), request, language, near.as_ref(), &earlier)?;
         let path = path_of(language);
-        write_rows(&path, &rows, files.entry(path.clone()).or_default())?;
+        let content = files.entry(path.clone()).or_default();
+        for row in &rows {
+            serde_json::to_writer(&mut *content, row).map_err(|e| Error::write(&path, e))?;
+            content.push(b'\n');
+        }
         samples.push(sample);
     }
     // All languages are drawn before anything is written.
@@ -245,14 +247,6 @@ fn draw<'a>(
         effective_size: effective_size(&weights),
     };
     Ok((sample, rows))
-}
-
-fn write_rows(path: &Path, rows: &[AnnotationRow<'_>], content: &mut Vec<u8>) -> Result<()> {
-    for row in rows {
-        serde_json::to_writer(&mut *content, row).map_err(|e| Error::write(path, e))?;
-        content.push(b'\n');
-    }
-    Ok(())
 }
 
 fn exists(path: &Path) -> Error {

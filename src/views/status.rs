@@ -52,8 +52,7 @@ pub struct RunStatus {
     pub encoded: Encoded,
     /// Embedded share of the input's bytes, as far as it is known for unfinished shards.
     pub embedded_share: f64,
-    /// Status of each stage. The train stage is listed only if there is something to train, the
-    /// cascade and filter stages if configured, the refine stage once it was begun.
+    /// Status of each stage that the settings ask for, and of the refine stage once it was begun.
     pub stages: Vec<StageStatus>,
     /// Other processes at work.
     pub workers: Vec<LiveWorker>,
@@ -202,8 +201,7 @@ pub struct Unfinished {
     pub tasks: Vec<u32>,
 }
 
-/// Returns the unfinished work of `stage`, or of the first unfinished stage; `None` if nothing is
-/// left. Without `num_tasks` every shard is a task.
+/// Returns the unfinished work of `stage`, or else of the first stage that has some.
 pub fn unfinished(
     context: Context<'_>,
     stage: Option<Stage>,

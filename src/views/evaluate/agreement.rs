@@ -1,5 +1,4 @@
-//! Agreement of two heads in the order of documents and in the documents they put on top: on
-//! labelled texts, or on the stored scores of a run, without reading or encoding texts.
+//! Agreement of two heads in the order of documents and in the documents that they put on top.
 
 use rayon::prelude::*;
 use serde::Serialize;

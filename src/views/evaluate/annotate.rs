@@ -63,7 +63,7 @@ pub struct Annotator<'a> {
     config: &'a RunConfig,
     stop: &'a Stop,
     scorer: TextScorer<'a>,
-    filters: Vec<(&'a str, Box<dyn Filter>)>,
+    filters: Vec<(&'a str, &'a FilterConfig, Box<dyn Filter>)>,
     selections: BTreeMap<String, Selection>,
     thresholds: BTreeMap<String, Vec<Value>>,
     /// Identifies the language of every text, if the settings name a classifier.
@@ -86,8 +86,7 @@ pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
 }
 
 impl<'a> Annotator<'a> {
-    /// Opens an annotator with `heads` from [`heads_of`] and the thresholds of `run`;
-    /// [`Error::Model`](polysift_base::Error::Model) if encoder and heads do not fit.
+    /// Opens an annotator with `heads` from [`heads_of`] and the thresholds of `run`.
     pub fn open(
         config: &'a RunConfig,
         heads: &'a Heads,
@@ -101,7 +100,7 @@ impl<'a> Annotator<'a> {
         for (name, settings) in config.row_filters() {
             let mut filter = open_filter(name, settings)?;
             filter.prepare(stop)?;
-            filters.push((name, filter));
+            filters.push((name, settings, filter));
         }
         let thresholds = selections
             .iter()
@@ -197,26 +196,21 @@ impl<'a> Annotator<'a> {
     ) -> Result<Vec<Vec<FoundBy<'a>>>> {
         let mut found: Vec<Vec<(&'a str, &'a FilterConfig, Finding)>> =
             documents.iter().map(|_| Vec::new()).collect();
-        for ((name, filter), (_, settings)) in self.filters.iter().zip(self.config.row_filters()) {
+        for (name, settings, filter) in &self.filters {
             let place = settings.url_column().map(|_| column);
             column += usize::from(place.is_some());
-            let seen: Vec<usize> = (0..documents.len())
-                .filter(|&at| settings.is_for(&documents[at].language))
-                .collect();
+            let is_seen = |at: &usize| settings.is_for(&documents[*at].language);
+            let seen: Vec<usize> = (0..documents.len()).filter(is_seen).collect();
             let document = |&at: &usize| {
                 let document = &documents[at];
                 let url = place.and_then(|place| document.columns.get(place)?.as_deref());
-                FilteredDocument {
-                    id: &document.id,
-                    language: &document.language,
-                    url,
-                    text: text(document),
-                }
+                let StreamDocument { id, language, .. } = document;
+                FilteredDocument { id, language, url, text: text(document) }
             };
             let verdicts =
                 filter.judge(&seen.iter().map(document).collect::<Vec<_>>(), self.stop)?;
             for (at, verdict) in seen.into_iter().zip(verdicts) {
-                found[at].extend(verdict.finding.map(|finding| (*name, settings, finding)));
+                found[at].extend(verdict.finding.map(|finding| (*name, *settings, finding)));
             }
         }
         let mut decided = Vec::new();

@@ -35,8 +35,7 @@ pub struct Setup<'a> {
     pub files: &'a [InputFile],
     /// Columns of the files.
     pub columns: SampleColumns<'a>,
-    /// Grade thresholds: a text is positive above each of them in turn. If empty and the labels are
-    /// grades, they lie halfway between whole grades.
+    /// Grades above which a text is positive, in turn; by default halfway between whole grades.
     pub cuts: &'a [f64],
     /// Whether to embed as many chunks as the heads' chunk rules need, overriding `config`.
     pub chunks_of_heads: bool,
@@ -82,7 +81,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         data: data.collect::<Result<_>>()?,
         texts: samples.len(),
         skipped: read.skipped,
-        encoder: scorer.model().map(encoder_used),
+        encoder: scorer.model.as_ref().map(encoder_used),
         ..Report::default()
     };
     let worker = setup.run.map(Worker::observer);
@@ -148,24 +147,21 @@ fn summarise(name: &str, languages: &BTreeSet<String>, report: &mut Report) {
     let without: Vec<&str> = languages.filter(|language| !is_served(language)).collect();
     let trained = used.iter().filter(|used| used.trained_on_this_data);
     let trained: Vec<&str> = trained.map(|used| used.language.as_str()).collect();
-    let notes = [
-        (
-            !gives_probabilities,
-            format!("the scores of `{name}` are not probabilities: they have no log loss"),
-        ),
-        (!without.is_empty(), format!("there is no `{name}` for {}", without.join(", "))),
-        (nan > 0, format!("{nan} text(s) are left out: their score of `{name}` is NaN")),
-        (
-            !trained.is_empty(),
-            format!(
-                "`{name}` was trained on texts of these files ({}): the figures are not those of \
-                 unseen text",
-                trained.join(", ")
-            ),
-        ),
-    ];
-    let has_several = used.len() > 1;
-    report.notes.extend(notes.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note));
+    let (notes, has_several) = (&mut report.notes, used.len() > 1);
+    if !gives_probabilities {
+        notes.push(format!("the scores of `{name}` are not probabilities: they have no log loss"));
+    }
+    if !without.is_empty() {
+        notes.push(format!("there is no `{name}` for {}", without.join(", ")));
+    }
+    if nan > 0 {
+        notes.push(format!("{nan} text(s) are left out: their score of `{name}` is NaN"));
+    }
+    if !trained.is_empty() {
+        let files = format!("texts of these files ({})", trained.join(", "));
+        let warning = "the figures are not those of unseen text";
+        notes.push(format!("`{name}` was trained on {files}: {warning}"));
+    }
     if has_several {
         report.add_means(name);
     }

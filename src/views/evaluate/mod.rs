@@ -48,7 +48,6 @@
 
 mod agreement;
 mod annotate;
-mod group;
 mod labelled;
 mod report;
 mod rules;
@@ -57,10 +56,9 @@ mod texts;
 
 pub use agreement::{DEFAULT_SAMPLE, Pair, evaluate_run};
 pub use annotate::{Annotation, Annotator, heads_of};
-pub use group::TextGroup;
 pub use labelled::{Setup, evaluate};
 pub use report::{
     DataFile, EVERYTHING, EncoderUsed, GradeMeasures, HeadUsed, Measures, Report, RuleOutcome,
 };
 pub use rules::DecisionRule;
-pub use selections::SelectionShares;
+pub use selections::{SelectionShares, TextGroup};

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::agreement::Pair;
-use super::group::TextGroup;
 use super::rules::{Calls, ScoreMeaning};
-use super::selections::SelectionShares;
+use super::selections::{SelectionShares, TextGroup};
 use polysift_base::metrics::{
     CalibrationBin, Confusion, DECISION, WeightedText, average_precision, binary_cross_entropy,
     calibration, calibration_error, kendall, mean_absolute_error, proportion_interval, roc_auc,
@@ -243,8 +242,7 @@ pub(super) struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Appends the rows of `head` on these texts: for classes, or for each grade threshold in
-    /// `cuts`.
+    /// Appends the rows of `head` on these texts, for classes or for each of the grades `cuts`.
     pub(super) fn tabulate(
         &self,
         (head, language): (&str, &str),

@@ -1,11 +1,9 @@
-//! Estimates shares of a run's selection, and of selections at other rates, from labelled texts
-//! that were drawn from the run's documents with known probabilities.
+//! Estimates shares of selections of a run from labelled texts with known inclusion probabilities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::group::TextGroup;
 use super::rules::Calls;
 use super::texts::with_scores;
 use polysift_base::error::{Error, Result};
@@ -25,14 +23,27 @@ use polysift_selection::{
 /// Probabilities above this count as 1: they were rounded when they were written.
 const CERTAIN: f64 = 1.0 - 1e-12;
 
+/// The texts that a row is about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TextGroup {
+    /// Name of the head.
+    pub head: String,
+    /// The language, or `mean` for the mean over the languages.
+    pub language: String,
+    /// `all`, or `source: NAME`.
+    pub texts: String,
+    /// The grade above which a text is positive; `None` if the labels are classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<f64>,
+}
+
 /// Estimated shares of what a rule selects among the documents of a language.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SelectionShares {
     /// The texts, which are documents of the run.
     #[serde(flatten)]
     pub group: TextGroup,
-    /// `run: selection`, with the head's rate if it has one; or `rate R` for the documents of the
-    /// language with the highest scores of the head.
+    /// `run: selection`, with the head's rate if it has one; or `rate R` for the head alone.
     pub rule: String,
     /// Score at the boundary; `None` if there is none.
     pub threshold: Option<f64>,
@@ -133,8 +144,8 @@ impl<'a> EstimatedRun<'a> {
         }
     }
 
-    /// Returns which of the `texts` of `language` are selected by the run's `selection`, and by the
-    /// head `name` alone at each rate. Texts in `dropped` (by a cascade) never are.
+    /// Returns which `texts` are selected by the run, and by the head `name` alone at each rate.
+    /// Texts in `dropped` (by a cascade) never are.
     pub(super) fn calls(
         &self,
         language: &str,
@@ -245,20 +256,19 @@ fn up_to(rate: Rate, smallest: &[Option<Rate>]) -> Vec<bool> {
 
 /// Applies the run's selection at each rate of the head `name`; empty if that has no threshold.
 fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
-    let own = |report: &&ThresholdReport| report.threshold.head_name == name;
-    if !selection.thresholds.iter().any(|report| own(&report)) {
+    let own = selection.thresholds.iter().filter(|report| report.threshold.head_name == name);
+    let mut own = own.peekable();
+    if own.peek().is_none() {
         return Vec::new();
     }
-    let is_retention = |threshold: &&Threshold| matches!(threshold.kind, ThresholdKind::Retain(_));
-    let mut retentions = selection.thresholds.iter().map(|r| &r.threshold).filter(is_retention);
-    let Some(place) = retentions.position(|threshold| threshold.head_name == name) else {
+    let Some(place) = selection.retention_heads().position(|head| head == name) else {
         let is_kept = |decision: Decision<'_>| matches!(decision, Decision::Kept { .. });
         let positive = texts.map(selection, is_kept);
         return vec![Calls::new("run: selection".to_owned(), None, positive)];
     };
     let smallest = texts.smallest_rates(selection, place);
-    let report = selection.thresholds.iter().filter(own).find(|r| is_retention(&&r.threshold));
-    let outcomes = report.map_or(&[][..], |report| &report.outcomes);
+    let retention = own.find(|report| matches!(report.threshold.kind, ThresholdKind::Retain(_)));
+    let outcomes = retention.map_or(&[][..], |report| &report.outcomes);
     let call = |outcome: &Outcome| {
         let rate = *outcome.retentions.get(place)?;
         let rule = format!("run: selection at {rate}");

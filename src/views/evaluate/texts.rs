@@ -32,13 +32,12 @@ pub(super) struct TextScorer<'a> {
     /// Settings of the encoder and of stored embeddings.
     pub(super) config: &'a RunConfig,
     pub(super) stop: &'a Stop,
-    model: Option<Model>,
+    pub(super) model: Option<Model>,
 }
 
 impl<'a> TextScorer<'a> {
-    /// Loads the encoder, if a head needs one, in the numeric type of the `run`, if there is one.
-    /// With `chunks_of_heads` as many chunks are embedded as the heads' rules need, else as
-    /// `config` says.
+    /// Loads the encoder, if a head needs one, in the numeric type of the `run`, if there is one,
+    /// for as many chunks as the heads' rules need (`chunks_of_heads`) or `config` says.
     pub(super) fn open(
         heads: &'a Heads,
         config: &'a RunConfig,
@@ -69,12 +68,7 @@ impl<'a> TextScorer<'a> {
         Ok(scorer)
     }
 
-    pub(super) fn model(&self) -> Option<&Model> {
-        self.model.as_ref()
-    }
-
-    /// Embeds `texts` and rounds the values as stored embeddings are. Absent texts have no values;
-    /// without an encoder no text has. `on_batch` is passed to [`Model::embed_texts`].
+    /// Embeds `texts` and rounds as stored embeddings are. Without text or encoder, there are none.
     pub(super) fn embed(
         &self,
         texts: &[Option<&str>],
@@ -101,8 +95,7 @@ impl<'a> TextScorer<'a> {
         Ok(EmbeddedTexts { values, chunk_offsets: offsets })
     }
 
-    /// Scores `texts`, which have the embeddings `embedded`, with the heads `name` for their
-    /// `languages`. These heads must not be row heads.
+    /// Scores `texts` and their embeddings with the heads `name`, which must not be of rows.
     pub(super) fn score(
         &self,
         name: &str,

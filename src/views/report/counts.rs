@@ -1,5 +1,4 @@
-//! Counts of the passes over a corpus. They merge in any order, so that no result depends on how
-//! the corpus is split or on threads.
+//! Counts of the passes over a corpus, which merge in any order with the same result.
 
 use std::collections::BTreeMap;
 
@@ -199,12 +198,6 @@ pub(super) const QUANTILES: [(&str, u64); 11] = [
     ("99.9", 99_900),
 ];
 
-/// Returns the nearest rank, from 0, of a quantile of `n` values, in thousandths of a percent.
-pub(super) fn quantile_rank(n: u64, thousandths: u64) -> u64 {
-    let rank = (u128::from(n) * u128::from(thousandths)).div_ceil(100_000) as u64;
-    rank.saturating_sub(1)
-}
-
 /// Maps a score to an integer with the same order; both zeros map to one.
 pub(super) fn score_key(score: f32) -> u64 {
     RankKey::of_logit(score, Keep::Below).logit.into()
@@ -268,7 +261,9 @@ impl ScoreCounts {
     /// Locates the quantiles: the upper half of the key, and the rank among keys with that half.
     fn places(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
         QUANTILES.iter().map(|(_, thousandths)| {
-            let rank = quantile_rank(self.n, *thousandths);
+            // The nearest rank, from 0.
+            let rank = (u128::from(self.n) * u128::from(*thousandths)).div_ceil(100_000) as u64;
+            let rank = rank.saturating_sub(1);
             self.coarse.at(0, rank).map(|(prefix, below)| (prefix, rank - below))
         })
     }

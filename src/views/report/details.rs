@@ -34,12 +34,6 @@ pub(super) struct Wanted {
     pub(super) characters: usize,
 }
 
-impl Wanted {
-    pub(super) fn domains_are_sampled(&self) -> bool {
-        self.located < u64::MAX
-    }
-}
-
 /// The documents between two places of an order.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CurveStep {
@@ -63,7 +57,7 @@ pub(super) struct ExampleText {
     pub(super) url: Option<String>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct LanguageDetails {
     pub(super) scores: Vec<ScoreDetails>,
     /// By head, documents in the steps before, between and after the places of [`Wanted::steps`].
@@ -100,12 +94,7 @@ impl LanguageDetails {
             selected: vec![DocumentAmount::default(); selections],
             tied: vec![[0; 2]; thresholds.placed.len()],
             lengths: vec![<[ValueCounts; 4]>::default(); selections + 1],
-            domains: BTreeMap::new(),
-            examples: BTreeMap::new(),
-            sample_domains: BTreeMap::new(),
-            without_input: false,
-            with_urls: false,
-            compared: [0; 3],
+            ..Self::default()
         }
     }
 

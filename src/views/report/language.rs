@@ -192,7 +192,7 @@ impl<'a> SurveyedLanguage<'a> {
         });
         if self.has_domains(details) {
             report["domains"] = self.domains(details);
-            report["domains_sampled"] = json!(self.wanted.domains_are_sampled());
+            report["domains_sampled"] = json!(self.wanted.located < u64::MAX);
         }
         if let Some(cascade) = &self.thresholds.selection.cascade {
             report["cascade"] = json!(cascade);

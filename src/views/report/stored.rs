@@ -62,8 +62,7 @@ impl<'a> StoredRun<'a> {
         Ok(())
     }
 
-    /// Reports how the head `name` for `language` did on the held-out samples of its training, by
-    /// its card; `None` if its file is not at hand or does not say.
+    /// Returns how a head did on held-out samples, by its card, if its file is there and says so.
     pub(super) fn test(&self, name: &str, language: &str) -> Result<Option<Value>> {
         let (config, run) = (&self.context.config.heads[name], self.context.run);
         let files = [language, ALL_LANGUAGES].map(|of| head_file(Some(run), name, config, of));
@@ -189,8 +188,7 @@ impl StoredThresholds {
     }
 }
 
-/// Names the final selections of a language by the heads that keep documents, with their rates or
-/// budgets; without any, by the fixed thresholds.
+/// Names the final selections by the heads and rates or budgets that keep documents, if any do.
 fn names(selection: &Selection) -> Vec<SelectionName> {
     let thresholds = || selection.thresholds.iter().map(|report| &report.threshold);
     let selects =

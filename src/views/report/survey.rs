@@ -1,5 +1,4 @@
-//! First pass over the stored scores: counts by language, a uniform sample, and the documents at
-//! the ends of every order and on both sides of every threshold.
+//! First pass: counts, a uniform sample, and the documents next to ends of orders and thresholds.
 
 use std::collections::BTreeMap;
 

@@ -30,8 +30,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Draws at most `limit` documents of `language` with ids not in `excluded`: those with the
-    /// smallest random numbers. `head` is the place of the head of the strategies.
+    /// Draws at most `limit` documents without `excluded` ids; `head` is a place among the heads.
     pub(super) fn draw(
         (embedded, rows): (&Embedded, &RunRows<'_>),
         (language, head): (&str, Option<usize>),

@@ -46,8 +46,7 @@ impl NearThresholds {
         normalised(sizes)
     }
 
-    /// Returns the share of scored documents, 0 to 1, that the head ranks before each document;
-    /// equal logits share the middle of their range.
+    /// Returns the share of scored documents before each in the order, and half of its equals.
     fn places(&self, documents: &[FrameDocument]) -> Vec<Option<f64>> {
         let key = |(logit, _)| RankKey::of_logit(logit, self.keep).logit;
         let keys = documents.iter().map(|document| document.number.map(key));
