@@ -16,7 +16,7 @@ use polysift::views::evaluate::{Annotation, Annotator, heads_of};
 use polysift::{Error, Result};
 
 use super::printer;
-use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs, hub, resolve};
+use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, SettingsArgs, hub, resolve};
 
 const STDIN: &str = "standard input";
 const BLOCK_DOCUMENTS: usize = 1024;
@@ -66,50 +66,37 @@ enum Format {
 
 type Sent = Result<Result<StreamDocument, Reject>>;
 
-impl AnnotateArgs {
-    pub(crate) fn take_run(&mut self) {
-        self.base.run = self.run_directory.take().or(self.base.run.take());
-    }
-}
-
 pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
+    let run = args.run_directory.clone().or_else(|| args.base.run.clone());
+    let base = BaseArgs { run, ..args.base.clone() };
     let settings = SettingsArgs {
-        base: args.base.clone(),
+        base: base.clone(),
         head: args.head.clone(),
         columns: args.columns.clone(),
         encoder: args.encoder.clone(),
         ..SettingsArgs::default()
     };
-    let Resolved { mut config, .. } = resolve(&settings)?;
-    let run = args.base.run.as_deref().map(RunDir::open).transpose()?;
+    let mut config = resolve(&settings)?;
+    let run = base.run.as_deref().map(RunDir::open).transpose()?;
     if run.is_some() && !args.head.is_empty() {
         let reason = "the thresholds of a run are for its own heads; leave out --run";
         return Err(Error::config("--head", reason));
     }
     if !args.head.is_empty() {
-        let named = |name: &str| {
-            args.head
-                .iter()
-                .any(|head| head.split_once('=').is_some_and(|(known, _)| known == name))
-        };
-        config.heads.retain(|name, _| named(name));
+        let names = args.head.iter().filter_map(|head| Some(head.split_once('=')?.0));
+        let names: Vec<&str> = names.collect();
+        config.heads.retain(|name, _| names.contains(&name.as_str()));
     }
     if config.heads.is_empty() && config.filters.is_empty() {
-        return Err(match &args.base.run {
-            Some(run) => Error::config(
-                "--run",
-                format!(
-                    "{} has neither heads nor filters; name heads (`--head NAME=PATH`)",
-                    run.display()
-                ),
-            ),
-            None => Error::config("--run", "is missing; or name heads (`--head NAME=PATH`)"),
-        });
+        let fault = match &base.run {
+            Some(run) => format!("{} has neither heads nor filters;", run.display()),
+            None => "is missing; or".to_owned(),
+        };
+        return Err(Error::config("--run", format!("{fault} name heads (`--head NAME=PATH`)")));
     }
     let hub = hub(args.encoder.offline);
     let heads = heads_of(&config, run.as_ref())?;
-    let chunks_of_heads =
-        args.encoder.chunks.is_none() && run.is_none() && args.base.config.is_none();
+    let chunks_of_heads = args.encoder.chunks.is_none() && run.is_none() && base.config.is_none();
     let annotator = Annotator::open(&config, &heads, run.as_ref(), chunks_of_heads, (&hub, stop))?;
     let documents = read(args, &config, &annotator, stop)?;
     Blocks { documents, stop }.annotate(&annotator, &args.key)

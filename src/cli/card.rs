@@ -35,7 +35,7 @@ impl CardArgs {
         let Self { run, config, set, template, json } = self;
         let (config, run, set) = (config.clone(), Some(run.path().to_owned()), set.clone());
         let base = BaseArgs { config, run, set };
-        let settings = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?.config.card;
+        let settings = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?.card;
         let template = template.as_ref().map(|path| path.display().to_string());
         let settings = CardConfig { template: template.or(settings.template.clone()), ..settings };
         let facts = card_facts(context, &settings)?;

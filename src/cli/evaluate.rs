@@ -22,7 +22,7 @@ use polysift::views::evaluate::{
 use polysift::{Error, Result};
 
 use super::printer::{line, show, titled_table};
-use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, Resolved, SettingsArgs, hub, resolve};
+use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, SettingsArgs, hub, resolve};
 
 const RETENTION: &str = "0.1";
 const SOURCE: &str = "source";
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         encoder: args.encoder.clone(),
         ..SettingsArgs::default()
     };
-    let Resolved { mut config, .. } = resolve(&settings)?;
+    let mut config = resolve(&settings)?;
     let run = args.base.run.as_deref().map(RunDir::open).transpose()?;
     let hub = hub(args.encoder.offline);
     if let (Some(run), true) = (&run, args.data.is_empty()) {
@@ -169,7 +169,10 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         stop,
         progress,
     })?;
-    check_sources(args, &report)?;
+    let has_sources = report.measures.iter().any(|row| row.group.texts.starts_with("source"));
+    if let Some(column) = args.source_column.as_ref().filter(|_| !has_sources) {
+        return Err(Error::config("--source-column", format!("no text has a `{column}`")));
+    }
     if chosen.len() > 1 && heads.is_empty() && args.head.is_empty() {
         let names = chosen.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         report.notes.push(format!(
@@ -261,8 +264,7 @@ fn named_heads(typed: &[String]) -> Result<Vec<(String, String)>> {
     Ok(heads)
 }
 
-/// Returns the name of the head in a file: the file's name, or its folder's if files are named by
-/// language, as in `heads/quality/fra_Latn.safetensors`.
+/// Returns the name of a head's file, or of its folder as in `heads/quality/fra_Latn.safetensors`.
 fn name_of(path: &Path) -> String {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
@@ -363,14 +365,4 @@ fn of_head<'a>(
 fn no_such_head(flag: &str, name: &str, heads: &BTreeMap<String, HeadConfig>) -> Error {
     let known: Vec<&str> = heads.keys().map(String::as_str).collect();
     Error::config(flag, format!("there is no head `{name}`; the heads are {}", known.join(", ")))
-}
-
-fn check_sources(args: &EvaluateArgs, report: &Report) -> Result<()> {
-    let has_sources = report.measures.iter().any(|row| row.group.texts.starts_with("source"));
-    match &args.source_column {
-        Some(column) if !has_sources => {
-            Err(Error::config("--source-column", format!("no text has a `{column}`")))
-        }
-        _ => Ok(()),
-    }
 }

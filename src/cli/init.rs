@@ -263,11 +263,8 @@ fn heads(labelled: &[(&String, &Group)]) -> Vec<String> {
         lines.push(format!("\n[heads.{name}]\ntrain = [{}]    {comment}", train.join(", ")));
         rates.push(rate);
     }
-    lines.push(if rates.is_empty() {
-        NO_LABELS.to_owned()
-    } else {
-        "\n[languages._default]".into()
-    });
+    let next = if rates.is_empty() { NO_LABELS } else { "\n[languages._default]" };
+    lines.push(next.to_owned());
     lines.into_iter().chain(rates.into_iter().map(str::to_owned)).collect()
 }
 

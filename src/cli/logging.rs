@@ -46,8 +46,7 @@ pub(crate) struct GlobalArgs {
 const MAX_THREADS: usize = 4096;
 
 impl GlobalArgs {
-    /// Checks the number of worker threads, of `--threads` or rayon's variable, and starts the pool
-    /// of `--threads`; without the flag rayon starts its own threads when it needs them.
+    /// Checks the number of worker threads, and starts a pool of `--threads`; otherwise rayon does.
     pub(crate) fn start_threads(&self) -> Result<()> {
         let own = self.threads.map(|threads| ("--threads", threads));
         let of_rayon = std::env::var(RAYON_THREADS).ok().and_then(|number| number.parse().ok());

@@ -53,9 +53,7 @@ use mix::MixArgs;
 use progress::Display;
 use report::ReportArgs;
 use sample::SampleArgs;
-use settings::{
-    BaseArgs, Resolved, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names,
-};
+use settings::{BaseArgs, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names};
 use slurm::SlurmCommand;
 
 /// Version and the commit that the program was built from.
@@ -212,10 +210,6 @@ impl Command {
             | Self::Threshold(settings)
             | Self::Export(settings) => settings.take_run(false),
             Self::Evaluate(args) => args.take_run(),
-            Self::Annotate(args) => {
-                args.take_run();
-                Ok(())
-            }
             _ => Ok(()),
         }
     }
@@ -322,18 +316,13 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Mix(args) => mix::run(args, stop, &display, cli.global.quiet)?,
         Command::Head(command) => head::run(command, cli.global.quiet)?,
         Command::Tokenize(settings) => {
-            tokenize::tokenize(&resolve(settings)?.config, &hub(settings.encoder.offline), stop)?;
+            tokenize::tokenize(&resolve(settings)?, &hub(settings.encoder.offline), stop)?;
         }
         Command::Dataset(command) => dataset::run(command, stop, &display, cli.global.quiet)?,
         Command::Slurm(command) => slurm::run(command, cli.global.quiet)?,
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(
-                *shell,
-                &mut help::command(Cli::command, true),
-                "polysift",
-                &mut script,
-            );
+            let (mut script, mut command) = (Vec::new(), help::command(Cli::command, true));
+            clap_complete::generate(*shell, &mut command, "polysift", &mut script);
             printer::bytes(&script);
         }
         Command::Man { folder } => {
@@ -353,7 +342,8 @@ struct CommandContext<'a> {
 
 impl CommandContext<'_> {
     fn stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
-        let Resolved { config, run_dir } = resolve(args)?;
+        let config = resolve(args)?;
+        let run_dir = args.base.run_dir(&config);
         let root = run_dir.ok_or_else(no_run_directory)?;
         let hub = hub(args.encoder.offline);
         let joined = JoinedRun::join(RunRequest {
@@ -385,7 +375,8 @@ impl CommandContext<'_> {
 
     /// Freezes the plan unless this is a dry run, and prints the estimates.
     fn plan(&self, args: &SettingsArgs, dry_run: bool) -> Result<()> {
-        let Resolved { config, run_dir } = resolve(args)?;
+        let config = resolve(args)?;
+        let run_dir = args.base.run_dir(&config);
         run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;
         let hub = hub(args.encoder.offline);
         // After `--redo` the heads are trained again, which needs their samples.
@@ -406,8 +397,8 @@ impl CommandContext<'_> {
             let totals = json!({"shards": plan.shards.len(), "input_bytes": plan.bytes()});
             printer::show(args.json, &totals, |_| {
                 let (shards, bytes) = (plan.shards.len(), plan.bytes());
-                printer::line(&format!("input              {shards} shards, {bytes} bytes"));
-                printer::line("encoder            none");
+                summary::field("input", format!("{shards} shards, {bytes} bytes"));
+                summary::field("encoder", "none");
             });
             return Ok(());
         }
@@ -464,7 +455,7 @@ impl CommandContext<'_> {
     fn robots(&self, command: &RobotsCommand) -> Result<()> {
         let RobotsCommand::Check { urls, config, filter, json } = command;
         let base = BaseArgs { config: Some(config.clone()), ..BaseArgs::default() };
-        let Resolved { config, .. } = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?;
+        let config = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?;
         let verdicts = stages::filter::check_robots(&config, filter.as_deref(), urls, self.stop)?;
         printer::show(*json, &verdicts, |verdicts| summary::print_robots(verdicts));
         Ok(())
@@ -505,6 +496,11 @@ impl CommandContext<'_> {
     fn inspect(&self, paths: &[PathBuf], json: bool) -> Result<()> {
         let files = views::inspect::inspected_files(paths)?;
         let mut total = views::inspect::Total::default();
+        let show = |description: &Value| match (json, files.len()) {
+            (true, 1) => printer::json(description),
+            (true, _) => printer::line(&description.to_string()),
+            (false, _) => summary::print_tree(description, ""),
+        };
         for path in &files {
             self.stop.check()?;
             if path.is_dir() && !json {
@@ -518,17 +514,10 @@ impl CommandContext<'_> {
                 views::inspect::inspect_file(path)?
             };
             total.add(&description);
-            match (json, files.len()) {
-                (true, 1) => printer::json(&description),
-                (true, _) => printer::line(&description.to_string()),
-                (false, _) => summary::print_tree(&description, ""),
-            }
+            show(&description);
         }
-        let total = json!({"total": total.describe()});
-        match (json, files.len()) {
-            (_, 1) => {}
-            (true, _) => printer::line(&total.to_string()),
-            (false, _) => summary::print_tree(&total, ""),
+        if files.len() != 1 {
+            show(&json!({"total": total.describe()}));
         }
         Ok(())
     }

@@ -269,8 +269,7 @@ fn peak_memory_bytes() -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Resets the peak, so that one stage's memory is not counted for the next. If the system refuses,
-/// the peak remains that of the whole process.
+/// Resets the peak for the next stage; if the system refuses, that of the whole process stays.
 fn reset_peak_memory() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

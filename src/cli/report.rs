@@ -45,17 +45,15 @@ impl ReportArgs {
         let other = self.compare.as_ref().filter(is_run);
         let other: Option<RunConfig> =
             other.map(|path| settings_of(Path::new(path))).transpose()?;
-        report(
-            context,
-            &ReportRequest {
-                out: &out,
-                examples: self.examples,
-                sample: self.sample,
-                texts: !self.no_texts,
-                compare: self.compare.as_deref().map(|path| (path, other.as_ref())),
-                version,
-            },
-        )
+        let request = ReportRequest {
+            out: &out,
+            examples: self.examples,
+            sample: self.sample,
+            texts: !self.no_texts,
+            compare: self.compare.as_deref().map(|path| (path, other.as_ref())),
+            version,
+        };
+        report(context, &request)
     }
 }
 

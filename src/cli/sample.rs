@@ -53,20 +53,18 @@ impl SampleArgs {
     pub(crate) fn sample(&self, context: Context<'_>) -> Result<Vec<LanguageSample>> {
         let is_given = !self.exclude.is_empty();
         let exclude = is_given.then(|| discover(&self.exclude, Path::new("."))).transpose()?;
-        sample(
-            context,
-            &SampleRequest {
-                count: self.count,
-                languages: &self.language,
-                near: self.near,
-                head: self.head.as_deref(),
-                rates: &self.rate,
-                exclude: &exclude.unwrap_or_default(),
-                seed: self.seed.unwrap_or(context.config.seed.0),
-                frame: self.frame,
-                out: &self.out,
-            },
-        )
+        let request = SampleRequest {
+            count: self.count,
+            languages: &self.language,
+            near: self.near,
+            head: self.head.as_deref(),
+            rates: &self.rate,
+            exclude: &exclude.unwrap_or_default(),
+            seed: self.seed.unwrap_or(context.config.seed.0),
+            frame: self.frame,
+            out: &self.out,
+        };
+        sample(context, &request)
     }
 }
 

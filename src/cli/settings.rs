@@ -94,8 +94,12 @@ pub(crate) struct BaseArgs {
 }
 
 impl BaseArgs {
-    /// Takes the only one of `arguments` as the run directory if it is one; [`Error::Config`] if
-    /// `--run` names another run.
+    /// Returns the run directory that the flag or the settings name.
+    pub(crate) fn run_dir(&self, config: &RunConfig) -> Option<PathBuf> {
+        self.run.clone().or_else(|| config.run_dir.clone().map(PathBuf::from))
+    }
+
+    /// Takes the only one of `arguments` as the run if it is one; `--run` must not name another.
     pub(crate) fn take_run(&mut self, arguments: &mut Vec<String>) -> Result<()> {
         let [argument] = arguments.as_slice() else { return Ok(()) };
         let path = PathBuf::from(argument);
@@ -291,8 +295,7 @@ pub(crate) struct SettingsArgs {
 }
 
 impl SettingsArgs {
-    /// Takes the argument by position as the run directory if it is one. It has to be one if
-    /// nothing names a run and the stage reads no input.
+    /// Takes the argument as the run if it is one, as it must be without `--run` and input.
     pub(crate) fn take_run(&mut self, reads_input: bool) -> Result<()> {
         self.base.take_run(&mut self.keys.input)?;
         match self.keys.input.as_slice() {
@@ -312,20 +315,15 @@ pub(crate) fn hub(offline: bool) -> HubSettings {
     hub
 }
 
-pub(crate) struct Resolved {
-    /// The settings; all paths are absolute.
-    pub(crate) config: RunConfig,
-    pub(crate) run_dir: Option<PathBuf>,
-}
-
 /// Reads the settings stored in the run directory `run`.
 pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
     let base = BaseArgs { run: Some(run.to_owned()), ..BaseArgs::default() };
-    resolve(&SettingsArgs { base, ..SettingsArgs::default() }).map(|resolved| resolved.config)
+    resolve(&SettingsArgs { base, ..SettingsArgs::default() })
 }
 
-/// Reads the settings file (or the run directory's own), applies the flags, checks the result.
-pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
+/// Reads the settings file (or the run directory's own), applies the flags, checks the result,
+/// in which all paths are absolute.
+pub(crate) fn resolve(args: &SettingsArgs) -> Result<RunConfig> {
     hub(args.encoder.offline); // hub URLs are looked up with these settings
     let (file, origin) = base(&args.base)?;
     let overrides = overrides(args)?;
@@ -353,8 +351,7 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<Resolved> {
     for pattern in config.input.files.iter_mut().chain(heads).filter(|text| is_url(text)) {
         *pattern = without_secrets(pattern)?;
     }
-    let run_dir = args.base.run.clone().or_else(|| config.run_dir.clone().map(PathBuf::from));
-    Ok(Resolved { config, run_dir })
+    Ok(config)
 }
 
 /// Returns an error that names the first of `overrides` which makes the valid `file` invalid.
@@ -517,8 +514,7 @@ fn split<'a>(flag: &str, assignment: &'a str) -> Result<(&'a str, &'a str)> {
         .ok_or_else(|| Error::config(flag, format!("`{assignment}` is not of the form NAME=VALUE")))
 }
 
-/// Checks that the heads given a rate by a flag exist; otherwise the error of the settings would
-/// name a table that the user did not write.
+/// Checks that heads with a rate by a flag exist: the error of the settings would name no flag.
 fn check_rates(args: &SettingsArgs, table: &Table) -> Result<()> {
     let heads = table.get("heads").and_then(Value::as_table);
     for (flag, assignments) in [("--retention", &args.retention), ("--removal", &args.removal)] {
@@ -555,18 +551,13 @@ fn parse_value(text: &str) -> Value {
 
 /// Sets a dotted key, creating tables as needed.
 fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
-    match key.split_once('.') {
-        None => {
-            table.insert(key.to_owned(), value);
-            Ok(())
-        }
-        Some((first, rest)) => {
-            let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
-            match inner {
-                Value::Table(inner) => set(inner, rest, value),
-                _ => Err(Error::config(key, format!("`{first}` is not a table"))),
-            }
-        }
+    let Some((first, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value);
+        return Ok(());
+    };
+    match table.entry(first).or_insert_with(|| Table::new().into()) {
+        Value::Table(inner) => set(inner, rest, value),
+        _ => Err(Error::config(key, format!("`{first}` is not a table"))),
     }
 }
 
@@ -578,7 +569,7 @@ mod tests {
     fn paths_that_are_set_by_flag_are_below_the_current_directory() -> Result<()> {
         let set = ["input.files=['a/*', 's3://b/c']", "heads.q.path=q.pt", "input.text=t"];
         let base = BaseArgs { set: set.map(Into::into).to_vec(), ..BaseArgs::default() };
-        let config = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?.config;
+        let config = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?;
         let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
         let below = |path: &str| here.join(path).display().to_string();
         assert_eq!(config.input.files, [below("a/*"), "s3://b/c".to_owned()]);
@@ -609,7 +600,7 @@ mod tests {
             no_embeddings: true,
             ..SettingsArgs::default()
         };
-        let config = resolve(&args)?.config;
+        let config = resolve(&args)?;
         assert_eq!((config.encoder.max_tokens, config.encoder.pooling), (128, Some(Pooling::Cls)));
         assert_eq!(config.parts.embeddings, EmbeddingDtype::Bf16InF32);
         assert_eq!((config.seed.0, config.input.files.len()), (7, 1));

@@ -1,6 +1,7 @@
 //! Prints the results of commands.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
@@ -64,10 +65,8 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     }
     print_status(&status);
     if stages.contains(&Stage::Embed) && status.encoded.documents == 0 {
-        tracing::warn!(
-            "no document with text was read: the input has {} bytes",
-            status.input_bytes
-        );
+        let bytes = status.input_bytes;
+        tracing::warn!("no document with text was read: the input has {bytes} bytes");
     }
     let refines = context.config.selection.refine && stages.contains(&Stage::Refine);
     if refines && status.refinement.is_none() {
@@ -123,15 +122,11 @@ pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
 }
 
 pub(crate) fn print_robots(verdicts: &[RobotsVerdict]) {
-    for verdict in verdicts {
-        let blocked = verdict.agents.iter().filter(|agent| agent.is_blocked).count();
-        let file = if verdict.has_robots_file { "" } else { ", no robots.txt of its host" };
-        line(&format!(
-            "{}: {blocked} of {} agents blocked{file}",
-            verdict.url,
-            verdict.agents.len()
-        ));
-        for agent in &verdict.agents {
+    for RobotsVerdict { url, has_robots_file, agents } in verdicts {
+        let (blocked, all) = (agents.iter().filter(|agent| agent.is_blocked).count(), agents.len());
+        let file = if *has_robots_file { "" } else { ", no robots.txt of its host" };
+        line(&format!("{url}: {blocked} of {all} agents blocked{file}"));
+        for agent in agents {
             let word = if agent.is_blocked { "blocked" } else { "allowed" };
             let decided = agent.line.as_ref().map_or(String::new(), |line| format!(" by {line}"));
             line(&format!("  {:<30} {word}{decided}", agent.agent));
@@ -252,22 +247,12 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
         line("");
     }
     for (language, selection) in selections {
-        let Some(CascadeAudit {
-            documents,
-            dropped,
-            audited,
-            tokens_saved,
-            gpu_hours_saved,
-            recalls,
-            ..
-        }) = selection.cascade
-        else {
-            continue;
-        };
+        let Some(audit) = selection.cascade else { continue };
+        let CascadeAudit { documents, dropped, audited, tokens_saved, gpu_hours_saved, .. } = audit;
         line(&format!(
             "{language}: {dropped} of {documents} documents not encoded, some {tokens_saved} tokens, {gpu_hours_saved:.2} hours of an H200 (roughly); {audited} audited"
         ));
-        for Recall { head, rate, estimate, lower_bound, is_proved, .. } in recalls {
+        for Recall { head, rate, estimate, lower_bound, is_proved, .. } in audit.recalls {
             let rate = rate.map_or(String::new(), |rate| format!(" at {rate}"));
             let word = if is_proved { "proved" } else { "not proved" };
             line(&format!(
@@ -374,20 +359,20 @@ fn print_refinement(refinement: &Refinement) {
 }
 
 pub(crate) fn print_verified(verified: &Verified) {
-    for problem in &verified.problems {
+    let Verified { files, rows, languages, problems } = verified;
+    for problem in problems {
         line(&format!("wrong: {problem}"));
     }
-    line(&format!(
-        "{} files, {} rows, {} languages checked: {}",
-        verified.files,
-        verified.rows,
-        verified.languages,
-        if verified.problems.is_empty() {
-            "all right".to_owned()
-        } else {
-            format!("{} problem(s)", verified.problems.len())
-        }
-    ));
+    let outcome = match problems.len() {
+        0 => "all right".to_owned(),
+        some => format!("{some} problem(s)"),
+    };
+    line(&format!("{files} files, {rows} rows, {languages} languages checked: {outcome}"));
+}
+
+/// Prints what a plan says of `name`.
+pub(crate) fn field(name: &str, value: impl Display) {
+    line(&format!("{name:<18} {value}"));
 }
 
 /// Prints the heads of a plan, the cost of training them, the rates and the filters.
@@ -413,71 +398,59 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
                 format!("trained on {samples} samples{drawn} for {languages}")
             }
         };
-        line(&format!("head               {name}: {how}"));
+        field("head", format!("{name}: {how}"));
     }
     if estimate.training_tokens > 0.0 {
-        line(&format!(
-            "training           {} to encode the samples (roughly), some {:.0} tokens",
-            time_for_people(estimate.training_secs),
-            estimate.training_tokens
-        ));
+        let (time, tokens) = (time_for_people(estimate.training_secs), estimate.training_tokens);
+        let cost = format!("{time} to encode the samples (roughly), some {tokens:.0} tokens");
+        field("training", cost);
     }
     for (language, rates) in &config.languages {
         if let Ok(Value::Object(rates)) = serde_json::to_value(rates) {
             let rates = rates.iter().filter(|(_, rate)| !rate.is_null());
             let rates: Vec<String> = rates.map(|(kind, rate)| format!("{kind} {rate}")).collect();
-            line(&format!("rates              {language}: {}", rates.join(", ")));
+            field("rates", format!("{language}: {}", rates.join(", ")));
         }
     }
     for name in config.filters.keys() {
-        line(&format!("filter             {name}"));
+        field("filter", name);
     }
 }
 
 pub(crate) fn print_estimate(estimate: &Estimate, config: &RunConfig, run_dir: Option<&Path>) {
-    let run_dir = run_dir.map_or("(none named)".to_owned(), |d| d.display().to_string());
-    line(&format!("run directory      {run_dir}"));
-    let languages: Vec<String> =
-        estimate.languages.iter().map(|(l, n)| format!("{l} ({n})")).collect();
-    line(&format!("input              {} shards, {} bytes", estimate.shards, estimate.input_bytes));
-    line(&format!("languages          {}", languages.join(", ")));
+    let Estimate { shards, input_bytes, tokens, tokens_per_document, .. } = estimate;
+    let languages = estimate.languages.iter().map(|(l, n)| format!("{l} ({n})"));
     let how = if estimate.rows_counted { "counted" } else { "estimated" };
-    line(&format!("documents          {} ({how})", estimate.rows));
-    line(&format!(
-        "tokens             {:.0} ({:.1} a document, from a sample)",
-        estimate.tokens, estimate.tokens_per_document
-    ));
-    line(&format!("encoder            {}", estimate.model));
-    line(&format!("encoder digest     {}", estimate.encoder_digest));
-    line(&format!("tokenizer          {}", estimate.tokenizer));
+    field("run directory", run_dir.map_or("(none named)".into(), Path::to_string_lossy));
+    field("input", format!("{shards} shards, {input_bytes} bytes"));
+    field("languages", languages.collect::<Vec<_>>().join(", "));
+    field("documents", format!("{} ({how})", estimate.rows));
+    field("tokens", format!("{tokens:.0} ({tokens_per_document:.1} a document, from a sample)"));
+    field("encoder", &estimate.model);
+    field("encoder digest", &estimate.encoder_digest);
+    field("tokenizer", &estimate.tokenizer);
     for ResolvedSetting { name, value, source } in &estimate.encoder_settings {
-        line(&format!("{name:<18} {value} ({source})"));
+        field(name, format!("{value} ({source})"));
     }
-    line(&format!("device             {}, in {}", estimate.device, estimate.precision));
-    line(&format!(
-        "encoding           {} at {:.0} tokens/s {}",
-        time_for_people(estimate.encode_secs),
-        estimate.tokens_per_sec,
-        if estimate.speed_measured {
-            "on this machine"
-        } else {
-            "(roughly: what an H200 reached, not measured here)"
-        }
-    ));
+    field("device", format!("{}, in {}", estimate.device, estimate.precision));
+    let (time, speed) = (time_for_people(estimate.encode_secs), estimate.tokens_per_sec);
+    let how = if estimate.speed_measured {
+        "on this machine"
+    } else {
+        "(roughly: what an H200 reached, not measured here)"
+    };
+    field("encoding", format!("{time} at {speed:.0} tokens/s {how}"));
     print_heads_of_plan(estimate, config);
-    line(&format!("on an H200         {:.2} hours of one GPU (roughly)", estimate.gpu_hours));
-    line(&format!(
-        "disk (roughly)     embeddings {}, scores {}, export {}",
-        bytes_for_people(estimate.embeddings_bytes),
-        bytes_for_people(estimate.scores_bytes),
-        bytes_for_people(estimate.export_bytes)
-    ));
+    field("on an H200", format!("{:.2} hours of one GPU (roughly)", estimate.gpu_hours));
+    let sizes = [estimate.embeddings_bytes, estimate.scores_bytes, estimate.export_bytes];
+    let [embeddings, scores, export] = sizes.map(bytes_for_people);
+    field("disk (roughly)", format!("embeddings {embeddings}, scores {scores}, export {export}"));
     for name in estimate.fingerprints.keys().take(MAX_SHARDS_SHOWN) {
-        line(&format!("shard              {name}"));
+        field("shard", name);
     }
     let more = estimate.fingerprints.len().saturating_sub(MAX_SHARDS_SHOWN);
     if more > 0 {
-        line(&format!("                   and {more} more (plan.jsonl.zst has them all)"));
+        field("", format!("and {more} more (plan.jsonl.zst has them all)"));
     }
 }
 
