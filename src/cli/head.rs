@@ -107,7 +107,6 @@ fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the path in the directory `out` for the head that was read from `file`.
 fn path_in(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
     let language = head.card().language.as_deref().ok_or_else(|| {
         let reason = format!("{}: its name has no language", file.display());

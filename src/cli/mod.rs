@@ -260,7 +260,6 @@ pub(crate) struct RetryArgs {
     pub(crate) json: bool,
 }
 
-/// Parses the process's arguments and runs the command.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let color = printer::choose_color(std::env::args_os());
     // The help is built only for a command line that shows it or is wrong.

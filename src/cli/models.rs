@@ -15,7 +15,6 @@ struct Table {
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
-    /// Value of `--model`.
     name: String,
     licence: String,
     languages: String,
@@ -27,7 +26,6 @@ struct Row {
     gpu_documents_per_sec: u64,
     /// Mean area under the ROC curve of a linear head, if it was measured.
     auc: Option<f64>,
-    /// Published heads for the embeddings of this encoder.
     heads: String,
     command: String,
 }

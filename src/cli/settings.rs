@@ -79,7 +79,6 @@ impl RunDirArgs {
     }
 }
 
-/// The settings file, the run directory and `--set`.
 #[derive(Debug, Clone, Args, Default)]
 pub(crate) struct BaseArgs {
     /// Settings file

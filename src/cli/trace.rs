@@ -23,7 +23,6 @@ use polysift::panics::lock;
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 
-/// A file of trace events, written by a layer of the subscriber.
 #[derive(Clone)]
 pub(crate) struct Trace(Arc<TraceFile>);
 

@@ -305,7 +305,6 @@ impl LeftOut {
     }
 }
 
-/// A part of the scores of all requested heads.
 struct ScannedPart<'a> {
     /// Head index and batches; the first also has the language and weight columns, if needed.
     scans: Vec<(usize, PartBatches)>,

@@ -14,9 +14,7 @@ use polysift_data::input::DocumentReader;
 use polysift_encoder::{self as encoder, EncoderInfo, HubSettings, Model, ResolvedSetting};
 use polysift_runs::run::Plan;
 
-/// Maximum files of the plan from which documents are sampled.
 const SAMPLE_FILES: usize = 8;
-/// Maximum documents sampled from each file.
 const SAMPLE_ROWS: usize = 128;
 const SAMPLE_SECS: f64 = 3.0;
 /// Bytes on disk of a score: logit and score uncompressed, ids compressed to about half.

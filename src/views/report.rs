@@ -140,7 +140,6 @@ fn shards_of(run: &StoredRun<'_>, languages: &[&str]) -> Vec<usize> {
 /// Parts by language, the agreement with the other set of documents (null without one), and notes.
 type Found = (Vec<Value>, Value, Vec<String>);
 
-/// Runs both passes over each of `groups`.
 fn found(
     run: &StoredRun<'_>,
     request: &ReportRequest<'_>,

@@ -124,7 +124,6 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     Ok(samples)
 }
 
-/// Returns the head that `near` looks at; `None` without `near`.
 fn head_of_near<'a>(config: &'a RunConfig, request: &SampleRequest<'a>) -> Result<Option<&'a str>> {
     let known = || config.heads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     if let Some(head) = request.head.filter(|head| !config.heads.contains_key(*head)) {

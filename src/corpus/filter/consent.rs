@@ -170,7 +170,6 @@ impl Filter for ConsentFilter {
     }
 }
 
-/// The robots.txt files, and the agents that they are read for.
 #[derive(Debug)]
 struct RobotsSource {
     /// Tables, and files named after their hosts.

@@ -29,7 +29,6 @@ pub(super) fn with_scores<T>(
 
 pub(super) struct TextScorer<'a> {
     pub(super) heads: &'a Heads,
-    /// Settings of the encoder and of stored embeddings.
     pub(super) config: &'a RunConfig,
     pub(super) stop: &'a Stop,
     pub(super) model: Option<Model>,

@@ -15,7 +15,6 @@ use polysift_runs::run::{DocumentAmount, Shard};
 use polysift_selection::{Bound, RankKey};
 use polysift_text::robots::{Suffixes, locate, registrable_domain};
 
-/// Default URL column, if no filter names one.
 const URL: &str = "url";
 
 pub(super) const MEASURES: [&str; 4] = ["words", "characters", "bytes", "tokens"];
@@ -209,7 +208,6 @@ pub(super) fn domain_of(url: &str) -> Option<String> {
     Some(outcome.map_or_else(|_| domain.to_owned(), |()| unicode))
 }
 
-/// Returns the URL column that the run's filters read, else `url`.
 fn url_column(config: &RunConfig) -> &str {
     config.filters.values().find_map(FilterConfig::url_column).unwrap_or(URL)
 }

@@ -15,13 +15,11 @@ use polysift_runs::run::DocumentAmount;
 use polysift_selection::{Amount, Bound, Decision, RankKey, ThresholdKind};
 
 const MAIN_QUANTILES: [&str; 3] = ["5", "50", "95"];
-/// Measures of length in a brief report.
 const MAIN_MEASURES: [&str; 2] = ["words", "tokens"];
 /// Approximate maximum of documents per language that count by domain.
 const MOST_LOCATED: u64 = 1_000_000;
 /// Points at the ends of a long curve, at powers of two.
 const END_POINTS: usize = 24;
-/// Name of the row that sums the domains not shown.
 const OTHERS: &str = "(others)";
 
 pub(super) struct SurveyedLanguage<'a> {

@@ -13,7 +13,6 @@ use polysift_corpus::rows::RunRows;
 
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) struct FrameDocument {
-    /// Place of the document in the corpus.
     pub(super) ordinal: u64,
     /// Logit and score by the head of the strategies, neither of them NaN.
     pub(super) number: Option<(f32, f32)>,

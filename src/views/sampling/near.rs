@@ -4,7 +4,6 @@ use super::frame::FrameDocument;
 use polysift_config::Keep;
 use polysift_selection::RankKey;
 
-/// A threshold in the order of a head's documents.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum NearThreshold {
     /// The threshold keeps this share of the documents, the best ones.

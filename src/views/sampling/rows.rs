@@ -31,7 +31,6 @@ pub(super) struct EarlierRounds {
 }
 
 impl EarlierRounds {
-    /// Reads `files`, with the column names of `config`.
     pub(super) fn read(files: &[InputFile], config: &InputConfig) -> Result<Self> {
         // Rows need not have the language and embedding columns of the corpus.
         let language = LanguageSource::Fixed(UNDETERMINED_LANGUAGE.into());
@@ -59,7 +58,6 @@ impl EarlierRounds {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct DrawnDocument {
-    /// Place of the document in the corpus.
     pub(super) ordinal: u64,
     pub(super) probability: f64,
 }
