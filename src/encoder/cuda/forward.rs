@@ -1,8 +1,5 @@
 //! The forward pass of one batch: which kernels run, in which order, on which memory.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-
 use half::bf16;
 use polysift_kernels::cuda::{
     Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape,
@@ -11,7 +8,7 @@ use polysift_kernels::cuda::{
     matmul_norm, max_sequences, pool, randomize, rotate,
 };
 
-use super::super::architecture::{Architecture, FeedForward};
+use super::super::architecture::{Architecture, FeedForward, LayerKind};
 use super::model::{DeviceLayer, DeviceModel, ModelShape};
 use polysift_config::Pooling;
 
@@ -125,8 +122,7 @@ impl Arena {
         }
     }
 
-    /// Returns the input of a product whose result is added to `hidden`, `hidden` and its copy in
-    /// e4m3, and `update`.
+    /// Returns the operands of a product whose result is added to `hidden`.
     fn sum_operands(&mut self, which: Product) -> SumOperands<'_> {
         let Self { hidden, hidden_fp8, context, update, gated, intermediate, .. } = self;
         let x = match which {
@@ -134,23 +130,6 @@ impl Arena {
             _ => gated.as_ref().unwrap_or(intermediate),
         };
         SumOperands { x: x.as_operand(), hidden, copy: hidden_fp8.as_mut(), update }
-    }
-
-    /// Computes `hidden` = norm of the first `rows` rows of `update`. In pre-norm models, `update`
-    /// is first added to the states, or to the embedding in `hidden` if `is_first`.
-    fn normalise(
-        &mut self,
-        stream: &Stream,
-        norm: &Norm,
-        rows: usize,
-        is_first: bool,
-    ) -> Result<()> {
-        let Self { hidden, hidden_fp8, states, update, .. } = self;
-        let copy = hidden_fp8.as_mut();
-        match states {
-            None => layer_norm(stream, update, norm, hidden, copy, rows),
-            Some(states) => add_norm(stream, update, (states, is_first), norm, hidden, copy, rows),
-        }
     }
 }
 
@@ -238,24 +217,19 @@ impl ModelInstructions {
         }
         let heads = (architecture.num_heads, architecture.head_size());
         let limits = (model.shape.limits(), architecture.max_tokens);
-        let mut by_window = BTreeMap::new();
-        let attention =
-            architecture.layers.iter().map(|layer| match by_window.entry(layer.window) {
-                Entry::Occupied(chosen) => Ok(*chosen.get()),
-                Entry::Vacant(entry) => {
-                    // `update` is as large as the context, and always bf16.
-                    let Arena { query_key_value: qkv, update, .. } = &mut *arena;
-                    let chosen =
-                        choose_attention(stream, qkv, update, heads, layer.window, limits)?;
-                    Ok(*entry.insert(chosen))
-                }
-            });
-        Ok(Self { products, attention: attention.collect::<Result<_>>()?, is_fused })
-    }
-
-    /// Returns true if the product includes the norm that follows.
-    fn fuses(&self, which: Product) -> bool {
-        self.is_fused && self.products[which as usize] == MatrixInstructions::Warpgroup
+        // `update` is as large as the context, and always bf16.
+        let Arena { query_key_value: qkv, update, .. } = arena;
+        let mut attention = Vec::with_capacity(architecture.layers.len());
+        for LayerKind { window, .. } in &*architecture.layers {
+            let same =
+                architecture.layers.iter().zip(&attention).find(|(k, _)| k.window == *window);
+            let chosen = match same {
+                Some((_, &chosen)) => chosen,
+                None => choose_attention(stream, qkv, update, heads, *window, limits)?,
+            };
+            attention.push(chosen);
+        }
+        Ok(Self { products, attention, is_fused })
     }
 }
 
@@ -329,16 +303,26 @@ pub(super) fn forward(
         matmul(stream, shape, linear, &arena.operands(which, layer), instructions)
     };
     // A product, its sum with the states, and the norm that follows, if one does.
-    let normed_product =
-        |which: Product, layer: &DeviceLayer, arena: &mut Arena, is_first: bool| {
-            let norm = which.norm(layer);
-            if let Some(norm) = norm.filter(|_| instructions.fuses(which)) {
-                let SumOperands { x, hidden, copy, .. } = arena.sum_operands(which);
-                return matmul_norm(stream, x, which.weights(layer), norm, hidden, copy, rows);
-            }
-            product(which, layer, arena)?;
-            norm.map_or(Ok(()), |norm| arena.normalise(stream, norm, rows, is_first))
-        };
+    let normed_product = |which: Product, layer: &DeviceLayer, arena: &mut Arena, is_first| {
+        let norm = which.norm(layer);
+        let by = instructions.products[which as usize];
+        if let Some(norm) = norm
+            && instructions.is_fused
+            && by == MatrixInstructions::Warpgroup
+        {
+            let SumOperands { x, hidden, copy, .. } = arena.sum_operands(which);
+            return matmul_norm(stream, x, which.weights(layer), norm, hidden, copy, rows);
+        }
+        product(which, layer, arena)?;
+        let Some(norm) = norm else { return Ok(()) };
+        let Arena { hidden, hidden_fp8, states, update, .. } = arena;
+        let copy = hidden_fp8.as_mut();
+        match states {
+            None => layer_norm(stream, update, norm, hidden, copy, rows),
+            // The states so far are the embedding in `hidden` if `is_first`.
+            Some(states) => add_norm(stream, update, (states, is_first), norm, hidden, copy, rows),
+        }
+    };
     let kinds = architecture.layers.iter().zip(&instructions.attention);
     for (i, (layer, (kind, &attention_by))) in model.layers.iter().zip(kinds).enumerate() {
         product(Product::QueryKeyValue, layer, arena)?;

@@ -45,8 +45,7 @@ use polysift_config::{EncoderConfig, EncoderPrecision};
 /// evenly, and are 1 to 2% faster on an H200 than half as many.
 const DEFAULT_BATCH_TOKENS: usize = 67_584;
 
-/// Batches in flight per GPU: one computing, one on the GPU, one waiting, and one being handed
-/// over.
+/// Batches in flight per GPU: one computing, one on the GPU, one waiting, one being handed over.
 const IN_FLIGHT_PER_DEVICE: usize = 4;
 
 /// Time without a result after which a GPU counts as hung: the largest batch takes a part of a
@@ -68,24 +67,15 @@ pub struct CudaEncoder {
 
 impl CudaEncoder {
     /// Loads the model onto `devices`, at least one, in the precision of `settings`: fp8 or bf16.
-    ///
-    /// # Errors
-    /// [`Error::Model`] if a weight is missing, has another shape or an unknown type;
-    /// [`Error::Device`] if a GPU fails, has too little memory, or lacks kernels for the model's
-    /// shape.
     pub fn load(files: &ModelFiles, settings: &EncoderConfig, devices: &[Device]) -> Result<Self> {
-        let batch_tokens = settings.batch_tokens;
-        let precision = match settings.precision {
-            EncoderPrecision::Fp8 => MatmulPrecision::Fp8,
-            _ => MatmulPrecision::Bf16,
-        };
+        let is_fp8 = settings.precision == EncoderPrecision::Fp8;
+        let precision = if is_fp8 { MatmulPrecision::Fp8 } else { MatmulPrecision::Bf16 };
         let architecture = files.architecture.clone();
         if devices.is_empty() {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
         check_shape(&architecture, precision)?;
-        let pooling = files.output.pooling;
-        let batch_tokens = batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
+        let batch_tokens = settings.batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
         if batch_tokens > most {
             return Err(unsupported(format!("batches of {batch_tokens} tokens; up to {most} are")));
@@ -101,7 +91,7 @@ impl CudaEncoder {
             longest_wait: LONGEST_WAIT,
             is_hung: AtomicBool::new(false),
         };
-        let shape = ModelShape { architecture, pooling, precision };
+        let shape = ModelShape { architecture, pooling: files.output.pooling, precision };
         let infos = this.start(devices, &files.weights, &shape)?;
         this.info.device = describe(&infos);
         Ok(this)
@@ -120,11 +110,11 @@ impl CudaEncoder {
             let (send, ready) = crossbeam_channel::bounded(1);
             let (files, queue, largest) =
                 (Arc::clone(files), Arc::clone(&self.queue), self.largest);
-            let shape = shape.clone();
+            let (shape, info) = (shape.clone(), device.info().clone());
             let work = move || match DeviceWorker::new(device, (&files, &shape), largest, queue) {
                 Ok(worker) => {
                     drop(files);
-                    let _ = send.send(Ok(worker.info().clone()));
+                    let _ = send.send(Ok(info));
                     worker.serve();
                 }
                 Err(error) => {
@@ -178,13 +168,11 @@ impl Encoder for CudaEncoder {
         let bucket = bucket_for(tokens, sequences).filter(|&bucket| bucket <= self.largest);
         let Some(bucket) = bucket else {
             let (most, most_sequences) = (self.largest, max_sequences(self.largest));
-            return Err(Error::shape(
-                "encode",
-                format!(
-                    "{tokens} tokens in {sequences} sequences; the memory of the GPU is laid out \
-                     for {most} in {most_sequences}"
-                ),
-            ));
+            let reason = format!(
+                "{tokens} tokens in {sequences} sequences; the memory of the GPU is laid out for \
+                 {most} in {most_sequences}"
+            );
+            return Err(Error::shape("encode", reason));
         };
         let (job, result) = BatchJob::new(batch.clone(), bucket);
         self.queue.put(job);
@@ -214,27 +202,21 @@ impl Encoder for CudaEncoder {
 fn check_shape(architecture: &Architecture, precision: MatmulPrecision) -> Result<()> {
     let &Architecture { width, inner, .. } = architecture;
     let head = architecture.head_size();
-    if !HEAD_SIZES.contains(&head) {
-        return Err(unsupported(format!("heads of {head} values; {HEAD_SIZES:?} are")));
-    }
-    if width > MAX_WIDTH || !width.is_multiple_of(8) {
-        return Err(unsupported(format!(
-            "hidden_size {width}; multiples of 8 up to {MAX_WIDTH} are"
-        )));
-    }
-    if !inner.is_multiple_of(8) {
-        return Err(unsupported(format!("intermediate_size {inner}; multiples of 8 are")));
-    }
-    if precision == MatmulPrecision::Fp8 {
-        let widths = [width, inner];
-        if let Some(odd) = widths.into_iter().find(|n| !n.is_multiple_of(16)) {
-            return Err(unsupported(format!("a width of {odd} in fp8; multiples of 16 are")));
-        }
-    }
-    if architecture.num_layers() == 0 {
-        return Err(unsupported("0 layers".into()));
-    }
-    Ok(())
+    let is_fp8 = precision == MatmulPrecision::Fp8;
+    let odd = [width, inner].into_iter().find(|n| is_fp8 && !n.is_multiple_of(16));
+    Err(unsupported(if !HEAD_SIZES.contains(&head) {
+        format!("heads of {head} values; {HEAD_SIZES:?} are")
+    } else if width > MAX_WIDTH || !width.is_multiple_of(8) {
+        format!("hidden_size {width}; multiples of 8 up to {MAX_WIDTH} are")
+    } else if !inner.is_multiple_of(8) {
+        format!("intermediate_size {inner}; multiples of 8 are")
+    } else if let Some(odd) = odd {
+        format!("a width of {odd} in fp8; multiples of 16 are")
+    } else if architecture.layers.is_empty() {
+        "0 layers".into()
+    } else {
+        return Ok(());
+    }))
 }
 
 fn unsupported(reason: String) -> Error {

@@ -38,7 +38,6 @@ impl ModelShape {
 /// its feed-forward part, and the attention norm of the next layer or the final norm.
 pub(super) type DeviceLayer = Layer<Linear, Norm>;
 
-/// The model on a GPU.
 pub(super) struct DeviceModel {
     pub(super) shape: ModelShape,
     /// Angles `[max_tokens, head_size]` of each rope.
@@ -68,8 +67,8 @@ impl DeviceModel {
             let (weight, bias) = (rounded(&read.weight), rounded(&read.bias));
             Linear::new(stream, &weight, &bias, is_fp8.then_some(input))
         };
-        let mut layers: Vec<DeviceLayer> = Vec::with_capacity(architecture.num_layers());
-        for i in 0..architecture.num_layers() {
+        let mut layers: Vec<DeviceLayer> = Vec::with_capacity(architecture.layers.len());
+        for i in 0..architecture.layers.len() {
             let read = weights.layer(i)?;
             let own = read.attention_norm.as_ref().unwrap_or(&before);
             let (of_attention, of_feed_forward) =
@@ -131,7 +130,6 @@ fn inner_bound(intermediate: &Linear, feed_forward: FeedForward) -> Bound<'stati
     })
 }
 
-/// Returns `values`, each rounded to the nearest bf16.
 fn rounded(values: &[f32]) -> Vec<bf16> {
     values.iter().map(|&value| bf16::from_f32(value)).collect()
 }

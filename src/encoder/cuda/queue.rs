@@ -1,10 +1,9 @@
 //! The queue of batches for the GPUs, which gives the batches of a failed GPU to another one.
 //!
-//! Callers wait for their results, so there are never more batches than callers. When the last GPU
-//! fails, all waiting batches get its error.
+//! When the last GPU fails, all waiting batches get its error.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -29,7 +28,6 @@ pub(super) struct BatchJob {
 }
 
 impl BatchJob {
-    /// Returns a job and the receiver of its result.
     pub(super) fn new(batch: PackedBatch, bucket: usize) -> (Self, Receiver<BatchResult>) {
         let (reply, result) = bounded(1);
         (Self { batch, bucket, failures: 0, reply }, result)
@@ -63,7 +61,7 @@ impl Queue {
 
     /// Queues a job, or answers it with an error if no GPU is left.
     pub(super) fn put(&self, job: BatchJob) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         match &state.failure {
             Some(failure) if state.devices == 0 => {
                 let failure = failure.clone();
@@ -82,7 +80,7 @@ impl Queue {
     pub(super) fn take(&self, limit: Option<Duration>) -> Option<BatchJob> {
         let waits =
             |state: &mut QueueState| state.jobs.is_empty() && !(limit.is_none() && state.closed);
-        let state = self.lock();
+        let state = lock(&self.state);
         let mut state = match limit {
             None => unpoisoned(self.changed.wait_while(state, waits)),
             Some(limit) => unpoisoned(self.changed.wait_timeout_while(state, limit, waits)).0,
@@ -90,9 +88,8 @@ impl Queue {
         state.jobs.pop_front()
     }
 
-    /// Closes the queue; no jobs will come any more.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        lock(&self.state).closed = true;
         self.changed.notify_all();
     }
 
@@ -100,7 +97,7 @@ impl Queue {
     /// that failed twice, or have no GPU left, are answered with `failure`.
     pub(super) fn device_failed(&self, jobs: Vec<BatchJob>, failure: &CudaError) {
         let mut lost = Vec::new();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.devices -= 1;
         state.failure = Some(failure.clone());
         for mut job in jobs.into_iter().rev() {
@@ -119,10 +116,6 @@ impl Queue {
         for job in lost {
             job.answer(Err(failure.clone()));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        lock(&self.state)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polysift_kernels::cuda::{
-    CudaError, Device, DeviceInfo, Graph, Pinned, Result, Staged, Stream, max_sequences,
+    CudaError, Device, Graph, Pinned, Result, Staged, Stream, max_sequences,
 };
 
 use super::super::weights::Blob;
@@ -20,11 +20,30 @@ use polysift_base::panics::caught;
 pub(super) struct DeviceWorker {
     // Fields are dropped in order: the graphs of the slots before the memory that they use.
     slots: Vec<BatchSlot>,
-    lane: Lane,
+    /// It computes one batch after another, in `arena`. Two streams with their own memory are
+    /// slower: they take each other's cache (0.6 to 2.5% on an H200).
+    stream: Stream,
+    arena: Arena,
     model: DeviceModel,
     instructions: ModelInstructions,
     device: Device,
     queue: Arc<Queue>,
+}
+
+/// A slot for one batch on a GPU: while one slot's batch is computed, the other's is prepared.
+struct BatchSlot {
+    /// Buckets by number of rows.
+    buckets: HashMap<usize, Bucket>,
+    /// `[T / 4, H]`: the result on the host.
+    result: Pinned<f32>,
+    /// After an error the job is still here.
+    job: Option<BatchJob>,
+}
+
+struct Bucket {
+    staged: Staged,
+    /// The forward pass, recorded after the first run, which launches kernel by kernel.
+    graph: Option<Graph>,
 }
 
 impl DeviceWorker {
@@ -38,16 +57,15 @@ impl DeviceWorker {
     ) -> polysift_base::Result<Self> {
         let stream = device.stream()?;
         let model = DeviceModel::load(&stream, files, shape.clone())?;
-        let mut lane = Lane { stream, arena: Arena::new(&device, shape, largest)? };
-        let slots = (0..SLOTS).map(|_| BatchSlot::new(&device, shape, largest));
-        let slots = slots.collect::<Result<_>>()?;
-        let instructions =
-            ModelInstructions::choose(&lane.stream, &model, &mut lane.arena, largest)?;
-        Ok(Self { slots, lane, model, instructions, device, queue })
-    }
-
-    pub(super) fn info(&self) -> &DeviceInfo {
-        self.device.info()
+        let mut arena = Arena::new(&device, shape, largest)?;
+        let values = max_sequences(largest) * shape.architecture.width;
+        let slot = |_| {
+            let result = device.alloc_pinned(values)?;
+            Ok(BatchSlot { buckets: HashMap::new(), result, job: None })
+        };
+        let slots = (0..SLOTS).map(slot).collect::<Result<_>>()?;
+        let instructions = ModelInstructions::choose(&stream, &model, &mut arena, largest)?;
+        Ok(Self { slots, stream, arena, model, instructions, device, queue })
     }
 
     /// Computes batches from the queue until it is closed. If the GPU fails, or this thread
@@ -72,68 +90,10 @@ impl Work for DeviceWorker {
     }
 
     fn start(&mut self, slot: usize, job: BatchJob) -> Result<()> {
-        self.slots[slot].start(job, &mut self.lane, &self.model, &self.instructions)
-    }
-
-    fn is_done(&self, slot: usize) -> Result<bool> {
-        self.slots[slot].is_done()
-    }
-
-    fn finish(&mut self, slot: usize) -> Result<()> {
-        let width = self.model.shape.architecture.width;
-        self.slots[slot].finish(width)
-    }
-}
-
-/// The stream in which a GPU computes one batch after another, and the memory for their states. Two
-/// streams with their own memory are slower: they take each other's cache (0.6 to 2.5% on an H200).
-struct Lane {
-    stream: Stream,
-    arena: Arena,
-}
-
-/// A slot for one batch on a GPU: while one slot's batch is computed, the other's is prepared.
-struct BatchSlot {
-    /// Buckets by number of rows.
-    buckets: HashMap<usize, Bucket>,
-    /// `[T / 4, H]`: the result on the host.
-    result: Pinned<f32>,
-    job: Option<BatchJob>,
-}
-
-struct Bucket {
-    staged: Staged,
-    /// The recorded forward pass. The first run launches kernel by kernel, and the forward pass is
-    /// recorded after it.
-    graph: Option<Graph>,
-}
-
-impl BatchSlot {
-    /// Creates a slot for batches of up to `tokens` rows.
-    fn new(device: &Device, shape: &ModelShape, tokens: usize) -> Result<Self> {
-        Ok(Self {
-            buckets: HashMap::new(),
-            result: device.alloc_pinned(max_sequences(tokens) * shape.architecture.width)?,
-            job: None,
-        })
-    }
-
-    /// Returns true if no batch is running, or the running one is done.
-    fn is_done(&self) -> Result<bool> {
-        Ok(self.job.is_none() || self.result.is_ready()?)
-    }
-
-    /// Starts `job`; the slot must not be busy. After an error the job is still in the slot.
-    fn start(
-        &mut self,
-        job: BatchJob,
-        Lane { stream, arena }: &mut Lane,
-        model: &DeviceModel,
-        instructions: &ModelInstructions,
-    ) -> Result<()> {
-        let BatchJob { batch, bucket, .. } = &*self.job.insert(job);
-        let width = model.shape.architecture.width;
-        let state = match self.buckets.entry(*bucket) {
+        let Self { slots, stream, arena, model, instructions, .. } = self;
+        let BatchSlot { buckets, result, job: running } = &mut slots[slot];
+        let BatchJob { batch, bucket, .. } = &*running.insert(job);
+        let state = match buckets.entry(*bucket) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let staged = Staged::new(stream, *bucket, model.shape.limits())?;
@@ -146,8 +106,8 @@ impl BatchSlot {
         } else {
             forward(stream, model, instructions, &state.staged, arena)?;
         }
-        let values = batch.num_sequences() * width;
-        stream.copy_out(&arena.embeddings, &mut self.result, values)?;
+        let values = batch.num_sequences() * model.shape.architecture.width;
+        stream.copy_out(&arena.embeddings, result, values)?;
         if state.graph.is_none() {
             let record =
                 |stream: &Stream| forward(stream, model, instructions, &state.staged, arena);
@@ -156,20 +116,19 @@ impl BatchSlot {
         Ok(())
     }
 
-    /// Waits for the running batch, if there is one, and answers it. After an error the job is
-    /// still in the slot.
-    fn finish(&mut self, width: usize) -> Result<()> {
-        let Some(job) = self.job.take() else { return Ok(()) };
-        match self.result.values() {
-            Ok(values) => {
-                let own = values[..job.batch.num_sequences() * width].to_vec();
-                job.answer(Ok(own));
-                Ok(())
-            }
-            Err(error) => {
-                self.job = Some(job);
-                Err(error)
-            }
+    fn is_done(&self, slot: usize) -> Result<bool> {
+        let BatchSlot { result, job, .. } = &self.slots[slot];
+        Ok(job.is_none() || result.is_ready()?)
+    }
+
+    fn finish(&mut self, slot: usize) -> Result<()> {
+        let BatchSlot { result, job, .. } = &mut self.slots[slot];
+        let Some(running) = job else { return Ok(()) };
+        let own = running.batch.num_sequences() * self.model.shape.architecture.width;
+        let values = result.values()?[..own].to_vec();
+        if let Some(job) = job.take() {
+            job.answer(Ok(values));
         }
+        Ok(())
     }
 }
