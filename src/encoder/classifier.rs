@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use polysift_config::{Activation, HeadOutput, Pooling};
 
@@ -23,11 +24,6 @@ pub struct Classifier {
     labels: BTreeMap<usize, String>,
 }
 
-#[derive(Deserialize)]
-struct Classes {
-    architectures: Option<Vec<String>>,
-}
-
 /// The keys read from `config.json`.
 #[derive(Deserialize)]
 struct ClassifierConfig {
@@ -42,11 +38,12 @@ struct ClassifierConfig {
 impl Classifier {
     /// Parses `config.json`; returns `Ok(None)` if the model belongs to another class.
     pub fn parse(json: &[u8]) -> Result<Option<Self>, String> {
-        let classes: Classes = serde_json::from_slice(json).map_err(|e| e.to_string())?;
-        if !classes.architectures.into_iter().flatten().any(|class| class.ends_with(CLASS)) {
+        let keys: Value = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+        let classes = keys["architectures"].as_array().into_iter().flatten();
+        if !classes.filter_map(Value::as_str).any(|class| class.ends_with(CLASS)) {
             return Ok(None);
         }
-        let config: ClassifierConfig = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+        let config = ClassifierConfig::deserialize(&keys).map_err(|e| e.to_string())?;
         // All other families pass the first token through a dense layer with tanh.
         let is_modern = config.model_type == "modernbert";
         let pooling = match config.classifier_pooling.as_deref().filter(|_| is_modern) {

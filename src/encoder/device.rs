@@ -55,9 +55,6 @@ pub struct Gpu {
 }
 
 /// Lists all GPUs of this machine. Each is opened briefly to find out whether it is usable.
-///
-/// # Errors
-/// Returns the errors of [`devices`].
 pub fn gpus() -> Result<Vec<Gpu>, CudaError> {
     let gpu = |info: DeviceInfo| {
         let free_bytes = Device::open(info.ordinal).and_then(|device| device.free_bytes());
@@ -66,25 +63,19 @@ pub fn gpus() -> Result<Vec<Gpu>, CudaError> {
     Ok(devices()?.into_par_iter().map(gpu).collect())
 }
 
-/// Returns the numbers of the usable GPUs among `gpus`.
-///
-/// # Errors
-/// Returns the first GPU's error if none is usable.
+/// Returns the numbers of the usable GPUs among `gpus`, or the first GPU's error if none is.
 pub fn usable(gpus: &[Gpu]) -> Result<Vec<usize>, CudaError> {
     good_ones(gpus.iter().map(|gpu| gpu.free_bytes.clone().map(|_| gpu.info.ordinal)))
 }
 
-/// Opens exactly the GPUs that are `named`, or all usable ones if the list is empty.
-///
-/// # Errors
-/// Returns the first error if no GPU is usable, or a named one is not.
+/// Opens exactly the GPUs that are `named`, or all usable ones if the list is empty. Returns the
+/// first error if no GPU is usable, or a named one is not.
 pub fn open_gpus(named: &[usize]) -> Result<Vec<Device>, CudaError> {
     let count = if named.is_empty() { devices()?.len() } else { 0 };
     open_with(count, named, Device::open)
 }
 
-/// Implements [`open_gpus`] for `count` GPUs with a given `open`. Opening a GPU takes a second, so
-/// they are opened in parallel.
+/// Implements [`open_gpus`] with a given `open`, in parallel: opening a GPU takes a second.
 fn open_with<T: Send>(
     count: usize,
     named: &[usize],
@@ -107,7 +98,6 @@ fn good_ones<T>(
     }
 }
 
-/// An encoder with the place where it computes.
 type Placed = (Box<dyn Encoder>, Placement);
 
 pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
@@ -149,10 +139,8 @@ fn on_gpus(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
 #[cfg(feature = "cuda")]
 fn load_cuda(files: &ModelFiles, config: &EncoderConfig, gpus: &[Device]) -> Result<Placed> {
     let encoder = super::cuda::CudaEncoder::load(files, config, gpus)?;
-    let precision = match config.precision {
-        EncoderPrecision::Fp8 => EncoderPrecision::Fp8,
-        _ => EncoderPrecision::Bf16,
-    };
+    let is_fp8 = config.precision == EncoderPrecision::Fp8;
+    let precision = if is_fp8 { EncoderPrecision::Fp8 } else { EncoderPrecision::Bf16 };
     let gpus = gpus.iter().map(Device::ordinal).collect();
     Ok((Box::new(encoder), Placement { gpus, precision }))
 }

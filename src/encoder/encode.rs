@@ -113,9 +113,6 @@ pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
 /// of at most `batch_tokens` hold chunks of similar length; [`Encoder::in_flight`] batches run at a
 /// time. The calling thread passes the numbers of chunks and tokens of each finished batch to
 /// `on_batch`.
-///
-/// # Errors
-/// Returns the errors of [`Encoder::encode`].
 pub fn embed_chunks(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
@@ -153,8 +150,7 @@ pub fn embed_chunks(
     Ok(embeddings)
 }
 
-/// Calls `encode` for each of `groups`, in order, in `in_flight` threads, and passes each finished
-/// group to `take` in the calling thread.
+/// Calls `encode` for `groups` in `in_flight` threads, and `take` for each in the calling thread.
 fn encode_concurrently(
     groups: &[Vec<usize>],
     in_flight: usize,

@@ -14,7 +14,7 @@ use super::families;
 use super::output::Output;
 use super::recipe::Recipe;
 use super::sentence_transformers::SentenceTransformers;
-use super::settings::{ResolvedEncoder, ResolvedSetting};
+use super::settings::{ResolvedSetting, resolve_encoder};
 use super::weights::{Blob, headers};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
@@ -58,9 +58,6 @@ pub struct ModelFiles {
 
 impl ModelFiles {
     /// Returns the tensors of each file of weights.
-    ///
-    /// # Errors
-    /// [`Error::Model`] for a file that is not whole.
     pub fn tensors(&self) -> Result<Vec<SafeTensors<'_>>> {
         headers(&self.weights)
     }
@@ -87,9 +84,6 @@ impl ModelFiles {
     }
 
     /// Builds the tokenizer.
-    ///
-    /// # Errors
-    /// The errors of [`Tokenizer::from_bytes`]; [`Error::Model`] for ids without an embedding.
     pub fn tokenizer(&self, config: &EncoderConfig) -> Result<Tokenizer> {
         let path = &self.tokenizer.path;
         let Recipe { prompt, max_tokens, .. } = &self.recipe;
@@ -120,10 +114,6 @@ const LETTERS: &str = "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
 
 /// Finds the files of the model that `config` names, downloads them if needed, and checks them as
 /// far as possible without reading weights.
-///
-/// # Errors
-/// [`Error::Config`] if there is no such model or it does not allow a setting; [`Error::Service`]
-/// from the hub; [`Error::Model`] and [`Error::Io`] for unusable files.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
     let (json, weights, tokenizer, said) = read(config, hub)?;
     let weight_bytes = weights.iter().map(|blob| blob.bytes().len() as u64).sum();
@@ -141,8 +131,8 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
     let classifier = classifier.map_err(|reason| Error::model(&json.path, reason))?;
     let lower_case = said.lower_case.clone();
     let of_head = classifier.as_ref().map(|classifier| (classifier.pooling, json.path.clone()));
-    let resolved = ResolvedEncoder::new(config, (said, of_head), &digest, architecture.width)?;
-    let ResolvedEncoder { output, recipe, settings } = resolved;
+    let (output, recipe, settings) =
+        resolve_encoder(config, (said, of_head), &digest, architecture.width)?;
     let (wanted, limit) = (recipe.max_tokens, architecture.max_tokens);
     if wanted > limit {
         let reason = format!("is {wanted}; `{}` takes at most {limit}", config.model);

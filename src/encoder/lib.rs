@@ -71,10 +71,6 @@ pub struct Model {
 }
 
 /// Loads the model that `config` names onto the device that it asks for.
-///
-/// # Errors
-/// Returns the errors of [`resolve`]; [`polysift_base::Error::Model`] for a weight that is missing
-/// or has a wrong shape or type; [`polysift_base::Error::Device`] for a GPU that cannot be used.
 pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
     let files = resolve(config, hub)?;
     // These run in parallel because each takes a quarter of a second or more.
@@ -99,9 +95,6 @@ pub struct EmbeddedTexts {
 
 impl Model {
     /// Returns this encoder with the tokenizer of `config`, which names the same model.
-    ///
-    /// # Errors
-    /// Returns the errors of [`resolve`] and [`ModelFiles::tokenizer`].
     pub fn cut(&self, config: &EncoderConfig, hub: &HubSettings) -> Result<Self> {
         let files = resolve(config, hub)?;
         let tokenizer = files.tokenizer(config)?;
@@ -110,9 +103,7 @@ impl Model {
         Ok(Self { recipe, settings, tokenizer, encoder, placement })
     }
 
-    /// Embeds the first chunk of each text, or all chunks of each. [`embed_chunks`] explains
-    /// `on_batch` and the errors;
-    /// [`Tokenizer::chunks_all`](polysift_tokenizer::Tokenizer::chunks_all) adds its own.
+    /// Embeds the first chunk or all chunks of each text. [`embed_chunks`] explains `on_batch`.
     pub fn embed_texts(
         &self,
         texts: &[&str],

@@ -24,14 +24,6 @@ pub struct ResolvedSetting {
     pub source: String,
 }
 
-/// Settings resolved from the configuration and the files of a model.
-#[derive(Debug)]
-pub(super) struct ResolvedEncoder {
-    pub(super) output: Output,
-    pub(super) recipe: Recipe,
-    pub(super) settings: Vec<ResolvedSetting>,
-}
-
 /// Models whose cards allow truncated embeddings: suffix of the name and allowed numbers of values.
 const CUT: [(&str, RangeInclusive<usize>); 3] = [
     ("arctic-embed-m-v2.0", 256..=256),
@@ -50,104 +42,94 @@ fn pick<T>(set: Option<T>, said: Said<T>, default: T) -> (T, String) {
     }
 }
 
-impl ResolvedEncoder {
-    /// Resolves `config` and `files` for a model with `model_digest` and `hidden_size`. `of_head`
-    /// is the pooling of the model's classification head, if there is one.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for settings that the model does not allow; [`Error::Model`] for
-    /// unsupported settings in its files.
-    pub(crate) fn new(
-        config: &EncoderConfig,
-        (files, of_head): (SentenceTransformers, Said<Pooling>),
-        model_digest: &str,
-        hidden_size: usize,
-    ) -> Result<Self> {
-        let said = match of_head {
-            None if config.pooling.is_none() => files.pooling()?,
-            of_head => of_head,
-        };
-        let (pooling, pooling_source) = pick(config.pooling, said, Pooling::Mean);
+/// Resolves `config` and `files` for a model with `model_digest` and `hidden_size`. `of_head`
+/// is the pooling of the model's classification head, if there is one.
+pub(super) fn resolve_encoder(
+    config: &EncoderConfig,
+    (files, of_head): (SentenceTransformers, Said<Pooling>),
+    model_digest: &str,
+    hidden_size: usize,
+) -> Result<(Output, Recipe, Vec<ResolvedSetting>)> {
+    let said = match of_head {
+        None if config.pooling.is_none() => files.pooling()?,
+        of_head => of_head,
+    };
+    let (pooling, pooling_source) = pick(config.pooling, said, Pooling::Mean);
 
-        let by_modules = files.modules.clone().map(|path| (files.normalize, path));
-        let (normalize, normalize_source) = pick(config.normalize, by_modules, false);
+    let by_modules = files.modules.clone().map(|path| (files.normalize, path));
+    let (normalize, normalize_source) = pick(config.normalize, by_modules, false);
 
-        if config.prompt.is_some() && config.prompt_name.is_some() {
-            let reason = "is set beside encoder.prompt; one of them is the prompt";
-            return Err(Error::config("encoder.prompt_name", reason));
-        }
-        let prompts = if config.prompt.is_none() {
-            files.prompt(config.prompt_name.as_deref())?
-        } else {
-            None
-        };
-        let (prompt, prompt_source) = pick(config.prompt.clone(), prompts, String::new());
-        files.check_prompt(&prompt)?;
-
-        let of_default = EncoderConfig::default().max_tokens;
-        let set = Some(config.max_tokens).filter(|tokens| *tokens != of_default);
-        let (mut max_tokens, mut max_source) = pick(set, None, of_default);
-        if let Some((most, path)) = &files.max_seq_length
-            && *most < max_tokens
-        {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| {
-                tracing::warn!(
-                    "encoder.max_tokens is {max_tokens}, but {} says that the model takes {most}; chunks \
-                     are cut there",
-                    path.display()
-                );
-            });
-            (max_tokens, max_source) = (*most, path.display().to_string());
-        }
-
-        let mut size = hidden_size;
-        for (map, path) in &files.dense {
-            if map.inputs() != size {
-                let inputs = map.inputs();
-                let reason = format!("in_features is {inputs}, but {size} values come to it");
-                return Err(Error::model(path, reason));
-            }
-            size = map.outputs();
-        }
-        let truncate_dim = files.truncate_dim();
-        let source = |(map, path): (Dense, PathBuf)| (map, path.display().to_string());
-        let (dense, dense_sources): (Vec<Dense>, Vec<String>) =
-            files.dense.into_iter().map(source).unzip();
-        if let Some(wanted) = config.dimensions {
-            check_cut(&config.model, wanted, size, truncate_dim.as_ref().map(|said| said.0))?;
-        }
-        let truncate_dim = truncate_dim.filter(|(kept, _)| (1..=size).contains(kept));
-        let (kept, kept_source) = pick(config.dimensions, truncate_dim, size);
-
-        let dense_source =
-            if dense.is_empty() { "default".to_owned() } else { dense_sources.join(", ") };
-        let dense_widths: Vec<usize> = dense.iter().map(Dense::outputs).collect();
-        let output =
-            Output { pooling, dense, dimensions: (kept < size).then_some(kept), normalize };
-        let recipe = Recipe {
-            model_digest: model_digest.to_owned(),
-            pooling,
-            dense: output.dense.iter().map(|map| map.digest.clone()).collect(),
-            dimensions: Some(kept),
-            normalize,
-            prompt,
-            max_tokens,
-            max_chars: config.max_chars,
-        };
-        let setting = |name, value: String, source| ResolvedSetting { name, value, source };
-        let mut settings = vec![
-            setting("pooling", pooling.to_string(), pooling_source),
-            setting("dense", format!("{dense_widths:?}"), dense_source),
-            setting("dimensions", kept.to_string(), kept_source),
-            setting("normalize", normalize.to_string(), normalize_source),
-            setting("prompt", format!("{:?}", recipe.prompt), prompt_source),
-            setting("max_tokens", max_tokens.to_string(), max_source),
-        ];
-        let max_chars = config.max_chars.map(|chars| chars.to_string());
-        settings.extend(max_chars.map(|chars| setting("max_chars", chars, SET.to_owned())));
-        Ok(Self { output, recipe, settings })
+    if config.prompt.is_some() && config.prompt_name.is_some() {
+        let reason = "is set beside encoder.prompt; one of them is the prompt";
+        return Err(Error::config("encoder.prompt_name", reason));
     }
+    let prompts =
+        if config.prompt.is_none() { files.prompt(config.prompt_name.as_deref())? } else { None };
+    let (prompt, prompt_source) = pick(config.prompt.clone(), prompts, String::new());
+    files.check_prompt(&prompt)?;
+
+    let of_default = EncoderConfig::default().max_tokens;
+    let set = Some(config.max_tokens).filter(|tokens| *tokens != of_default);
+    let (mut max_tokens, mut max_source) = pick(set, None, of_default);
+    if let Some((most, path)) = &files.max_seq_length
+        && *most < max_tokens
+    {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            tracing::warn!(
+                "encoder.max_tokens is {max_tokens}, but {} says that the model takes {most}; chunks \
+                 are cut there",
+                path.display()
+            );
+        });
+        (max_tokens, max_source) = (*most, path.display().to_string());
+    }
+
+    let mut size = hidden_size;
+    for (map, path) in &files.dense {
+        if map.inputs() != size {
+            let inputs = map.inputs();
+            let reason = format!("in_features is {inputs}, but {size} values come to it");
+            return Err(Error::model(path, reason));
+        }
+        size = map.outputs();
+    }
+    let truncate_dim = files.truncate_dim();
+    let source = |(map, path): (Dense, PathBuf)| (map, path.display().to_string());
+    let (dense, dense_sources): (Vec<Dense>, Vec<String>) =
+        files.dense.into_iter().map(source).unzip();
+    if let Some(wanted) = config.dimensions {
+        check_cut(&config.model, wanted, size, truncate_dim.as_ref().map(|said| said.0))?;
+    }
+    let truncate_dim = truncate_dim.filter(|(kept, _)| (1..=size).contains(kept));
+    let (kept, kept_source) = pick(config.dimensions, truncate_dim, size);
+
+    let dense_source =
+        if dense.is_empty() { "default".to_owned() } else { dense_sources.join(", ") };
+    let dense_widths: Vec<usize> = dense.iter().map(Dense::outputs).collect();
+    let output = Output { pooling, dense, dimensions: (kept < size).then_some(kept), normalize };
+    let recipe = Recipe {
+        model_digest: model_digest.to_owned(),
+        pooling,
+        dense: output.dense.iter().map(|map| map.digest.clone()).collect(),
+        dimensions: Some(kept),
+        normalize,
+        prompt,
+        max_tokens,
+        max_chars: config.max_chars,
+    };
+    let setting = |name, value: String, source| ResolvedSetting { name, value, source };
+    let mut settings = vec![
+        setting("pooling", pooling.to_string(), pooling_source),
+        setting("dense", format!("{dense_widths:?}"), dense_source),
+        setting("dimensions", kept.to_string(), kept_source),
+        setting("normalize", normalize.to_string(), normalize_source),
+        setting("prompt", format!("{:?}", recipe.prompt), prompt_source),
+        setting("max_tokens", max_tokens.to_string(), max_source),
+    ];
+    let max_chars = config.max_chars.map(|chars| chars.to_string());
+    settings.extend(max_chars.map(|chars| setting("max_chars", chars, SET.to_owned())));
+    Ok((output, recipe, settings))
 }
 
 /// Returns [`Error::Config`] unless `model` was trained for truncation from `size` to `wanted`
