@@ -67,14 +67,12 @@ pub(super) struct LayerKind {
     pub(super) first_norm: bool,
 }
 
-/// Tensor names of a checkpoint, after one of `prefixes`; `{i}` is the layer. Weights end in
-/// `.weight`, biases in `.bias`.
+/// Tensor names of a checkpoint, after one of `prefixes`, if families differ in them; `{i}` is the
+/// layer. Weights end in `.weight`, biases in `.bias`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Names {
     pub(super) prefixes: &'static [&'static str],
     pub(super) words: &'static str,
-    pub(super) positions: &'static str,
-    pub(super) token_types: &'static str,
     pub(super) embedding_norm: &'static str,
     /// One tensor for all three maps, or one each for queries, keys and values.
     pub(super) query_key_value: TensorsOfMap,
@@ -83,7 +81,6 @@ pub(super) struct Names {
     pub(super) intermediate: TensorsOfMap,
     pub(super) output: TensorsOfMap,
     pub(super) output_norm: &'static str,
-    pub(super) final_norm: &'static str,
     pub(super) norm_bias: bool,
 }
 
@@ -140,14 +137,9 @@ impl Architecture {
         self.width / self.num_heads
     }
 
-    pub(super) fn num_layers(&self) -> usize {
-        self.layers.len()
-    }
-
-    /// Floating-point operations per token in the linear maps of all layers.
     pub(super) fn linear_flops(&self) -> u64 {
         let (h, f) = (self.width, self.inner);
-        (2 * self.num_layers() * h * (4 * h + self.intermediate() + f)) as u64
+        (2 * self.layers.len() * h * (4 * h + self.intermediate() + f)) as u64
     }
 
     /// Number of output rows of the first linear map of the feed-forward block.

@@ -47,8 +47,7 @@ pub(super) struct CpuEncoder {
 }
 
 impl CpuEncoder {
-    /// Reads the model and packs its weights for `precision`, which is not
-    /// [`EncoderPrecision::Auto`].
+    /// Reads the model and packs its weights for `precision`.
     pub(super) fn load(files: &ModelFiles, precision: EncoderPrecision) -> Result<Self> {
         tracing::debug!(%precision, instructions = Isa::detect().name(), "packing weights");
         let precision = of_kernels(precision)?;
@@ -72,10 +71,6 @@ impl CpuEncoder {
             _ => Vec::new(),
         };
         this.layers = pack(&weights, precision, &inputs)?;
-        tracing::debug!(
-            bytes = this.layers.iter().map(PackedLayer::bytes).sum::<usize>(),
-            "weights packed"
-        );
         Ok(this)
     }
 
@@ -108,11 +103,10 @@ impl CpuEncoder {
             }
             Ok(inputs)
         };
-        (0..self.architecture.num_layers()).map(layer).collect()
+        (0..self.architecture.layers.len()).map(layer).collect()
     }
 
-    /// Embeds the sequences in `ranges` of `batch` in parallel and writes their rows of
-    /// `embeddings` `[B, D]`; other rows stay unchanged.
+    /// Embeds the sequences in `ranges` in parallel; other rows of `embeddings` stay unchanged.
     fn forward_all(
         &self,
         layers: &[PackedLayer],
@@ -266,8 +260,7 @@ impl Encoder for CpuEncoder {
     }
 }
 
-/// Reads and packs layers in parallel, so that few are in memory in f32 at a time. `inputs` are
-/// needed for int8.
+/// Reads and packs layers in parallel: few are in memory in f32 at a time. int8 needs `inputs`.
 fn pack(
     weights: &Weights<'_>,
     precision: Precision,
@@ -275,7 +268,7 @@ fn pack(
 ) -> Result<Vec<PackedLayer>> {
     let angles = angles(weights.architecture);
     let layer = |i| PackedLayer::load((precision, inputs.get(i)), weights, &angles, i);
-    (0..weights.architecture.num_layers()).into_par_iter().map(layer).collect()
+    (0..weights.architecture.layers.len()).into_par_iter().map(layer).collect()
 }
 
 /// Computes the angles `[max_tokens, head_size]` of each rope.

@@ -89,8 +89,6 @@ const KINDS: &str = "full_attention sliding_attention";
 const BERT: Names = Names {
     prefixes: &["", "bert.", "roberta."],
     words: "embeddings.word_embeddings",
-    positions: "embeddings.position_embeddings",
-    token_types: "embeddings.token_type_embeddings",
     embedding_norm: "embeddings.LayerNorm",
     query_key_value: (
         &[
@@ -105,7 +103,6 @@ const BERT: Names = Names {
     intermediate: (&["encoder.layer.{i}.intermediate.dense"], true),
     output: (&["encoder.layer.{i}.output.dense"], true),
     output_norm: "encoder.layer.{i}.output.LayerNorm",
-    final_norm: "",
     norm_bias: true,
 };
 
@@ -130,9 +127,7 @@ const MODERN_BERT: Names = Names {
     intermediate: (&["layers.{i}.mlp.Wi"], false),
     output: (&["layers.{i}.mlp.Wo"], false),
     output_norm: "layers.{i}.mlp_norm",
-    final_norm: "final_norm",
     norm_bias: false,
-    ..BERT
 };
 
 impl Config {
@@ -156,31 +151,27 @@ impl Config {
             ("intermediate_size", this.inner),
             ("vocab_size", this.vocab_size),
         ];
-        if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return Err(format!("{key} is 0"));
-        }
-        if !this.width.is_multiple_of(this.num_heads) {
-            let Architecture { width, num_heads, .. } = this;
-            return Err(format!("hidden_size {width} is no multiple of {num_heads} heads"));
-        }
-        let (head_size, most) = (this.head_size(), this.max_tokens);
-        if self.head_dim.is_some_and(|size| size != head_size) {
-            return Err(format!("head_dim is not hidden_size by num_attention_heads, {head_size}"));
-        }
-        if !this.ropes.is_empty() && !head_size.is_multiple_of(2) {
-            return Err(format!("heads of {head_size} values cannot be rotated"));
-        }
-        if !this.ropes.is_empty() && most > MOST_ANGLES {
-            return Err(format!("max_position_embeddings is {most}; {MOST_ANGLES} are rotated"));
-        }
-        if this.max_tokens == 0 {
+        let zero = sizes.iter().find(|(_, size)| *size == 0);
+        let &Architecture { width, num_heads, max_tokens, norm_eps, .. } = &this;
+        let (head_size, is_rotated) = (width / num_heads.max(1), !this.ropes.is_empty());
+        Err(if let Some((key, _)) = zero {
+            format!("{key} is 0")
+        } else if !width.is_multiple_of(num_heads) {
+            format!("hidden_size {width} is no multiple of {num_heads} heads")
+        } else if self.head_dim.is_some_and(|size| size != head_size) {
+            format!("head_dim is not hidden_size by num_attention_heads, {head_size}")
+        } else if is_rotated && !head_size.is_multiple_of(2) {
+            format!("heads of {head_size} values cannot be rotated")
+        } else if is_rotated && max_tokens > MOST_ANGLES {
+            format!("max_position_embeddings is {max_tokens}; {MOST_ANGLES} are rotated")
+        } else if max_tokens == 0 {
             let (rows, pad) = (self.max_position_embeddings, self.pad_token_id.unwrap_or(1));
-            return Err(format!("{rows} positions after pad_token_id {pad} leave no token"));
-        }
-        if !(this.norm_eps >= 0.0 && this.norm_eps.is_finite()) {
-            return Err(format!("layer_norm_eps is {}", this.norm_eps));
-        }
-        Ok(this)
+            format!("{rows} positions after pad_token_id {pad} leave no token")
+        } else if !(norm_eps >= 0.0 && norm_eps.is_finite()) {
+            format!("layer_norm_eps is {norm_eps}")
+        } else {
+            return Ok(this);
+        })
     }
 
     /// Refuses sizes whose weights exceed `bytes` bytes even at four bits a value.

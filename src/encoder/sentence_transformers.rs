@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::keys;
 use super::output::Dense;
-use super::weights::{Blob, floats};
+use super::weights::{Blob, floats, header};
 use polysift_base::error::{Error, Result};
 use polysift_config::Pooling;
 
@@ -19,16 +18,10 @@ pub(super) const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
 const WEIGHTS: &str = "model.safetensors";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-/// Current and former names of the Transformer module's configuration.
-const LIMITS: [&str; 7] = [
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-];
+/// The Transformer module's configuration is `sentence_bert_config.json`, or has the name of one of
+/// these in older versions.
+const LIMITS: [&str; 7] =
+    ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"];
 
 /// A value and the file that states it, or `None` if no file does.
 pub(super) type Said<T> = Option<(T, PathBuf)>;
@@ -103,14 +96,13 @@ struct TokenizerConfig {
 const AFTER_POOLING: &[(&str, &str)] =
     &[("module_input_name module_output_name", "sentence_embedding"), ("use_residual", "")];
 
-/// The only supported values of keys of the Transformer and of the model.
+/// The only supported values of keys of the Transformer.
 const OF_TRANSFORMER: &[(&str, &str)] = &[
     ("transformer_task", "feature-extraction"),
     ("module_output_name", "token_embeddings"),
     ("modality_config.text.method", "forward"),
     ("modality_config.text.method_output_name", "last_hidden_state"),
 ];
-const OF_MODEL: &[(&str, &str)] = &[("model_type", "SentenceTransformer")];
 
 /// Keys of the Transformer, and of the transformers options in it, that are read or that change no
 /// embedding of a text without a task.
@@ -127,10 +119,7 @@ const POOLINGS: [(&str, Pooling); 3] =
 
 impl SentenceTransformers {
     /// Reads the files that `find` returns for names relative to the model's directory.
-    ///
-    /// # Errors
-    /// [`Error::Model`] for unsupported modules and for damaged or missing files.
-    pub(super) fn read(find: &dyn Fn(&str) -> Result<Option<Blob>>) -> Result<Self> {
+    pub(super) fn read(find: Find<'_>) -> Result<Self> {
         let mut this = Self::default();
         let Some(modules) = find(MODULES)? else { return Ok(this) };
         let mut before = "";
@@ -179,11 +168,12 @@ impl SentenceTransformers {
             return Err(Error::model(&modules.path, "has no Pooling"));
         }
         if let Some(file) = find(PROMPTS)? {
-            check_keys(&file, OF_MODEL)?;
+            check_keys(&file, &[("model_type", "SentenceTransformer")])?;
             this.prompts = Some((parse(&file)?, file.path));
         }
         this.modules = Some(modules.path);
-        if let Some(file) = LIMITS.iter().find_map(|name| find(name).transpose()).transpose()? {
+        let limits = |name: &&str| find(&format!("sentence_{name}_config.json")).transpose();
+        if let Some(file) = LIMITS.iter().find_map(limits).transpose()? {
             check_transformer(&file)?;
             let Limits { max_seq_length, do_lower_case } = parse(&file)?;
             this.lower_case = do_lower_case.then(|| file.path.clone());
@@ -199,10 +189,6 @@ impl SentenceTransformers {
         Ok(this)
     }
 
-    /// Returns the pooling of the model.
-    ///
-    /// # Errors
-    /// [`Error::Model`] for an unsupported pooling.
     pub(super) fn pooling(&self) -> Result<Said<Pooling>> {
         let Some((config, path)) = &self.pooling else { return Ok(None) };
         let dimension = "embedding_dimension word_embedding_dimension";
@@ -251,29 +237,23 @@ impl SentenceTransformers {
     }
 
     /// Returns the prompt called `name`, or the default prompt.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if no prompt is called `name`; [`Error::Model`] if there is no such
-    /// default.
     pub(super) fn prompt(&self, name: Option<&str>) -> Result<Said<String>> {
-        let none = BTreeMap::new();
-        let prompts = self.prompts.as_ref().map_or(&none, |(said, _)| &said.prompts);
-        let unknown = |name: &str| match prompts.keys().map(String::as_str).collect::<Vec<_>>() {
-            none if none.is_empty() => format!("`{name}` is no prompt of this model; it has none"),
-            names => format!("`{name}` is no prompt of this model; it has: {}", names.join(", ")),
-        };
-        let Some((said, path)) = &self.prompts else {
-            return match name {
-                Some(name) => Err(Error::config("encoder.prompt_name", unknown(name))),
-                None => Ok(None),
-            };
-        };
-        let Some(wanted) = name.or(said.default_prompt_name.as_deref()) else { return Ok(None) };
-        match said.prompts.get(wanted) {
-            Some(prompt) => Ok(Some((prompt.clone().unwrap_or_default(), path.clone()))),
-            None if name.is_some() => Err(Error::config("encoder.prompt_name", unknown(wanted))),
-            None => Err(Error::model(path, format!("default_prompt_name: {}", unknown(wanted)))),
+        let said = self.prompts.as_ref();
+        let default = said.and_then(|(said, _)| said.default_prompt_name.as_deref());
+        let Some(wanted) = name.or(default) else { return Ok(None) };
+        let found = said.and_then(|(said, path)| Some((said.prompts.get(wanted)?, path)));
+        if let Some((prompt, path)) = found {
+            return Ok(Some((prompt.clone().unwrap_or_default(), path.clone())));
         }
+        let names = said.iter().flat_map(|(said, _)| said.prompts.keys().map(String::as_str));
+        let names: Vec<&str> = names.collect();
+        let known =
+            if names.is_empty() { " none".into() } else { format!(": {}", names.join(", ")) };
+        let reason = format!("`{wanted}` is no prompt of this model; it has{known}");
+        Err(match said.filter(|_| name.is_none()) {
+            Some((_, path)) => Error::model(path, format!("default_prompt_name: {reason}")),
+            None => Error::config("encoder.prompt_name", reason),
+        })
     }
 
     /// Returns the number of leading values that are kept of an embedding.
@@ -353,22 +333,18 @@ fn read_dense(config: &Blob, weights: &Blob) -> Result<Dense> {
     if inputs == 0 || outputs == 0 {
         return fail(format!("is a map of {inputs} values to {outputs}"));
     }
-    let read = || -> Result<_, String> {
-        let file = SafeTensors::deserialize(weights.bytes())
-            .map_err(|e| format!("is not a whole safetensors file: {e}"))?;
-        let tensor = |name: &str, shape: &[usize]| {
-            let view = file.tensor(name).map_err(|_| format!("there is no tensor `{name}`"))?;
-            floats(&view, shape).map_err(|reason| format!("tensor `{name}` {reason}"))
-        };
-        let weight = tensor("linear.weight", &[outputs, inputs])?;
-        let has_bias = parsed.bias.unwrap_or(true);
-        let bias = if has_bias { tensor("linear.bias", &[outputs])? } else { vec![0.0; outputs] };
-        if file.len() != 1 + usize::from(has_bias) {
-            return Err(format!("has {:?}, not the tensors of one linear map", file.names()));
-        }
-        Ok((weight, bias))
+    let file = header(weights)?;
+    let wrong = |reason: String| Error::model(&weights.path, reason);
+    let tensor = |name: &str, shape: &[usize]| {
+        let view = file.tensor(name).map_err(|_| wrong(format!("there is no tensor `{name}`")))?;
+        floats(&view, shape).map_err(|reason| wrong(format!("tensor `{name}` {reason}")))
     };
-    let (weight, bias) = read().map_err(|reason| Error::model(&weights.path, reason))?;
+    let weight = tensor("linear.weight", &[outputs, inputs])?;
+    let has_bias = parsed.bias.unwrap_or(true);
+    let bias = if has_bias { tensor("linear.bias", &[outputs])? } else { vec![0.0; outputs] };
+    if file.len() != 1 + usize::from(has_bias) {
+        return Err(wrong(format!("has {:?}, not the tensors of one linear map", file.names())));
+    }
     let mut hasher = blake3::Hasher::new();
     hasher.update(weights.bytes()).update(&[u8::from(tanh)]);
     Ok(Dense::new(hasher.finalize().to_hex().to_string(), &weight, bias, tanh))

@@ -68,8 +68,7 @@ pub(super) struct LinearWeights {
     pub(super) bias: Vec<f32>,
 }
 
-/// A matrix that stays in its file as stored: only the rows that are used take memory, even if the
-/// vocabulary is large.
+/// A matrix that stays in its file as stored: only the rows that are used take memory.
 pub(super) struct Table {
     blobs: Arc<[Blob]>,
     width: usize,
@@ -151,20 +150,16 @@ pub(super) struct Layer<L, N> {
 }
 
 impl<L, N> Layer<L, N> {
-    /// Converts each linear map, in the order of the fields, and each norm.
-    pub(super) fn try_map<M, O, E>(
-        self,
-        mut linear: impl FnMut(L) -> Result<M, E>,
-        norm: impl Fn(N) -> Result<O, E>,
-    ) -> Result<Layer<M, O>, E> {
-        Ok(Layer {
-            query_key_value: linear(self.query_key_value)?,
-            attention_output: linear(self.attention_output)?,
-            attention_norm: self.attention_norm.map(&norm).transpose()?,
-            intermediate: linear(self.intermediate)?,
-            output: linear(self.output)?,
-            output_norm: norm(self.output_norm)?,
-        })
+    /// Converts each linear map, in the order of the fields.
+    pub(super) fn map<M>(self, mut linear: impl FnMut(L) -> M) -> Layer<M, N> {
+        Layer {
+            query_key_value: linear(self.query_key_value),
+            attention_output: linear(self.attention_output),
+            attention_norm: self.attention_norm,
+            intermediate: linear(self.intermediate),
+            output: linear(self.output),
+            output_norm: self.output_norm,
+        }
     }
 }
 
@@ -202,8 +197,7 @@ impl<'a> Weights<'a> {
         Ok(this)
     }
 
-    /// Reads the tensor `name` (without prefix) as f32, row-major. It must have exactly `shape` and
-    /// finite values.
+    /// Reads the tensor `name` (without prefix) as f32, row-major.
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         Ok(self.table(name, shape)?.to_vec())
     }
@@ -215,12 +209,8 @@ impl<'a> Weights<'a> {
         let blobs = Arc::clone(self.blobs);
         let (&[rows, _], Some((blob, codes))) = (shape, self.find(&format!("{full_name}_packed")))
         else {
-            return Ok(Table {
-                blobs,
-                width,
-                values: self.floats(&full_name, shape)?,
-                packing: None,
-            });
+            let values = self.floats(&full_name, shape)?;
+            return Ok(Table { blobs, width, values, packing: None });
         };
         let fail = |reason: String| {
             let path = &self.blobs[blob].path;
@@ -274,10 +264,10 @@ impl<'a> Weights<'a> {
         let mut rows = if *positions == Positions::None {
             vec![0.0; *width]
         } else {
-            table(names.positions, positions.rows())?.to_vec()
+            table("embeddings.position_embeddings", positions.rows())?.to_vec()
         };
         if *num_token_types > 0 {
-            let types = table(names.token_types, *num_token_types)?.to_vec();
+            let types = table("embeddings.token_type_embeddings", *num_token_types)?.to_vec();
             for row in rows.chunks_exact_mut(*width) {
                 for (value, type_value) in row.iter_mut().zip(&types) {
                     *value += type_value;
@@ -285,7 +275,7 @@ impl<'a> Weights<'a> {
             }
         }
         let norm = self.norm(names.embedding_norm, 0)?;
-        let final_norm = self.architecture.pre_norm.then(|| self.norm(names.final_norm, 0));
+        let final_norm = self.architecture.pre_norm.then(|| self.norm("final_norm", 0));
         Ok(EmbeddingWeights { words, positions: rows, norm, final_norm: final_norm.transpose()? })
     }
 
@@ -322,8 +312,7 @@ impl<'a> Weights<'a> {
         Ok(NormWeights { gamma, beta, eps: *norm_eps })
     }
 
-    /// Reads the tensors of a linear map of layer `i` and concatenates their outputs; the bias is 0
-    /// if the model has none.
+    /// Reads a linear map of layer `i` from one or several tensors; an absent bias is 0.
     fn linear(
         &self,
         (names, has_bias): TensorsOfMap,
@@ -364,12 +353,13 @@ impl<'a> Weights<'a> {
     }
 }
 
+pub(super) fn header(blob: &Blob) -> Result<SafeTensors<'_>> {
+    let wrong = |e| Error::model(&blob.path, format!("is not a whole safetensors file: {e}"));
+    SafeTensors::deserialize(blob.bytes()).map_err(wrong)
+}
+
 pub(super) fn headers(blobs: &[Blob]) -> Result<Vec<SafeTensors<'_>>> {
-    let header = |blob| SafeTensors::deserialize(Blob::bytes(blob)).map_err(|e| (blob, e));
-    let headers = blobs.iter().map(header).collect::<Result<_, (&Blob, _)>>();
-    headers.map_err(|(blob, e)| {
-        Error::model(&blob.path, format!("is not a whole safetensors file: {e}"))
-    })
+    blobs.iter().map(header).collect()
 }
 
 fn of_layer(name: &str, i: usize) -> String {

@@ -1,5 +1,4 @@
-//! Computes a transformer layer: attention and feed-forward, each with a residual and with a layer
-//! norm before it or after the sum.
+//! Computes a transformer layer: attention and feed-forward, each with a residual and a layer norm.
 
 use std::sync::Arc;
 
@@ -102,8 +101,7 @@ impl Workspace {
 }
 
 impl PackedLayer {
-    /// Packs layer `i` for `precision`; for int8 around the means of the layer's `inputs`. `angles`
-    /// has an entry per rope.
+    /// Packs layer `i` for `precision`; for int8 around the means of the layer's `inputs`.
     pub(super) fn load(
         (precision, inputs): (Precision, Option<&LayerInputs>),
         weights: &Weights<'_>,
@@ -120,9 +118,9 @@ impl PackedLayer {
                 Some(inputs) => PackedMatrix::around(isa, weight, &inputs[place].means(k)),
             };
             place += 1;
-            Ok(PackedLinear { weight, bias, place: place - 1 })
+            PackedLinear { weight, bias, place: place - 1 }
         };
-        let parts: Result<_> = weights.layer(i)?.try_map(linear, Ok);
+        let parts = weights.layer(i)?.map(linear);
         let kind = architecture.layers[i];
         let is_gated = architecture.feed_forward != FeedForward::Plain;
         Ok(Self {
@@ -132,14 +130,8 @@ impl PackedLayer {
             window: kind.window,
             angles: kind.rope.map(|rope| Arc::clone(&angles[rope])),
             gated: is_gated.then_some(architecture.inner),
-            parts: parts?,
+            parts,
         })
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        let Layer { query_key_value, attention_output, intermediate, output, .. } = &self.parts;
-        let linear = [query_key_value, attention_output, intermediate, output];
-        linear.iter().map(|linear| linear.weight.bytes()).sum()
     }
 
     /// Replaces `workspace.hidden` with the states after this layer; returns false if `stop` was
@@ -193,8 +185,7 @@ impl PackedLayer {
         })
     }
 
-    /// Computes everything after attention for the tokens whose values in `workspace.hidden` start
-    /// at `first`, at most `most` values.
+    /// Computes what follows attention for up to `most` values of `workspace.hidden` from `first`.
     fn feed(&self, workspace: &mut Workspace, first: usize, most: usize) {
         let Layer { attention_output, attention_norm, intermediate, output, output_norm, .. } =
             &self.parts;
@@ -240,9 +231,8 @@ impl PackedLayer {
         }
     }
 
-    /// Computes self-attention, head by head, of the `length` tokens from `start` in
-    /// `query_key_value` `[N, 3H]`. Writes `context`: `[length, H]`, or fewer rows for only the
-    /// first tokens.
+    /// Computes self-attention of the `length` tokens from `start` in `query_key_value` `[N, 3H]`.
+    /// Writes `context`: `[length, H]`, or fewer rows for only the first tokens.
     fn attend(
         &self,
         query_key_value: &[f32],
@@ -265,7 +255,6 @@ impl PackedLayer {
     }
 }
 
-/// Writes the layer norm of each row of `x` to `out`.
 pub(super) fn normalise(norm: &NormWeights, x: &[f32], out: &mut [f32]) {
     layer_norm(Isa::detect(), x, &norm.gamma, &norm.beta, norm.eps, out);
 }
