@@ -8,14 +8,13 @@ use super::error::{CudaError, Result, check_len};
 use super::instructions::{MatrixInstructions, randomize};
 use super::memory::Buffer;
 use super::module::Function;
-use super::staged::{Limits, Staged};
+use super::staged::{BatchLayout, Limits, Staged};
 use super::stream::{Argument, Grid, Stream};
 
 /// Head sizes that have a kernel.
 pub const HEAD_SIZES: [usize; 2] = [32, 64];
 
-/// Returns the kernels without and with a window and their threads per block, if `device` has a
-/// kernel with `instructions` for heads of `head_size`.
+/// Returns the kernels without and with a window, if there are any, and their threads per block.
 fn functions(
     device: &Device,
     instructions: MatrixInstructions,
@@ -46,11 +45,6 @@ const TILES: usize = 4;
 /// Computes `context` `[T, heads * D]` = softmax(q kᵀ / √D) v for each head and sequence of
 /// `staged`, from rows of q, k, v in `qkv` `[T, 3 * heads * D]`. With a `window`, a query attends
 /// only to keys at most that many positions away. Rows outside the sequences stay as they are.
-///
-/// # Errors
-/// [`CudaError::Unsupported`] if the GPU has no kernel with `instructions` for heads of D values, or
-/// no e4m3 for the result;
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
 pub fn attention(
     stream: &Stream,
     staged: &Staged,
@@ -63,9 +57,8 @@ pub fn attention(
     const OP: &str = "attention";
     let device = stream.device();
     let Some(([all, windowed], threads)) = functions(device, instructions, head_size) else {
-        return Err(CudaError::unsupported(format!(
-            "a head size of {head_size}; {HEAD_SIZES:?} are"
-        )));
+        let reason = format!("a head size of {head_size}; {HEAD_SIZES:?} are");
+        return Err(CudaError::unsupported(reason));
     };
     let values = heads.checked_mul(head_size).and_then(|width| width.checked_mul(staged.tokens()));
     check_len(OP, "qkv", qkv.len(), values.and_then(|values| values.checked_mul(3)))?;
@@ -73,7 +66,7 @@ pub fn attention(
     let blocks = blocks(staged.max_tiles(), heads, device.info().multiprocessors as usize)?;
     // The kernel's softmax uses base 2.
     let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
-    let (tiles, counts, heads) = (staged.tiles(), staged.counts(), heads as i32);
+    let (tiles, counts, heads) = (staged.start(BatchLayout::tiles), staged.counts(), heads as i32);
     let (context, inverse) = context.arguments(device)?;
     let mut arguments: Vec<&dyn Argument> =
         vec![qkv, context, &inverse, &tiles, &counts, &heads, &scale];
@@ -87,21 +80,16 @@ pub fn attention(
 }
 
 fn blocks(max_tiles: usize, heads: usize, multiprocessors: usize) -> Result<u32> {
-    let items = max_tiles.checked_mul(heads).filter(|&items| i32::try_from(items).is_ok());
-    match items {
-        Some(items) if items > 0 => {
-            Ok(items.min(multiprocessors.max(1) * BLOCKS_PER_MULTIPROCESSOR) as u32)
-        }
-        _ => Err(CudaError::shape("attention", format!("{max_tiles} tiles of {heads} heads"))),
-    }
+    let items = max_tiles.checked_mul(heads);
+    let items = items.filter(|&items| items > 0 && i32::try_from(items).is_ok());
+    let wrong = || CudaError::shape("attention", format!("{max_tiles} tiles of {heads} heads"));
+    let room = multiprocessors.max(1) * BLOCKS_PER_MULTIPROCESSOR;
+    items.map(|items| items.min(room) as u32).ok_or_else(wrong)
 }
 
 /// Chooses the instructions for attention with `heads` heads of `head_size` values: warpgroup
 /// instructions if the GPU has them and they give right results with `window` on sequences of up to
 /// `max_tokens` tokens. Overwrites `qkv` `[T, 3 * heads * D]` and `context` `[T, heads * D]`.
-///
-/// # Errors
-/// Returns the errors of [`attention`] and [`Device::alloc`](super::Device::alloc).
 pub fn choose_attention(
     stream: &Stream,
     qkv: &mut Buffer<bf16>,
@@ -130,8 +118,7 @@ pub fn choose_attention(
     })
 }
 
-/// Returns the starts of at most `sequences` sequences in at most `tokens` tokens, with four
-/// lengths that leave different remainders of a tile.
+/// Returns starts of sequences, with four lengths that leave different remainders of a tile.
 fn trial_batch(tokens: usize, max_tokens: usize, sequences: usize) -> Vec<u32> {
     let lengths = [max_tokens, max_tokens.div_ceil(2) + 1, max_tokens / 4 + 7, max_tokens * 3 / 4];
     let mut starts = vec![0];

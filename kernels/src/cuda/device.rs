@@ -33,10 +33,6 @@ impl std::fmt::Debug for Device {
 
 impl Device {
     /// Opens GPU `ordinal` and loads the kernels.
-    ///
-    /// # Errors
-    /// [`CudaError::NoDevice`] or [`CudaError::DeviceTooOld`]; [`CudaError::Driver`] if the GPU
-    /// fails; the errors of [`super::devices`].
     pub fn open(ordinal: usize) -> Result<Self> {
         let count = driver::count()?;
         if ordinal >= count {
@@ -75,15 +71,11 @@ impl Device {
     }
 
     /// Returns the free memory of the GPU in bytes.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] if the GPU fails.
     pub fn free_bytes(&self) -> Result<u64> {
         let (free, _) = self.0.context.mem_get_info().map_err(self.failed("asking for memory"))?;
         Ok(free as u64)
     }
 
-    /// Calls `give_back` once the GPU is idle; see [`Recordings::when_idle`].
     pub(super) fn when_idle(&self, give_back: impl FnOnce() + Send + 'static) {
         self.0.recordings.when_idle(&self.0.context, give_back);
     }

@@ -9,9 +9,6 @@ use super::info::DeviceInfo;
 const OLDEST_DRIVER: (u32, u32) = (12, 0);
 
 /// Returns all GPUs in the driver's order, including those that polysift cannot use.
-///
-/// # Errors
-/// [`CudaError::NoDriver`], [`CudaError::DriverTooOld`]; [`CudaError::Driver`] if the driver fails.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count()?).map(describe).collect()
 }
@@ -31,9 +28,9 @@ pub(super) fn count() -> Result<usize> {
     Ok(count as usize)
 }
 
-/// Returns the CUDA version that the driver supports, such as 13010 for 13.1.
 pub(super) fn version() -> Result<u32> {
-    if !is_present() {
+    // SAFETY: loading libcuda runs its initialisers, which are the system's own.
+    if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoDriver);
     }
     let mut version = 0;
@@ -41,11 +38,6 @@ pub(super) fn version() -> Result<u32> {
     let answer = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result();
     answer.map_err(CudaError::driver(0, "asking the driver for its version"))?;
     Ok(version.unsigned_abs())
-}
-
-fn is_present() -> bool {
-    // SAFETY: loading libcuda runs its initialisers, which are the system's own.
-    unsafe { sys::is_culib_present() }
 }
 
 /// Describes GPU `ordinal`; the driver must be started. It creates no context, which would take

@@ -16,15 +16,13 @@ const LARGEST: f32 = 448.0;
 /// Rows of weights with nothing larger become zeros, because 448 / largest could overflow.
 const SMALLEST_ROW: f32 = 1.0 / (1u128 << 100) as f32;
 /// Allows for what is rounded to bf16 between a bounded sum and e4m3, at most two factors (257/256
-/// each: the values and the probabilities of attention), and for the roundings to f32 (together far
-/// below 2^-10).
+/// each: values and probabilities of attention), and for roundings to f32 (far below 2^-10).
 const MARGIN: f64 = 65.0 / 64.0;
 
 /// A limit of the rows `[T, K]` that enter a linear map, which holds for every text.
 #[derive(Debug, Clone, Copy)]
 pub enum Bound<'a> {
-    /// They leave a layer norm: a row is γ∘u + β with |u| at most √K, as the mean square of u is at
-    /// most 1.
+    /// They leave a layer norm: a row is γ∘u + β with |u| at most √K (mean square at most 1).
     Normalised {
         /// `[K]`.
         gamma: &'a [f32],
@@ -128,9 +126,7 @@ fn byte(number: f32) -> u8 {
 pub enum Output<'a> {
     /// Rows in bf16.
     Bf16(&'a mut Buffer<bf16>),
-    /// Rows in e4m3, and their scale, which should be that of [`Linear::x_scale`].
-    ///
-    /// [`Linear::x_scale`]: super::Linear::x_scale
+    /// Rows in e4m3, and their scale, which should be that of [`super::Linear::x_scale`].
     Fp8(&'a mut Buffer<u8>, f32),
 }
 
@@ -143,9 +139,6 @@ impl Output<'_> {
     }
 
     /// Returns a kernel's arguments: the address, and the scale's inverse, which is 0 for bf16.
-    ///
-    /// # Errors
-    /// [`CudaError::Unsupported`](super::CudaError::Unsupported) if `device` has no e4m3.
     pub(super) fn arguments(&self, device: &Device) -> Result<(&dyn Argument, f32)> {
         match self {
             Self::Bf16(values) => Ok((*values, 0.0)),

@@ -13,12 +13,7 @@ const VALUES: usize = 8;
 /// Blocks of 256 threads that fit on a multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 8;
 
-/// Computes `out` `[rows, width]` = gelu(a) · b for rows `[a | b]` of `x` `[rows, 2 · width]`, with
-/// `width` a multiple of 8.
-///
-/// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the GPU has no e4m3 for
-/// the result; [`CudaError::Driver`] if the GPU fails.
+/// Computes `out` `[rows, width]` = gelu(a) · b for rows `[a | b]` of `x`; `width` is 8 n.
 pub fn glu(
     stream: &Stream,
     x: &Buffer<bf16>,
@@ -29,12 +24,10 @@ pub fn glu(
     let values = rows.checked_mul(width);
     check_len(OP, "x", x.len(), values.and_then(|values| values.checked_mul(2)))?;
     check_len(OP, "the result", out.len(), values)?;
-    let (Ok(kernel_rows), Ok(kernel_width)) = (i32::try_from(rows), i32::try_from(width)) else {
+    let (sizes, is_whole) = ([rows, width].map(i32::try_from), width.is_multiple_of(VALUES));
+    let ([Ok(kernel_rows), Ok(kernel_width)], true) = (sizes, is_whole) else {
         return Err(CudaError::shape(OP, format!("{rows} rows of {width} values")));
     };
-    if !width.is_multiple_of(VALUES) {
-        return Err(CudaError::shape(OP, format!("rows of {width} values")));
-    }
     let device = stream.device();
     let grid = grid(rows * width, device.info().multiprocessors as usize)?;
     let (out, inverse) = out.arguments(device)?;

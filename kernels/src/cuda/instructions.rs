@@ -19,8 +19,7 @@ pub enum MatrixInstructions {
 /// Values compared at each end of a result: the first ones that the kernels compute, and the ones
 /// that they compute after they have reused all their memory several times.
 const COMPARED: usize = 1 << 20;
-/// Largest relative L2 distance between two right results: rounding to bf16 adds at most 2^-8 to
-/// each, and far less on average.
+/// Largest relative L2 distance of right results: rounding to bf16 adds at most 2^-8 to each.
 const MAX_DISTANCE: f64 = 1.0 / 128.0;
 
 impl MatrixInstructions {
@@ -33,9 +32,6 @@ impl MatrixInstructions {
     /// returns [`Self::Warp`]. The warpgroup kernels rely on how operands lie in shared memory and
     /// on the order of accesses to it, which only a GPU shows. `run` queues the operation `what`;
     /// its result is the first `values` values of `y`.
-    ///
-    /// # Errors
-    /// [`super::CudaError::Shape`] if `y` is shorter; the errors of `run`.
     pub fn agreeing(
         stream: &Stream,
         what: &str,
@@ -67,9 +63,6 @@ impl MatrixInstructions {
 }
 
 /// Fills the first `n` values of `buffer` with values between -1 and 1, random but always the same.
-///
-/// # Errors
-/// Returns the errors of [`Stream::upload`].
 pub fn randomize(stream: &Stream, buffer: &mut Buffer<bf16>, n: usize) -> Result<()> {
     let block = random_values(n.clamp(1, 1 << 20));
     (0..n)
@@ -83,7 +76,6 @@ fn distance(a: &[bf16], b: &[bf16]) -> f64 {
     norm(&mut { differences }) / norm(&mut a.iter().map(|&x| f64::from(x)))
 }
 
-/// Returns random values between -1 and 1, equal at every call.
 fn random_values(n: usize) -> Vec<bf16> {
     let mut state = 0u64;
     let next = || {

@@ -6,7 +6,7 @@ use super::e4m3::Bound;
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
 use super::module::{Function, NORM_WIDTHS};
-use super::staged::Staged;
+use super::staged::{BatchLayout, Staged};
 use super::stream::{Absent, Argument, Grid, Stream};
 
 /// Maximum width of a row, which the kernels hold in registers.
@@ -26,11 +26,7 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Copies `gamma` and `beta` `[H]` to the GPU; `eps` is added to the variance.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if `beta` is shorter than `gamma`; [`CudaError::Unsupported`] if H is
-    /// no multiple of 8 or more than [`MAX_WIDTH`]; the errors of [`super::Device::alloc`].
+    /// Copies `gamma` and `beta` `[H]` to the GPU; H is a multiple of 8, at most [`MAX_WIDTH`].
     pub fn new(stream: &Stream, gamma: &[f32], beta: &[f32], eps: f64) -> Result<Self> {
         check_len("layer norm", "beta", beta.len(), Some(gamma.len()))?;
         variant(gamma.len())?;
@@ -55,9 +51,6 @@ pub struct Embedding {
 impl Embedding {
     /// Copies `words` `[V, H]` and `positions` `[P, H]`, H = `width`, to the GPU. `positions` must
     /// already include the embedding of the one token type.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if a length is no multiple of H; the other errors of [`Norm::new`].
     pub fn new(stream: &Stream, words: &[bf16], positions: &[f32], width: usize) -> Result<Self> {
         variant(width)?;
         if !words.len().is_multiple_of(width) || !positions.len().is_multiple_of(width) {
@@ -71,10 +64,6 @@ impl Embedding {
 
 /// Computes `hidden` `[T, H]` = layer norm of word + position for the T rows of `staged`, and
 /// writes the same rows in e4m3, with the scale of `norm`, to `copy` if it is given.
-///
-/// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Unsupported`] if the GPU has no e4m3;
-/// [`CudaError::Driver`] if the GPU fails.
 pub fn embed_layer_norm(
     stream: &Stream,
     staged: &Staged,
@@ -90,18 +79,15 @@ pub fn embed_layer_norm(
     check_len(OP, "words", embedding.words.len(), limits.vocab_size.checked_mul(width))?;
     check_len(OP, "positions", embedding.positions.len(), limits.num_positions.checked_mul(width))?;
     let kernels = &stream.device().kernels().embed_layer_norm;
-    let rows_of: [&dyn Argument; 4] =
-        [&staged.input_ids(), &staged.position_ids(), &embedding.words, &embedding.positions];
-    // SAFETY: `rows_of` are the first arguments; every row and every index that `staged` may hold
-    // is inside its buffer, as checked above.
+    let (ids, positions) =
+        (staged.start(BatchLayout::input_ids), staged.start(BatchLayout::position_ids));
+    let rows_of: [&dyn Argument; 4] = [&ids, &positions, &embedding.words, &embedding.positions];
+    // SAFETY: `rows_of` are the first arguments; all rows and indices are inside their buffers.
     unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, copy, rows) }
 }
 
 /// Computes `out` `[rows, H]` = layer norm of each row of `x` `[rows, H]`, and writes the same rows
 /// in e4m3 to `copy` if it is given, as [`embed_layer_norm`] does.
-///
-/// # Errors
-/// Returns the errors of [`embed_layer_norm`].
 pub fn layer_norm(
     stream: &Stream,
     x: &Buffer<bf16>,
@@ -120,9 +106,6 @@ pub fn layer_norm(
 /// Adds `update` `[rows, H]` to `states` `[rows, H]` f32, computes `hidden` `[rows, H]` = layer
 /// norm of the sums, and writes the same rows in e4m3 to `copy` if it is given. If `is_first`,
 /// the states so far are the rows of `hidden`, whatever `states` holds.
-///
-/// # Errors
-/// Returns the errors of [`embed_layer_norm`].
 pub fn add_norm(
     stream: &Stream,
     update: &Buffer<bf16>,

@@ -27,10 +27,6 @@ pub(super) enum LinearWeight {
 impl Linear {
     /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU: in bf16 without an `input`, for fp8
     /// with what is known of x.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if the sizes do not fit; [`CudaError::Unsupported`] if the GPU has no
-    /// fp8; the errors of [`super::Device::alloc`].
     pub fn new(
         stream: &Stream,
         weight: &[bf16],
@@ -77,8 +73,7 @@ impl Linear {
         }
     }
 
-    /// Returns for each output `[N]` what no magnitude of it, or of GELU of it, exceeds, if the map
-    /// is for fp8; else nothing.
+    /// Returns what no magnitude of an output `[N]`, or of its GELU, exceeds; only for fp8.
     pub fn bounds(&self) -> &[f32] {
         match &self.weight {
             LinearWeight::Bf16(_) => &[],
@@ -132,7 +127,6 @@ impl MatmulShape {
         self.precision == MatmulPrecision::Fp8 && self.epilogue == MatmulEpilogue::Gelu
     }
 
-    /// Returns the error for operands or a kernel of another precision.
     pub(super) fn wrong_kind(&self) -> CudaError {
         let reason = format!("operands or a kernel of another kind than {:?}", self.precision);
         CudaError::shape("matrix product", reason)

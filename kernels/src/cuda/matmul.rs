@@ -17,16 +17,11 @@ pub(super) const TILE_ROWS: usize = 128;
 pub(super) const TILE_OUTPUTS: usize = 192;
 /// Bytes of each row of x that one step of the wgmma kernels takes.
 pub(super) const STEP_BYTES: usize = 128;
-/// Tiles per multiprocessor after which the wgmma kernels have reused all their memory; those that
-/// continue with a norm compute two at a time.
+/// Tiles per multiprocessor after which the wgmma kernels have reused all their memory.
 const COMPARED_TILES: usize = 6;
 
-/// Queues `y` `[T, N]` = epilogue(`x` `[T, K]` · `w` `[N, K]`ᵀ + `b`) with `linear`'s `w` and `b`.
-///
-/// # Errors
-/// [`CudaError::Shape`] if sizes or kinds do not fit; [`CudaError::Unsupported`] if a width is no
-/// multiple of 8 (of 16 in fp8) or the GPU has no kernel with these `instructions`;
-/// [`CudaError::Driver`] if the GPU fails.
+/// Queues `y` `[T, N]` = epilogue(`x` `[T, K]` · `w` `[N, K]`ᵀ + `b`) with `linear`'s `w` and `b`;
+/// N and K are multiples of 8 (of 16 in fp8).
 pub fn matmul(
     stream: &Stream,
     shape: MatmulShape,
@@ -34,9 +29,7 @@ pub fn matmul(
     operands: &Operands<'_>,
     instructions: MatrixInstructions,
 ) -> Result<()> {
-    shape.check()?;
-    shape.check_linear(linear)?;
-    shape.check_operands(operands)?;
+    shape.check(linear, operands)?;
     match instructions {
         MatrixInstructions::Warp => shape.run_warp(stream, linear, operands),
         MatrixInstructions::Warpgroup => shape.run_warpgroup(stream, linear, operands),
@@ -44,8 +37,7 @@ pub fn matmul(
 }
 
 impl MatmulShape {
-    /// Returns this shape with no more rows than are needed to compare the kernels on the GPU of
-    /// `stream` (see [`MatrixInstructions::agreeing`]).
+    /// Returns this shape with no more rows than [`MatrixInstructions::agreeing`] needs.
     #[must_use]
     pub fn for_comparison(self, stream: &Stream) -> Self {
         let multiprocessors = stream.device().info().multiprocessors.max(1) as usize;
@@ -54,9 +46,11 @@ impl MatmulShape {
         Self { tokens: self.tokens.min(rows), ..self }
     }
 
-    fn check(self) -> Result<()> {
-        let Self { tokens, outputs, inputs, precision, .. } = self;
-        let step = if precision == MatmulPrecision::Fp8 { 16 } else { 8 };
+    fn check(self, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
+        const OP: &str = "matrix product";
+        let Self { tokens, outputs, inputs, epilogue, precision } = self;
+        let is_fp8 = precision == MatmulPrecision::Fp8;
+        let step = if is_fp8 { 16 } else { 8 };
         let odd = [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(step));
         let large = [tokens, outputs, inputs].iter().any(|&n| n > 1 << 24);
         if tokens == 0 || odd || large {
@@ -64,6 +58,21 @@ impl MatmulShape {
                 "a matrix product of {tokens} x {inputs} with {outputs} x {inputs}; widths that \
                  are multiples of {step} are"
             )));
+        }
+        let (n, k) = (linear.outputs(), linear.inputs());
+        if (n, k) != (outputs, inputs) || linear.is_fp8() != is_fp8 {
+            let reason = format!("weights of {n} x {k}, not {outputs} x {inputs} in {precision:?}");
+            return Err(CudaError::shape(OP, reason));
+        }
+        let Operands { x, residual, y } = operands;
+        check_len(OP, "x", x.len(), tokens.checked_mul(inputs))?;
+        check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
+        if matches!(y, Output::Fp8(..)) != self.writes_fp8() {
+            return Err(self.wrong_kind());
+        }
+        if epilogue == MatmulEpilogue::Residual {
+            let len = residual.map_or(0, Buffer::len);
+            check_len(OP, "the residual", len, tokens.checked_mul(outputs))?;
         }
         Ok(())
     }
@@ -142,32 +151,5 @@ impl MatmulShape {
             MatmulEpilogue::Gelu => 1,
             MatmulEpilogue::Residual => 2,
         }]
-    }
-
-    fn check_linear(self, linear: &Linear) -> Result<()> {
-        let MatmulShape { outputs, inputs, precision, .. } = self;
-        let fits = (linear.outputs(), linear.inputs()) == (outputs, inputs);
-        if fits && linear.is_fp8() == (precision == MatmulPrecision::Fp8) {
-            return Ok(());
-        }
-        let (n, k) = (linear.outputs(), linear.inputs());
-        let reason = format!("weights of {n} x {k}, not {outputs} x {inputs} in {precision:?}");
-        Err(CudaError::shape("matrix product", reason))
-    }
-
-    fn check_operands(self, operands: &Operands<'_>) -> Result<()> {
-        const OP: &str = "matrix product";
-        let Operands { x, residual, y } = operands;
-        let MatmulShape { tokens, outputs, inputs, epilogue, .. } = self;
-        check_len(OP, "x", x.len(), tokens.checked_mul(inputs))?;
-        check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
-        if matches!(y, Output::Fp8(..)) != self.writes_fp8() {
-            return Err(self.wrong_kind());
-        }
-        if epilogue == MatmulEpilogue::Residual {
-            let len = residual.map_or(0, Buffer::len);
-            check_len(OP, "the residual", len, tokens.checked_mul(outputs))?;
-        }
-        Ok(())
     }
 }

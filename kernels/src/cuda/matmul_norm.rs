@@ -21,13 +21,9 @@ pub fn has_matmul_norm(stream: &Stream, width: usize) -> bool {
 }
 
 /// Queues `hidden` `[rows, 768]` = layer norm of (`x` `[rows, K]` · `w` `[768, K]`ᵀ + `b` +
-/// `hidden`) with `linear`'s `w` and `b`; only the result is rounded to bf16. In fp8, it is also
+/// `hidden`) with `linear`'s `w` and `b`, and K a multiple of 8 (of 16 in fp8), on GPUs of compute
+/// capability 9.0; only the result is rounded to bf16. In fp8, it is also
 /// written to `copy` `[rows, 768]` in e4m3, with the scale of the rows of `norm`.
-///
-/// # Errors
-/// [`CudaError::Shape`] if sizes or kinds do not fit; [`CudaError::Unsupported`] if the width is
-/// not 768, K no multiple of 8 (of 16 in fp8), or the GPU not of compute capability 9.0;
-/// [`CudaError::Driver`] if the GPU fails.
 pub fn matmul_norm(
     stream: &Stream,
     x: LeftOperand<'_>,
@@ -81,20 +77,9 @@ pub fn matmul_norm(
     let multiprocessors = stream.device().info().multiprocessors as usize;
     let clusters = tiles.min(multiprocessors / CLUSTER_BLOCKS).max(1);
     let [steps, tiles] = [steps, tiles].map(|n| n as i32);
-    let arguments: [&dyn Argument; 12] = [
-        &x,
-        &w,
-        &y,
-        &copy,
-        &linear.bias,
-        w_scales,
-        &norm.gamma,
-        &norm.beta,
-        &norm.eps,
-        &inverse,
-        &steps,
-        &tiles,
-    ];
+    let (bias, Norm { gamma, beta, eps, .. }) = (&linear.bias, norm);
+    let arguments: [&dyn Argument; 12] =
+        [&x, &w, &y, &copy, bias, w_scales, gamma, beta, eps, &inverse, &steps, &tiles];
     let grid = Grid::line((clusters * CLUSTER_BLOCKS) as u32, 384);
     // SAFETY: the arguments match matmul_norm_hopper.cu, and the sizes were checked.
     unsafe { stream.launch(function, grid, &arguments) }

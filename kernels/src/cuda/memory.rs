@@ -9,23 +9,22 @@ use half::bf16;
 use super::device::Device;
 use super::error::{CudaError, Result};
 
-/// Type of the values of a [`Buffer`]; every bit pattern is a valid value.
-pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {}
-
-mod sealed {
-    /// Implemented only here, for number types that are valid for every bit pattern.
-    pub trait Sealed {}
-}
+/// Type of the values of a [`Buffer`].
+///
+/// # Safety
+/// Every bit pattern must be a valid value.
+pub unsafe trait Element: Copy + Send + Sync + 'static {}
 
 macro_rules! elements {
-    ($($type:ty)*) => { $(impl sealed::Sealed for $type {} impl Element for $type {})* };
+    // SAFETY: these are numbers.
+    ($($type:ty)*) => { $(unsafe impl Element for $type {})* };
 }
 elements!(u8 i32 f32 f64 bf16);
 
 /// One allocation on a GPU. Its [`Buffer`] and the graphs recorded with it hold references to it.
 #[derive(Debug)]
 pub(super) struct Memory {
-    device: Device,
+    pub(super) device: Device,
     pub(super) pointer: sys::CUdeviceptr,
 }
 
@@ -59,10 +58,6 @@ impl<T: Element> Buffer<T> {
         self.len == 0
     }
 
-    pub(super) fn device(&self) -> &Device {
-        &self.memory.device
-    }
-
     pub(super) fn address(&self, at: usize) -> sys::CUdeviceptr {
         self.memory.pointer + (at * size_of::<T>()) as sys::CUdeviceptr
     }
@@ -70,9 +65,6 @@ impl<T: Element> Buffer<T> {
 
 impl Device {
     /// Allocates memory for `len` values with undefined contents; an error names the `purpose`.
-    ///
-    /// # Errors
-    /// [`CudaError::OutOfMemory`] if memory is short; [`CudaError::Driver`] if the GPU fails.
     pub fn alloc<T: Element>(&self, len: usize, purpose: &'static str) -> Result<Buffer<T>> {
         let out_of_memory = |needed_bytes| CudaError::OutOfMemory {
             ordinal: self.ordinal(),
@@ -93,9 +85,6 @@ impl Device {
     }
 
     /// Allocates page-locked host memory for `len` values and sets all their bits to zero.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] if the driver refuses.
     pub fn alloc_pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
         let failed = self.failed("allocating page-locked memory");
         // A thread that waits for the event sleeps.
@@ -116,10 +105,10 @@ impl Device {
 #[derive(Debug)]
 pub struct Pinned<T> {
     device: Device,
-    pointer: *mut T,
-    len: usize,
-    /// Recorded after each copy.
-    event: CudaEvent,
+    pub(super) pointer: *mut T,
+    pub(super) len: usize,
+    /// To be recorded after each queued copy.
+    pub(super) event: CudaEvent,
 }
 
 // SAFETY: the value owns its memory, as a Vec does.
@@ -128,20 +117,7 @@ unsafe impl<T: Send> Send for Pinned<T> {}
 unsafe impl<T: Sync> Sync for Pinned<T> {}
 
 impl<T: Element> Pinned<T> {
-    /// Returns the number of values.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns true if there are no values.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Waits for the last copy and returns the values.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] if the GPU failed.
     pub fn values(&self) -> Result<&[T]> {
         self.wait()?;
         // SAFETY: all `len` values are written; queueing a copy meanwhile would need `&mut self`.
@@ -149,9 +125,6 @@ impl<T: Element> Pinned<T> {
     }
 
     /// Waits for the last copy and returns the values for writing.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] if the GPU failed.
     pub fn values_mut(&mut self) -> Result<&mut [T]> {
         self.wait()?;
         // SAFETY: as in `values`, and the reference is the only one.
@@ -159,9 +132,6 @@ impl<T: Element> Pinned<T> {
     }
 
     /// Returns true if the last copy is done, without waiting for it.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] if the GPU failed.
     pub fn is_ready(&self) -> Result<bool> {
         let bound = self.device.context().bind_to_thread();
         let is_over = bound.and_then(|()| self.event.try_is_complete());
@@ -170,11 +140,6 @@ impl<T: Element> Pinned<T> {
 
     fn wait(&self) -> Result<()> {
         self.event.synchronize().map_err(self.device.failed("waiting for a copy"))
-    }
-
-    /// Returns the address of the values and the event to record after a queued copy.
-    pub(super) fn parts(&mut self) -> (*mut T, &CudaEvent) {
-        (self.pointer, &self.event)
     }
 }
 

@@ -119,8 +119,7 @@ impl HopperKernels {
 const ATTENTION_BYTES: u32 = 6 * 16_384;
 /// Size of `MatmulMemory` in matmul_hopper.cu: stages, boxes, and the rest in units of 1,024.
 const MATMUL_BYTES: u32 = 4 * (128 + 192) * 128 + 4 * 16_384 + 3 * 1_024;
-/// Size of `MatmulNormMemory` in matmul_norm_hopper.cu: stages, boxes, and the rest in units of
-/// 1,024.
+/// Size of `MatmulNormMemory` in matmul_norm_hopper.cu, in the same way.
 const MATMUL_NORM_BYTES: u32 = 3 * 65_536 + 2 * 8_192 + 15 * 1_024;
 
 #[derive(Clone, Copy)]

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{CudaContext, DriverError, result};
 
-/// Recordings on one GPU, in all threads of the process: every context here is the GPU's primary
-/// context, however often the GPU is opened.
+/// Recordings on one GPU, in all threads of the process, however often the GPU is opened.
 #[derive(Default)]
 pub(super) struct Recordings(Mutex<RecordingState>);
 
@@ -30,7 +29,6 @@ struct Dropped {
 pub(super) struct Recording(&'static Recordings);
 
 impl Recordings {
-    /// Returns the recordings of GPU `ordinal`.
     pub(super) fn on_device(ordinal: usize) -> &'static Self {
         static DEVICES: Mutex<BTreeMap<usize, &'static Recordings>> = Mutex::new(BTreeMap::new());
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,9 +42,8 @@ impl Recordings {
         Recording(self)
     }
 
-    /// Calls `give_back` once the GPU has no work left and nothing is recorded: immediately, or
-    /// when the last recording ends. If the wait for the GPU fails, `give_back` is never called,
-    /// because the GPU may still use the resource.
+    /// Calls `give_back` once the GPU has no work left and nothing is recorded; never, if the wait
+    /// for the GPU fails, because the GPU may still use the resource.
     pub(super) fn when_idle(
         &self,
         context: &Arc<CudaContext>,

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::staged::Staged;
+use super::staged::{BatchLayout, Staged};
 use super::stream::{Argument, Grid, Stream};
 
 const THREADS: u32 = 256;
@@ -15,11 +15,7 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 6;
 
 /// Rotates queries and keys of `qkv` `[T, 3 * heads * D]` (rows of q, k, v) in place. Row i of
 /// `angles` `[max_tokens, D]` rotates the token at position i of its sequence: D / 2 cosines, then
-/// D / 2 sines. Value i of a head is rotated with value i + D / 2. D is a multiple of 16, and
-/// `max_tokens` comes from [`Limits`](super::Limits).
-///
-/// # Errors
-/// [`CudaError::Shape`] if sizes do not fit; [`CudaError::Driver`] if the GPU fails.
+/// D / 2 sines. Value i of a head is rotated with value i + D / 2. D is a multiple of 16.
 pub fn rotate(
     stream: &Stream,
     staged: &Staged,
@@ -39,11 +35,10 @@ pub fn rotate(
     let device = stream.device();
     let room = device.info().multiprocessors as usize * BLOCKS_PER_MULTIPROCESSOR;
     let blocks = staged.max_tiles().saturating_mul(SLICES).clamp(1, room.max(1));
-    let (tiles, counts) = (staged.tiles(), staged.counts());
+    let (tiles, counts) = (staged.start(BatchLayout::tiles), staged.counts());
     let (heads, head_size) = (heads as i32, head_size as i32);
     let arguments: [&dyn Argument; 6] = [&*qkv, angles, &tiles, &counts, &heads, &head_size];
-    // SAFETY: the arguments match the kernel; the tiles that `staged` may hold are inside T rows,
-    // and no sequence is longer than the angles.
+    // SAFETY: the arguments match; tiles are inside T rows, no sequence is longer than the angles.
     unsafe {
         stream.launch(device.kernels().rotate, Grid::line(blocks as u32, THREADS), &arguments)
     }

@@ -25,8 +25,7 @@ pub(super) const TILE_QUERIES: usize = 128;
 /// Integers per tile, and the alignment of all offsets: kernels read a tile in one access.
 const TILE: usize = 4;
 
-/// Returns the maximum number of sequences in a batch of `tokens` tokens: with `<s>` and `</s>`,
-/// sequences of fewer than 4 tokens are rare.
+/// Returns the most sequences in a batch of `tokens` tokens; those of fewer than 4 tokens are rare.
 pub fn max_sequences(tokens: usize) -> usize {
     tokens / 4
 }
@@ -136,13 +135,11 @@ impl BatchLayout {
                 "{num_positions} positions; {first_position} is the first, {skipped_id:?} is skipped"
             ));
         }
-        let num_sequences = cu_seqlens.len().saturating_sub(1);
-        if input_ids.len() > self.tokens || num_sequences > max_sequences(self.tokens) {
+        let (found, most) = (input_ids.len(), self.tokens);
+        let (sequences, most_sequences) = (cu_seqlens.len().saturating_sub(1), max_sequences(most));
+        if found > most || sequences > most_sequences {
             return fail(format!(
-                "{} tokens in {num_sequences} sequences; at most {} in {} fit",
-                input_ids.len(),
-                self.tokens,
-                max_sequences(self.tokens)
+                "{found} tokens in {sequences} sequences; at most {most} in {most_sequences} fit"
             ));
         }
         let whole = cu_seqlens.first() == Some(&0)
@@ -214,9 +211,6 @@ pub struct Staged {
 
 impl Staged {
     /// Allocates memory for batches of up to `tokens` tokens, with an empty batch in it.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] for invalid `tokens` or limits; the errors of [`super::Device::alloc`].
     pub fn new(stream: &Stream, tokens: usize, limits: Limits) -> Result<Self> {
         let layout = BatchLayout { tokens };
         if tokens == 0 || !tokens.is_multiple_of(8) {
@@ -234,14 +228,11 @@ impl Staged {
     }
 
     /// Queues a copy of a batch to the GPU: `input_ids` `[N]`, `cu_seqlens` `[B + 1]` from 0 to N.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if the batch does not fit, a sequence is empty, or a number is outside
-    /// the limits; nothing is copied then. [`CudaError::Driver`] if the GPU fails.
+    /// Nothing is copied if it does not fit, a sequence is empty or a number is outside the limits.
     pub fn put(&mut self, stream: &Stream, input_ids: &[u32], cu_seqlens: &[u32]) -> Result<()> {
         let block = self.host.values_mut()?;
         self.layout.fill(block, self.limits, input_ids, cu_seqlens)?;
-        let len = self.host.len();
+        let len = self.host.len;
         stream.copy_in(&mut self.host, &mut self.device, len)
     }
 
@@ -263,20 +254,9 @@ impl Staged {
         BufferPlace::new(&self.device, 0)
     }
 
-    pub(super) fn input_ids(&self) -> BufferPlace<'_> {
-        BufferPlace::new(&self.device, self.layout.input_ids().start)
-    }
-
-    pub(super) fn position_ids(&self) -> BufferPlace<'_> {
-        BufferPlace::new(&self.device, self.layout.position_ids().start)
-    }
-
-    pub(super) fn cu_seqlens(&self) -> BufferPlace<'_> {
-        BufferPlace::new(&self.device, self.layout.cu_seqlens().start)
-    }
-
-    pub(super) fn tiles(&self) -> BufferPlace<'_> {
-        BufferPlace::new(&self.device, self.layout.tiles().start)
+    /// Returns where `part` of the block, such as [`BatchLayout::tiles`], begins on the GPU.
+    pub(super) fn start(&self, part: impl Fn(BatchLayout) -> Range<usize>) -> BufferPlace<'_> {
+        BufferPlace::new(&self.device, part(self.layout).start)
     }
 }
 

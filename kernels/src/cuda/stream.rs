@@ -18,8 +18,7 @@ pub struct Stream {
     queue: Arc<CudaStream>,
     /// Memory that the graph uses so far, while one is recorded.
     recorded: RefCell<Option<Vec<Arc<Memory>>>>,
-    /// True if a kernel may start before the one before it has ended: all kernels for Hopper wait
-    /// for their predecessors themselves.
+    /// Whether a kernel may start before the last one ends: Hopper's wait for it themselves.
     overlaps: bool,
 }
 
@@ -104,9 +103,6 @@ impl Argument for BufferPlace<'_> {
 
 impl Device {
     /// Creates a stream.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] if the GPU fails.
     pub fn stream(&self) -> Result<Stream> {
         let queue = self.context().new_stream().map_err(self.failed("making a stream"))?;
         let overlaps = self.kernels().hopper().is_ok() && self.driver_version() >= OVERLAP_VERSION;
@@ -121,17 +117,11 @@ impl Stream {
     }
 
     /// Waits until all queued work is done.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] if any of the work failed.
     pub fn synchronize(&self) -> Result<()> {
         self.queue.synchronize().map_err(self.device.failed("running the kernels"))
     }
 
     /// Copies `values` into `buffer` from index `at` on, and waits for the copy.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if the values do not fit; [`CudaError::Driver`] if the GPU fails.
     pub fn upload<T: Element>(
         &self,
         buffer: &mut Buffer<T>,
@@ -150,9 +140,6 @@ impl Stream {
     }
 
     /// Copies `values` into a new buffer; an error names the `purpose`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Device::alloc`] and [`Stream::upload`].
     pub fn to_device<T: Element>(&self, values: &[T], purpose: &'static str) -> Result<Buffer<T>> {
         let mut buffer = self.device.alloc(values.len(), purpose)?;
         self.upload(&mut buffer, 0, values)?;
@@ -160,9 +147,6 @@ impl Stream {
     }
 
     /// Waits for the work queued so far, and copies `buffer` from index `at` on to `values`.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if `buffer` is too short; [`CudaError::Driver`] if the GPU fails.
     pub fn download<T: Element>(
         &self,
         buffer: &Buffer<T>,
@@ -181,9 +165,6 @@ impl Stream {
     }
 
     /// Queues a copy of the first `len` values of `from` to the start of `to`.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if `len` exceeds a length; [`CudaError::Driver`] if the GPU fails.
     pub fn copy_in<T: Element>(
         &self,
         from: &mut Pinned<T>,
@@ -191,24 +172,20 @@ impl Stream {
         len: usize,
     ) -> Result<()> {
         check_len("copy", "the buffer", to.len(), Some(len))?;
-        check_len("copy", "the memory of the host", from.len(), Some(len))?;
+        check_len("copy", "the memory of the host", from.len, Some(len))?;
         self.ready("copying to the GPU")?;
         let failed = self.device.failed("copying to the GPU");
-        let (pointer, event) = from.parts();
         // SAFETY: `from` has `len` values and does not change or free them before `event`, which is
         // recorded behind the copy; `to` outlives the queued work.
         unsafe {
-            let values = std::slice::from_raw_parts(pointer.cast_const(), len);
+            let values = std::slice::from_raw_parts(from.pointer.cast_const(), len);
             result::memcpy_htod_async(to.address(0), values, self.queue.cu_stream())
         }
         .map_err(failed)?;
-        event.record(&self.queue).map_err(failed)
+        from.event.record(&self.queue).map_err(failed)
     }
 
     /// Queues a copy of the first `len` values of `from` to the start of `to`.
-    ///
-    /// # Errors
-    /// [`CudaError::Shape`] if `len` exceeds a length; [`CudaError::Driver`] if the GPU fails.
     pub fn copy_out<T: Element>(
         &self,
         from: &Buffer<T>,
@@ -216,28 +193,24 @@ impl Stream {
         len: usize,
     ) -> Result<()> {
         check_len("copy", "the buffer", from.len(), Some(len))?;
-        check_len("copy", "the memory of the host", to.len(), Some(len))?;
+        check_len("copy", "the memory of the host", to.len, Some(len))?;
         self.ready("copying from the GPU")?;
         let failed = self.device.failed("copying from the GPU");
-        let (pointer, event) = to.parts();
         if len > 0 {
             // SAFETY: as in `copy_in`; nobody reads `to` before `event`.
             unsafe {
-                let values = std::slice::from_raw_parts_mut(pointer, len);
+                let values = std::slice::from_raw_parts_mut(to.pointer, len);
                 result::memcpy_dtoh_async(values, from.address(0), self.queue.cu_stream())
             }
             .map_err(failed)?;
         }
-        event.record(&self.queue).map_err(failed)
+        to.event.record(&self.queue).map_err(failed)
     }
 
     /// Records what `work` queues instead of running it. Only kernels can be recorded.
-    ///
-    /// # Errors
-    /// Returns the errors of `work`, and [`CudaError::Driver`] if the driver refuses.
     pub fn record(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
-        let failed = self.device.failed("recording a graph");
         self.ready("recording a graph")?;
+        let failed = self.device.failed("recording a graph");
         let capture = Capture::begin(self).map_err(failed)?;
         work(self)?;
         let (graph, memory) = capture.end().map_err(failed)?;
@@ -263,8 +236,9 @@ impl Stream {
     ) -> Result<()> {
         let failed = self.device.failed("launching a kernel");
         self.device.context().bind_to_thread().map_err(failed)?;
-        let memory = arguments.iter().filter_map(|argument| argument.memory());
-        self.uses(memory);
+        if let Some(recorded) = self.recorded.borrow_mut().as_mut() {
+            recorded.extend(arguments.iter().filter_map(|argument| argument.memory()).cloned());
+        }
         let mut values: Vec<*mut c_void> =
             arguments.iter().map(|argument| argument.value().cast_mut()).collect();
         let mut overlap = sys::CUlaunchAttribute {
@@ -289,13 +263,6 @@ impl Stream {
         unsafe { sys::cuLaunchKernelEx(&raw const config, function.handle, values, none) }
             .result()
             .map_err(failed)
-    }
-
-    /// Adds memory to the graph that is being recorded, if there is one.
-    pub(super) fn uses<'a>(&self, memory: impl Iterator<Item = &'a Arc<Memory>>) {
-        if let Some(recorded) = self.recorded.borrow_mut().as_mut() {
-            recorded.extend(memory.cloned());
-        }
     }
 
     /// Binds the GPU to the thread for `action`, which fails while a graph is recorded.
@@ -350,9 +317,6 @@ pub struct Graph {
 
 impl Graph {
     /// Queues the recorded work.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] if the GPU fails.
     pub fn launch(&self) -> Result<()> {
         self.work.launch().map_err(self.device.failed("launching a graph"))
     }

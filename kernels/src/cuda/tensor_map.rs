@@ -54,8 +54,7 @@ impl<'a> TensorMap<'a> {
         let strides = [(columns * value_bytes) as u64];
         let tile = [(row_bytes / value_bytes) as u32, tile_rows];
         let steps = [1u32, 1];
-        // SAFETY: `words` and the arrays (two values, one stride) outlive the call, and the address
-        // is only described.
+        // SAFETY: `words` and the arrays outlive the call, and the address is only described.
         unsafe {
             sys::cuTensorMapEncodeTiled(
                 &raw mut words,
@@ -73,7 +72,7 @@ impl<'a> TensorMap<'a> {
             )
         }
         .result()
-        .map_err(buffer.device().failed("describing a matrix"))?;
+        .map_err(buffer.memory.device.failed("describing a matrix"))?;
         Ok(Self { words, memory: &buffer.memory })
     }
 }
