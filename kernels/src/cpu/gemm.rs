@@ -1,7 +1,7 @@
 //! `Y = X · Wᵀ` with a fused epilogue (bias, GELU, residual), built as in BLIS: A = X, B = Wᵀ.
 //!
 //! A value of the product is the sum, first to last, of chains over values of k; each chain starts
-//! from zero (AMX has chains of its own: [`amx_portable`]). So a value does not depend on the
+//! from zero (AMX has chains of its own: tests/amx_portable.rs). So a value does not depend on the
 //! number of rows or on the row's place, and in f32 and int8 not on the instruction set.
 //!
 //! Blocking: a block of rows of A is packed (and rounded or quantised) into micro-panels that stay
@@ -11,7 +11,6 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod amx_portable;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,7 @@
 //! AMX micro-kernels: 1 x 2 or 2 x 2 tiles of sums, each 16 rows x 16 columns, over 16 units of k
 //! at a time. A micro-panel of A is a column of tiles, one of B a column of pairs of tiles.
 //!
-//! [`super::amx_portable`] defines the products.
+//! `tests/amx_portable.rs` defines the products.
 
 use std::arch::asm;
 
@@ -10,8 +10,7 @@ use super::micro_kernel::{MicroKernel, MicroKernelArgs, WORDS};
 pub(super) const BF16: [MicroKernel; 2] = [bf16_of_16, bf16_of_32];
 pub(super) const INT8: [MicroKernel; 2] = [int8_of_16, int8_of_32];
 
-/// Guard that configures AMX with all tiles 16 rows of 64 bytes and releases it when dropped: a
-/// thread with tiles in use takes longer to interrupt.
+/// AMX with tiles of 16 rows of 64 bytes until dropped: tiles make a thread slower to interrupt.
 pub(crate) struct Tiles;
 
 impl Tiles {

@@ -7,9 +7,11 @@ use super::micro_kernel::{
 };
 #[cfg(target_arch = "aarch64")]
 use super::neon;
+use super::portable;
+#[cfg(test)]
+use super::tests::amx_portable;
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512};
-use super::{amx_portable, portable};
 use crate::cpu::isa::Level;
 use crate::cpu::matrix::WriteTarget;
 use crate::{Isa, Precision};
@@ -82,9 +84,11 @@ impl Kernel {
             (Precision::Bf16, Level::Avx512) if isa.units.amx => (Variant::Bf16, &amx::BF16),
             #[cfg(target_arch = "x86_64")]
             (Precision::Int8, Level::Avx512) if isa.units.amx => (Variant::Int8, &amx::INT8),
+            #[cfg(test)]
             (Precision::Bf16, Level::Portable) if isa.units.amx => {
                 (Variant::Bf16, &amx_portable::BF16)
             }
+            #[cfg(test)]
             (Precision::Int8, Level::Portable) if isa.units.amx => {
                 (Variant::Int8, &amx_portable::INT8)
             }

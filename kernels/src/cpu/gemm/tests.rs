@@ -1,3 +1,5 @@
+pub(super) mod amx_portable;
+
 use proptest::prelude::*;
 
 use super::micro_kernel::MicroKernelArgs;

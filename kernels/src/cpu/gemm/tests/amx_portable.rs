@@ -1,14 +1,14 @@
-//! AMX's products for every CPU: they define what [`super::amx`] computes and replace it in tests.
+//! AMX's products for every CPU: they define what the AMX kernels compute and stand in for them.
 //!
 //! TDPBF16PS adds the products of 32 values of k to a sum: two chains of fused multiply-adds, of
 //! the even and of the odd values, each from zero, and then their sum. Numbers below 2⁻¹²⁶ are read
 //! and written as zeros; all roundings are to nearest, ties to even. TDPBUSD is exact. (Source:
 //! Intel's Software Developer's Manual, volume 2, which gives them as loops.)
 
-use super::micro_kernel::{MicroKernel, MicroKernelArgs, WORDS};
+use super::super::micro_kernel::{MicroKernel, MicroKernelArgs, WORDS};
 
-pub(super) const BF16: [MicroKernel; 2] = [bf16_kernel::<16>, bf16_kernel::<32>];
-pub(super) const INT8: [MicroKernel; 2] = [int8_kernel::<16>, int8_kernel::<32>];
+pub(in super::super) const BF16: [MicroKernel; 2] = [bf16_kernel::<16>, bf16_kernel::<32>];
+pub(in super::super) const INT8: [MicroKernel; 2] = [int8_kernel::<16>, int8_kernel::<32>];
 
 const COLUMNS: usize = 32;
 
