@@ -41,12 +41,8 @@ pub struct AttentionScratch {
 ///
 /// A row whose scores are NaN or infinite (in f16: above 65,504) is not finite.
 ///
-/// # Panics
-/// If the shapes differ.
-///
-/// # Precision
-/// f32: see `attention_matches_f64`. Other formats: the rounding of the factors, and in f16 of the
-/// sums over the head size and over 128 keys (see `attention_in_two_bytes_is_near_f64`).
+/// Precision: in f32, see `attention_matches_f64`; else the rounding of the factors, and in f16 of
+/// the sums over the head size and 128 keys (`attention_in_two_bytes_is_near_f64`).
 pub fn attention(
     isa: Isa,
     precision: Precision,
@@ -150,8 +146,7 @@ impl Tile<'_> {
     }
 }
 
-/// Computes the weights of the queries of `tile`, not yet divided by their sums, as the left
-/// operand of a product with the values.
+/// Computes the weights of the queries of `tile`, not yet divided by their sums, as rows of A.
 fn weigh<'a>(
     isa: Isa,
     kernel: Kernel,
@@ -171,7 +166,7 @@ fn weigh<'a>(
                 mask(scores, tile.columns(row, &panel, keys.outputs()));
             }
         }
-        softmax::raise(isa, scores, rows, softmax);
+        softmax::raise(isa, scores, softmax);
     }
     softmax.find_largest();
     let made = gap / kernel.variant.k_per_unit();
@@ -181,9 +176,9 @@ fn weigh<'a>(
         let weights = &mut before[p * made..][..made];
         match kernel.variant {
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            Variant::F16 => softmax::weigh_f16(isa, &scores[..gap], weights, rows, softmax),
-            Variant::Bf16 => softmax::weigh_bf16(isa, &scores[..gap], weights, rows, softmax),
-            _ => softmax::weigh_f32(isa, &scores[..gap], weights, rows, softmax),
+            Variant::F16 => softmax::weigh_f16(isa, &scores[..gap], weights, softmax),
+            Variant::Bf16 => softmax::weigh_bf16(isa, &scores[..gap], weights, softmax),
+            _ => softmax::weigh_f32(isa, &scores[..gap], weights, softmax),
         }
     }
     &scores[..panels * made]

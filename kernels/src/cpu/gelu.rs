@@ -1,6 +1,6 @@
 //! GELU with the error function (`hidden_act = "gelu"`), not tanh; also in a gated linear unit.
 
-use crate::cpu::isa::vectorized;
+use crate::cpu::isa::{horner, vectorized};
 
 /// Beyond this magnitude the result is 0 or the argument.
 const BOUND: f32 = 5.656_25;
@@ -25,26 +25,17 @@ const POLYNOMIAL: [f32; 17] = [
     0.000_301_707_4,
 ];
 vectorized! {
-    /// Computes `x · (1 + erf(x / √2)) / 2` in place.
-    ///
-    /// # Precision
-    /// Absolute error at most `2e-7 · max(1, |x|)` (`gelu_matches_its_definition`).
+    /// Computes `x · (1 + erf(x / √2)) / 2` in place, with an absolute error of at most
+    /// `2e-7 · max(1, |x|)` (`gelu_matches_its_definition`).
     pub fn gelu(values: &mut [f32]) {
         for value in values {
             *value = gelu_scalar(*value);
         }
     }
-}
 
-vectorized! {
     /// Computes `gelu(activated) · gate` for rows `[activated | gate]` of `x`, each of `width` f32,
-    /// into the rows of `out`.
-    ///
-    /// # Panics
-    /// If `x` does not have twice as many values as `out`, or `out` is not whole rows of `width`.
-    ///
-    /// # Precision
-    /// The error of [`gelu`] times the gate, and one rounding (`a_gated_unit_is_its_definition`).
+    /// into the rows of `out`. The error is that of [`gelu`] times the gate, and one rounding
+    /// (`a_gated_unit_is_its_definition`).
     pub fn geglu(x: &[f32], width: usize, out: &mut [f32]) {
         assert!(x.len() == 2 * out.len() && out.len().is_multiple_of(width), "the lengths do not fit");
         for (row, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
@@ -60,25 +51,7 @@ vectorized! {
 pub(crate) fn gelu_scalar(x: f32) -> f32 {
     let bounded = x.clamp(-BOUND, BOUND);
     let u = (bounded * bounded).mul_add(2.0 / (BOUND * BOUND), -1.0);
-    // Unrolled by hand: a loop inside a loop over values is not vectorised.
-    let c = POLYNOMIAL;
-    let mut p = c[16];
-    p = p.mul_add(u, c[15]);
-    p = p.mul_add(u, c[14]);
-    p = p.mul_add(u, c[13]);
-    p = p.mul_add(u, c[12]);
-    p = p.mul_add(u, c[11]);
-    p = p.mul_add(u, c[10]);
-    p = p.mul_add(u, c[9]);
-    p = p.mul_add(u, c[8]);
-    p = p.mul_add(u, c[7]);
-    p = p.mul_add(u, c[6]);
-    p = p.mul_add(u, c[5]);
-    p = p.mul_add(u, c[4]);
-    p = p.mul_add(u, c[3]);
-    p = p.mul_add(u, c[2]);
-    p = p.mul_add(u, c[1]);
-    p = p.mul_add(u, c[0]);
+    let p = horner!(POLYNOMIAL, u, 16 15 14 13 12 11 10 9 8 7 6 5 4 3 2 1 0);
     x * p.mul_add(bounded, 0.5)
 }
 

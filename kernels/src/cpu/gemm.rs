@@ -46,9 +46,6 @@ pub struct GemmScratch {
 ///
 /// A row of `x` that is not finite makes the same row of `y` not finite, and no other.
 ///
-/// # Panics
-/// If the shapes do not fit together, or a row is of a kind for which `w` has no mean (int8).
-///
 /// # Precision
 /// With `u = 2⁻²⁴` and chains of `b = 128` values, the maximum error of a value is
 /// - f32: `(b + k / b) · u · Σ|x·w|`;
@@ -65,7 +62,7 @@ pub fn gemm(
     scratch: &mut GemmScratch,
 ) {
     check(x, w, epilogue, y);
-    let kernel = Kernel::new(isa, w.precision());
+    let kernel = Kernel::new(isa, w.precision);
     let _prepared = kernel.prepare(isa);
     let units = kernel.units(x.columns());
     let row_lines = units.div_ceil(WORDS);
@@ -73,7 +70,7 @@ pub fn gemm(
     let mc = (lines / row_lines.max(1) / kernel.mr()).max(1) * kernel.mr();
     let GemmScratch { a, buffers } = scratch;
     for rows in kernel.split(0..x.rows(), mc) {
-        a.pack(isa, kernel, (x, w.means()), kernel.split(rows.clone(), kernel.mr()));
+        a.pack(isa, kernel, (x, &w.means), kernel.split(rows.clone(), kernel.mr()));
         for p in 0..w.outputs().div_ceil(kernel.nr) {
             let columns = EpilogueColumns::new(epilogue, (w, p), kernel);
             let panel = MacroKernel { isa, kernel, b: w, p, units, columns };

@@ -120,43 +120,33 @@ mod x86 {
 
     /// Returns the instruction sets from the slowest to the fastest.
     pub(super) fn all() -> Vec<Isa> {
+        let cache = second_level_cache();
         let mut all = Vec::new();
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
         if avx2 {
-            push(&mut all, Level::Avx2, Units::NONE);
-            let vnni = is_x86_feature_detected!("avxvnni");
-            push(&mut all, Level::Avx2, Units { vnni, ..Units::NONE });
+            let vnni = Units { vnni: is_x86_feature_detected!("avxvnni"), ..Units::NONE };
+            let of_level = |units| Isa { level: Level::Avx2, units, cache };
+            all.extend([Units::NONE, vnni].map(of_level));
         }
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
         if avx2 && avx512 {
-            let mut units = Units::NONE;
-            push(&mut all, Level::Avx512, units);
-            units.vnni = is_x86_feature_detected!("avx512vnni");
-            push(&mut all, Level::Avx512, units);
-            units.bf16 = is_x86_feature_detected!("avx512bf16");
-            push(&mut all, Level::Avx512, units);
-            units.fp16 = is_x86_feature_detected!("avx512fp16");
-            push(&mut all, Level::Avx512, units);
-            units.amx = units.bf16 && has_amx();
-            push(&mut all, Level::Avx512, units);
+            let vnni = Units { vnni: is_x86_feature_detected!("avx512vnni"), ..Units::NONE };
+            let bf16 = Units { bf16: is_x86_feature_detected!("avx512bf16"), ..vnni };
+            let fp16 = Units { fp16: is_x86_feature_detected!("avx512fp16"), ..bf16 };
+            let amx = Units { amx: bf16.bf16 && has_amx(), ..fp16 };
+            let of_level = |units| Isa { level: Level::Avx512, units, cache };
+            all.extend([Units::NONE, vnni, bf16, fp16, amx].map(of_level));
         }
+        all.dedup();
         all
     }
 
-    fn push(all: &mut Vec<Isa>, level: Level, units: Units) {
-        let isa = Isa { level, units, cache: second_level_cache() };
-        if all.last() != Some(&isa) {
-            all.push(isa);
-        }
-    }
-
-    /// Returns true if there is AMX with tiles, BF16 and INT8, and the operating system keeps its
-    /// state for this process. The CPU must have AVX-512.
+    /// Returns true if a CPU with AVX-512 has AMX, and the operating system keeps its state.
     fn has_amx() -> bool {
         const TILE_BF16_INT8: u32 = 1 << 24 | 1 << 22 | 1 << 25;
         const CONFIG_AND_DATA: u64 = 0b11 << 17;
@@ -228,11 +218,13 @@ mod aarch64 {
     }
 }
 
-/// Turns `fn name(...) { body }` into a kernel `fn name(isa, ...)` with its body compiled once per
-/// instruction set: the compiler vectorises it with the features of the function it is inlined in.
-/// Functions that the body calls must be `#[inline(always)]` too.
+/// Turns each `fn name(...) { body }` into a kernel `fn name(isa, ...)` with its body compiled once
+/// per instruction set: the compiler vectorises it with the features of the function it is inlined
+/// in. Functions that the body calls must be `#[inline(always)]` too.
 macro_rules! vectorized {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block) => {
+    ($(
+        $(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block
+    )+) => {$(
         $(#[$meta])*
         $vis fn $name(isa: $crate::Isa, $($arg: $type),*) {
             #[inline(always)]
@@ -260,6 +252,17 @@ macro_rules! vectorized {
             let _ = isa;
             portable($($arg),*);
         }
-    };
+    )+};
 }
 pub(crate) use vectorized;
+
+/// Computes a polynomial from its coefficients, the constant first, by Horner's rule. It is
+/// unrolled because a loop inside a loop over values is not vectorised.
+macro_rules! horner {
+    ($coefficients:ident, $x:ident, $last:literal $($i:literal)*) => {{
+        let mut p = $coefficients[$last];
+        $(p = p.mul_add($x, $coefficients[$i]);)*
+        p
+    }};
+}
+pub(crate) use horner;

@@ -7,13 +7,8 @@ const LANES: usize = 64;
 
 vectorized! {
     /// Normalises rows of `x` (`gamma.len()` f32 each) to mean 0 and variance 1 (biased, plus
-    /// `eps`), times `gamma`, plus `beta`, into `out`, which is as long as `x`.
-    ///
-    /// # Panics
-    /// If the lengths do not fit together.
-    ///
-    /// # Precision
-    /// A few f32 roundings off the f64 result (`layer_norm_matches_f64`).
+    /// `eps`), times `gamma`, plus `beta`, into `out`, which is as long as `x`: a few f32 roundings
+    /// off the f64 result (`layer_norm_matches_f64`).
     pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32]) {
         assert!(x.len() == out.len() && gamma.len() == beta.len(), "lengths differ");
         let width = gamma.len().max(1);
@@ -24,13 +19,8 @@ vectorized! {
             }
         }
     }
-}
 
-vectorized! {
     /// Computes [`layer_norm`] of one row `x + addend` into `out`; all have `gamma.len()` f32.
-    ///
-    /// # Panics
-    /// If the lengths do not fit together.
     pub fn add_layer_norm(
         x: &[f32], addend: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32],
     ) {

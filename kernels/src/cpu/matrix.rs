@@ -38,9 +38,6 @@ fn check(length: usize, rows: usize, columns: usize, stride: usize) {
 
 impl<'a> Matrix<'a> {
     /// Creates a view of the first `rows` rows.
-    ///
-    /// # Panics
-    /// If `columns > stride` or `data` is too short.
     pub fn new(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
         check(data.len(), rows, columns, stride);
         Self { data, rows, columns, stride, kinds: &[] }
@@ -48,9 +45,6 @@ impl<'a> Matrix<'a> {
 
     /// Returns the view with the kind of each row: the index of its mean in
     /// [`PackedMatrix::around`](crate::PackedMatrix::around). By default all rows are of kind 0.
-    ///
-    /// # Panics
-    /// If the number of kinds is not the number of rows.
     #[must_use]
     pub fn with_kinds(self, kinds: &'a [u8]) -> Self {
         assert!(kinds.len() == self.rows, "{} kinds of {} rows", kinds.len(), self.rows);
@@ -73,9 +67,6 @@ impl<'a> Matrix<'a> {
     }
 
     /// Returns row `i`.
-    ///
-    /// # Panics
-    /// If there is no such row.
     pub fn row(&self, i: usize) -> &'a [f32] {
         assert!(i < self.rows, "row {i} of {}", self.rows);
         &self.data[i * self.stride..][..self.columns]
@@ -89,9 +80,6 @@ impl<'a> Matrix<'a> {
 
 impl<'a> MatrixMut<'a> {
     /// Creates a view of the first `rows` rows.
-    ///
-    /// # Panics
-    /// If `columns > stride` or `data` is too short.
     pub fn new(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
         check(data.len(), rows, columns, stride);
         Self { data, rows, columns, stride }

@@ -150,9 +150,6 @@ pub(crate) fn range_with_zero(values: &[f32]) -> [f32; 2] {
 const LANES: usize = 32;
 
 /// Rounds each of `values` to the nearest f16.
-///
-/// # Panics
-/// If the lengths differ.
 pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
     assert!(values.len() == halves.len(), "{} values, {} halves", values.len(), halves.len());
     let done = match isa.level {
@@ -171,8 +168,7 @@ pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
     }
 }
 
-/// Rounds each of `values` to the nearest bf16; on some CPUs numbers below 2^-126 become zeros
-/// ([`Isa::rounds_to_bf16`]).
+/// Rounds each of `values` to the nearest bf16; see [`Isa::rounds_to_bf16`] for the smallest.
 pub(crate) fn to_bf16(isa: Isa, values: &[f32], halves: &mut [u16]) {
     #[cfg(target_arch = "x86_64")]
     if isa.rounds_to_bf16() {
@@ -190,27 +186,21 @@ vectorized! {
             *half = bf16_bits(value) as u16;
         }
     }
-}
 
-vectorized! {
     /// Writes the low byte of the integer of each of `values`.
     pub(crate) fn to_integers(quantisation: Quantisation, values: &[f32], bytes: &mut [u8]) {
         for (byte, &value) in bytes.iter_mut().zip(values) {
             *byte = quantisation.integer(value) as u8;
         }
     }
-}
 
-vectorized! {
     /// Packs two neighbours into each word, the first in the low half.
     pub(crate) fn pairs(halves: &[u16], words: &mut [u32]) {
         for (word, pair) in words.iter_mut().zip(halves.as_chunks::<2>().0) {
             *word = u32::from(pair[0]) | u32::from(pair[1]) << 16;
         }
     }
-}
 
-vectorized! {
     /// Packs one value of each row into each word, that of `low` in the low half.
     pub(crate) fn interleaved(low: &[u16], high: &[u16], words: &mut [u32]) {
         for ((word, &low), &high) in words.iter_mut().zip(low).zip(high) {

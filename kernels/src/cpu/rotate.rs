@@ -5,13 +5,8 @@ use crate::cpu::isa::vectorized;
 
 vectorized! {
     /// Rotates the first `heads` heads of each row of `rows` (`stride` f32 each) in place. Row `i`
-    /// of `angles` `[length, head_size]` holds the cosines of row `i`, then its sines.
-    ///
-    /// # Panics
-    /// If the lengths do not fit together.
-    ///
-    /// # Precision
-    /// Three roundings (`rotation_matches_f64`).
+    /// of `angles` `[length, head_size]` holds the cosines of row `i`, then its sines. A result has
+    /// three roundings (`rotation_matches_f64`).
     pub fn rotate(
         rows: &mut [f32], stride: usize, heads: usize, angles: &[f32], head_size: usize,
     ) {

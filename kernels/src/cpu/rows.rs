@@ -28,13 +28,8 @@ vectorized! {
             }
         }
     }
-}
 
-vectorized! {
     /// Sets whether all values of each row of `rows` `[finite.len(), columns]` are finite.
-    ///
-    /// # Panics
-    /// If `rows` has another length.
     pub fn finite_rows(rows: &[f32], columns: usize, finite: &mut [bool]) {
         assert!(rows.len() == finite.len() * columns, "{} rows of {columns}", finite.len());
         for (i, finite) in finite.iter_mut().enumerate() {
@@ -43,23 +38,16 @@ vectorized! {
             *finite = row.iter().fold(true, |all, value| all & value.is_finite());
         }
     }
-}
 
-vectorized! {
     /// Sets values below zero to zero; NaN stays NaN.
     pub fn relu(values: &mut [f32]) {
         for value in values {
             *value = if *value < 0.0 { 0.0 } else { *value };
         }
     }
-}
 
-vectorized! {
     /// Computes `out` `[m, n]` = `x` `[m, k]` · `weight` `[n, k]`ᵀ + `bias` `[n]` in f64 for few
     /// outputs. Products of f32 are exact in f64; they are added in eight interleaved sums.
-    ///
-    /// # Panics
-    /// If the lengths do not fit together.
     pub fn linear_f64(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f64]) {
         let n = bias.len().max(1);
         let (m, k) = (out.len() / n, weight.len() / n);
@@ -89,9 +77,6 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
 
 /// Dequantises a row of integers of `bits` (4 or 8) into `out`: the integer minus half its range,
 /// times the scale of its group (`scales.len()` groups). With 4 bits the low half is first.
-///
-/// # Panics
-/// If the lengths do not fit together.
 pub fn dequantize(codes: &[u8], bits: usize, scales: &[f32], out: &mut [f32]) {
     let group = (out.len() / scales.len().max(1)).max(1);
     assert!(group * scales.len() == out.len() && codes.len() * 8 == out.len() * bits, "lengths");
@@ -112,11 +97,7 @@ pub fn dequantize(codes: &[u8], bits: usize, scales: &[f32], out: &mut [f32]) {
 }
 
 vectorized! {
-    /// Raises each value of `best` to the maximum of its row of `rows` `[best.len(), columns]`; no
-    /// value may be NaN.
-    ///
-    /// # Panics
-    /// If `rows` has another length.
+    /// Raises each value of `best` to the maximum of its row of `rows`; no value may be NaN.
     pub fn raise_to_row_max(rows: &[f32], columns: usize, best: &mut [f32]) {
         assert!(rows.len() == best.len() * columns, "{} rows of {columns}", best.len());
         let larger = |a: f32, b: f32| if b > a { b } else { a };

@@ -2,7 +2,7 @@
 
 use crate::Isa;
 use crate::cpu::gemm::micro_kernel::{CacheLine, MR, WORDS};
-use crate::cpu::isa::vectorized;
+use crate::cpu::isa::{horner, vectorized};
 use crate::cpu::precision::bf16_bits;
 #[cfg(target_arch = "aarch64")]
 use crate::cpu::precision::f16_twice;
@@ -60,9 +60,10 @@ impl Softmax {
 }
 
 vectorized! {
-    /// Raises the largest scores of `rows` rows to those in `scores`; NaN is ignored.
-    pub(super) fn raise(scores: &[CacheLine], rows: usize, softmax: &mut Softmax) {
-        for (scores, lanes) in scores.chunks_exact(scores.len() / rows).zip(&mut softmax.lanes) {
+    /// Raises the largest scores of the rows to those in `scores`; NaN is ignored.
+    pub(super) fn raise(scores: &[CacheLine], softmax: &mut Softmax) {
+        let rows = scores.chunks_exact(scores.len() / softmax.rows);
+        for (scores, lanes) in rows.zip(&mut softmax.lanes) {
             // Only values in registers, converted to floats before the comparison, are vectorised.
             let mut largest = *lanes;
             for line in scores {
@@ -77,15 +78,13 @@ vectorized! {
             *lanes = largest;
         }
     }
-}
 
-vectorized! {
     /// Writes the powers of `scores` `[rows, panel]` as packed f32 rows; adds them to the sums.
     pub(super) fn weigh_f32(
-        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
+        scores: &[CacheLine], weights: &mut [CacheLine], softmax: &mut Softmax,
     ) {
-        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
-            for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
+        for (i, scores) in scores.chunks_exact(scores.len() / softmax.rows).enumerate() {
+            for (weights, line) in weights[i..].iter_mut().step_by(softmax.rows).zip(scores) {
                 let powers = powers(line, i, softmax);
                 for (word, power) in weights.0.iter_mut().zip(powers) {
                     *word = power.to_bits();
@@ -100,22 +99,21 @@ pub(super) fn weigh_bf16(
     isa: Isa,
     scores: &[CacheLine],
     weights: &mut [CacheLine],
-    rows: usize,
     softmax: &mut Softmax,
 ) {
     #[cfg(target_arch = "x86_64")]
     if isa.rounds_to_bf16() {
         // SAFETY: the CPU has AVX512-BF16, which includes AVX-512F.
-        return unsafe { x86::weigh_bf16(scores, weights, rows, softmax) };
+        return unsafe { x86::weigh_bf16(scores, weights, softmax) };
     }
-    weigh_bf16_by_integers(isa, scores, weights, rows, softmax);
+    weigh_bf16_by_integers(isa, scores, weights, softmax);
 }
 
 vectorized! {
     fn weigh_bf16_by_integers(
-        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
+        scores: &[CacheLine], weights: &mut [CacheLine], softmax: &mut Softmax,
     ) {
-        weigh_pairs(scores, weights, rows, softmax, |powers, weights| {
+        weigh_pairs(scores, weights, softmax, |powers, weights| {
             // Rounding and packing in two loops is what the compiler vectorises.
             let mut halves = [[0u16; WORDS]; 2];
             for (half, power) in halves.as_flattened_mut().iter_mut().zip(powers.as_flattened()) {
@@ -134,13 +132,12 @@ vectorized! {
 fn weigh_pairs(
     scores: &[CacheLine],
     weights: &mut [CacheLine],
-    rows: usize,
     softmax: &mut Softmax,
     pack: impl Fn(&[[f32; WORDS]; 2], &mut CacheLine),
 ) {
-    for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+    for (i, scores) in scores.chunks_exact(scores.len() / softmax.rows).enumerate() {
         let pairs = scores.as_chunks::<2>().0;
-        for (weights, lines) in weights[i..].iter_mut().step_by(rows).zip(pairs) {
+        for (weights, lines) in weights[i..].iter_mut().step_by(softmax.rows).zip(pairs) {
             let powers = [powers(&lines[0], i, softmax), powers(&lines[1], i, softmax)];
             pack(&powers, weights);
         }
@@ -161,20 +158,13 @@ fn powers(scores: &CacheLine, i: usize, softmax: &mut Softmax) -> [f32; WORDS] {
     powers
 }
 
-/// Computes `2^(x · scale)` for `LOWEST <= x · scale <= 0`; NaN if `x` is.
-///
-/// # Precision
-/// At most 1.25 ulp off the power of the exact product (`exp2_is_within_a_little_over_one_ulp`).
+/// Computes `2^(x · scale)` for `LOWEST <= x · scale <= 0`; NaN if `x` is. It is at most 1.25 ulp
+/// off the power of the exact product (`exp2_is_within_a_little_over_one_ulp`).
 #[inline(always)]
 fn exp2_scalar(x: f32, scale: f32) -> f32 {
     let shifted = x.mul_add(scale, ROUND);
     let r = x.mul_add(scale, -(shifted - ROUND));
-    let mut p = POLYNOMIAL[5];
-    p = p.mul_add(r, POLYNOMIAL[4]);
-    p = p.mul_add(r, POLYNOMIAL[3]);
-    p = p.mul_add(r, POLYNOMIAL[2]);
-    p = p.mul_add(r, POLYNOMIAL[1]);
-    p = p.mul_add(r, POLYNOMIAL[0]);
+    let p = horner!(POLYNOMIAL, r, 5 4 3 2 1 0);
     let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
     p.mul_add(r, 1.0) * power
 }
@@ -183,10 +173,10 @@ fn exp2_scalar(x: f32, scale: f32) -> f32 {
 vectorized! {
     /// Like [`weigh_f32`], with each power in f16 twice in a word.
     pub(super) fn weigh_f16(
-        scores: &[CacheLine], weights: &mut [CacheLine], rows: usize, softmax: &mut Softmax,
+        scores: &[CacheLine], weights: &mut [CacheLine], softmax: &mut Softmax,
     ) {
-        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
-            for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
+        for (i, scores) in scores.chunks_exact(scores.len() / softmax.rows).enumerate() {
+            for (weights, line) in weights[i..].iter_mut().step_by(softmax.rows).zip(scores) {
                 weights.0 = f16_twice(&powers(line, i, softmax));
             }
         }
@@ -199,12 +189,11 @@ pub(super) fn weigh_f16(
     isa: Isa,
     scores: &[CacheLine],
     weights: &mut [CacheLine],
-    rows: usize,
     softmax: &mut Softmax,
 ) {
     assert!(isa.units.fp16, "the CPU multiplies f16");
     // SAFETY: it has AVX512-FP16, which includes AVX-512F.
-    unsafe { x86::weigh(scores, weights, rows, softmax) };
+    unsafe { x86::weigh(scores, weights, softmax) };
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -230,10 +219,9 @@ mod x86 {
     pub(super) fn weigh_bf16(
         scores: &[CacheLine],
         weights: &mut [CacheLine],
-        rows: usize,
         softmax: &mut Softmax,
     ) {
-        weigh_pairs(scores, weights, rows, softmax, |powers, weights| {
+        weigh_pairs(scores, weights, softmax, |powers, weights| {
             // SAFETY: 16 values each.
             let [first, second] = powers.each_ref().map(|p| unsafe { _mm512_loadu_ps(p.as_ptr()) });
             let packed = _mm512_cvtne2ps_pbh(second, first);
@@ -243,21 +231,16 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f")]
-    pub(super) fn weigh(
-        scores: &[CacheLine],
-        weights: &mut [CacheLine],
-        rows: usize,
-        softmax: &mut Softmax,
-    ) {
+    pub(super) fn weigh(scores: &[CacheLine], weights: &mut [CacheLine], softmax: &mut Softmax) {
         let (scale, lowest) =
             (_mm512_set1_ps(softmax.scale), _mm512_set1_ps(LOWEST / softmax.scale));
         let round = _mm512_set1_ps(ROUND);
-        for (i, scores) in scores.chunks_exact(scores.len() / rows).enumerate() {
+        for (i, scores) in scores.chunks_exact(scores.len() / softmax.rows).enumerate() {
             let largest = _mm512_set1_ps(softmax.largest[i]);
             let lanes = &mut softmax.sums[i];
             // SAFETY: 16 values.
             let mut sum = unsafe { _mm512_loadu_ps(lanes.as_ptr()) };
-            for (weights, line) in weights[i..].iter_mut().step_by(rows).zip(scores) {
+            for (weights, line) in weights[i..].iter_mut().step_by(softmax.rows).zip(scores) {
                 // SAFETY: a line holds 16 values and is aligned to 64 bytes.
                 let score = unsafe { _mm512_load_ps(line.0.as_ptr().cast()) };
                 // If one operand is NaN, `max` returns the second.

@@ -54,46 +54,38 @@ unsafe fn f32_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
     }
 }
 
-/// # Safety
-/// The CPU has AVX-VNNI; the pointers of `args` cover `ROWS` rows.
-#[target_feature(enable = "avx2,avxvnni")]
-unsafe fn int8_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
-    for half in 0..PANEL_LINES {
-        let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];
-        // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
-        unsafe {
-            for unit in 0..args.units {
-                let (a, b) = operands::<ROWS>(args, unit, half);
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let value = _mm256_set1_epi32(*a.add(i * WORDS));
-                    sums[0] = _mm256_dpbusd_avx_epi32(sums[0], value, b[0]);
-                    sums[1] = _mm256_dpbusd_avx_epi32(sums[1], value, b[1]);
+/// Defines a kernel in int8; `$step` adds the products of a word of A and 8 words of B to 8 sums.
+macro_rules! int8_kernel {
+    ($name:ident, $features:literal, $step:ident) => {
+        /// # Safety
+        #[doc = concat!("The CPU has ", $features, "; the pointers of `args` cover `ROWS` rows.")]
+        #[target_feature(enable = $features)]
+        unsafe fn $name<const ROWS: usize>(args: &MicroKernelArgs) {
+            for half in 0..PANEL_LINES {
+                let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];
+                // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
+                unsafe {
+                    for unit in 0..args.units {
+                        let (a, b) = operands::<ROWS>(args, unit, half);
+                        for (i, sums) in sums.iter_mut().enumerate() {
+                            let value = _mm256_set1_epi32(*a.add(i * WORDS));
+                            sums[0] = $step(sums[0], value, b[0]);
+                            sums[1] = $step(sums[1], value, b[1]);
+                        }
+                    }
+                    add(args, half, &sums);
                 }
             }
-            add(args, half, &sums);
         }
-    }
+    };
 }
+int8_kernel!(int8_kernel, "avx2,avxvnni", _mm256_dpbusd_avx_epi32);
+int8_kernel!(pairs_kernel, "avx2", pairs_step);
 
-/// # Safety
-/// The CPU has AVX2; the pointers of `args` cover `ROWS` rows.
+#[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn pairs_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
-    for half in 0..PANEL_LINES {
-        let mut sums = [[_mm256_setzero_si256(); 2]; ROWS];
-        // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
-        unsafe {
-            for unit in 0..args.units {
-                let (a, b) = operands::<ROWS>(args, unit, half);
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let pair = _mm256_set1_epi32(*a.add(i * WORDS));
-                    sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(pair, b[0]));
-                    sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(pair, b[1]));
-                }
-            }
-            add(args, half, &sums);
-        }
-    }
+fn pairs_step(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
 }
 
 /// Returns a pointer to word `unit` of the first row of A, and 16 columns of B at `unit`.

@@ -112,53 +112,30 @@ fn f16_step(sum: __m512h, a: __m512i, b: __m512i) -> __m512h {
     _mm512_fmadd_ph(_mm512_castsi512_ph(a), _mm512_castsi512_ph(b), sum)
 }
 
-/// # Safety
-/// `args` has `ROWS` rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
-unsafe fn f32_add<const FIRST: bool, const ROWS: usize>(
-    args: &MicroKernelArgs,
-    sums: &[[__m512; 2]; ROWS],
-) {
-    for (i, sums) in sums.iter().enumerate() {
-        // SAFETY: the 32 values of row `i`, in two lines.
-        unsafe {
-            let (low, high) = (args.c.add(2 * i).cast(), args.c.add(2 * i + 1).cast());
-            _mm512_store_ps(
-                low,
-                if FIRST { sums[0] } else { _mm512_add_ps(_mm512_load_ps(low), sums[0]) },
-            );
-            _mm512_store_ps(
-                high,
-                if FIRST { sums[1] } else { _mm512_add_ps(_mm512_load_ps(high), sums[1]) },
-            );
+/// Defines the addition of a kernel's sums to those in memory.
+macro_rules! add {
+    ($name:ident, $type:ty, $load:ident, $add:ident, $store:ident) => {
+        /// # Safety
+        /// `args` has `ROWS` rows.
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512vl")]
+        unsafe fn $name<const FIRST: bool, const ROWS: usize>(
+            args: &MicroKernelArgs,
+            sums: &[[$type; 2]; ROWS],
+        ) {
+            for (i, sums) in sums.iter().enumerate() {
+                // SAFETY: the 32 values of row `i`, in two lines.
+                unsafe {
+                    let (low, high) = (args.c.add(2 * i).cast(), args.c.add(2 * i + 1).cast());
+                    $store(low, if FIRST { sums[0] } else { $add($load(low), sums[0]) });
+                    $store(high, if FIRST { sums[1] } else { $add($load(high), sums[1]) });
+                }
+            }
         }
-    }
+    };
 }
-
-/// # Safety
-/// `args` has `ROWS` rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
-unsafe fn int8_add<const FIRST: bool, const ROWS: usize>(
-    args: &MicroKernelArgs,
-    sums: &[[__m512i; 2]; ROWS],
-) {
-    for (i, sums) in sums.iter().enumerate() {
-        // SAFETY: the 32 values of row `i`, in two lines.
-        unsafe {
-            let (low, high) = (args.c.add(2 * i).cast(), args.c.add(2 * i + 1).cast());
-            _mm512_store_si512(
-                low,
-                if FIRST { sums[0] } else { _mm512_add_epi32(_mm512_load_si512(low), sums[0]) },
-            );
-            _mm512_store_si512(
-                high,
-                if FIRST { sums[1] } else { _mm512_add_epi32(_mm512_load_si512(high), sums[1]) },
-            );
-        }
-    }
-}
+add!(f32_add, __m512, _mm512_load_ps, _mm512_add_ps, _mm512_store_ps);
+add!(int8_add, __m512i, _mm512_load_si512, _mm512_add_epi32, _mm512_store_si512);
 
 /// # Safety
 /// `args` has `ROWS` rows of 64 columns.

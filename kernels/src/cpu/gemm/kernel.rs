@@ -184,9 +184,6 @@ impl Kernel {
 
     /// Multiplies the `rows` packed rows of a micro-panel `a` with a micro-panel `b` over `units`
     /// units of k: `c` `[rows, nr]` f32. Not for int8, and only while [`Kernel::prepare`]d.
-    ///
-    /// # Panics
-    /// If an operand is too short, or `rows` or `units` is not a multiple of the kernel's step.
     pub(crate) fn multiply(
         self,
         a: &[CacheLine],

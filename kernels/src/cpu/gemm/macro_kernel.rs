@@ -144,9 +144,7 @@ vectorized! {
     fn unpack_bf16(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
         unpack_halves(panel, unpacked, |half| bf16_value(half).to_bits());
     }
-}
 
-vectorized! {
     fn unpack_int8(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
         // Two bytes become two 16-bit integers, the first in the low half.
         unpack_halves(panel, unpacked, |half| {
@@ -157,8 +155,7 @@ vectorized! {
     }
 }
 
-/// Writes `unpack` of the low half of each word into one line, and of the high half into the next
-/// line of the same columns.
+/// Writes `unpack` of the halves of each word into one line and the next one of the same columns.
 #[inline(always)]
 fn unpack_halves(
     panel: &[CacheLine],
@@ -195,9 +192,7 @@ vectorized! {
             }
         }
     }
-}
 
-vectorized! {
     fn unpack_f16(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
         let (steps, _) = unpacked.as_chunks_mut::<PANEL_LINES>();
         for (line, step) in panel.iter().step_by(PANEL_LINES).zip(steps) {

@@ -182,17 +182,13 @@ vectorized! {
             *word = bf16_value(bf16_bits(value)).to_bits();
         }
     }
-}
 
-vectorized! {
     fn rounded_to_f16(values: &[f32], words: &mut [u32]) {
         for (word, &value) in words.iter_mut().zip(values) {
             *word = f16_value(f16_bits(value)).to_bits();
         }
     }
-}
 
-vectorized! {
     /// Computes `centred = values - mean` and its range.
     fn centre(values: &[f32], mean: &[f32], centred: &mut [f32], range: &mut [f32; 2]) {
         for ((centred, value), mean) in centred.iter_mut().zip(values).zip(mean) {

@@ -15,7 +15,7 @@ const UNITS: usize = 64;
 /// values of k for each output, neighbouring values of one output side by side.
 #[derive(Debug, Clone, Default)]
 pub struct PackedMatrix {
-    precision: Precision,
+    pub(super) precision: Precision,
     outputs: usize,
     k: usize,
     lines: Vec<CacheLine>,
@@ -23,17 +23,15 @@ pub struct PackedMatrix {
     scales: Vec<f32>,
     /// For int8 only, padded to whole panels: the sum of the integers of each output.
     sums: Vec<i32>,
-    /// For int8 only: `[kinds, k]`.
-    means: Vec<f32>,
+    /// For int8 only: `[kinds, k]`, subtracted from rows.
+    pub(super) means: Vec<f32>,
     /// For int8 only: the products of means and weights, `[kinds, outputs]`, outputs padded.
     of_means: Vec<f32>,
 }
 
 impl PackedMatrix {
     /// Packs `weights` `[outputs, k]`, the layout of a linear layer, for products in `precision`.
-    ///
-    /// # Panics
-    /// If `precision` is int8 and k exceeds 65,536: the sums would not fit 32 bits.
+    /// In int8, k is at most 65,536, so that sums fit 32 bits.
     pub fn new(isa: Isa, precision: Precision, weights: Matrix<'_>) -> Self {
         let mut packed = Self::default();
         packed.pack(isa, precision, weights);
@@ -43,9 +41,6 @@ impl PackedMatrix {
     /// Packs weights in int8 for rows that are near one of `means` `[kinds, k]`;
     /// [`Matrix::with_kinds`] sets the mean of each row. The difference from the mean is multiplied
     /// in int8, and the product of the mean itself is exact.
-    ///
-    /// # Panics
-    /// If there is no mean or means are of another length, or if k exceeds 65,536.
     pub fn around(isa: Isa, weights: Matrix<'_>, means: &[f32]) -> Self {
         let mut packed = Self::new(isa, Precision::Int8, weights);
         let kinds = means.len() / packed.k.max(1);
@@ -96,10 +91,7 @@ impl PackedMatrix {
         }
     }
 
-    /// Packs the transpose of `values` `[k, outputs]`, reusing the memory of `self`.
-    ///
-    /// # Panics
-    /// If `precision` is int8, which is only for weights.
+    /// Packs the transpose of `values` `[k, outputs]`, reusing the memory of `self`; not in int8.
     pub fn pack_transposed(&mut self, isa: Isa, precision: Precision, values: Matrix<'_>) {
         assert!(precision != Precision::Int8, "int8 is packed from [outputs, k]");
         self.resize(precision, values.columns(), values.rows());
@@ -147,20 +139,6 @@ impl PackedMatrix {
         self.k
     }
 
-    /// Returns the precision of products.
-    pub fn precision(&self) -> Precision {
-        self.precision
-    }
-
-    /// Returns the bytes that the packed values take.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&self.lines[..])
-            + size_of_val(&self.scales[..])
-            + size_of_val(&self.sums[..])
-            + size_of_val(&self.means[..])
-            + size_of_val(&self.of_means[..])
-    }
-
     /// Makes room; old contents stay until they are overwritten.
     fn resize(&mut self, precision: Precision, outputs: usize, k: usize) {
         (self.precision, self.outputs, self.k) = (precision, outputs, k);
@@ -205,11 +183,6 @@ impl PackedMatrix {
     pub(crate) fn panel(&self, p: usize) -> &[CacheLine] {
         let lines = self.units() * PANEL_LINES;
         &self.lines[p * lines..][..lines]
-    }
-
-    /// Returns the means `[kinds, k]` that are subtracted from rows; int8 only.
-    pub(crate) fn means(&self) -> &[f32] {
-        &self.means
     }
 
     /// Returns scales and sums of 16 outputs from `first`, a multiple of 16; int8 only.
@@ -272,9 +245,6 @@ fn part(weights: Matrix<'_>, i: usize, first: usize, most: usize) -> &[f32] {
 struct UnitsByColumn([[u32; UNITS]; PANEL_LINES * WORDS]);
 
 /// Writes the units of `columns` into `lines` one after another, two lines each.
-///
-/// # Panics
-/// If there are more lines than those of 64 units.
 fn transpose(isa: Isa, columns: &UnitsByColumn, lines: &mut [CacheLine]) {
     assert!(lines.len() <= UNITS * PANEL_LINES, "{} lines", lines.len());
     #[cfg(target_arch = "x86_64")]

@@ -8,23 +8,34 @@ pub(super) const INT8: [MicroKernel; 4] = by_rows!(int8_kernel: 1 2 3 4);
 /// Columns whose sums stay in registers: 4 x 16 values fill half of NEON's registers.
 const COLUMNS: usize = 16;
 
+/// Returns A, B and the sums, which begin with zeros.
+///
+/// # Safety
+/// The pointers of `args` cover `ROWS` rows; `T` and `S` are numbers of 32 bits.
+unsafe fn slices<'a, T, S: Clone + Default, const ROWS: usize>(
+    args: &MicroKernelArgs,
+) -> (&'a [T], &'a [T], &'a mut [S]) {
+    let a_words = args.units.div_ceil(WORDS) * ROWS * WORDS;
+    // SAFETY: the caller vouches for whole groups of 16 words for each row of A, for `units` x 32
+    // words of B and for ROWS x 32 sums.
+    let (a, b, sums) = unsafe {
+        (
+            std::slice::from_raw_parts(args.a.cast(), a_words),
+            std::slice::from_raw_parts(args.b.cast(), args.units * 32),
+            std::slice::from_raw_parts_mut(args.c.cast::<S>(), ROWS * 32),
+        )
+    };
+    if args.overwrite {
+        sums.fill(S::default());
+    }
+    (a, b, sums)
+}
+
 /// # Safety
 /// The pointers of `args` cover `ROWS` rows.
 unsafe fn f32_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
-    // SAFETY: the caller vouches for `units` x 32 words of B and for ROWS x 32 sums.
-    let (b, sums) = unsafe {
-        (
-            std::slice::from_raw_parts(args.b.cast::<f32>(), args.units * 32),
-            std::slice::from_raw_parts_mut(args.c.cast::<f32>(), ROWS * 32),
-        )
-    };
-    // SAFETY: the caller vouches for whole groups of 16 words for each row of A.
-    let a = unsafe {
-        std::slice::from_raw_parts(args.a.cast::<f32>(), args.units.div_ceil(WORDS) * ROWS * WORDS)
-    };
-    if args.overwrite {
-        sums.fill(0.0);
-    }
+    // SAFETY: as the caller vouches.
+    let (a, b, sums) = unsafe { slices::<f32, f32, ROWS>(args) };
     for first in (0..32).step_by(COLUMNS) {
         for (block, b) in b.chunks(args.chain * 32).enumerate() {
             let mut chains = [[0.0; COLUMNS]; ROWS];
@@ -49,19 +60,8 @@ unsafe fn f32_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
 /// # Safety
 /// The pointers of `args` cover `ROWS` rows.
 unsafe fn int8_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
-    // SAFETY: the caller vouches for `units` x 32 words of B and for ROWS x 32 sums.
-    let (b, sums) = unsafe {
-        (
-            std::slice::from_raw_parts(args.b.cast::<u32>(), args.units * 32),
-            std::slice::from_raw_parts_mut(args.c.cast::<i32>(), ROWS * 32),
-        )
-    };
-    // SAFETY: the caller vouches for whole groups of 16 words for each row of A.
-    let a =
-        unsafe { std::slice::from_raw_parts(args.a, args.units.div_ceil(WORDS) * ROWS * WORDS) };
-    if args.overwrite {
-        sums.fill(0);
-    }
+    // SAFETY: as the caller vouches.
+    let (a, b, sums) = unsafe { slices::<u32, i32, ROWS>(args) };
     for first in (0..32).step_by(COLUMNS) {
         let mut totals = [[0; COLUMNS]; ROWS];
         for (unit, b) in b.chunks_exact(32).enumerate() {
