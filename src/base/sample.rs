@@ -2,7 +2,6 @@
 //! texts, and ranks keys by a seed.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -99,18 +98,11 @@ impl<T: PartialOrd> BottomKSample<T> {
         let item = make();
         // The map holds whole items even if another thread panicked.
         let mut kept = lock(&self.kept);
-        match kept.entry(rank) {
-            Entry::Occupied(mut entry) => {
-                if item < *entry.get() {
-                    entry.insert(item);
-                }
-            }
-            Entry::Vacant(entry) => {
-                entry.insert(item);
-                if kept.len() > self.k {
-                    kept.pop_last();
-                }
-            }
+        if kept.get(&rank).is_none_or(|known| item < *known) {
+            kept.insert(rank, item);
+        }
+        if kept.len() > self.k {
+            kept.pop_last();
         }
         if kept.len() == self.k
             && let Some((&largest, _)) = kept.last_key_value()

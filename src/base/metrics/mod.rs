@@ -154,7 +154,6 @@ impl Metrics {
         let confusion = Confusion::new(&scores, &labels);
         (!scores.is_empty()).then(|| Self {
             num_samples: scores.len(),
-            loss: None,
             accuracy: confusion.accuracy(),
             accuracy_interval: proportion_interval(
                 confusion.true_positives + confusion.true_negatives,
