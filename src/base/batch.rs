@@ -1,16 +1,6 @@
 //! Packs sequences without padding, and plans which form a batch. All functions are pure.
 //!
 //! Invariant: `cu_seqlens` starts with 0, never decreases and ends with the number of tokens.
-//!
-//! ```
-//! use polysift_base::batch::{PackedBatch, plan_batches};
-//!
-//! let mut batch = PackedBatch::new();
-//! batch.push(&[0, 5, 2]);
-//! batch.push(&[0, 6, 7, 2]);
-//! assert_eq!((batch.num_sequences(), batch.num_tokens()), (2, 7)); // no padding
-//! assert_eq!(plan_batches(&[3, 4, 9], 9, 8), [vec![2], vec![1, 0]]);
-//! ```
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -51,10 +41,7 @@ impl PackedBatch {
         self.input_ids.len()
     }
 
-    /// Returns the token ids of sequence `i`.
-    ///
-    /// # Panics
-    /// Panics if there is no sequence `i`.
+    /// Returns the token ids of sequence `i`; panics if there is none.
     pub fn sequence(&self, i: usize) -> &[u32] {
         &self.input_ids[self.cu_seqlens[i] as usize..self.cu_seqlens[i + 1] as usize]
     }

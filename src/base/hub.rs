@@ -1,19 +1,10 @@
 //! Settings of the Hugging Face hub: its address, the access token and the local cache.
-//!
-//! ```
-//! use polysift_base::hub::HubSettings;
-//!
-//! let settings = HubSettings::from_env(|name| (name == "HF_HOME").then(|| "/data/hf".to_owned()));
-//! assert_eq!(settings.cache, std::path::Path::new("/data/hf/hub"));
-//! assert!(!settings.offline);
-//! ```
 
 use std::path::PathBuf;
 
 use crate::io::read_text;
 
-/// Default of [`HubSettings::endpoint`].
-pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
+const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
 /// Address of the hub, access token and local cache.
 #[derive(Clone, PartialEq, Eq)]

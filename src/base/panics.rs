@@ -1,10 +1,4 @@
 //! Catches panics of third-party code on malformed input, and locks mutexes that a panic poisoned.
-//!
-//! ```
-//! let counts = std::sync::Mutex::new(vec![1]);
-//! polysift_base::panics::lock(&counts).push(2); // also where another thread panicked
-//! assert_eq!(*polysift_base::panics::lock(&counts), [1, 2]);
-//! ```
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

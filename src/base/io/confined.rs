@@ -40,11 +40,9 @@ pub fn check_entries(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses `path` if it, or a directory between it and one passed to [`confine`], is a symbolic
-/// link or neither a file nor a directory (reading a pipe would block). Accepts missing files.
-///
-/// # Errors
-/// Returns [`Error::Corrupt`] for a refused path, and [`Error::Io`].
+/// Returns [`Error::Corrupt`] if `path`, or a directory between it and one passed to [`confine`],
+/// is a symbolic link or neither a file nor a directory (reading a pipe would block). Accepts
+/// missing files.
 pub fn check_confined(path: &Path) -> Result<()> {
     let confined = lock(&CONFINED);
     let roots = path.ancestors().enumerate().filter(|(_, folder)| confined.contains(*folder));
@@ -75,10 +73,8 @@ fn check_kind(path: &Path, kind: FileType) -> Result<()> {
     Err(Error::corrupt(path, reason))
 }
 
-/// Opens the file `path`. Refuses pipes and devices, which could block forever.
-///
-/// # Errors
-/// Returns [`Error::Missing`] for a pipe or device; [`Error::Corrupt`] for a link; [`Error::Io`].
+/// Opens the file `path`. Returns [`Error::Missing`] for a pipe or device, which could block
+/// forever, and [`Error::Corrupt`] for a link.
 pub fn open(path: &Path) -> Result<File> {
     check_confined(path)?;
     let kind = fs::metadata(path).map_err(Error::io(path, "open"))?.file_type();
@@ -104,10 +100,8 @@ pub fn read_once(path: &Path) -> Result<Vec<u8>> {
     Stop::of_process().leaving(move || fs::read(from))?.map_err(Error::io(path, "read"))
 }
 
-/// Reads the text file `path`, which people write: settings, a template, a table.
-///
-/// # Errors
-/// Returns [`Error::Missing`] for no file, [`Error::Config`] for bad UTF-8, else as [`read_once`].
+/// Reads the text file `path`, which people write: settings, a template, a table. Returns
+/// [`Error::Missing`] for no file and [`Error::Config`] for bad UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
     let missing = || Error::missing(path, "no such file");
     let bytes = if_there(read_once(path))?.ok_or_else(missing)?;

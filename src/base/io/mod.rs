@@ -1,12 +1,4 @@
 //! Local files that appear whole or not at all, their digests, and URLs as text. Uses no network.
-//!
-//! ```
-//! let folder = tempfile::tempdir()?;
-//! let path = folder.path().join("a.json");
-//! polysift_base::io::write_atomic(&path, b"{}")?; // there whole, or not at all
-//! assert_eq!(std::fs::read(&path)?, b"{}");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod atomic;
 mod confined;

@@ -37,11 +37,8 @@ pub fn is_web(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// Returns `url` without its secrets. Those of an HTTP(S) URL are kept for this process's requests.
-///
-/// # Errors
-/// Returns [`Error::Config`] if the URL was given before with other secrets (the files may differ),
-/// if its password cannot be separated from the rest, or if a bucket's URL has a password.
+/// Returns `url` without its secrets. Those of an HTTP(S) URL are kept for this process's requests;
+/// it is an error if the URL was given before with other ones, because the files may differ.
 pub fn without_secrets(url: &str) -> Result<String> {
     let open = open_part(url);
     if open == url {

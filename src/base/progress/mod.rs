@@ -1,13 +1,4 @@
 //! Reports the progress of a stage and tells it when to stop. Does not use the terminal.
-//!
-//! ```
-//! use polysift_base::progress::Stop;
-//!
-//! let stop = Stop::default();
-//! assert!(stop.check().is_ok());
-//! stop.ask(15); // SIGTERM
-//! assert_eq!(stop.check().unwrap_err().exit_code(), 75);
-//! ```
 
 mod busy;
 
@@ -64,10 +55,8 @@ impl Stop {
         &STOP
     }
 
-    /// Runs `work`, which may wait forever for another program, in a thread that a stop abandons.
-    ///
-    /// # Errors
-    /// Returns [`Error::Stopped`] if a stop is asked for first.
+    /// Runs `work`, which may wait forever for another program, in a thread that a stop abandons:
+    /// then the result is [`Error::Stopped`].
     pub fn leaving<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
