@@ -29,7 +29,7 @@ mod objects;
 mod windows;
 
 pub use file::RemoteFile;
-pub use location::{Dataset, ListedObject, Location, ObjectFilter, ObjectVersion, Snapshot};
+pub use location::{Dataset, ListedObject, Location, ObjectVersion, Snapshot};
 #[cfg(not(feature = "remote"))]
 pub use no_remote::*;
 #[cfg(feature = "remote")]

@@ -108,13 +108,8 @@ pub enum Dataset {
     Cached(PathBuf),
 }
 
-/// Selects keys in a listing.
-pub trait ObjectFilter {
-    /// Returns true if keys that begin with `folder`, which ends with a slash, may be wanted.
-    fn enters(&self, folder: &str) -> bool;
-    /// Returns true if `key` is wanted.
-    fn takes(&self, key: &str) -> bool;
-}
+/// Decides on a key, or on a folder, which ends with a slash.
+pub(crate) type KeyTest<'a> = &'a dyn Fn(&str) -> bool;
 
 /// Identifies one content of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -20,16 +19,23 @@ use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 use polysift_base::io::{FileStamp, FirstError, redacted};
 
-use crate::location::{Dataset, ListedObject, Location, ObjectFilter, ObjectVersion, Snapshot};
+use crate::location::{Dataset, KeyTest, ListedObject, Location, ObjectVersion, Snapshot};
 
 /// No upload is ever made, so that any file will do for one.
 pub use polysift_base::io::AtomicFile as Upload;
+
+/// Defines functions that refuse the place that their body names.
+macro_rules! refused {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $made:ty { $place:expr })*) => {
+        $(pub fn $name($($argument: $type),*) -> Result<$made> { without($place) })*
+    };
+}
 
 /// Defines methods of a type that holds an [`Infallible`] and so is never created.
 macro_rules! never {
     ($of:ty: $(fn $name:ident($($argument:ident: $type:ty),*) -> $made:ty;)*) => {
         impl $of {
-            $(pub fn $name(&self, $($argument: $type),*) -> $made { match self.never {} })*
+            $(pub fn $name(&self, $($argument: $type),*) -> $made { match self.0 {} })*
         }
     };
 }
@@ -41,50 +47,26 @@ fn without<T>(name: &str) -> Result<T> {
 /// Does nothing, because there is no hub.
 pub fn set_hub(_settings: &HubSettings) {}
 
-pub fn check_destination(url: &str) -> Result<()> {
-    without(url)
-}
-
-pub fn stat(url: &str) -> Result<ObjectVersion> {
-    without(url)
-}
-
-pub fn create(url: &str, _content: &str) -> Result<Option<Bytes>> {
-    without(url)
-}
-
-pub fn replace(url: &str, _content: &str) -> Result<()> {
-    without(url)
-}
-
-pub fn upload_file(_from: &Path, _size: u64, url: &str) -> Result<String> {
-    without(url)
+refused! {
+    fn check_destination(url: &str) -> () { url }
+    fn stat(url: &str) -> ObjectVersion { url }
+    fn create(url: &str, content: &str) -> Option<Bytes> { url }
+    fn replace(url: &str, content: &str) -> () { url }
+    fn upload_file(from: &Path, size: u64, url: &str) -> String { url }
+    fn published(to: &str) -> BTreeMap<String, ObjectVersion> { to }
+    fn upload(path: &Path, failure: &FirstError) -> Upload { &path.to_string_lossy() }
+    fn pinned(location: &Location) -> Dataset { &location.url() }
+    fn list(location: &Location, enters: KeyTest<'_>, takes: KeyTest<'_>) -> Vec<ListedObject> {
+        &location.url()
+    }
 }
 
 pub fn publish<'a>(to: &str, _files: impl Iterator<Item = (&'a str, &'a FileStamp)>) -> Result<()> {
     without(to)
 }
 
-pub fn published(to: &str) -> Result<BTreeMap<String, ObjectVersion>> {
-    without(to)
-}
-
-pub fn upload(path: &Path, _failure: &FirstError) -> Result<Upload> {
-    without(&path.to_string_lossy())
-}
-
-pub fn pinned(location: &Location) -> Result<Dataset> {
-    without(&location.url())
-}
-
-pub fn list(location: &Location, _filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
-    without(&location.url())
-}
-
 #[derive(Debug, Clone)]
-pub struct Object {
-    never: Infallible,
-}
+pub struct Object(Infallible);
 
 impl Object {
     pub fn new(url: &Path, _version: ObjectVersion) -> Result<Self> {
@@ -99,10 +81,7 @@ never! { Object:
 }
 
 #[derive(Debug)]
-pub struct Transfer<T> {
-    never: Infallible,
-    of: PhantomData<T>,
-}
+pub struct Transfer<T>(Infallible, T);
 
 never! { Transfer<Bytes>:
     fn wait() -> Result<Bytes>;
@@ -113,10 +92,7 @@ pub enum RepoType {
     Model,
 }
 
-pub struct Repository<'a> {
-    never: Infallible,
-    of: PhantomData<&'a str>,
-}
+pub struct Repository<'a>(Infallible, &'a str);
 
 impl<'a> Repository<'a> {
     pub fn new(

@@ -16,7 +16,7 @@ use super::pattern::{KeyPattern, LANG, MatchedFile, holds_run, is_pattern, searc
 use super::{Compression, Format, InputFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{file_name, is_url, without_query};
-use polysift_remote::{self as remote, Dataset, Location, ObjectFilter, ObjectVersion};
+use polysift_remote::{self as remote, Dataset, Location, ObjectVersion};
 
 /// Maximum number of patterns searched in parallel.
 const MAX_SEARCHES: usize = 32;
@@ -43,7 +43,11 @@ const KNOWN_EXTENSIONS: &str =
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let found = find(patterns, base, &|name| document_format(name).is_some())?;
     by_name(found.into_iter().map(|(file, name)| {
-        let name = with_language(name, file.language.as_deref());
+        // A shard's name has the language, even if all files have the same one.
+        let name = match file.language.as_deref() {
+            Some(language) if !name.contains(language) => format!("{language}/{name}"),
+            _ => name,
+        };
         file.described(name)
     }))
 }
@@ -105,14 +109,6 @@ pub(super) fn find_local(
         return Err(Error::config(url, reason));
     }
     find(patterns, Path::new("."), takes)
-}
-
-/// Adds the language to a shard's name that lacks it, even if all files have the same language.
-fn with_language(name: String, language: Option<&str>) -> String {
-    match language {
-        Some(language) if !name.contains(language) => format!("{language}/{name}"),
-        _ => name,
-    }
 }
 
 fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
@@ -185,27 +181,6 @@ fn naming_path(path: &Path) -> PathBuf {
 /// Replaces the empty name between two slashes of a key.
 const EMPTY_NAME: &str = "%2F";
 
-/// Selects the keys of a store that match a pattern and have the extension of an input file.
-struct KeyFilter {
-    keys: KeyPattern,
-    /// Number of keys that match but have another extension.
-    num_others: Cell<usize>,
-}
-
-impl ObjectFilter for KeyFilter {
-    fn enters(&self, folder: &str) -> bool {
-        self.keys.enters(folder)
-    }
-
-    fn takes(&self, key: &str) -> bool {
-        let is_match = self.keys.matched(key).is_some();
-        let name = key.rsplit('/').next().unwrap_or_default();
-        let has_format = document_format(name).is_some();
-        self.num_others.set(self.num_others.get() + usize::from(is_match && !has_format));
-        is_match && has_format
-    }
-}
-
 /// Returns the objects that the URL `pattern` names.
 fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     let mut location = Location::parse(pattern)?;
@@ -230,11 +205,19 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
             found => return found,
         }
     }
-    let filter =
-        KeyFilter { keys: KeyPattern::parse(&location.key, &url)?, num_others: Cell::new(0) };
-    let found = remote::list(&location.with_key(&*filter.keys.root), &filter)?;
+    let keys = KeyPattern::parse(&location.key, &url)?;
+    // Number of keys that match but have another extension.
+    let others = Cell::new(0);
+    let is_input = |key: &str| {
+        let is_match = keys.matched(key).is_some();
+        let has_format = document_format(key.rsplit('/').next().unwrap_or_default()).is_some();
+        others.set(others.get() + usize::from(is_match && !has_format));
+        is_match && has_format
+    };
+    let enters = |folder: &str| keys.enters(folder);
+    let found = remote::list(&location.with_key(&*keys.root), &enters, &is_input)?;
     let matched = |listed: remote::ListedObject| {
-        let language = filter.keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
+        let language = keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
         let path = location.with_key(listed.key).url().into();
         Some(MatchedFile { path, language, version: Some(listed.version) })
     };
@@ -242,7 +225,7 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     if !files.is_empty() {
         return Ok(files);
     }
-    match filter.num_others.get() {
+    match others.get() {
         // If the pattern matches nothing, a key that holds `[` or `*` is taken literally.
         0 if is_search && has_format => object(&url),
         0 if !is_search && !has_format && remote::stat(&url).is_ok() => {

@@ -46,7 +46,7 @@ pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     loop {
         match request().await {
             Ok(done) => return Ok(done),
-            Err(error) if retries.allows(&error).await => {}
+            Err(error) if retries.allow(&error, Duration::ZERO).await => {}
             Err(error) => return Err(explain(url, &error)),
         }
     }
@@ -236,17 +236,9 @@ impl Retries {
         Self { since: Instant::now(), wait: Duration::from_millis(100), tries: 0 }
     }
 
-    /// Waits and returns true if another attempt after `error` is allowed.
-    pub(super) async fn allows(&mut self, error: &object_store::Error) -> bool {
-        self.allows_after(error, Duration::ZERO).await
-    }
-
-    /// Waits at least as long as the server `asked`; returns true if another attempt is allowed.
-    pub(super) async fn allows_after(
-        &mut self,
-        error: &object_store::Error,
-        asked: Duration,
-    ) -> bool {
+    /// Waits, at least as long as the server `asked`, and returns true if another attempt after
+    /// `error` is allowed.
+    pub(super) async fn allow(&mut self, error: &object_store::Error, asked: Duration) -> bool {
         let wait = self.wait.max(asked);
         let is_late = self.since.elapsed() + asked > retry_time();
         if is_final(error) || self.tries == RETRIES || is_late {

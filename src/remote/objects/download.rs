@@ -2,7 +2,7 @@
 //! content is `blobs/<etag>`, and `snapshots/<commit>/<file>` links to it.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) async fn ask(client: &HttpClient, request: Result<HttpRequest>) -> Re
             Err(failure) => failure,
         };
         let is_silent = status(&error).is_none() && tries == CONNECTIONS;
-        if is_silent || !retries.allows_after(&error, after).await {
+        if is_silent || !retries.allow(&error, after).await {
             return Err(error);
         }
     }
@@ -137,7 +137,7 @@ pub(super) async fn download(
         loop {
             match complete(client, url, &described, &begun).await {
                 Ok(()) => break,
-                Err(error) if retries.allows(&error).await => {}
+                Err(error) if retries.allow(&error, Duration::ZERO).await => {}
                 Err(error) => return Err(error),
             }
         }
@@ -202,13 +202,11 @@ fn check(described: &Described, begun: &Path) -> Result<()> {
 
 /// Returns the SHA-256 of the file `path` in hexadecimal digits.
 pub(super) fn sha256(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let (mut context, mut buffer) = (Context::new(&SHA256), vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            read => context.update(&buffer[..read]),
-        }
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+    let mut context = Context::new(&SHA256);
+    while let read @ 1.. = file.fill_buf()?.len() {
+        context.update(file.buffer());
+        file.consume(read);
     }
     let digest = context.finish();
     Ok(digest.as_ref().iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}")))

@@ -12,7 +12,7 @@ use super::download::{ask, failed, hub_client, request_of};
 use super::explain::store_error;
 use super::key::{encoded, for_client};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
-use crate::location::{Dataset, Location, Scheme};
+use crate::location::{Dataset, Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
 /// Returns the repository and the revision of a location, or the default revision.
@@ -71,9 +71,9 @@ fn resolved(location: &Location) -> Result<String> {
     Ok(format!("datasets/{id}/resolve/{revision}/{}", location.key))
 }
 
-/// Returns the commit, which is the version of all files in a repository.
-pub(super) fn commit(location: &Location) -> String {
-    repository(location).1.to_owned()
+/// Returns the version of a file of `bytes` bytes: the commit, as of all files in the repository.
+pub(super) fn version(location: &Location, bytes: u64) -> ObjectVersion {
+    ObjectVersion { bytes, tag: Some(repository(location).1.to_owned()) }
 }
 
 /// A file or folder in a listing.

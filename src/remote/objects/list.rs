@@ -15,31 +15,36 @@ use super::client::{Bucket, client, retried, wait};
 use super::explain::store_error;
 use super::hub;
 use super::key::unescaped;
-use crate::location::{ListedObject, Location, ObjectFilter, ObjectVersion, Scheme};
+use crate::location::{KeyTest, ListedObject, Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
 /// Maximum number of concurrent requests.
 const REQUESTS: usize = 32;
 
-/// Lists objects that `filter` takes and whose keys begin with the key of `location` (empty, or
-/// with a slash at its end), sorted by key. Keys that end with a slash are folders and not listed.
+/// Lists objects that `takes` accepts by their keys, which begin with the key of `location` (empty,
+/// or with a slash at its end), sorted by key. Keys that end with a slash are folders and not
+/// listed; only those that `enters` accepts may hold wanted keys.
 ///
 /// # Errors
 /// [`Error::Config`] for a web server, which has no listing, and for a wanted key that no request
-/// can contain; [`Error::Service`]; [`Error::Missing`] if there is no such bucket.
-pub fn list(location: &Location, filter: &dyn ObjectFilter) -> Result<Vec<ListedObject>> {
+/// can contain; [`Error::Missing`] if there is no such bucket.
+pub fn list(
+    location: &Location,
+    enters: KeyTest<'_>,
+    takes: KeyTest<'_>,
+) -> Result<Vec<ListedObject>> {
     let mut found = match location.scheme {
         Scheme::Http => {
             let reason = "a web server cannot be searched; name each file by its URL";
             return Err(Error::config(location.url(), reason));
         }
         Scheme::Hub => {
-            let version = |bytes| ObjectVersion { bytes, tag: Some(hub::commit(location)) };
-            let files = hub::files(location)?.into_iter().filter(|file| filter.takes(&file.path));
+            let version = |bytes| hub::version(location, bytes);
+            let files = hub::files(location)?.into_iter().filter(|file| takes(&file.path));
             files.map(|f| ListedObject { key: f.path, version: version(f.size) }).collect()
         }
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => {
-            let search = KeySearch { location, bucket: client(location)?.bucket()?, filter };
+            let search = KeySearch { location, bucket: client(location)?.bucket()?, enters, takes };
             wait(async { search.versions(search.all().await?).await })?
         }
     };
@@ -56,7 +61,8 @@ type KeyedMeta = (String, ObjectMeta);
 struct KeySearch<'a> {
     location: &'a Location,
     bucket: Arc<dyn Bucket>,
-    filter: &'a dyn ObjectFilter,
+    enters: KeyTest<'a>,
+    takes: KeyTest<'a>,
 }
 
 impl KeySearch<'_> {
@@ -103,12 +109,11 @@ impl KeySearch<'_> {
         let (mut objects, mut folders, mut next) = (Vec::new(), Vec::new(), None);
         loop {
             let page = self.page(folder, true, next).await?;
-            let names = page.result.common_prefixes.iter().map(unescaped);
-            folders.extend(names);
+            folders.extend(page.result.common_prefixes.iter().map(unescaped));
             objects.extend(page.result.objects);
             next = page.page_token;
             if next.is_none() {
-                folders.retain(|folder| self.filter.enters(folder));
+                folders.retain(|folder| (self.enters)(folder));
                 return Ok(Some((objects, folders)));
             }
             if objects.len() > folders.len() {
@@ -137,7 +142,7 @@ impl KeySearch<'_> {
 
     fn take(&self, objects: &[ObjectMeta], found: &mut Vec<KeyedMeta>) {
         let keys = objects.iter().map(|meta| (unescaped(&meta.location), meta));
-        let taken = keys.filter(|(key, _)| !key.ends_with('/') && self.filter.takes(key));
+        let taken = keys.filter(|(key, _)| !key.ends_with('/') && (self.takes)(key));
         found.extend(taken.map(|(key, meta)| (key, meta.clone())));
     }
 

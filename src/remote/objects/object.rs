@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -72,7 +73,7 @@ pub fn stat(url: &str) -> Result<ObjectVersion> {
     let url = location.url();
     let meta = wait(async { found.await.map_err(|error| explain(&url, &error)) })?;
     if is_on_hub {
-        return Ok(ObjectVersion { bytes: meta.size, tag: Some(hub::commit(&location)) });
+        return Ok(hub::version(&location, meta.size));
     }
     Ok(ObjectVersion::of(&meta))
 }
@@ -120,7 +121,7 @@ impl Object {
         let mut retries = Retries::new();
         // The client itself resumes an interrupted answer if its ETag identifies the content.
         while let Some(error) = self.append(&range, &mut buffer).await? {
-            if !retries.allows(&error).await {
+            if !retries.allow(&error, Duration::ZERO).await {
                 return Err(explain(&self.url, &error));
             }
         }
