@@ -72,17 +72,15 @@ impl ExportColumns {
     /// [`Error::Schema`] if a name is used twice, Parquet cannot hold a type, the nested layout has
     /// no text column, or texts to replace are inside a struct that is exported whole.
     pub fn new(input: &SchemaRef, spec: &ExportSpec, path: &Path) -> Result<Self> {
-        let arranged = arrange(input, spec);
-        let (top, nested) =
-            arranged.map_err(|(column, reason)| Error::schema(path, column, reason))?;
+        let misfit = |(column, reason): Misfit| Error::schema(path, column, reason);
+        let (top, nested) = arrange(input, spec).map_err(misfit)?;
         let mut fields: Vec<FieldRef> = top.iter().map(|c| Arc::clone(&c.field)).collect();
         if !nested.is_empty() {
             fields.push(Arc::new(Field::new(METADATA, DataType::Struct(children(&nested)), true)));
         }
         let metadata = exported_metadata(input, &top, &nested, spec.embeddings);
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
-        let text = text_path(input, spec, &top, &nested);
-        let text = text.map_err(|(column, reason)| Error::schema(path, column, reason))?;
+        let text = text_path(input, spec, &top, &nested).map_err(misfit)?;
         Ok(Self { input: Arc::clone(input), spec: spec.clone(), top, nested, schema, text })
     }
 

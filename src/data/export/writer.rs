@@ -83,7 +83,8 @@ pub struct ExportWriter {
     /// Uncompressed bytes in the open row group.
     group_bytes: u64,
     open: Option<OpenFile>,
-    full: Vec<(ExportTarget, u64)>,
+    /// Files that wait for their names, with their paths and rows.
+    full: Vec<(PathBuf, u64, ExportTarget)>,
     failure: FirstError,
 }
 
@@ -133,7 +134,7 @@ impl ExportWriter {
             None => SLICE_BYTES,
         };
         let mut start = 0;
-        for (i, bytes) in row_bytes(&batch).into_iter().enumerate() {
+        for (i, bytes) in row_bytes(batch.columns(), batch.num_rows()).into_iter().enumerate() {
             let end = i + 1;
             self.pending.rows += 1;
             self.pending.bytes += bytes;
@@ -153,19 +154,15 @@ impl ExportWriter {
     pub fn finish(mut self) -> Result<Vec<ExportedFile>> {
         self.write_pending()?;
         self.close_file()?;
-        let mut files = Vec::with_capacity(self.full.len());
-        for (file, rows) in self.full {
-            let path = file.path().to_owned();
-            files.push(ExportedFile { path, rows, stamp: file.commit()? });
-        }
-        Ok(files)
+        let named = |(path, rows, file): (_, _, ExportTarget)| -> Result<ExportedFile> {
+            Ok(ExportedFile { path, rows, stamp: file.commit()? })
+        };
+        self.full.into_iter().map(named).collect()
     }
 
     fn write_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
-        let Some(first) = pending.parts.first() else {
-            return Ok(());
-        };
+        let Some(first) = pending.parts.first() else { return Ok(()) };
         // `concat_batches` would return a single batch as the slice it is, and the page chunker of
         // parquet 60 hashes the values of a sliced list from the start of the original array.
         let empty = RecordBatch::new_empty(first.schema());
@@ -227,7 +224,7 @@ impl ExportWriter {
             self.close_group(&mut file)?;
             let OpenFile { path, rows, writer, .. } = file;
             let file = writer.into_inner().map_err(|e| self.failed(&path, e))?;
-            self.full.push((file, rows));
+            self.full.push((path, rows, file));
         }
         Ok(())
     }
@@ -270,9 +267,7 @@ fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<W
         .set_max_row_group_row_count(None);
     let columns = ArrowSchemaConverter::new().convert(schema).map_err(|e| Error::write(base, e))?;
     for column in columns.columns().iter().filter(|column| column.max_rep_level() > 0) {
-        let Some(encoding) = vector_encoding(column) else {
-            continue;
-        };
+        let Some(encoding) = vector_encoding(column) else { continue };
         builder = builder
             .set_column_encoding(column.path().clone(), encoding)
             .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None);
@@ -306,13 +301,6 @@ impl ExportTarget {
         AtomicFile::create(path).map(Box::new).map(Self::File)
     }
 
-    fn path(&self) -> &Path {
-        match self {
-            Self::File(file) => file.path(),
-            Self::Object(upload) => upload.path(),
-        }
-    }
-
     fn commit(self) -> Result<FileStamp> {
         match self {
             Self::File(file) => file.commit(),
@@ -339,19 +327,13 @@ impl Write for ExportTarget {
 
 const OTHER_BYTES: u64 = 8;
 
-/// Returns the uncompressed bytes of each row, without offsets and null masks.
-fn row_bytes(batch: &RecordBatch) -> Vec<u64> {
-    let mut total = vec![0; batch.num_rows()];
-    for column in batch.columns() {
-        add(&mut total, &value_bytes(column));
+/// Returns the uncompressed bytes of each of `len` rows, without offsets and null masks.
+fn row_bytes(columns: &[ArrayRef], len: usize) -> Vec<u64> {
+    let mut total = vec![0; len];
+    for column in columns {
+        total.iter_mut().zip(value_bytes(column)).for_each(|(total, bytes)| *total += bytes);
     }
     total
-}
-
-fn add(total: &mut [u64], bytes: &[u64]) {
-    for (total, bytes) in total.iter_mut().zip(bytes) {
-        *total += bytes;
-    }
 }
 
 /// Returns the bytes of each value of `array`; a null has 0.
@@ -381,21 +363,11 @@ fn value_bytes(array: &dyn Array) -> Vec<u64> {
             let size = usize::try_from(*size).unwrap_or_default();
             (0..len).map(|i| values[i * size..(i + 1) * size].iter().sum()).collect()
         }
-        DataType::Struct(_) => {
-            let mut total = vec![0; len];
-            for child in array.as_struct().columns() {
-                add(&mut total, &value_bytes(child));
-            }
-            total
-        }
+        DataType::Struct(_) => row_bytes(array.as_struct().columns(), len),
         other => vec![fixed_bytes(other).unwrap_or(OTHER_BYTES); len],
     };
     if let Some(nulls) = array.nulls() {
-        for (i, bytes) in bytes.iter_mut().enumerate() {
-            if nulls.is_null(i) {
-                *bytes = 0;
-            }
-        }
+        bytes.iter_mut().zip(nulls).for_each(|(bytes, is_valid)| *bytes *= u64::from(is_valid));
     }
     bytes
 }
@@ -478,8 +450,8 @@ mod tests {
             ("number", numbers),
             ("list", Arc::new(lists) as ArrayRef),
         ])?;
-        assert_eq!(row_bytes(&batch), [2 + 4 + 2, 0, 6 + 4 + 6, 4]);
-        assert_eq!(row_bytes(&batch.slice(2, 2)), [6 + 4 + 6, 4]);
+        assert_eq!(row_bytes(batch.columns(), 4), [2 + 4 + 2, 0, 6 + 4 + 6, 4]);
+        assert_eq!(row_bytes(batch.slice(2, 2).columns(), 2), [6 + 4 + 6, 4]);
         Ok(())
     }
 

@@ -76,11 +76,6 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
 }
 
 impl Upload {
-    /// Returns the URL.
-    pub fn path(&self) -> &Path {
-        Path::new(&self.target.url)
-    }
-
     /// Completes the object and replaces an existing one.
     ///
     /// # Errors
