@@ -25,20 +25,11 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// Opens `file`.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; for an object [`Error::Service`], [`Error::Missing`], and [`Error::Corrupt`]
-    /// if it is no longer the one that was found.
     pub(super) fn open(file: &InputFile) -> Result<Self> {
-        match file.object()? {
-            Some(object) => RemoteFile::open(object).map(Self::Remote),
-            None => Self::open_local(&file.path),
+        if let Some(object) = file.object()? {
+            return RemoteFile::open(object).map(Self::Remote);
         }
-    }
-
-    fn open_local(path: &Path) -> Result<Self> {
-        let handle = open(path)?;
+        let (path, handle) = (&file.path, open(&file.path)?);
         if handle.metadata().map_err(Error::io(path, "stat"))?.is_dir() {
             let error = std::io::Error::from(std::io::ErrorKind::IsADirectory);
             return Err(Error::io(path, "read")(error));
@@ -75,9 +66,6 @@ impl InputFile {
 
     /// Returns the BLAKE3 digest (hex) of the file's size and its first and last 64 KiB, whatever
     /// its [`InputFile::rows`]; for an object, of its size and [`InputFile::version`].
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn fingerprint(&self) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.bytes.to_le_bytes());

@@ -103,10 +103,8 @@ impl DocumentBatch {
         self.rows.is_empty()
     }
 
-    /// Returns the [`DocumentInfo`] of document `i`.
-    ///
-    /// # Panics
-    /// If `i` is not below [`DocumentBatch::len`], as in the methods below that take an index.
+    /// Returns the [`DocumentInfo`] of document `i`. This and the methods below panic if there is
+    /// no document `i`.
     pub fn get(&self, i: usize) -> DocumentInfo<'_> {
         DocumentInfo {
             row: self.rows.value(i),

@@ -95,15 +95,9 @@ impl JsonReader {
         Ok(Self { lines, line, checker: LineChecker::new(columns), rejects, first_row: 0 })
     }
 
-    /// Calls `each` with the object of every usable line.
-    pub(super) fn for_each(&mut self, mut each: impl FnMut(&Json<'_>) -> Result<()>) -> Result<()> {
-        while self.visit(|_, _, json| each(json))? {}
-        Ok(())
-    }
-
     /// Reads one line. If it is usable, passes its row, values and object to `each`. Returns false
     /// at the end of the file. A file that has failed is read to its end for the count.
-    fn visit(
+    pub(super) fn visit(
         &mut self,
         each: impl FnOnce(u64, Vec<JsonField<'_>>, &Json<'_>) -> Result<()>,
     ) -> Result<bool> {

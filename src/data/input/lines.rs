@@ -32,12 +32,12 @@ pub(super) fn decompressed(
     path: &Path,
     compression: Compression,
 ) -> Result<Box<dyn BufRead + Send>> {
-    decompress(path, open(path)?, compression)
+    decompress(path, Box::new(open(path)?), compression)
 }
 
-fn decompress<R: Read + Send + 'static>(
+fn decompress(
     path: &Path,
-    compressed: R,
+    compressed: Box<dyn Read + Send>,
     compression: Compression,
 ) -> Result<Box<dyn BufRead + Send>> {
     let buffered = BufReader::with_capacity(BUFFER_BYTES, compressed);
@@ -57,12 +57,12 @@ fn decompress<R: Read + Send + 'static>(
     })
 }
 
-struct CountedRead<R> {
-    inner: R,
+struct CountedRead {
+    inner: Box<dyn Read + Send>,
     bytes: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for CountedRead<R> {
+impl Read for CountedRead {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
@@ -127,24 +127,17 @@ impl LineReader {
             let reason = format!("rows {rows:?} are asked for, but {format} have no row groups");
             return Err(Error::corrupt(&file.path, reason));
         }
-        let path = file.path.clone();
-        let bytes_read = Arc::default();
-        let bytes = Arc::clone(&bytes_read);
-        let (reader, failure) = match file.object()? {
-            None => {
-                let inner = open(&path)?;
-                (
-                    decompress(&path, CountedRead { inner, bytes }, compression)?,
-                    FirstError::default(),
-                )
-            }
+        let (inner, failure): (Box<dyn Read + Send>, _) = match file.object()? {
+            None => (Box::new(open(&file.path)?), FirstError::default()),
             Some(object) => {
                 let content = RemoteFile::sequential(object);
-                let counted = CountedRead { inner: content.reader(0), bytes };
-                (decompress(&path, counted, compression)?, content.failure())
+                (Box::new(content.reader(0)), content.failure())
             }
         };
-        Ok(Self { failure, bytes_read, ..Self::new(reader, &path, format, max_bytes) })
+        let bytes_read = Arc::default();
+        let counted = CountedRead { inner, bytes: Arc::clone(&bytes_read) };
+        let reader = decompress(&file.path, Box::new(counted), compression)?;
+        Ok(Self { failure, bytes_read, ..Self::new(reader, &file.path, format, max_bytes) })
     }
 
     /// Reads the lines of `reader`, called `path` and of `format` in messages; they are held up to

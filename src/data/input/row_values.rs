@@ -1,6 +1,5 @@
 //! Shows rows of data files: the first, or those with the highest or lowest values of a column.
 
-use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
@@ -31,23 +30,15 @@ pub struct RowsRequest<'a> {
     pub ascending: bool,
 }
 
-struct Candidate {
-    /// Value in the sorted column; 0 without one.
-    value: f64,
-    row: Value,
-}
-
 /// Returns the requested rows of `files` as `file`, `row` (counted from 0) and `columns`. Of equal
 /// values the first ones are taken; null and NaN are left out.
 ///
 /// # Errors
 /// [`Error::Schema`] for a column that is absent in a file or not numeric; errors of reading.
 pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> Result<Vec<Value>> {
-    let mut best: Vec<Candidate> = Vec::new();
-    let order = |a: &Candidate, b: &Candidate| {
-        let order = a.value.total_cmp(&b.value);
-        if request.ascending { order } else { order.reverse() }
-    };
+    // Rows, each with its value in the sorted column; 0 without one.
+    let mut best: Vec<(f64, Value)> = Vec::new();
+    let rows_of = |best: Vec<(f64, Value)>| best.into_iter().map(|(_, row)| row).collect();
     for path in files {
         let (file, mut reader) = open_rows(path)?;
         while let Some(block) = reader.next_batch()? {
@@ -63,16 +54,17 @@ pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> R
                     Some(None) => continue,
                     Some(Some(value)) => value,
                 };
-                let candidate = Candidate { value, row: Value::Null };
-                let place = best.partition_point(|known| {
-                    request.sort_by.is_none() || order(known, &candidate) != Ordering::Greater
+                let place = best.partition_point(|(known, _)| {
+                    let order = known.total_cmp(&value);
+                    let order = if request.ascending { order } else { order.reverse() };
+                    request.sort_by.is_none() || order.is_le()
                 });
                 if place >= request.count {
                     continue;
                 }
                 let columns = columns(&block.batch, at, &file.path)?;
                 let row = json!({"file": file.path, "row": row, "columns": columns});
-                best.insert(place, Candidate { row, ..candidate });
+                best.insert(place, (value, row));
                 best.truncate(request.count);
             }
         }
@@ -83,8 +75,7 @@ pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> R
 /// Opens the data file `path` and its rows; no column is required.
 pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
     if !path.to_str().is_some_and(is_url) && !path.exists() {
-        let path = path.display().to_string();
-        return Err(Error::Missing { path, reason: "no such file".into() });
+        return Err(Error::missing(path, "no such file"));
     }
     let file = InputFile::at(path, "file".to_owned(), None)?;
     let config = InputConfig {
@@ -96,16 +87,12 @@ pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
     Ok((file, reader))
 }
 
-fn rows_of(candidates: Vec<Candidate>) -> Vec<Value> {
-    candidates.into_iter().map(|candidate| candidate.row).collect()
-}
-
 /// Returns the values of the column `name`; `None` for null and NaN.
 fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f64>>> {
     let wrong = |reason: String| Error::schema(path, name, reason);
     let column = batch.column_by_name(name).ok_or_else(|| {
-        let names: Vec<String> =
-            batch.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let fields = batch.schema_ref().fields().iter();
+        let names: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
         wrong(format!("there is none; the columns are {}", names.join(", ")))
     })?;
     let found = column.data_type();

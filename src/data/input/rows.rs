@@ -41,11 +41,12 @@ impl JsonColumns {
     pub fn infer(file: &InputFile, config: &InputConfig) -> Result<Self> {
         let requests = DocumentRequest::new(file, config).requests;
         let (max_bytes, rejects) = (config.max_document_bytes, Rejects::new(config.max_rejects));
+        let mut reader = JsonReader::open(file, requests, max_bytes, rejects)?;
         let mut columns = Self::default();
-        JsonReader::open(file, requests, max_bytes, rejects)?.for_each(|json| {
+        while reader.visit(|_, _, json| {
             columns.observe(json);
             columns.check(file)
-        })?;
+        })? {}
         Ok(columns)
     }
 

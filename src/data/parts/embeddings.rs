@@ -68,9 +68,7 @@ pub struct EmbeddingRows {
 
 impl EmbeddingRows {
     /// Returns the embeddings `[chunks, hidden_size]` of document `i`; empty if it has no text.
-    ///
-    /// # Panics
-    /// If there is no document `i`.
+    /// Panics if there is no document `i`.
     pub fn chunks(&self, i: usize) -> &[f32] {
         let d = self.hidden_size;
         &self.values[self.chunk_offsets[i] * d..self.chunk_offsets[i + 1] * d]

@@ -79,7 +79,7 @@ pub(super) fn is_final(error: &object_store::Error) -> bool {
 /// Returns the message of `error` without the request.
 pub(super) fn message(error: &object_store::Error) -> String {
     if let Some(answer) = Answer::of(error) {
-        return answer.to_string();
+        return answer.shown();
     }
     let causes = causes(error);
     let from = causes.iter().position(|text| BEGINNINGS.iter().any(|b| text.starts_with(b)));
@@ -119,10 +119,8 @@ impl Answer {
         let (_, after) = self.text.split_once(&format!("<{name}>"))?;
         after.split_once('<').map(|(text, _)| text)
     }
-}
 
-impl std::fmt::Display for Answer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn shown(&self) -> String {
         let (status, body) = self.text.split_once(": ").unwrap_or((&self.text, ""));
         // Whole bodies repeat the signed request, or are long HTML pages.
         let said = match (self.element("Code"), self.element("Message")) {
@@ -133,8 +131,8 @@ impl std::fmt::Display for Answer {
             (None, None) => body.trim().to_owned(),
         };
         let said: String = redacted(&said).chars().take(MAX_SAID).collect();
-        write!(f, "the server answers {status}")?;
-        if said.is_empty() { Ok(()) } else { write!(f, " ({said})") }
+        let said = if said.is_empty() { said } else { format!(" ({said})") };
+        format!("the server answers {status}{said}")
     }
 }
 
