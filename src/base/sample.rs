@@ -71,10 +71,9 @@ fn first_half(hash: blake3::Hash) -> u128 {
     u128::from_le_bytes(half)
 }
 
-/// Keeps the `k` items of smallest rank among all items that any number of threads offer.
-///
-/// If ranks are a uniform hash of the items, the result is a uniform sample of the distinct items,
-/// whatever their order. Among items of equal rank the smallest is kept. Holds at most `k` items.
+/// Keeps the `k` items of smallest rank among all items that any number of threads offer; of equal
+/// rank the smallest item. If ranks are a uniform hash of the items, the result is a uniform sample
+/// of the distinct items, whatever their order.
 #[derive(Debug)]
 pub struct BottomKSample<T> {
     k: usize,

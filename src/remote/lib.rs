@@ -5,10 +5,7 @@
 //!                                                      Upload ◀──parts── exported files
 //! ```
 //!
-//! This crate owns the clients and their configuration (environment variables of each store),
-//! retries, and the limits on objects in memory. The other crates are synchronous: they wait here
-//! for a small runtime that does all transfers.
-//!
+//! The other crates are synchronous: they wait here for a small runtime that does all transfers.
 //! Objects are read in ranges and never held whole in memory (`file` states the bound). Every
 //! answer is checked against the planned size and version, and an interrupted answer continues
 //! where it stopped.

@@ -39,10 +39,6 @@ pub struct Location {
 
 impl Location {
     /// Parses `url`. Secrets in it are stored for requests only.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an unknown scheme or a missing bucket or repository, and the errors of
-    /// [`without_secrets`].
     pub fn parse(url: &str) -> Result<Self> {
         let open = without_secrets(url)?;
         let refused = |reason: &str| Error::config(&open, reason);

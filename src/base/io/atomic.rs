@@ -1,8 +1,5 @@
 //! Writes files that appear whole or not at all: under a temporary name, synced, then renamed.
 //!
-//! Owns the temporary names, the digest computed while writing, and the fault injection of the kill
-//! tests. Does not retry: the caller reports a failed write.
-//!
 //! Invariant: whatever happens, the final name has either the old content or all of the new one.
 
 use std::fs::{self, File, OpenOptions};
@@ -50,10 +47,7 @@ impl FileStamp {
 }
 
 /// A file under construction. If dropped without [`AtomicFile::commit`], it leaves nothing behind.
-///
-/// Writes are buffered, so small ones are fine. A failed [`Write`] returns the system's error
-/// without a path; [`AtomicFile::create`] and [`AtomicFile::commit`] return [`Error::Io`] with the
-/// final path.
+/// Writes are buffered, so small ones are fine. A failed [`Write`] returns an error without a path.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,

@@ -1,8 +1,6 @@
 //! Opens, lists and changes files and folders. A run directory may come from an untrusted source,
-//! so symbolic links, pipes and devices in it are refused.
-//!
-//! Owns the list of directories that this process works in. Checks a path when it is used and does
-//! not watch it: anyone who can write into a directory while a process works in it is trusted
+//! so symbolic links, pipes and devices in it are refused. A path is checked when it is used and
+//! not watched: anyone who can write into a directory while a process works in it is trusted
 //! (SECURITY.md). All access to a run directory goes through this module and `atomic`.
 
 use std::collections::BTreeSet;

@@ -63,14 +63,9 @@ type Misfit = (String, String);
 
 impl ExportColumns {
     /// Arranges the columns of the input file `path`, with the schema `input`, and those new in
-    /// `spec`.
-    ///
-    /// Metadata of fields and schema is kept. Metadata that describes the columns is extended to
-    /// the new ones or left out.
-    ///
-    /// # Errors
-    /// [`Error::Schema`] if a name is used twice, Parquet cannot hold a type, the nested layout has
-    /// no text column, or texts to replace are inside a struct that is exported whole.
+    /// `spec`. Metadata that describes the columns is extended to the new ones or left out.
+    /// Returns [`Error::Schema`] if a name is used twice, Parquet cannot hold a type, the nested
+    /// layout has no text column, or texts to replace are inside a struct that is exported whole.
     pub fn new(input: &SchemaRef, spec: &ExportSpec, path: &Path) -> Result<Self> {
         let misfit = |(column, reason): Misfit| Error::schema(path, column, reason);
         let (top, nested) = arrange(input, spec).map_err(misfit)?;
@@ -89,8 +84,7 @@ impl ExportColumns {
         &self.schema
     }
 
-    /// Returns the exported rows: the columns of `input` with `extras` beside them. Returns
-    /// [`Error::Shape`] if the extras do not fit the rows or `input` has other columns.
+    /// Returns the exported rows: the columns of `input` with `extras`, which must fit its rows.
     pub fn assemble(&self, input: &RecordBatch, extras: &RowExtras) -> Result<RecordBatch> {
         let types = self.input.fields().iter().map(|field| field.data_type());
         if !types.eq(input.schema_ref().fields().iter().map(|field| field.data_type())) {

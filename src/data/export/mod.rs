@@ -1,8 +1,5 @@
 //! The export: every input column, unchanged, beside embeddings, scores and retention rates.
-//!
-//! This module owns the layout of the exported columns and the assembly of rows
-//! ([`ExportColumns`]), and the files ([`ExportWriter`]). It neither chooses rows nor reads inputs:
-//! callers pass record batches that hold only the rows to export.
+//! Callers pass record batches that hold only the rows to export.
 //!
 //! Invariants: no input column is lost or changes its type. The bytes of the files depend on the
 //! rows and the settings, not on how the rows were split into batches.

@@ -32,11 +32,8 @@ impl<'a> ColumnValues<'a> {
         Ok(Self { file, name, reader, rows, values })
     }
 
-    /// Returns the value in `row`, or `None` for null. Rows must ascend from call to call.
-    ///
-    /// # Errors
-    /// [`Error::Row`] if the value is not of the kind, [`Error::Corrupt`] if there is no such row,
-    /// and any error of reading.
+    /// Returns the value in `row`, or `None` for null. Rows must ascend from call to call. Returns
+    /// [`Error::Row`] if the value is not of the kind, [`Error::Corrupt`] if there is no such row.
     pub fn value(&mut self, row: u64) -> Result<Option<&str>> {
         while self.rows.last().is_none_or(|&last| last < row) {
             let batch = self.reader.next_batch(BATCH_ROWS)?;
@@ -73,8 +70,7 @@ impl<'a> NumberColumn<'a> {
     }
 
     /// Returns the value in `row` (ascending from call to call); a boolean counts as 1 or 0. `None`
-    /// stands for null and for a value that is not a number, which [`NumberColumn::finish`]
-    /// reports.
+    /// is null, or a value that is not a number, which [`NumberColumn::finish`] reports.
     pub fn value(&mut self, row: u64) -> Result<Option<f32>> {
         let name = self.column.name;
         let Some(text) = self.column.value(row)? else { return Ok(None) };

@@ -1,8 +1,7 @@
 //! Columns by name, including nested ones, and batches of their values, for all formats.
 //!
 //! This module owns the lookup rule: the name itself, else a dotted path into structs, else a field
-//! of a struct `metadata` (the layout of datatrove's writer). It also owns what a column of each
-//! kind may hold.
+//! of a struct `metadata` (the layout of datatrove's writer).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -79,9 +78,6 @@ impl TableRow<'_> {
     }
 
     /// Returns [`Self::text`] of a column without which the row is useless.
-    ///
-    /// # Errors
-    /// The reason, if the value is null.
     pub fn required_text(&self, column: &str) -> Result<&str, String> {
         self.text(column).ok_or_else(|| format!("`{column}` is null or missing"))
     }
@@ -116,8 +112,7 @@ pub struct Reject {
     pub row: u64,
     /// Why the row cannot be used.
     pub reason: String,
-    /// The undecoded line without its end. Holds only the beginning of a line that is too long, and
-    /// is empty for a row of Parquet.
+    /// The undecoded line without its end, or the beginning of one that is too long; else empty.
     pub raw: Vec<u8>,
 }
 
@@ -137,12 +132,12 @@ impl Rejects {
         Self { limit, is_limit_set: true, count: 0, kept: Vec::new(), most_kept: limit.max(1) }
     }
 
-    /// Creates the rejects of a file in which every row must be usable.
+    /// Every row must be usable.
     pub(super) fn refused() -> Self {
         Self { is_limit_set: false, ..Self::new(0) }
     }
 
-    /// Creates rejects without a limit; only the first reject is kept.
+    /// There is no limit; only the first reject is kept.
     pub(super) fn counted() -> Self {
         Self { limit: u64::MAX, most_kept: 1, ..Self::refused() }
     }

@@ -2,7 +2,7 @@
 //! duplicates.
 //!
 //! This module owns which files are inputs, and the names of shards: short, unique, and the same on
-//! every machine with the same files. It lists directories and stores, but does not open the files.
+//! every machine with the same files.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -38,8 +38,7 @@ const KNOWN_EXTENSIONS: &str =
 ///
 /// # Errors
 /// [`Error::Missing`] if a pattern matches nothing; [`Error::Config`] if a named file has an
-/// unknown extension, a pattern is malformed, or two patterns give one file two languages;
-/// [`Error::Io`] if a directory cannot be read; [`Error::Service`] if a store does not answer.
+/// unknown extension, a pattern is malformed, or two patterns give one file two languages.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let found = find(patterns, base, &|name| document_format(name).is_some())?;
     by_name(found.into_iter().map(|(file, name)| {
@@ -256,16 +255,14 @@ impl MatchedFile {
 }
 
 impl InputFile {
-    /// Describes the whole file or object at `path` as an input file called `name`.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the extension is unknown, [`Error::Missing`] if it is no regular file
-    /// or no object, [`Error::Io`] if there is no file; [`Error::Service`].
+    /// Describes the whole file or object at `path` as an input file called `name`. Returns
+    /// [`Error::Config`] for an unknown extension and [`Error::Missing`] for what is no regular
+    /// file or no object.
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
         Self::of_format(path, name, language, file_format(path))
     }
 
-    /// Like [`Self::at`], for a `format` found by the extension; `None` is an unknown one.
+    /// Like [`Self::at`], for the `format` that the extension names; `None` is an unknown one.
     pub(super) fn of_format(
         path: &Path,
         name: String,

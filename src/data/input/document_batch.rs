@@ -1,6 +1,5 @@
-//! Documents in batches: the only declaration of the columns of a document.
-//!
-//! Readers return these columns, tokenizing and encoding pass them on, and part files hold them.
+//! Documents in batches: the only declaration of the columns of a document, which readers return,
+//! tokenizing and encoding pass on, and part files hold.
 
 use std::sync::Arc;
 
@@ -32,10 +31,8 @@ pub struct DocumentInfo<'a> {
     pub num_tokens: Option<u64>,
 }
 
-/// Consecutive documents of a shard, column by column, in ascending order of their rows.
-///
-/// Texts and ids stay in the buffers that the file's decoder filled. The texts and the embeddings
-/// of the input are present only between the reader and the tokenizer.
+/// Consecutive documents of a shard, column by column, in ascending order of their rows. The texts
+/// and the embeddings of the input are present only between the reader and the tokenizer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentBatch {
     rows: UInt64Array,

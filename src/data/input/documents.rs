@@ -1,7 +1,5 @@
-//! Readers of documents: the columns that embedding needs, in batches.
-//!
-//! This module owns the defaults for missing ids and languages. Other columns are not decoded
-//! (Parquet) or not kept (JSON lines).
+//! Readers of documents: the columns that embedding needs, in batches, with defaults for missing
+//! ids and languages. Other columns are not decoded (Parquet) or not kept (JSON lines).
 
 use std::borrow::Cow;
 
@@ -34,8 +32,7 @@ impl DocumentReader {
     /// # Errors
     /// [`polysift_base::Error::Schema`] if a column is missing or of a wrong type (in JSON lines:
     /// if none of the first 1000 objects has it, found while reading);
-    /// [`polysift_base::Error::Decode`] if the file contradicts its extension;
-    /// [`polysift_base::Error::Io`].
+    /// [`polysift_base::Error::Decode`] if the file contradicts its extension.
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
         let columns = DocumentRequest::new(file, config);
         let reader = columns.open(file, config)?;
@@ -43,22 +40,17 @@ impl DocumentReader {
     }
 
     /// Skips the documents whose row is below `rows`. An earlier reader set `rejected` of these
-    /// rows aside; that number counts if the rows are not read again.
-    ///
-    /// To resume after row `r`, pass `r + 1` before the first batch. Parquet jumps there. JSON
+    /// rows aside; that number counts if the rows are not read again. Parquet jumps there. JSON
     /// lines are read and checked, so that the rejects and their limit equal those of an
-    /// uninterrupted run; JSON lines never go back.
+    /// uninterrupted run; they never go back.
     pub fn resume(&mut self, rows: u64, rejected: u64) {
         self.reader.seek(rows, rejected);
     }
 
     /// Returns the next documents, or `None` at the end of the file. There are at most `max_rows`;
-    /// fewer if the decoder's batch ends or texts are long.
-    ///
-    /// # Errors
-    /// [`polysift_base::Error::Row`] if more than `config.max_rejects` rows are malformed (JSON
-    /// lines) or too long, or if embeddings in Parquet differ in width;
-    /// [`polysift_base::Error::Decode`] if the file is damaged.
+    /// fewer if the decoder's batch ends or texts are long. Returns [`polysift_base::Error::Row`]
+    /// if more than `config.max_rejects` rows are malformed (JSON lines) or too long, or if
+    /// embeddings in Parquet differ in width.
     pub fn next_batch(&mut self, max_rows: usize) -> Result<Option<DocumentBatch>> {
         let batch = self.reader.next_batch(max_rows)?;
         Ok(batch.map(|batch| self.columns.documents(&batch)))

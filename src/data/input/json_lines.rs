@@ -1,7 +1,5 @@
-//! Lines of JSON as rows: checks which lines are usable, and reads their values.
-//!
-//! This module owns the check of a line. The readers of some and of all columns share it, so they
-//! agree on every row. Lines that fail it are counted and set aside.
+//! Lines of JSON as rows: checks which lines are usable, and reads their values. The readers of
+//! some and of all columns share the check, so they agree on every row.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -148,8 +146,7 @@ impl ColumnReader for JsonReader {
         Ok((!rows.is_empty()).then_some(ColumnBatch { rows, columns }))
     }
 
-    /// Sets the first row. Earlier lines are still read and checked, so that the rejects and their
-    /// limit equal those of an uninterrupted run. Never goes back.
+    /// Sets the first row. Earlier lines are still read and checked.
     fn seek(&mut self, row: u64, _rejected: u64) {
         self.first_row = row;
     }

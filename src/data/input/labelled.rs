@@ -1,6 +1,4 @@
-//! Labelled texts on which heads are trained.
-//!
-//! This module owns the spelling of labels. Training sets are small, so they are read into memory.
+//! Labelled texts on which heads are trained, and the spelling of labels.
 
 use super::columns::{ColumnKind, Rejects, TableRow};
 use super::document_batch::DocumentInfo;
@@ -129,8 +127,7 @@ pub struct SkippedRows {
 ///
 /// # Errors
 /// [`Error::Row`](polysift_base::Error::Row) if a row has another label, weight, probability or
-/// split, counted over its file; [`Error::Schema`](polysift_base::Error::Schema) if a column is
-/// missing; otherwise as [`super::DocumentReader`].
+/// split, counted over its file; otherwise as [`super::DocumentReader`].
 pub fn read_samples(
     files: &[InputFile],
     config: &InputConfig,
@@ -145,8 +142,7 @@ pub fn read_samples(
     Ok(LabelledTexts { samples, skipped })
 }
 
-/// Passes the samples to `each` one by one, in the order of files and rows, and returns the numbers
-/// of skipped rows. Returns the errors of [`read_samples`] and of `each`.
+/// Like [`read_samples`], but passes the samples to `each` one by one.
 pub fn for_each_sample(
     files: &[InputFile],
     config: &InputConfig,

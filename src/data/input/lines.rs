@@ -1,8 +1,5 @@
-//! Numbered lines of a file, decompressed as they are read.
-//!
-//! This module owns byte order marks, line ends, blank lines, the limit on a line and damaged
-//! compression. It does not know JSON. Only one line is in memory, and only its beginning if it
-//! exceeds the limit.
+//! Numbered lines of a file, decompressed as they are read. Only one line is in memory, and only
+//! its beginning if it exceeds the limit.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -140,8 +137,7 @@ impl LineReader {
         Ok(Self { failure, bytes_read, ..Self::new(reader, &file.path, format, max_bytes) })
     }
 
-    /// Reads the lines of `reader`, called `path` and of `format` in messages; they are held up to
-    /// `max_bytes`.
+    /// Reads the lines of `reader`, called `path` and of `format` in messages.
     pub(super) fn new(
         reader: Box<dyn BufRead + Send>,
         path: &Path,

@@ -1,6 +1,4 @@
 //! Lists: files of strings, one per line or in a column of a table.
-//!
-//! This module owns which files are lists, and reads their entries without knowing what they mean.
 
 use std::path::{Path, PathBuf};
 
@@ -29,12 +27,8 @@ pub struct ListFile {
     pub language: Option<String>,
 }
 
-/// Returns the lists that `patterns` (files, directories or globs) name, sorted by path.
-///
-/// # Errors
-/// [`Error::Missing`](polysift_base::Error::Missing) if a pattern matches nothing;
-/// [`Error::Config`](polysift_base::Error::Config) for a URL or a malformed pattern;
-/// [`Error::Io`](polysift_base::Error::Io).
+/// Returns the lists that `patterns` (files, directories or globs) name, sorted by path. A URL, and
+/// a pattern that matches nothing, are errors.
 pub fn list_files(patterns: &[String]) -> Result<Vec<ListFile>> {
     let found = find_local(patterns, "lists", &|_| true)?.into_iter();
     let list = |(file, _): (MatchedFile, _)| ListFile { path: file.path, language: file.language };
@@ -69,11 +63,8 @@ fn without_comment(line: &str) -> &str {
 /// other file, compressed or not, are its trimmed lines without comments (`# ...`) and blank lines.
 ///
 /// # Errors
-/// [`Error::Schema`](polysift_base::Error::Schema) for a table without the column;
 /// [`Error::Row`](polysift_base::Error::Row) with the count for rows that cannot be read or used,
-/// and for the first line that is not UTF-8; [`Error::Decode`](polysift_base::Error::Decode) for
-/// UTF-16 and for damaged compression; [`Error::Io`](polysift_base::Error::Io),
-/// [`Error::Stopped`](polysift_base::Error::Stopped).
+/// and for the first line that is not UTF-8; else as [`read_table`].
 pub fn for_each_listed(
     path: &Path,
     column: &str,

@@ -1,8 +1,7 @@
 //! The input: finds its files and reads their rows.
 //!
-//! This module owns file discovery, shard names, the two formats (Parquet, JSON lines) and their
-//! errors. CSV is read too, but only as a table of published data ([`read_table`]). It does not
-//! tokenize, select or write. Each format has one iterator over batches of columns, on which
+//! The formats are Parquet and JSON lines; CSV is read too, but only as a table of published data
+//! ([`read_table`]). Each format has one iterator over batches of columns, on which
 //! [`DocumentReader`] (only what embedding needs) and the readers of samples and tables are built.
 //! [`RowReader`] reads every column for the export, and sees the same rows under the same numbers.
 //! Files are streamed: no file, row group or column is ever held in memory whole.

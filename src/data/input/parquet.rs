@@ -1,8 +1,5 @@
-//! Parquet files: the footer, and batches of chosen columns from any row on.
-//!
-//! This module owns the size of decoded batches, the choice of row groups, the jump over finished
-//! rows, and the handling of damaged files. Pages are decoded when their rows are requested; a row
-//! group is never held whole.
+//! Parquet files: the footer, and batches of chosen columns from any row on. Pages are decoded when
+//! their rows are requested; a row group is never held whole.
 //!
 //! The `parquet` crate panics on some damaged files (lengths that are negative or contradict each
 //! other), so it is called behind a guard that turns a panic into the error for a damaged file.
@@ -58,9 +55,6 @@ pub struct RowGroup {
 impl InputFile {
     /// Reads the fingerprint and, for a Parquet file, the footer. For a damaged file the rows and
     /// row groups stay unknown; reading its rows returns the error.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; for an object [`Error::Service`], [`Error::Missing`], [`Error::Corrupt`].
     pub fn facts(&self) -> Result<FileFacts> {
         let fingerprint = self.fingerprint()?;
         let parquet = (self.format == Format::Parquet).then(|| ParquetFile::open(self));
@@ -73,18 +67,12 @@ impl InputFile {
     }
 
     /// Returns the number of rows of a Parquet file, from its footer.
-    ///
-    /// # Errors
-    /// As [`InputFile::facts`], and [`Error::Decode`] if the file is damaged or of another format.
     pub fn num_rows(&self) -> Result<u64> {
         Ok(ParquetFile::open(self)?.num_rows())
     }
 
     /// Returns the bytes of all columns of the rows to read, before compression, if the format
     /// stores them.
-    ///
-    /// # Errors
-    /// As [`InputFile::facts`], and [`Error::Decode`] if the file is damaged.
     pub fn decoded_bytes(&self) -> Result<Option<u64>> {
         if self.format != Format::Parquet {
             return Ok(None);

@@ -1,9 +1,6 @@
 //! Patterns of the input: globs with `**` and `{lang}`, matched against the keys of a store or the
-//! paths of files below a directory.
-//!
-//! This module owns the meaning of a pattern. It does not decide which files are inputs (that is
-//! `discover`). Names that start with `.` or `_` are skipped unless the pattern's own component
-//! starts so.
+//! paths of files below a directory. Names that start with `.` or `_` are skipped unless the
+//! pattern's own component starts so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};

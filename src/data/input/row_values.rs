@@ -32,9 +32,6 @@ pub struct RowsRequest<'a> {
 
 /// Returns the requested rows of `files` as `file`, `row` (counted from 0) and `columns`. Of equal
 /// values the first ones are taken; null and NaN are left out.
-///
-/// # Errors
-/// [`Error::Schema`] for a column that is absent in a file or not numeric; errors of reading.
 pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> Result<Vec<Value>> {
     // Rows, each with its value in the sorted column; 0 without one.
     let mut best: Vec<(f64, Value)> = Vec::new();

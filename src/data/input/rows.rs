@@ -35,9 +35,6 @@ pub struct RowBatch {
 
 impl JsonColumns {
     /// Infers the columns of `file`, which is read to its end.
-    ///
-    /// # Errors
-    /// As [`RowReader::open`].
     pub fn infer(file: &InputFile, config: &InputConfig) -> Result<Self> {
         let requests = DocumentRequest::new(file, config).requests;
         let (max_bytes, rejects) = (config.max_document_bytes, Rejects::new(config.max_rejects));
@@ -74,12 +71,8 @@ enum RowSource {
 }
 
 impl RowReader {
-    /// Opens `file`. JSON lines are first read to the end to infer the schema.
-    ///
-    /// # Errors
-    /// [`Error::Decode`] if the file is damaged; for JSON lines [`Error::Row`] and
-    /// [`Error::Schema`] as from [`super::DocumentReader`]; [`Error::Corrupt`] for CSV;
-    /// [`Error::Io`].
+    /// Opens `file`. JSON lines are first read to the end to infer the schema, with the errors of
+    /// [`super::DocumentReader`]; CSV is [`Error::Corrupt`].
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
         let (schema, source) = match file.format {
             Format::Parquet => {
@@ -103,9 +96,6 @@ impl RowReader {
     }
 
     /// Opens a `file` of JSON lines that has some of `columns`; the other columns are null.
-    ///
-    /// # Errors
-    /// [`Error::Schema`] if there are too many columns; [`Error::Io`].
     pub fn open_json(file: &InputFile, config: &InputConfig, columns: JsonColumns) -> Result<Self> {
         columns.check(file)?;
         let schema = Arc::new(Schema::new(columns.arrow_fields()));
@@ -121,9 +111,6 @@ impl RowReader {
     }
 
     /// Returns the next rows, or `None` at the end.
-    ///
-    /// # Errors
-    /// [`Error::Decode`] if the file is damaged; [`Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         match &mut self.source {
             RowSource::Parquet(rows) => Ok(rows.next(BATCH_ROWS)?.map(|(first_row, batch)| {

@@ -81,9 +81,6 @@ impl DocumentStream {
     }
 
     /// Returns the next document, or the next line that is none; `None` at the end.
-    ///
-    /// # Errors
-    /// Any error of reading.
     pub fn next_document(&mut self) -> Result<Option<Result<StreamDocument, Reject>>> {
         if !self.lines.read(&mut self.line)? {
             return Ok(None);

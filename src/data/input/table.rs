@@ -1,8 +1,5 @@
 //! Tables: files of rows with named columns, in the formats of published datasets (Parquet, JSON
-//! lines, CSV).
-//!
-//! This module owns which files are tables, and reads chosen columns as text in any format, with a
-//! count of the unusable rows. It does not know what the columns mean.
+//! lines, CSV), of which chosen columns are read as text.
 
 use std::path::Path;
 
@@ -29,11 +26,6 @@ pub struct TableCounts {
 
 /// Returns the top-level column names of the table `file`. For JSON lines these are the keys of the
 /// first object, none if the file has no rows.
-///
-/// # Errors
-/// [`Error::Decode`](polysift_base::Error::Decode) if the file is damaged,
-/// [`Error::Row`](polysift_base::Error::Row) if its first line is not a JSON object;
-/// [`Error::Io`](polysift_base::Error::Io).
 pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
     match file.format {
         Format::Csv(_) => CsvReader::header(file),
@@ -52,9 +44,7 @@ pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
 /// [`Error::Schema`](polysift_base::Error::Schema) if a required column is missing (in JSON lines:
 /// in the first 1000 objects) or of an unsuitable type; [`Error::Row`](polysift_base::Error::Row)
 /// with the count if more than `max_rejects` rows (`None`: any) cannot be used, and in any case if
-/// a CSV file ends inside a quoted field; [`Error::Decode`](polysift_base::Error::Decode) if the
-/// file is damaged; [`Error::Io`](polysift_base::Error::Io),
-/// [`Error::Stopped`](polysift_base::Error::Stopped).
+/// a CSV file ends inside a quoted field.
 pub fn read_table(
     file: &InputFile,
     columns: &[ColumnRequest],
@@ -80,12 +70,8 @@ pub fn read_table(
     rejects.finish(&file.path).map(|()| counts)
 }
 
-/// Describes the table at `path` as a file called `name`.
-///
-/// # Errors
-/// [`Error::Config`](polysift_base::Error::Config) if the extension is none of `.parquet`, `.csv`,
-/// `.jsonl`, `.ndjson` and `.json` (the last four also compressed, as `.gz` or `.zst`);
-/// [`Error::Missing`](polysift_base::Error::Missing), [`Error::Io`](polysift_base::Error::Io).
+/// Describes the table at `path` as a file called `name`. The extension is `.parquet`, `.csv`,
+/// `.jsonl`, `.ndjson` or `.json`, the last four also compressed, as `.gz` or `.zst`.
 pub fn table_at(path: &Path, name: String) -> Result<InputFile> {
     let format = format_of(&path.file_name().unwrap_or_default().to_string_lossy());
     InputFile::of_format(path, name, None, format.map(|(format, _)| format))
@@ -108,10 +94,6 @@ fn has_format(file_name: &str) -> bool {
 
 /// Returns all tables below `directory`, sorted by name. A name is the path below it, with `/`;
 /// names that start with `.` or `_` are skipped.
-///
-/// # Errors
-/// [`Error::Io`](polysift_base::Error::Io) if a directory cannot be read;
-/// [`Error::Config`](polysift_base::Error::Config) if a name is not UTF-8.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     let found = search(directory, &KeyPattern::all(), &has_format)?;
     by_name(found.into_iter().map(|file| {
@@ -120,12 +102,9 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     }))
 }
 
-/// Returns the tables that `patterns` name, found as by [`super::discover`]. A name is the path
-/// below the common directory, without the extensions of Parquet and JSON lines if it stays unique.
-///
-/// # Errors
-/// As [`super::discover`] and [`table_at`]; [`Error::Config`](polysift_base::Error::Config) for a
-/// URL.
+/// Returns the tables that `patterns` name, found as by [`super::discover`]; a URL is an error. A
+/// name is the path below the common directory, without the extensions of Parquet and JSON lines if
+/// it stays unique.
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
     let found = find_local(patterns, "tables", &has_format)?.into_iter();
     by_name(found.map(|(file, name)| table_at(&file.path, name)))

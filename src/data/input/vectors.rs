@@ -1,7 +1,5 @@
-//! Embeddings that the input already has.
-//!
-//! This module owns which column types can hold them, and that all vectors of a file have the same
-//! width. Values become f32 (f64 is rounded to nearest); they are not checked to be finite.
+//! Embeddings that the input already has. All vectors of a file have the same width. Values become
+//! f32 (f64 is rounded to nearest); they are not checked to be finite.
 
 use std::sync::Arc;
 

@@ -7,8 +7,7 @@
 //! pages and their index | XXH3 of every block of them | XXH3 of these and the footer | footer
 //! ```
 //!
-//! This module owns the layout. Invariant: a [`CheckedFile`] returns no bytes before it has
-//! verified them.
+//! Invariant: a [`CheckedFile`] returns no bytes before it has verified them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -144,10 +143,7 @@ pub(super) struct CheckedFile {
 }
 
 impl CheckedFile {
-    /// Opens the part `path`.
-    ///
-    /// # Errors
-    /// [`Error::Missing`]; [`Error::Decode`] if its end is not what was written; [`Error::Io`].
+    /// Opens the part `path`. Returns [`Error::Decode`] if its end is not what was written.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let missing = || Error::missing(path, format!("is not there; {MAKE_AGAIN}"));
         let file = if_there(open(path))?.ok_or_else(missing)?;

@@ -1,8 +1,5 @@
 //! Embedding parts: the embeddings of consecutive documents of a shard.
 //!
-//! This module owns the column types of embeddings in parts and in the export, the rounding to the
-//! stored type, and the reading and writing of parts. It computes nothing with the embeddings.
-//!
 //! The column `embeddings` is the same as in the export: per document a list of one list per chunk.
 //! The reader ignores these lists and reads the values page by page, because the column
 //! `num_chunks` and the footer give the lengths. That takes a third of the time of reading arrow's
@@ -186,9 +183,6 @@ pub struct EmbeddingWriter {
 
 impl EmbeddingWriter {
     /// Starts the part `path`, with values rounded to `dtype` and compression level `zstd`.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn create(path: &Path, dtype: EmbeddingDtype, zstd: i32) -> Result<Self> {
         let schema = batch_of(&DocumentBatch::default(), &[0], &[], 0, dtype)?.schema();
         let properties = documents::properties(path, zstd, &[NUM_CHUNKS])?
@@ -207,12 +201,8 @@ impl EmbeddingWriter {
         })
     }
 
-    /// Appends a document with the embeddings `values` `[chunks, hidden_size]`. Without chunks,
-    /// `hidden_size` may be any number.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if `values` are not whole embeddings of the same width as earlier ones;
-    /// [`Error::Io`].
+    /// Appends a document with the embeddings `values` `[chunks, hidden_size]`, of the same width
+    /// as earlier ones. Without chunks, `hidden_size` may be any number.
     pub fn push(
         &mut self,
         document: &DocumentInfo<'_>,
@@ -254,9 +244,6 @@ impl EmbeddingWriter {
     }
 
     /// Writes the remaining rows and gives the file its name.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn finish(mut self) -> Result<FileStamp> {
         if self.chunk_offsets.len() > 1 {
             self.write_slice()?;
@@ -282,8 +269,7 @@ fn batch_of(
     documents::batch_of("EmbeddingWriter", documents.columns().chain(columns))
 }
 
-/// Reads the part `path`. Returns [`Error::Decode`], [`Error::Schema`] or [`Error::Corrupt`] for
-/// any other file.
+/// Reads the part `path`, with the errors of [`EmbeddingScan::open`].
 pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
     let mut scan = EmbeddingScan::open(path)?;
     let mut rows = EmbeddingRows { hidden_size: scan.hidden_size, ..EmbeddingRows::default() };

@@ -1,7 +1,5 @@
-//! Part files: the embeddings, scores and filter verdicts that a run stores for documents.
-//!
-//! This module owns their files ([`EmbeddingRows`], [`ScoreRows`], [`VerdictRows`]) and checksums.
-//! The path of a part, its shard and whether it is done are the business of the run directory.
+//! Part files: the embeddings ([`EmbeddingRows`]), scores ([`ScoreRows`]) and filter verdicts
+//! ([`VerdictRows`]) that a run stores for documents.
 //!
 //! Invariants: a file gets its final name only when all its bytes are on disk. The rows of a part
 //! are in the order of the input. Equal rows give equal bytes, and reading returns what was

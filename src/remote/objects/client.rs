@@ -112,9 +112,6 @@ pub(super) fn hub_settings() -> &'static HubSettings {
 }
 
 /// Waits for `work`, unless the process should stop.
-///
-/// # Errors
-/// Errors of `work`; [`Error::Stopped`]; [`Error::Service`] if no thread can be started.
 pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let stop = pin!(async {
         while !Stop::of_process().is_asked() {
@@ -142,10 +139,7 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
     made.as_ref().map_err(|error| store_error("transfers", &format!("cannot be started: {error}")))
 }
 
-/// Returns the client for the store of `location`.
-///
-/// # Errors
-/// [`Error::Service`] if the settings in the environment are not valid.
+/// Returns the client for the store of `location`, by the settings in the environment.
 pub(super) fn client(location: &Location) -> Result<Client> {
     static CLIENTS: OnceLock<Mutex<HashMap<String, Client>>> = OnceLock::new();
     runtime()?;

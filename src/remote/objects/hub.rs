@@ -22,9 +22,6 @@ pub(super) fn repository(location: &Location) -> (&str, &str) {
 }
 
 /// Resolves the revision of `location` to its current commit, if it is on a hub.
-///
-/// # Errors
-/// [`Error::Service`] if the hub does not know the revision or does not answer.
 pub fn pinned(location: &Location) -> Result<Dataset> {
     let (id, revision) = repository(location);
     let revision = revision.replace("%2F", "/");
@@ -43,10 +40,7 @@ pub fn pinned(location: &Location) -> Result<Dataset> {
 
 impl Location {
     /// Returns the key for the client, on a hub below its endpoint; for a web server it is empty
-    /// and the request has the URL.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if no request can contain the key; [`Error::Service`] for a hub offline.
+    /// and the request has the URL. Returns [`Error::Config`] if no request can contain the key.
     pub(super) fn object_key(&self) -> Result<Key> {
         let key = match self.scheme {
             Scheme::Http => String::new(),
@@ -89,9 +83,6 @@ pub(super) struct HubFile {
 }
 
 /// Lists all files below `location`, a folder at a revision; the folder may not exist.
-///
-/// # Errors
-/// [`Error::Service`] if the hub does not answer.
 pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
     let (id, revision) = repository(location);
     let (endpoint, folder) = (&hub_settings().endpoint, encoded(location.key.trim_matches('/')));

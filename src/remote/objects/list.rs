@@ -23,11 +23,8 @@ const REQUESTS: usize = 32;
 
 /// Lists objects that `takes` accepts by their keys, which begin with the key of `location` (empty,
 /// or with a slash at its end), sorted by key. Keys that end with a slash are folders and not
-/// listed; only those that `enters` accepts may hold wanted keys.
-///
-/// # Errors
-/// [`Error::Config`] for a web server, which has no listing, and for a wanted key that no request
-/// can contain; [`Error::Missing`] if there is no such bucket.
+/// listed; only those that `enters` accepts may hold wanted keys. Returns [`Error::Config`] for a
+/// web server, which has no listing, and for a wanted key that no request can contain.
 pub fn list(
     location: &Location,
     enters: KeyTest<'_>,

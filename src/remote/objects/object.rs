@@ -48,11 +48,6 @@ pub struct Object {
 }
 
 /// Returns the size and the version of the object `url`.
-///
-/// # Errors
-/// [`Missing`](polysift_base::Error::Missing) if there is no object,
-/// [`Service`](polysift_base::Error::Service) if the store fails,
-/// [`Config`](polysift_base::Error::Config) for an invalid URL.
 pub fn stat(url: &str) -> Result<ObjectVersion> {
     let location = Location::parse(url)?;
     let (store, key) = (client(&location)?.store, location.object_key()?);
@@ -102,10 +97,6 @@ impl Object {
     }
 
     /// Waits for the bytes of `range`, which must lie in the object.
-    ///
-    /// # Errors
-    /// [`Error::Service`], [`Error::Missing`]; [`Error::Corrupt`] if the object has another
-    /// version.
     pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         wait(self.fetch(range))
     }
@@ -176,9 +167,6 @@ impl Object {
 
 /// Creates the object `url` with `content`, or returns the content of the existing object. Of
 /// several concurrent processes one succeeds if the store supports conditional writes.
-///
-/// # Errors
-/// [`polysift_base::Error::Service`]; [`polysift_base::Error::Config`] for an invalid URL.
 pub fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
     let location = Location::parse(url)?;
     if location.scheme == Scheme::Hub {

@@ -44,9 +44,6 @@ struct HubPlace(Location);
 
 /// Uploads the file `from` of `size` bytes for `url`, unless the hub has its bytes, and returns its
 /// SHA-256. The file appears with [`publish`].
-///
-/// # Errors
-/// [`Error::Service`] if the hub refuses, does not answer or is offline; [`Error::Io`].
 pub fn upload_file(from: &Path, size: u64, url: &str) -> Result<String> {
     let place = HubPlace::parse(url)?;
     let oid = sha256(from).map_err(Error::io(from, "read"))?;
@@ -82,9 +79,6 @@ pub fn upload_file(from: &Path, size: u64, url: &str) -> Result<String> {
 }
 
 /// Commits each of `files`, which [`upload_file`] sent, that the data set of `to` does not have yet.
-///
-/// # Errors
-/// [`Error::Service`]; [`Error::Missing`] if there is no such data set or branch.
 pub fn publish<'a>(to: &str, files: impl Iterator<Item = (&'a str, &'a FileStamp)>) -> Result<()> {
     let (place, known) = (HubPlace::parse(to)?, published(to)?);
     let mut lines = Vec::new();
@@ -101,9 +95,6 @@ pub fn publish<'a>(to: &str, files: impl Iterator<Item = (&'a str, &'a FileStamp
 
 /// Returns size and SHA-256 of the files below `to`, in a data set of a hub, by their URLs. Small
 /// files have no SHA-256.
-///
-/// # Errors
-/// [`Error::Service`] if the hub does not answer or refuses.
 pub fn published(to: &str) -> Result<BTreeMap<String, ObjectVersion>> {
     let HubPlace(location) = HubPlace::parse(to)?;
     let found = files(&location)?.into_iter().map(|file| {

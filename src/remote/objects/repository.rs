@@ -43,9 +43,6 @@ struct Sibling {
 
 impl<'a> Repository<'a> {
     /// Creates a handle for the repository `id` at `revision`, or at the default revision.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if `revision` is malformed.
     pub fn new(
         kind: RepoType,
         id: &'a str,

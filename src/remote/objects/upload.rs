@@ -54,9 +54,6 @@ struct UploadTarget {
 }
 
 /// Starts an upload to the URL `path`. `failure` keeps the error of a failed write.
-///
-/// # Errors
-/// [`Error::Config`] for a URL that cannot be written to; [`Error::Service`].
 pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
     let url = path.to_string_lossy().into_owned();
     let location = Location::parse(&url)?;
@@ -77,9 +74,6 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
 
 impl Upload {
     /// Completes the object and replaces an existing one.
-    ///
-    /// # Errors
-    /// [`Error::Service`] if the store fails.
     pub fn commit(mut self) -> Result<FileStamp> {
         boundary();
         let etag = if let Some(id) = self.id.clone() {
@@ -154,9 +148,6 @@ impl UploadTarget {
 }
 
 /// Checks that files can be written below `url`.
-///
-/// # Errors
-/// [`Error::Config`] if they cannot.
 pub fn check_destination(url: &str) -> Result<()> {
     let location = Location::parse(url.trim_end_matches('/'))?;
     if location.scheme != Scheme::Hub {
