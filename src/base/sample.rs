@@ -1,5 +1,4 @@
-//! Samples a stream uniformly without replacement, independent of its order. Also computes keys of
-//! texts, and ranks keys by a seed.
+//! Keys of texts, their ranks by a seed, and uniform samples independent of the order of a stream.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,8 +14,7 @@ pub fn hash_seed(names: &[&str], seed: u64) -> u64 {
     XxHash3_64::oneshot(&names.chain([&seed.to_le_bytes()[..]]).collect::<Vec<_>>().concat())
 }
 
-/// Returns the rank of a document in a random order: a hash of its `ordinal` under `seed`, then the
-/// ordinal.
+/// Returns the rank of a document in a random order: a hash of its `ordinal`, then the ordinal.
 pub fn ordinal_rank(seed: u64, ordinal: u64) -> u128 {
     let hash = XxHash3_64::oneshot_with_seed(seed, &ordinal.to_le_bytes());
     u128::from(hash) << 64 | u128::from(ordinal)

@@ -1,8 +1,6 @@
-//! Reads an object like a file, at any offset or sequentially.
-//!
-//! The memory of a file holds at most `AHEAD_BYTES` of announced ranges (`RemoteFile::ahead`; a
-//! little more with over 256 columns), the last [`TAIL_BYTES`] of the object, and what the decoder
-//! still uses.
+//! Reads an object like a file, at any offset or sequentially. In memory are at most `AHEAD_BYTES`
+//! of announced ranges (`RemoteFile::ahead`; a little more with over 256 columns), the last
+//! [`TAIL_BYTES`] of the object, and what the decoder still uses.
 
 use std::io::Read;
 use std::ops::Range;

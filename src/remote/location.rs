@@ -1,5 +1,4 @@
-//! Places in stores, parsed from URLs into a store and a key, and what is found there. Everything
-//! here works without a network.
+//! Places in stores, parsed from URLs into a store and a key, and what is found there.
 
 use std::path::PathBuf;
 
@@ -112,8 +111,7 @@ pub(crate) type KeyTest<'a> = &'a dyn Fn(&str) -> bool;
 pub struct ObjectVersion {
     /// Size in bytes.
     pub bytes: u64,
-    /// The store's name of the content: its ETag, or else its time of change; on a hub, the commit.
-    /// `None` if the store has none.
+    /// The store's name of the content, if any: its ETag or time of change; on a hub, the commit.
     pub tag: Option<String>,
 }
 

@@ -64,8 +64,7 @@ enum FetchState {
 }
 
 impl Windows {
-    /// Lays out at most `limit` windows for the ranges in `streams`; parts outside the object are
-    /// left out.
+    /// Lays out at most `limit` windows for the ranges in `streams`, as far as the object has them.
     pub(super) fn limited(object: Object, streams: &[Vec<Range<u64>>], limit: usize) -> Self {
         let window_bytes = AHEAD_BYTES / (2 * streams.len().max(1)) as u64;
         let window_bytes = window_bytes.clamp(SMALLEST_WINDOW, LARGEST_WINDOW);
@@ -118,8 +117,7 @@ impl Windows {
         Ok(all.freeze())
     }
 
-    /// Returns at least one and at most `most` bytes at `offset`. Outside announced ranges, it
-    /// requests exactly these bytes.
+    /// Returns 1 to `most` bytes at `offset`; outside announced ranges, it requests exactly these.
     pub(super) fn some_bytes(&mut self, offset: u64, most: usize) -> Result<Bytes> {
         if self.rest.contains(&offset) {
             let rest = offset..self.rest.end;
@@ -181,8 +179,7 @@ impl Windows {
     }
 }
 
-/// Groups `windows`, whose starts ascend in the order of `by_start`, into requests of at most
-/// `most` bytes.
+/// Groups `windows`, in the order of `by_start`, into requests of at most `most` bytes.
 fn fetches(windows: &mut [ReadWindow], by_start: &[usize], most: u64) -> Vec<Fetch> {
     let mut fetches: Vec<Fetch> = Vec::new();
     for &window in by_start {

@@ -216,8 +216,7 @@ fn remove_abandoned(dir: &Path, name: &str) -> Result<u64> {
     remove_chosen(dir, false, &|path, of| of == name && is_unlocked(path))
 }
 
-/// Removes the temporary files in `dir` that `goes` chooses by their path and final name; with
-/// `below`, also in subdirectories.
+/// Removes temporary files in `dir`, or also `below`, that `goes` chooses by path and final name.
 fn remove_chosen(dir: &Path, below: bool, goes: &dyn Fn(&Path, &str) -> bool) -> Result<u64> {
     let mut num_removed = 0;
     for entry in list(dir)? {

@@ -85,8 +85,7 @@ pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
     bisect([0.0, 1.0], 100, |p| binomial_cdf(x, n, p) > risk)
 }
 
-/// Halves the way from the first to the last of `ends` and returns where it ends: there `is_first`
-/// does not hold, but close before it.
+/// Halves the way between `ends` and returns where `is_first` does not hold, but close before.
 pub fn bisect(ends: [f64; 2], steps: u32, is_first: impl Fn(f64) -> bool) -> f64 {
     let [mut first, mut last] = ends;
     for _ in 0..steps {
@@ -97,10 +96,8 @@ pub fn bisect(ends: [f64; 2], steps: u32, is_first: impl Fn(f64) -> bool) -> f64
 }
 
 /// Returns the 95% confidence interval of a share with `successes` of `trials`, if any.
-///
-/// # Source
-/// C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits illustrated in the case
-/// of the binomial, 1934.
+/// Source: C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits illustrated in
+/// the case of the binomial, 1934.
 pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
     (trials > 0).then(|| share_interval(successes as f64 / trials as f64, trials as f64))
 }
@@ -123,9 +120,7 @@ fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
 }
 
 /// Computes the probability below `x`, in (0, 1), of a beta distribution by its continued fraction.
-///
-/// # Source
-/// Abramowitz, Stegun: Handbook of Mathematical Functions, 1964, 26.5.8; evaluation by W. J. Lentz:
+/// Sources: Abramowitz, Stegun: Handbook of Mathematical Functions, 1964, 26.5.8; W. J. Lentz:
 /// Generating Bessel functions in Mie scattering calculations using continued fractions, 1976.
 fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
     if x > (a + 1.0) / (a + b + 2.0) {
@@ -152,18 +147,14 @@ fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
 }
 
 /// Returns the probability that Student's t with `freedom` degrees of freedom exceeds `t` ≥ 0.
-///
-/// # Source
-/// Abramowitz, Stegun: Handbook of Mathematical Functions, 1964, 26.7.1.
+/// Source: Abramowitz, Stegun: Handbook of Mathematical Functions, 1964, 26.7.1.
 pub fn student_tail(t: f64, freedom: f64) -> f64 {
     0.5 * beta_cdf(freedom / (freedom + t * t), freedom / 2.0, 0.5)
 }
 
 /// Returns the 5% quantile of a chi-square distribution with `freedom` degrees of freedom.
-///
-/// # Source
-/// E. B. Wilson, M. M. Hilferty: The distribution of chi-square, 1931. Within 2% from 5 degrees on;
-/// below, the value is too small.
+/// Source: E. B. Wilson, M. M. Hilferty: The distribution of chi-square, 1931. The error is below 2%
+/// from 5 degrees on; below, the value is too small.
 pub fn chi_square_low(freedom: f64) -> f64 {
     const NORMAL: f64 = -1.644_853_627;
     let part = 2.0 / (9.0 * freedom);

@@ -177,8 +177,7 @@ impl Metrics {
         Some(Self { loss, roc_auc, roc_auc_interval, ..metrics })
     }
 
-    /// Returns the metrics rounded to six decimals, for a card that people read; no split is large
-    /// enough for more digits to mean anything.
+    /// Returns the metrics rounded to six decimals; no split is large enough to give more meaning.
     #[must_use]
     pub fn rounded(self) -> Self {
         let round = |value: Option<f64>| value.map(rounded);

@@ -52,10 +52,8 @@ fn area(groups: &[Tied]) -> Option<f64> {
 /// Computes the 95% confidence interval of [`roc_auc`]: the areas whose standard error by Hanley
 /// and McNeil (1982) does not exclude the observed one, so it has a width even if the classes do
 /// not overlap. Assumes independent draws. `None` with fewer than two documents of a class.
-///
-/// # Source
-/// R. G. Newcombe: Confidence intervals for an effect size measure based on the Mann-Whitney
-/// statistic, part 2, 2006, method 5.
+/// Source: R. G. Newcombe: Confidence intervals for an effect size measure based on the
+/// Mann-Whitney statistic, part 2, 2006, method 5.
 pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
     let groups = tied(scores, labels);
     let area = area(&groups)?;
@@ -76,7 +74,6 @@ pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
 
 /// Computes the average precision, the area under the precision-recall curve as scikit-learn sums
 /// it: the sum over distinct scores, best first, of the gain in recall times the precision there.
-/// `None` without positives.
 pub fn average_precision(scores: &[f32], labels: &[bool]) -> Option<f64> {
     let groups = tied(scores, labels);
     let (positives, _) = totals(&groups);
@@ -105,9 +102,7 @@ pub fn spearman(a: &[f32], b: &[f32]) -> Option<f64> {
 }
 
 /// Computes the 95% confidence interval of the rank correlation `rho` of `n` pairs, if `n` > 3.
-///
-/// # Source
-/// D. G. Bonett, T. A. Wright: Sample size requirements for estimating Pearson, Kendall and
+/// Source: D. G. Bonett, T. A. Wright: Sample size requirements for estimating Pearson, Kendall and
 /// Spearman correlations, 2000.
 pub fn spearman_interval(rho: f64, n: usize) -> Option<[f64; 2]> {
     let half = Z_95 * ((1.0 + rho * rho / 2.0) / (n as f64 - 3.0)).sqrt();
@@ -116,9 +111,7 @@ pub fn spearman_interval(rho: f64, n: usize) -> Option<[f64; 2]> {
 
 /// Computes Kendall's rank correlation tau-b, which accounts for ties, from -1 to 1. `None` unless
 /// both lists have the same length and each holds two different values. O(n log n).
-///
-/// # Source
-/// W. R. Knight: A computer method for calculating Kendall's tau with ungrouped data, 1966.
+/// Source: W. R. Knight: A computer method for calculating Kendall's tau with ungrouped data, 1966.
 pub fn kendall(a: &[f32], b: &[f32]) -> Option<f64> {
     if a.len() != b.len() {
         return None;

@@ -99,9 +99,7 @@ fn share(
 
 /// Computes the number of documents of equal weight that would estimate a mean as precisely as
 /// those of `weights`, if weight and value are unrelated: (Σw)² / Σw²; 0 without any.
-///
-/// # Source
-/// L. Kish: Survey Sampling, 1965.
+/// Source: L. Kish: Survey Sampling, 1965.
 pub fn effective_size(weights: &[f64]) -> f64 {
     let sum: f64 = weights.iter().sum();
     let squares: f64 = weights.iter().map(|weight| weight * weight).sum();

@@ -44,9 +44,8 @@ pub struct ExportSpec {
     pub id: String,
     /// Type of the values of the new column `embeddings`; `None` leaves the column out.
     pub embeddings: Option<EmbeddingDtype>,
-    /// Whether the embeddings come from a column `embeddings` of the input. If so, the new column
-    /// takes its place, or it is dropped if there is no new one. Otherwise it is an error to have
-    /// both.
+    /// Whether the embeddings come from a column `embeddings` of the input: a new column takes its
+    /// place, and without a new one it is dropped. Otherwise it is an error to have both.
     pub replace_embeddings: bool,
     /// Names of the columns of scores and retention rates (float64).
     pub new_columns: Vec<String>,

@@ -71,8 +71,7 @@ pub struct ExportedFile {
 }
 
 /// Writes rows to `<base>.parquet`, or to `<base>-00000.parquet`, `<base>-00001.parquet`, ... if
-/// files have a maximum size. No file gets its name before [`ExportWriter::finish`]. A writer that
-/// is dropped without it leaves nothing behind.
+/// files have a maximum size. No file gets its name before [`ExportWriter::finish`].
 #[derive(Debug)]
 pub struct ExportWriter {
     base: PathBuf,

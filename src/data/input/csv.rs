@@ -1,7 +1,5 @@
-//! CSV as it is published (RFC 4180): a header, then records with quoted fields.
-//!
-//! Rows are the records without the header. A quoted field may hold line ends; an empty one is
-//! null.
+//! CSV as it is published (RFC 4180): a header, then records with quoted fields, which may hold
+//! line ends. Rows are the records without the header. An empty field is null.
 
 use std::io::{Cursor, Read};
 use std::path::PathBuf;

@@ -1,8 +1,5 @@
 //! Finds the input files: turns files, directories and patterns into a sorted list without
-//! duplicates.
-//!
-//! This module owns which files are inputs, and the names of shards: short, unique, and the same on
-//! every machine with the same files.
+//! duplicates. Names of shards are short, unique, and the same wherever the files are the same.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -255,9 +252,7 @@ impl MatchedFile {
 }
 
 impl InputFile {
-    /// Describes the whole file or object at `path` as an input file called `name`. Returns
-    /// [`Error::Config`] for an unknown extension and [`Error::Missing`] for what is no regular
-    /// file or no object.
+    /// Describes the whole file or object at `path` as an input file called `name`.
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
         Self::of_format(path, name, language, file_format(path))
     }
@@ -356,8 +351,7 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
         name[..name.len() - extension].to_owned()
     };
     let mut names: Vec<String> = full.iter().map(short).collect();
-    // A full name may equal another file's short name (`a.parquet.jsonl`), hence the loop. It ends
-    // because full names are distinct.
+    // A full name may equal another file's short name (`a.parquet.jsonl`). Full names are distinct.
     loop {
         let mut uses: HashMap<&str, usize> = HashMap::new();
         for name in &names {

@@ -100,8 +100,7 @@ impl DocumentBatch {
         self.rows.is_empty()
     }
 
-    /// Returns the [`DocumentInfo`] of document `i`. This and the methods below panic if there is
-    /// no document `i`.
+    /// Returns document `i`. This and the methods below panic if there is none.
     pub fn get(&self, i: usize) -> DocumentInfo<'_> {
         DocumentInfo {
             row: self.rows.value(i),

@@ -31,8 +31,7 @@ impl DocumentReader {
     ///
     /// # Errors
     /// [`polysift_base::Error::Schema`] if a column is missing or of a wrong type (in JSON lines:
-    /// if none of the first 1000 objects has it, found while reading);
-    /// [`polysift_base::Error::Decode`] if the file contradicts its extension.
+    /// if none of the first 1000 objects has it, found while reading).
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
         let columns = DocumentRequest::new(file, config);
         let reader = columns.open(file, config)?;
@@ -66,8 +65,7 @@ impl DocumentReader {
         self.reader.bytes_read()
     }
 
-    /// Returns the rows set aside so far, including skipped lines; only the first if there are too
-    /// many.
+    /// Returns the rows set aside so far; only the first if there are too many.
     pub fn rejects(&self) -> &[Reject] {
         &self.reader.rejects().kept
     }

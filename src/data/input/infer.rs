@@ -47,8 +47,7 @@ pub(super) enum JsonShape {
     Json,
 }
 
-/// The columns of JSON lines files or the fields of nested objects, with types that hold all of
-/// their values.
+/// The columns of JSON lines files or the fields of nested objects, each with its shape.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct JsonColumns(Vec<(String, JsonShape)>);
 
@@ -170,9 +169,8 @@ impl JsonShape {
         }
     }
 
-    /// Converts the values of one column to an array of [`JsonShape::data_type`].
-    ///
-    /// Fails if a value does not have the shape, which means that it was not observed.
+    /// Converts the values of one column, all of which were observed, to an array of
+    /// [`JsonShape::data_type`].
     pub(super) fn array(&self, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
         let values: Vec<_> =
             values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();

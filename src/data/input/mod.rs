@@ -124,8 +124,7 @@ pub struct InputFile {
     pub bytes: u64,
     /// Format by the extension.
     pub format: Format,
-    /// Rows to read, which must be those of whole row groups; `None` reads all. Rows keep the
-    /// numbers that they have in the file.
+    /// Rows to read, by their numbers in the file: those of whole row groups; `None` reads all.
     pub rows: Option<Range<u64>>,
     /// Version of an object's content according to its store (ETag, else time of change; on a hub
     /// the commit), if known; `None` for local files.

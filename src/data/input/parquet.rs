@@ -71,8 +71,7 @@ impl InputFile {
         Ok(ParquetFile::open(self)?.num_rows())
     }
 
-    /// Returns the bytes of all columns of the rows to read, before compression, if the format
-    /// stores them.
+    /// Returns the bytes of the rows to read, before compression, if the format stores them.
     pub fn decoded_bytes(&self) -> Result<Option<u64>> {
         if self.format != Format::Parquet {
             return Ok(None);
@@ -177,8 +176,7 @@ fn read_footer(
     })
 }
 
-/// Returns the row groups that hold `rows`, or all; `None` if `rows` begin or end inside a row
-/// group or beyond the file.
+/// Returns the row groups that hold `rows`, or all; `None` if `rows` are not those of whole ones.
 fn chosen_groups(
     footer: &ArrowReaderMetadata,
     rows: Option<&Range<u64>>,

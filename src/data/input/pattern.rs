@@ -129,8 +129,7 @@ impl DirectorySearch<'_> {
     }
 }
 
-/// Splits `pattern` (made absolute with `base`) into the directory that holds all matches, and the
-/// pattern of the paths below it.
+/// Splits `pattern` into the directory (below `base`) of all matches, and the rest of the pattern.
 pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)> {
     let absolute = base.join(pattern);
     let components: Vec<Component<'_>> = absolute.components().collect();

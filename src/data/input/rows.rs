@@ -1,8 +1,6 @@
-//! Rows with every column in its own type, for the export.
-//!
-//! This module owns the schema: the footer's for a Parquet file, and one inferred from all lines
-//! for JSON lines (see `infer` for the types). Rows are numbered as in [`super::DocumentReader`],
-//! and the lines that it rejects are left out.
+//! Rows with every column in its own type, for the export: that of the footer for a Parquet file,
+//! and one inferred from all lines for JSON lines (see `infer`). Rows are numbered as in
+//! [`super::DocumentReader`], and the lines that it rejects are left out.
 
 use std::sync::Arc;
 

@@ -38,13 +38,8 @@ pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
 }
 
 /// Reads `columns` of every row of the table `file` and passes them to `each`, which returns why a
-/// row cannot be used.
-///
-/// # Errors
-/// [`Error::Schema`](polysift_base::Error::Schema) if a required column is missing (in JSON lines:
-/// in the first 1000 objects) or of an unsuitable type; [`Error::Row`](polysift_base::Error::Row)
-/// with the count if more than `max_rejects` rows (`None`: any) cannot be used, and in any case if
-/// a CSV file ends inside a quoted field.
+/// row cannot be used. Returns [`Error::Row`](polysift_base::Error::Row) with the count if more
+/// than `max_rejects` rows (`None`: any) are of no use, or a CSV file ends inside a quoted field.
 pub fn read_table(
     file: &InputFile,
     columns: &[ColumnRequest],
@@ -102,9 +97,8 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     }))
 }
 
-/// Returns the tables that `patterns` name, found as by [`super::discover`]; a URL is an error. A
-/// name is the path below the common directory, without the extensions of Parquet and JSON lines if
-/// it stays unique.
+/// Returns the tables that `patterns` name, found and called as by [`super::discover`]; a URL is an
+/// error.
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
     let found = find_local(patterns, "tables", &has_format)?.into_iter();
     by_name(found.map(|(file, name)| table_at(&file.path, name)))

@@ -241,8 +241,7 @@ fn footer_bytes(end: &[u8]) -> Option<usize> {
     (u32::from_le_bytes(*length) as usize).checked_add(END_BYTES)
 }
 
-/// Returns the number of bytes in blocks and of blocks, for a part of `length` bytes that ends with
-/// `end`; `None` if it is not a part.
+/// Returns the numbers of bytes in blocks and of blocks of the `length` bytes that end with `end`.
 fn layout(end: &[u8], length: u64) -> Option<(u64, usize)> {
     let blocks = length.checked_sub(footer_bytes(end)? as u64 + CHECKSUM_BYTES as u64)?;
     let num_blocks = blocks.div_ceil(BLOCK_BYTES + CHECKSUM_BYTES as u64);

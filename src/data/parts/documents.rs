@@ -23,8 +23,7 @@ use polysift_base::io::FileStamp;
 /// Columns of parts that may have nulls.
 const NULLABLE: [&str; 4] = [NUM_TOKENS, "logit", "score", "embeddings"];
 
-/// Returns the `columns` as a batch, with nulls in those of [`NULLABLE`]. Returns [`Error::Shape`]
-/// of `op` if they have different lengths.
+/// Returns the `columns`, of one length, as a batch, with nulls in those of [`NULLABLE`].
 pub(super) fn batch_of(
     op: &'static str,
     columns: impl IntoIterator<Item = (&'static str, ArrayRef)>,

@@ -1,9 +1,8 @@
 //! Embedding parts: the embeddings of consecutive documents of a shard.
 //!
 //! The column `embeddings` is the same as in the export: per document a list of one list per chunk.
-//! The reader ignores these lists and reads the values page by page, because the column
-//! `num_chunks` and the footer give the lengths. That takes a third of the time of reading arrow's
-//! lists.
+//! The reader takes the lengths from `num_chunks` and the footer, and the values from the pages, in
+//! a third of the time of reading arrow's lists.
 //!
 //! Invariants: values are read back bit for bit as [`round_to`] rounded them. Where pages and row
 //! groups end depends on the rows alone, so the same rows give the same bytes however they arrive.
@@ -73,8 +72,7 @@ impl EmbeddingRows {
 }
 
 /// Rounds `values` to `dtype`, to nearest with ties to even. NaN stays NaN, and values beyond the
-/// largest become infinite. Scores are computed from rounded values, so that they can be reproduced
-/// from the stored ones.
+/// largest become infinite. Scores come from rounded values, and so again from the stored ones.
 pub fn round_to(values: &mut [f32], dtype: EmbeddingDtype) {
     match dtype {
         EmbeddingDtype::F32 => {}
@@ -94,15 +92,13 @@ pub fn round_to(values: &mut [f32], dtype: EmbeddingDtype) {
     }
 }
 
-/// Returns the column type of embeddings: per document (null without text) a list of lists, one per
-/// chunk.
+/// Returns the column type of embeddings: per document (null without text) a list of each chunk's.
 pub fn embeddings_type(dtype: EmbeddingDtype) -> DataType {
     DataType::List(element(DataType::List(element(value_type(dtype)))))
 }
 
-/// Returns the column of embeddings of documents. `chunk_offsets` `[documents + 1]` gives the
-/// chunks of each in `values` `[chunks, hidden_size]`; a document without chunks is null. Values
-/// are rounded to `dtype`.
+/// Returns the column of embeddings of documents, rounded to `dtype`. A document has the chunks in
+/// `values` `[chunks, hidden_size]` that `chunk_offsets` `[documents + 1]` gives it; none is null.
 pub fn embeddings_array(
     chunk_offsets: &[usize],
     values: &[f32],
@@ -166,8 +162,7 @@ fn leaf() -> ColumnPath {
     ColumnPath::new([EMBEDDINGS, "list", ELEMENT, "list", ELEMENT].map(String::from).into())
 }
 
-/// Writes a part row by row. Rows go to the file in slices, so that memory does not depend on the
-/// size of a part.
+/// Writes a part row by row, in slices, so that memory does not depend on the size of a part.
 pub struct EmbeddingWriter {
     writer: ArrowWriter<CheckedWriter>,
     dtype: EmbeddingDtype,
@@ -352,9 +347,8 @@ impl EmbeddingScan {
         &self.documents
     }
 
-    /// Replaces `chunk_offsets` (`[documents + 1]`, from 0; see [`EmbeddingRows::chunk_offsets`])
-    /// and `values` (`[chunks, hidden_size]`) by those of the next `limit` documents: fewer at the
-    /// end, and none after it.
+    /// Replaces `chunk_offsets` (`[documents + 1]`, from 0) and `values` (`[chunks, hidden_size]`)
+    /// by those of the next `limit` documents: fewer at the end, and none after it.
     pub fn next(
         &mut self,
         limit: usize,
@@ -427,8 +421,7 @@ impl EmbeddingScan {
     }
 }
 
-/// Joins f32 values from index `from` on. Their four byte streams follow each other in `streams`
-/// (Parquet's `BYTE_STREAM_SPLIT`).
+/// Joins f32 values from index `from` on of their four `streams` (Parquet's `BYTE_STREAM_SPLIT`).
 fn join_f32(streams: &[u8], from: usize, out: &mut [f32]) {
     let (count, length) = (streams.len() / 4, out.len());
     let stream = |i: usize| &streams[count * i + from..][..length];

@@ -2,8 +2,7 @@
 //! ([`VerdictRows`]) that a run stores for documents.
 //!
 //! Invariants: a file gets its final name only when all its bytes are on disk. The rows of a part
-//! are in the order of the input. Equal rows give equal bytes, and reading returns what was
-//! written.
+//! are in the order of the input. Equal rows give equal bytes.
 //!
 //! ```
 //! use polysift_data::input::DocumentInfo;

@@ -1,7 +1,5 @@
-//! Score parts: the logits and scores that one head gave to the documents of a shard.
-//!
-//! A part has the rows of the shard but no text, so that selection reads little. A NaN score is
-//! stored as NaN; a document without text has neither logit nor score (null).
+//! Score parts: the logits and scores that one head gave to the documents of a shard. A NaN score
+//! is stored as NaN; a document without text has neither logit nor score (null).
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -36,14 +34,12 @@ pub struct ScoreRows {
     pub scores: Vec<Option<f32>>,
 }
 
-/// Writes the part `path` at compression level `zstd`. Returns [`Error::Shape`] if columns have
-/// different lengths.
+/// Writes the part `path` at compression level `zstd`.
 pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStamp> {
     write_refined_scores(path, rows, None, zstd)
 }
 
-/// Writes the part `path` like [`write_scores`]. A column `refined`, if there is one, marks the
-/// scores that were computed again in f32.
+/// Like [`write_scores`]; the column `refined` marks scores that were computed again in f32.
 pub fn write_refined_scores(
     path: &Path,
     rows: &ScoreRows,
@@ -162,8 +158,7 @@ impl PartBatch {
         Ok(ids.iter().flatten().collect())
     }
 
-    /// Returns which rows have the `language` and satisfy `counts`, if these are given; `None`
-    /// means all rows.
+    /// Returns which rows have the `language` and satisfy `counts`, if given; `None` means all.
     pub fn mask(
         &self,
         language: Option<&str>,

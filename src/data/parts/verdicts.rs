@@ -109,8 +109,7 @@ impl VerdictRows {
     }
 }
 
-/// Writes the file `path` at compression level `zstd`. Returns [`Error::Shape`] if columns have
-/// different lengths.
+/// Writes the file `path` at compression level `zstd`.
 pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<FileStamp> {
     let VerdictRows { filters, actions, reasons, details, pieces, .. } = rows;
     let actions = actions.iter().map(|action| action.name().to_owned()).collect();
@@ -123,7 +122,7 @@ pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<File
     documents::write_batch(path, &batch, properties)
 }
 
-/// Reads the file `path`. Returns [`Error::Decode`] or [`Error::Schema`] if it holds no verdicts.
+/// Reads the file `path`.
 pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
     let part = PartReader::open(path)?;
     let batch = part.read(&[&DOCUMENT_COLUMNS[..], &VERDICT_COLUMNS].concat())?;

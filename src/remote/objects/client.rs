@@ -230,8 +230,7 @@ impl Retries {
         Self { since: Instant::now(), wait: Duration::from_millis(100), tries: 0 }
     }
 
-    /// Waits, at least as long as the server `asked`, and returns true if another attempt after
-    /// `error` is allowed.
+    /// Waits, at least as long as `asked`, and returns true if a retry after `error` is allowed.
     pub(super) async fn allow(&mut self, error: &object_store::Error, asked: Duration) -> bool {
         let wait = self.wait.max(asked);
         let is_late = self.since.elapsed() + asked > retry_time();

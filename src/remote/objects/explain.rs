@@ -39,8 +39,7 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
         (E::NotFound { .. }, _) | (_, Some(404)) => {
             let code = answer.as_ref().and_then(|answer| answer.element("Code"));
             let is_of_bucket = matches!(code, Some("NoSuchBucket" | "ContainerNotFound"))
-                // A 404 for a listing means that there is no bucket: empty buckets have empty
-                // listings.
+                // Empty buckets have empty listings; a 404 for one means that there is no bucket.
                 || !matches!(error, E::NotFound { .. });
             let bucket = url.split('/').nth(2).unwrap_or_default();
             let no_bucket = || match url {

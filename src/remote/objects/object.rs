@@ -119,8 +119,7 @@ impl Object {
         Ok(buffer.into())
     }
 
-    /// Requests the part of `range` that `buffer` lacks, and appends it; returns the error of an
-    /// interrupted answer.
+    /// Appends what `buffer` lacks of `range`; returns the error of an interrupted answer.
     async fn append(
         &self,
         range: &Range<u64>,

@@ -93,8 +93,7 @@ pub fn publish<'a>(to: &str, files: impl Iterator<Item = (&'a str, &'a FileStamp
     commits.try_for_each(|some| place.commit(&format!("Add {} files", some.len()), some, None))
 }
 
-/// Returns size and SHA-256 of the files below `to`, in a data set of a hub, by their URLs. Small
-/// files have no SHA-256.
+/// Returns size and SHA-256 (of large files only) by URL of the files below `to` on a hub.
 pub fn published(to: &str) -> Result<BTreeMap<String, ObjectVersion>> {
     let HubPlace(location) = HubPlace::parse(to)?;
     let found = files(&location)?.into_iter().map(|file| {
@@ -119,8 +118,7 @@ pub(super) fn write(url: &str, content: &str, replaces: bool) -> Result<Option<B
     let find = || place.send(&address, None).map(Some);
     let mut tries = 0..CLAIM_TRIES;
     loop {
-        // The hub refuses to commit after another commit than this one, so of two processes that do
-        // not find the file only one creates it.
+        // The hub refuses to commit after another commit, so only one of two processes does it.
         let head = if replaces { None } else { Some(place.head()?) };
         match find() {
             Ok(_) | Err(Error::Missing { .. }) if replaces => return commit(None),
@@ -142,8 +140,7 @@ impl HubPlace {
         Location::parse(url).map(Self)
     }
 
-    /// Returns the hub's address of the data set below `api`, with the path `rest`, where `{}` is
-    /// the revision.
+    /// Returns the data set's address below `api` with the path `rest`, where `{}` is the revision.
     fn address(&self, api: &str, rest: &str) -> String {
         let (id, revision) = repository(&self.0);
         let rest = rest.replacen("{}", revision, 1);
@@ -187,8 +184,7 @@ impl HubPlace {
         self.send(&address, Some(("application/x-ndjson", lines.collect()))).map(drop)
     }
 
-    /// Requests `address`, or posts a body of a media type to it, and returns the answer. The token
-    /// goes only to the hub itself.
+    /// Requests `address`, or posts a body of a media type to it; only the hub gets the token.
     fn send(&self, address: &str, body: Option<(&'static str, String)>) -> Result<Bytes> {
         let origin = |url: &str| reqwest::Url::parse(url).ok().map(|url| url.origin());
         let is_hub = origin(address) == origin(&hub_settings().endpoint);
@@ -210,8 +206,7 @@ impl HubPlace {
         wait(async { answer.await.map_err(|error| explain(&self.0.url(), &error)) })
     }
 
-    /// Puts parts of `part` bytes of the file `from` to the addresses that `header` has by their
-    /// numbers, and describes them for the hub.
+    /// Puts parts of `part` bytes to the addresses in `header`, and describes them for the hub.
     fn put_parts(&self, from: &Path, header: &Value, part: u64, size: u64) -> Result<Vec<Value>> {
         let addresses = header.as_object().into_iter().flatten();
         let addresses: BTreeMap<u64, String> =

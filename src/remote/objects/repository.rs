@@ -59,8 +59,7 @@ impl<'a> Repository<'a> {
     }
 
     /// Returns the path of `file` in the cache, and downloads it if needed. Returns `None` if the
-    /// repository does not have it; offline, or if the hub is unreachable, if the cache does not
-    /// have it.
+    /// repository does not have it; offline, or if the hub is unreachable, if the cache does not.
     pub fn get(&self, file: &str) -> Result<Option<PathBuf>> {
         if file.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
             return Err(self.error(format!("`{file}` is no path of a file in it")));
@@ -116,8 +115,7 @@ impl<'a> Repository<'a> {
         Ok(path)
     }
 
-    /// Returns the path of the note by which huggingface_hub marks `file` as absent from the
-    /// snapshot.
+    /// Returns the path of huggingface_hub's note that `file` is absent from the snapshot.
     fn absent(&self, file: &str) -> Option<PathBuf> {
         let snapshot = self.cached("")?;
         let repo = snapshot.parent()?.parent()?;

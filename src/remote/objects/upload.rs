@@ -1,7 +1,6 @@
 //! Writes objects that appear whole or not at all: in parts, completed at the end.
 //!
-//! At most [`PARTS_ON_THEIR_WAY`] sent parts and the current one are in memory. Parts end at fixed
-//! bytes, so an object that is written again has equal parts in its store. Dropping an upload
+//! At most [`PARTS_ON_THEIR_WAY`] sent parts and the current one are in memory. Dropping an upload
 //! aborts it. Parts of a killed process are invisible until the store's rule for incomplete uploads
 //! deletes them.
 

@@ -51,8 +51,7 @@ const MAX_REDIRECTS: usize = 10;
 /// A connection attempt fails after this time and is retried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An answer fails and is retried if the server sends nothing for this time. A whole range may take
-/// longer on a slow line.
+/// An answer fails and is retried if the server sends nothing for this time.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl HttpConnector for WebConnector {
