@@ -6,11 +6,9 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::without_secrets;
 
 const SCHEMES: &str = "s3://, gs://, az://, http://, https:// and hf://datasets/";
-
 /// Prefix of the names of data sets on a hub.
 const DATASETS: &str = "datasets/";
 
-/// Kinds of stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Scheme {
     /// Amazon S3 and stores with its protocol.
@@ -19,7 +17,6 @@ pub(crate) enum Scheme {
     Gcs,
     /// Azure Blob Storage.
     Azure,
-    /// A web server.
     Http,
     /// Data sets of a Hugging Face hub.
     Hub,

@@ -13,13 +13,10 @@ use polysift_base::error::Result;
 
 /// Maximum bytes of all windows of an object together.
 pub(super) const AHEAD_BYTES: u64 = 32 << 20;
-
 /// Minimum bytes of a window, which applies if there are more streams than fit.
 const SMALLEST_WINDOW: u64 = 64 << 10;
-
 /// Maximum number of windows that are laid out at a time: 512 GiB of one range.
 pub(super) const MAX_WINDOWS: usize = 1 << 16;
-
 /// Maximum gap in bytes between two windows that is fetched and discarded to save a request.
 const GAP_BYTES: u64 = 128 << 10;
 
@@ -33,7 +30,6 @@ pub(super) struct Windows {
     /// The current window of each stream; earlier ones are no longer needed.
     current: Vec<usize>,
     fetches: Vec<Fetch>,
-    /// Maximum number of windows that are laid out at a time.
     limit: usize,
     /// The part of the ranges that is not laid out yet.
     rest: Range<u64>,
@@ -165,7 +161,6 @@ impl Windows {
         Ok(())
     }
 
-    /// Waits for `fetch` and returns its start and bytes, or `None` if it was discarded.
     fn arrived(&mut self, fetch: usize) -> Result<Option<(u64, Bytes)>> {
         let Fetch { range, state, .. } = &mut self.fetches[fetch];
         *state = match std::mem::replace(state, FetchState::Idle) {

@@ -15,9 +15,7 @@ use crate::error::{Error, Result};
 
 /// Bytes buffered before they are hashed and written to the system.
 const BUFFER_BYTES: usize = 1 << 20;
-
 const TEMPORARY_SUFFIX: &str = ".tmp";
-
 /// Environment variable of the kill tests: the process aborts at the write boundary with this
 /// number, counted from 1 over all files. The boundaries are: before and after a temporary file is
 /// created, before each write to the system, and before and after the rename.

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes that [`impostor`] reads.
 const IMPOSTOR_BYTES: usize = 512;
 
 /// Returns what is wrong and what to do if `path` is a Git LFS pointer or a saved web page.

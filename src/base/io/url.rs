@@ -16,11 +16,8 @@ const OPEN_PARAMETERS: [&str; 8] =
 
 /// Environment variable with URLs and their secrets, for commands that read URLs from a plan.
 const SIGNED_URLS: &str = "POLYSIFT_SIGNED_URLS";
-
 /// Replacement for a host that may be part of a password.
 const UNREADABLE: &str = "://(unreadable)";
-
-/// Characters that end a URL in a text.
 const ENDS: [char; 8] = ['"', '\'', '`', '<', '>', ',', ')', '\\'];
 
 /// URLs as given, keyed by the URL without its secrets.

@@ -31,7 +31,6 @@ const SPARK: &str = "org.apache.spark.sql.parquet.row.metadata";
 pub struct ExportColumns {
     input: SchemaRef,
     spec: ExportSpec,
-    /// Columns at the top level.
     top: Vec<ExportColumn>,
     /// Columns inside the struct `metadata`, which follows `top`. An empty struct is left out.
     nested: Vec<ExportColumn>,
@@ -58,7 +57,6 @@ enum ColumnSource {
     PiiCount,
 }
 
-/// Name of a column that cannot be exported, and the reason.
 type Misfit = (String, String);
 
 impl ExportColumns {

@@ -31,14 +31,11 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, FirstError, is_url};
 use polysift_remote::{Upload, upload};
 
-/// Maximum rows per slice.
 const SLICE_ROWS: usize = 1024;
 /// Uncompressed bytes after which a slice ends. The limit is lower if files are small.
 const SLICE_BYTES: u64 = 1 << 22;
 /// Number of slices per file if files have a maximum size, so that a file ends near that size.
 const SLICES_PER_FILE: u64 = 16;
-
-/// Number of rows after which a row group ends.
 const MAX_GROUP_ROWS: usize = 1 << 20;
 /// Pages end as often as with the defaults: the rate follows from the range between minimum and
 /// maximum, and each level halves it. A first value of the maximum size would leave a page without

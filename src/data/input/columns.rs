@@ -50,7 +50,6 @@ impl ColumnRequest {
     }
 }
 
-/// Consecutive rows of a file.
 pub(super) struct ColumnBatch {
     /// Row numbers in the file, ascending.
     pub rows: Vec<u64>,
@@ -199,7 +198,6 @@ impl ColumnKind {
         })
     }
 
-    /// Returns what a column of the kind holds, for messages.
     fn expected(self) -> &'static str {
         match self {
             Self::Text => "strings",
@@ -234,8 +232,6 @@ impl ColumnKind {
 
 /// Name of the struct that is searched for names missing at the top level.
 pub const METADATA: &str = "metadata";
-
-/// Advice for a column that is inside a list.
 const IN_LIST: &str = "; a row has one value of it, not a list of them: join the list, or make a row of \
                        each item, before";
 
@@ -299,7 +295,6 @@ impl InputColumn {
         Err(Error::schema(path, name, reason))
     }
 
-    /// Returns true if the values are strings.
     pub(super) fn is_text(&self) -> bool {
         ColumnKind::Text.takes(self.field.data_type())
     }
@@ -408,7 +403,6 @@ pub(super) fn json_array<'s>(items: impl Iterator<Item = Option<&'s str>>) -> St
     items.collect::<serde_json::Value>().to_string()
 }
 
-/// Returns the value of a row, or `None` for null.
 pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
     strings.is_valid(row).then(|| strings.value(row))
 }

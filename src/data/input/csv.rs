@@ -17,7 +17,6 @@ use polysift_base::error::{Error, Result};
 /// which the `csv` crate would take for the end of that field.
 const CSV_END: &[u8] = b"\n\0end of the file";
 
-/// Reads chosen columns of a CSV file.
 pub(super) struct CsvReader {
     path: PathBuf,
     reader: csv::Reader<Box<dyn Read + Send>>,
@@ -69,7 +68,6 @@ impl CsvReader {
         Ok(records)
     }
 
-    /// Returns the column names of a file.
     pub(super) fn header(file: &InputFile) -> Result<Vec<String>> {
         Ok(Self::open(file, Vec::new(), Rejects::counted())?.header)
     }

@@ -17,7 +17,6 @@ use polysift_remote::{self as remote, Dataset, Location, ObjectVersion};
 
 /// Maximum number of patterns searched in parallel.
 const MAX_SEARCHES: usize = 32;
-
 const KNOWN_EXTENSIONS: &str =
     ".parquet, or .jsonl, .ndjson, .json with or without .gz, .gzip, .zst, .zstd";
 
@@ -48,7 +47,6 @@ pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     }))
 }
 
-/// Sorts `files` by name.
 pub(super) fn by_name(files: impl Iterator<Item = Result<InputFile>>) -> Result<Vec<InputFile>> {
     let mut files = files.collect::<Result<Vec<_>>>()?;
     files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -165,7 +163,6 @@ fn url_of(path: &Path) -> Option<&str> {
     path.to_str().filter(|text| is_url(text))
 }
 
-/// Returns the path from which the name of a shard is made.
 fn naming_path(path: &Path) -> PathBuf {
     let Some(url) = url_of(path) else { return path.to_owned() };
     let url = without_query(url).replacen("://", "/", 1);
@@ -177,7 +174,6 @@ fn naming_path(path: &Path) -> PathBuf {
 /// Replaces the empty name between two slashes of a key.
 const EMPTY_NAME: &str = "%2F";
 
-/// Returns the objects that the URL `pattern` names.
 fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     let mut location = Location::parse(pattern)?;
     match remote::pinned(&location)? {

@@ -85,7 +85,6 @@ pub(super) fn open(
     })
 }
 
-/// The columns of a document, with the names given by the settings.
 #[derive(Debug, Clone)]
 pub(super) struct DocumentRequest {
     /// The text, the id, the language and the script if columns have them, the embeddings if the
@@ -147,7 +146,6 @@ impl DocumentRequest {
         self.requests.push(ColumnRequest::new(name, kind, required));
     }
 
-    /// Returns the documents of a batch.
     pub(super) fn documents(&self, batch: &ColumnBatch) -> DocumentBatch {
         let ColumnBatch { rows, columns } = batch;
         let mut columns = columns.iter();

@@ -30,7 +30,6 @@ use super::json::{Json, JsonValue};
 
 /// A nested object with more distinct keys than this is a dictionary rather than a record.
 const MAX_STRUCT_FIELDS: usize = 1000;
-
 /// Integers up to this value are exact as f64.
 const MAX_EXACT_F64: i128 = 1 << 53;
 
@@ -51,7 +50,6 @@ pub(super) enum JsonShape {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct JsonColumns(Vec<(String, JsonShape)>);
 
-/// Kinds of scalars seen in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, any of which may hold")]
 pub(super) struct Scalars {
@@ -65,7 +63,6 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    /// Returns the kind of a number.
     fn of_number(literal: &str) -> Self {
         if literal.contains(['.', 'e', 'E']) {
             let oversized = literal.parse().is_ok_and(f64::is_infinite);
@@ -110,7 +107,6 @@ impl Scalars {
 }
 
 impl JsonShape {
-    /// Adds one more value.
     pub(super) fn observe(&mut self, json: &Json<'_>) {
         if json.value == JsonValue::Null {
             return;
@@ -139,7 +135,6 @@ impl JsonShape {
         self.limit();
     }
 
-    /// Adds the values whose shape is `other`.
     pub(super) fn merge(&mut self, other: Self) {
         match (&mut *self, other) {
             (_, Self::Unknown) => {}
@@ -216,17 +211,14 @@ impl JsonColumns {
         }
     }
 
-    /// Returns the name of column `place`.
     pub(super) fn name(&self, place: usize) -> Option<&str> {
         Some(&self.0.get(place)?.0)
     }
 
-    /// Returns the fields of a struct or of the schema.
     pub(super) fn arrow_fields(&self) -> Fields {
         self.0.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
     }
 
-    /// Returns the columns of `objects`.
     pub(super) fn arrays(
         &self,
         objects: &[Option<&Json<'_>>],

@@ -14,7 +14,6 @@ use serde::de::IgnoredAny;
 
 /// Maximum nesting of arrays and objects, so that hostile input cannot exhaust the stack.
 const MAX_DEPTH: usize = 128;
-
 /// Objects up to this size are searched for duplicate keys without a hash table.
 const SMALL_OBJECT: usize = 16;
 
@@ -26,7 +25,6 @@ pub(super) struct Json<'l> {
     pub value: JsonValue<'l>,
 }
 
-/// Kinds of JSON values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum JsonValue<'l> {
     Null,
@@ -68,7 +66,6 @@ impl<'l> Json<'l> {
         self.raw.parse().ok().filter(|_| self.value == JsonValue::Number)
     }
 
-    /// Returns the kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             JsonValue::Null => "null",
@@ -157,7 +154,6 @@ impl<'l> Parser<'l> {
         }
     }
 
-    /// Parses a key and its value.
     fn entry(&mut self, depth: usize) -> Result<(Cow<'l, str>, Json<'l>), String> {
         self.skip_space();
         if self.peek() != Some(b'"') {

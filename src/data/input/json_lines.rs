@@ -72,7 +72,6 @@ impl LineChecker {
     }
 }
 
-/// Reads chosen columns of a file of JSON lines.
 pub(super) struct JsonReader {
     lines: LineReader,
     line: TextLine,
@@ -287,7 +286,6 @@ fn is_integer(value: &Json<'_>) -> bool {
     value.value == JsonValue::Number && !value.raw.contains(['.', 'e', 'E'])
 }
 
-/// Parses a list of vectors, or one vector.
 fn vectors(value: &Json<'_>) -> Option<Vec<Vec<f32>>> {
     let JsonValue::Array(items) = &value.value else { return None };
     if items.first().is_some_and(|item| item.value == JsonValue::Number) {

@@ -9,14 +9,9 @@ use polysift_config::{HeadConfig, InputConfig, LabelKind, LanguageSource};
 
 /// Labels of the positive class, which a quality head keeps and a toxicity head removes.
 const POSITIVE: [&str; 4] = ["positive", "toxic", "1", "true"];
-
-/// Column that may name the split of a sample.
 const SPLIT_COLUMN: &str = "split";
-
 /// Column that counts the drawn documents with a sample's text; read beside the probability.
 const COPIES_COLUMN: &str = "copies";
-
-/// Labels of the negative class.
 const NEGATIVE: [&str; 5] = ["negative", "nontoxic", "non-toxic", "0", "false"];
 
 /// Columns of labelled texts, besides the text and the id that the settings name.
@@ -261,7 +256,6 @@ fn weight(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<f32, String>
     Ok(weight as f32)
 }
 
-/// Returns the inclusion probability and the copies of `row`.
 fn drawn_as(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<(Option<f64>, u32), String> {
     let name = columns.inclusion_probability;
     let Some((name, text)) = name.and_then(|name| Some((name, row.text(name)?))) else {

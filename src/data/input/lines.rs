@@ -15,16 +15,12 @@ use polysift_remote::RemoteFile;
 
 /// Number of bytes kept of a line beyond the limit.
 const EXCERPT_BYTES: usize = 1 << 10;
-
 /// Bytes that a line may have besides its content: a byte order mark and `\r\n`.
 const MARK_AND_END_BYTES: u64 = 5;
-
 /// Frames compressed with `zstd --long=31`, as in some corpora, need a window of 2^31 bytes.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
-
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Opens the file `path` and decompresses it as it is read.
 pub(super) fn decompressed(
     path: &Path,
     compression: Compression,
@@ -84,7 +80,6 @@ impl TextLine {
     }
 }
 
-/// Returns the message for a document of `bytes` bytes where at most `max_bytes` are allowed.
 pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
     format!("has {bytes} bytes, more than `input.max_document_bytes` = {max_bytes}")
 }
@@ -230,7 +225,6 @@ impl LineReader {
     }
 }
 
-/// First byte of a member of a gzip file.
 const GZIP_MAGIC: u8 = 0x1F;
 
 /// Decompresses a gzip file as the common tools do: consecutive members, which zeros may follow.

@@ -15,7 +15,6 @@ use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
 
 /// Values for which a condition does not hold.
 const NOTHING: [&str; 4] = ["", "[]", "0", "false"];
-/// Starts a comment in a list of text.
 const COMMENT: char = '#';
 
 /// A file that is a list.

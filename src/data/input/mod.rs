@@ -71,10 +71,8 @@ pub use table::{
 
 /// Language code of a document whose language is unknown (ISO 639-2 "undetermined").
 pub const UNDETERMINED_LANGUAGE: &str = "und";
-
 /// Maximum rows per decoded batch; long rows lower it, see [`BATCH_BYTES`].
 const BATCH_ROWS: usize = 1024;
-
 /// Approximate size of a decoded batch in bytes, so that memory does not grow with the length of
 /// documents. A single longer row still fits.
 const BATCH_BYTES: usize = 16 << 20;
@@ -91,7 +89,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the compression of the whole file.
     fn compression(self) -> Compression {
         match self {
             Self::Parquet => Compression::None,

@@ -90,7 +90,6 @@ pub(super) struct ParquetFile {
     content: Content,
     /// The row groups to read.
     groups: Range<usize>,
-    /// The rows of `groups`.
     rows: Range<u64>,
 }
 
@@ -114,7 +113,6 @@ impl ParquetFile {
         Ok(Self { path, footer, content, groups, rows })
     }
 
-    /// Returns the number of rows to read.
     pub(super) fn num_rows(&self) -> u64 {
         self.rows.end - self.rows.start
     }
@@ -364,7 +362,6 @@ impl ParquetRows {
         Ok(all.filter(|(_, bytes)| *bytes > self.max_text_bytes).collect())
     }
 
-    /// Seeks to `row`, which may be earlier; see [`ColumnReader::seek`].
     fn seek(&mut self, row: u64, rejected: u64) {
         self.rejects.resume(rejected);
         self.first_row = row.max(self.file.rows.start);
@@ -372,7 +369,6 @@ impl ParquetRows {
     }
 }
 
-/// Reads chosen columns of a Parquet file.
 pub(super) struct ParquetReader {
     rows: ParquetRows,
     /// Kind of each requested column, and the column if it was found.

@@ -46,7 +46,6 @@ pub(super) fn holds_run(directory: &Path) -> bool {
     has("state") && (has("plan.jsonl.zst") || has("frozen"))
 }
 
-/// A file or an object that a pattern names.
 pub(super) struct MatchedFile {
     pub path: PathBuf,
     /// Value of `{lang}`; `None` if the pattern has no `{lang}`.
@@ -76,7 +75,6 @@ pub(super) fn search(
     Ok(search.found)
 }
 
-/// Extensions of data files in formats that are not read.
 const UNREAD: [&str; 14] = [
     ".arrow", ".avro", ".br", ".bz2", ".csv", ".feather", ".lz4", ".orc", ".parq", ".pq", ".tsv",
     ".warc", ".warc.gz", ".xz",
@@ -203,7 +201,6 @@ impl KeyPattern {
         Self { root: String::new(), parts: Vec::new() }
     }
 
-    /// Parses `key`; errors call it `pattern`.
     pub(super) fn parse(key: &str, pattern: &str) -> Result<Self> {
         let key = key.strip_suffix('/').unwrap_or(key);
         let components: Vec<&str> =

@@ -128,7 +128,6 @@ fn columns(batch: &RecordBatch, at: usize, path: &Path) -> Result<Map<String, Va
     Ok(columns)
 }
 
-/// Shortens `text` to [`NESTED_CHARS`] characters, with an ellipsis.
 fn cut_off(text: &str) -> String {
     match text.char_indices().nth(NESTED_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),

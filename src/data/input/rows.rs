@@ -19,7 +19,6 @@ use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result};
 use polysift_config::InputConfig;
 
-/// Maximum number of columns of a JSON lines file.
 const MAX_COLUMNS: usize = 10_000;
 
 /// A batch of at most 1024 rows; fewer if they are long.

@@ -28,7 +28,6 @@ use polysift_base::io::{AtomicFile, FileStamp, if_there, open};
 
 /// Format named in [`Error::Decode`].
 pub(super) const PARQUET: &str = "parquet";
-/// Number of bytes covered by one checksum.
 const BLOCK_BYTES: u64 = 1 << 13;
 const CHECKSUM_BYTES: usize = size_of::<u64>();
 /// Bytes at the end of a footer: its length and Parquet's magic word.
@@ -54,7 +53,6 @@ impl CheckedWriter {
         self.file.path()
     }
 
-    /// Writes `bytes` and updates the checksums of the blocks.
     fn write_blocks(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         while !bytes.is_empty() {
@@ -106,7 +104,6 @@ impl Write for CheckedWriter {
     }
 }
 
-/// Starts the part `path`.
 pub(super) fn create(
     path: &Path,
     schema: SchemaRef,
@@ -130,12 +127,10 @@ pub(super) fn finish(mut writer: ArrowWriter<CheckedWriter>) -> Result<FileStamp
     part.file.commit()
 }
 
-/// A part open for reading.
 #[derive(Debug, Clone)]
 pub(super) struct CheckedFile {
     file: Arc<File>,
     length: u64,
-    /// Number of bytes covered by the blocks.
     data_bytes: u64,
     checksums: Bytes,
     /// The end of the part, starting at a block.

@@ -20,7 +20,6 @@ use crate::input::{DOCUMENT_COLUMNS, DocumentBatch, NUM_TOKENS};
 use polysift_base::error::{Error, Result, Source};
 use polysift_base::io::FileStamp;
 
-/// Columns of parts that may have nulls.
 const NULLABLE: [&str; 4] = [NUM_TOKENS, "logit", "score", "embeddings"];
 
 /// Returns the `columns`, of one length, as a batch, with nulls in those of [`NULLABLE`].
@@ -34,7 +33,6 @@ pub(super) fn batch_of(
     batch.map_err(|e| Error::shape(op, e.to_string()))
 }
 
-/// Writes a part of a single `batch`.
 pub(super) fn write_batch(
     path: &Path,
     batch: &RecordBatch,
@@ -143,7 +141,6 @@ impl PartReader {
         builder.with_offset(first_row).build().map_err(|e| self.damaged(e))
     }
 
-    /// Reads the top-level columns `names` of all rows.
     pub(super) fn read(&self, names: &[&str]) -> Result<RecordBatch> {
         let reader = self.batches(names, 0, self.num_rows().max(1))?;
         let schema = reader.schema();

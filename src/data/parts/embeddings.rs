@@ -37,9 +37,7 @@ const NUM_CHUNKS: &str = "num_chunks";
 const EMBEDDINGS: &str = "embeddings";
 /// Name of list elements, as in pyarrow.
 const ELEMENT: &str = "element";
-/// Key of the hidden size in the file metadata.
 const HIDDEN_SIZE: &str = "polysift.hidden_size";
-/// Maximum rows of a row group.
 const GROUP_ROWS: usize = 25_000;
 /// Number of values after which a row group ends. Its compressed pages are held in memory.
 const GROUP_VALUES: usize = 1 << 24;
@@ -249,7 +247,6 @@ impl EmbeddingWriter {
     }
 }
 
-/// Returns `documents` and the columns of their embeddings, as in a part.
 fn batch_of(
     documents: &DocumentBatch,
     chunk_offsets: &[usize],
@@ -277,7 +274,6 @@ pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
 pub struct EmbeddingScan {
     part: PartReader,
     documents: DocumentBatch,
-    /// Number of chunks of each document.
     num_chunks: UInt64Array,
     hidden_size: usize,
     /// Index of the next document, and of the row group after that of `pages`.

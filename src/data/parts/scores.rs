@@ -20,7 +20,6 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
 
 const SCORE_COLUMNS: [&str; 2] = ["logit", "score"];
-/// Number of rows of a [`PartBatch`].
 const BATCH_ROWS: usize = 16_384;
 
 /// The rows of one score part in the order of the input. All columns have the same length.
@@ -79,7 +78,6 @@ fn scores_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Arra
 /// Iterator over the rows of a score part in batches.
 pub type PartBatches = Box<dyn Iterator<Item = Result<PartBatch>>>;
 
-/// Methods that read the scores of a part.
 impl PartReader {
     /// Returns the language of all rows, if the footer shows that there is only one.
     pub fn only_language(&self) -> Option<String> {

@@ -27,17 +27,12 @@ use polysift_base::progress::{STOP_POLL, Stop};
 
 /// Threads of the runtime, which only move bytes: they do not digest or decode.
 const WORKERS: usize = 2;
-
 /// Environment variable with the seconds during which a request is retried after a temporary error.
 pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
-
-/// Default of [`RETRY_SECS`].
 const DEFAULT_RETRY_SECS: u64 = 180;
-
 /// Maximum number of retries; the waits of [`Retries`] for them add up to 43 seconds.
 const RETRIES: usize = 10;
 
-/// Repeats `request` for `url` until it succeeds or a retry is not allowed.
 pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
     request: impl Fn() -> F,
@@ -111,7 +106,6 @@ pub(super) fn hub_settings() -> &'static HubSettings {
     HUB.get_or_init(|| HubSettings::from_env(|name| std::env::var(name).ok()))
 }
 
-/// Waits for `work`, unless the process should stop.
 pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let stop = pin!(async {
         while !Stop::of_process().is_asked() {

@@ -18,7 +18,6 @@ use polysift_base::error::{self, Source};
 use polysift_base::hub::HubSettings;
 use polysift_base::progress::STOP_POLL;
 
-/// Wraps `source` in an error of the client.
 pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
     object_store::Error::Generic { store: "", source: source.into() }
 }
@@ -77,9 +76,7 @@ async fn ask_once(
     Err((error, after.unwrap_or_default()))
 }
 
-/// The hub's description of a file.
 struct Described {
-    /// Identifies the content.
     etag: String,
     /// Whether the ETag is the content's SHA-256, as for large files, which are stored elsewhere.
     is_sha256: bool,

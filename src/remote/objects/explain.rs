@@ -9,29 +9,22 @@ const BEGINNINGS: [&str; 4] =
 
 /// The client's prefix of a refusal; the status and the server's message follow.
 pub(super) const ANSWER: &str = "Server returned non-2xx status code: ";
-
-/// Advice on credentials.
 const HINT: &str =
     "check the credentials (AWS_*, GOOGLE_*, AZURE_* or HF_TOKEN in the environment)";
 
-/// Advice on credentials for a web server.
 const WEB_HINT: &str = "a password and a query are not kept: give the URL with them again, as INPUT or \
                         in POLYSIFT_SIGNED_URLS";
 
-/// Maximum characters of a server's message that are shown.
 const MAX_SAID: usize = 300;
 
-/// Creates an [`Error::Service`] for `url`.
 pub(super) fn store_error(url: &str, reason: &str) -> Error {
     Error::Service { name: redacted(url), reason: redacted(reason) }
 }
 
-/// Creates the error for an object that has changed since the run was planned.
 pub(super) fn changed(url: &str) -> Error {
     Error::corrupt(url.as_ref(), "the object changed since the run was planned")
 }
 
-/// Converts a store's error for the user of `url`.
 pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
     use object_store::Error as E;
     let answer = Answer::of(error);
@@ -61,7 +54,6 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
     }
 }
 
-/// Returns the status of a refusal by the server.
 pub(super) fn status(error: &object_store::Error) -> Option<u16> {
     Answer::of(error).map(|answer| answer.status)
 }

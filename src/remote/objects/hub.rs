@@ -15,7 +15,6 @@ use super::repository::{DEFAULT_REVISION, RepoType, Repository};
 use crate::location::{Dataset, Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
-/// Returns the repository and the revision of a location, or the default revision.
 pub(super) fn repository(location: &Location) -> (&str, &str) {
     let path = location.root.trim_start_matches("hf://datasets/");
     path.split_once('@').unwrap_or((path, DEFAULT_REVISION))
@@ -70,7 +69,6 @@ pub(super) fn version(location: &Location, bytes: u64) -> ObjectVersion {
     ObjectVersion { bytes, tag: Some(repository(location).1.to_owned()) }
 }
 
-/// A file or folder in a listing.
 #[derive(Deserialize)]
 pub(super) struct HubFile {
     r#type: String,
@@ -112,7 +110,6 @@ async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Opt
     Ok((answer.into_body().bytes().await.map_err(failed)?, link))
 }
 
-/// Returns the URL of the next page in a `Link` header.
 fn next_page(link: &str) -> Option<String> {
     link.split(',').find_map(|part| {
         let (url, parameters) = part.trim().strip_prefix('<')?.split_once('>')?;

@@ -12,8 +12,6 @@ use quick_xml::escape::unescape;
 
 /// XML elements of a listing that hold a key or a prefix of keys.
 const ELEMENTS: [&str; 3] = ["Key", "Prefix", "Name"];
-
-/// Bytes that are encoded in the path of a URL.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'=').remove(b'/');
 
@@ -40,7 +38,6 @@ pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {
     })
 }
 
-/// Encodes a path for a URL.
 pub(super) fn encoded(path: &str) -> String {
     utf8_percent_encode(path, PATH).to_string()
 }

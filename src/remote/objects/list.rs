@@ -18,7 +18,6 @@ use super::key::unescaped;
 use crate::location::{KeyTest, ListedObject, Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
-/// Maximum number of concurrent requests.
 const REQUESTS: usize = 32;
 
 /// Lists objects that `takes` accepts by their keys, which begin with the key of `location` (empty,
@@ -52,7 +51,6 @@ pub fn list(
     Ok(found)
 }
 
-/// The key of an object, and its entry in a listing.
 type KeyedMeta = (String, ObjectMeta);
 
 struct KeySearch<'a> {

@@ -40,7 +40,6 @@ pub struct Object {
     url: String,
     store: Arc<dyn ObjectStore>,
     key: Key,
-    /// Options of each request.
     options: GetOptions,
     version: ObjectVersion,
     /// Whether answers name the version; on a hub, another server answers.
@@ -148,7 +147,6 @@ impl Object {
         Ok((missing > 0).then_some(object_store::Error::Generic { store: "", source }))
     }
 
-    /// Fails unless the answer has the planned version and the requested range.
     fn check(&self, answer: &GetResult, requested: &Range<u64>) -> Result<()> {
         let found = ObjectVersion::of(&answer.meta);
         let is_other = self.is_checked && found.tag != self.version.tag;

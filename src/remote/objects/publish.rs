@@ -27,19 +27,14 @@ use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 use polysift_base::io::{FileStamp, boundary};
 
-/// Maximum number of files that a commit adds.
 const COMMIT_FILES: usize = 1000;
-
 /// Number of times that a file is created once more, because other commits came before.
 const CLAIM_TRIES: u32 = 3;
-
 /// Maximum microseconds per byte; the system ends a connection that stalls much earlier.
 const BYTE_MICROS: u64 = 10;
-
 /// Media type of requests about large files.
 const LFS: &str = "application/vnd.git-lfs+json";
 
-/// A place in a data set of the hub.
 struct HubPlace(Location);
 
 /// Uploads the file `from` of `size` bytes for `url`, unless the hub has its bytes, and returns its
@@ -162,7 +157,6 @@ impl HubPlace {
         created.map(drop).or_else(|error| find().map_err(|_| error)) // another process may be first
     }
 
-    /// Returns the newest commit of the branch.
     fn head(&self) -> Result<String> {
         let answer = self.send(&self.address("/api", "/revision/{}"), None)?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();

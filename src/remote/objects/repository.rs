@@ -29,7 +29,6 @@ pub struct Repository<'a> {
     is_unreachable: AtomicBool,
 }
 
-/// The hub's description of a revision.
 #[derive(Deserialize)]
 struct RevisionInfo {
     sha: String,

@@ -24,11 +24,7 @@ use polysift_base::io::{FileStamp, FirstError, boundary};
 
 /// Size of a part; S3 allows 10,000 parts, so an object has at most 80 GB.
 const PART_BYTES: usize = 8 << 20;
-
-/// Maximum time to wait while a store aborts an upload.
 const ABORT_TIME: Duration = Duration::from_secs(1);
-
-/// Maximum number of parts that are sent at a time.
 const PARTS_ON_THEIR_WAY: usize = 3;
 
 /// An upload of one object.

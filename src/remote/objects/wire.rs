@@ -36,7 +36,6 @@ pub(super) fn get_options(location: &Location) -> GetOptions {
 /// Connects clients of a web server or the hub; only the hub gets the token.
 #[derive(Debug)]
 pub(super) struct WebConnector {
-    /// Whether requests without TLS are allowed.
     pub(super) allows_http: bool,
     pub(super) token: Option<HeaderValue>,
 }
@@ -44,13 +43,9 @@ pub(super) struct WebConnector {
 /// Headers with which the hub describes a file; after a redirect they may be absent.
 pub(super) const COMMIT: &str = "x-repo-commit";
 pub(super) const LINKED_ETAG: &str = "x-linked-etag";
-
-/// Maximum number of redirects per request.
 const MAX_REDIRECTS: usize = 10;
-
 /// A connection attempt fails after this time and is retried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// An answer fails and is retried if the server sends nothing for this time.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -92,7 +87,6 @@ struct Wire {
     client: HttpClient,
     /// Whether redirects are followed here, because `client` does not.
     follows: bool,
-    /// Sent to the hub.
     token: Option<HeaderValue>,
 }
 
