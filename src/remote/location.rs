@@ -49,10 +49,11 @@ impl Location {
             _ => return Err(unknown()),
         };
         let root_parts = if scheme == Scheme::Hub { 3 } else { 1 };
-        let (root, key) = match scheme {
-            Scheme::Http => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
-            _ => split(rest, root_parts),
+        let end = match scheme {
+            Scheme::Http => rest.find(['/', '?']),
+            _ => rest.match_indices('/').nth(root_parts - 1).map(|(at, _)| at),
         };
+        let (root, key) = rest.split_at(end.unwrap_or(rest.len()));
         if root.split('/').filter(|part| !part.is_empty()).count() < root_parts {
             let what = match scheme {
                 Scheme::Hub => "OWNER/NAME",
@@ -129,12 +130,6 @@ pub struct Snapshot {
     pub folder: PathBuf,
     /// Paths of all files in the repository; `None` offline, when only the folder is known.
     pub files: Option<Vec<String>>,
-}
-
-/// Splits `rest` after its first `parts` components.
-fn split(rest: &str, parts: usize) -> (&str, &str) {
-    let end = rest.match_indices('/').nth(parts - 1).map_or(rest.len(), |(at, _)| at);
-    (&rest[..end], &rest[end..])
 }
 
 #[cfg(test)]

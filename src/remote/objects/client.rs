@@ -31,7 +31,7 @@ const WORKERS: usize = 2;
 pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
 const DEFAULT_RETRY_SECS: u64 = 180;
 /// Maximum number of retries; the waits of [`Retries`] for them add up to 43 seconds.
-const RETRIES: usize = 10;
+const RETRIES: u32 = 10;
 
 pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
@@ -78,9 +78,7 @@ impl<T: Send + 'static> Transfer<T> {
     pub(super) fn spawn(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<Self> {
         Ok(Self(runtime()?.spawn(work)))
     }
-}
 
-impl<T> Transfer<T> {
     pub(crate) fn wait(mut self) -> Result<T> {
         let joined = async { (&mut self.0).await };
         wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
@@ -152,7 +150,8 @@ pub(super) fn client(location: &Location) -> Result<Client> {
 
 fn new_client(location: &Location) -> Result<Client> {
     let (root, retry_timeout) = (location.root.as_str(), retry_time());
-    let retry = RetryConfig { max_retries: RETRIES, retry_timeout, ..RetryConfig::default() };
+    let retry =
+        RetryConfig { max_retries: RETRIES as usize, retry_timeout, ..RetryConfig::default() };
     let made = match location.scheme {
         Scheme::S3 => {
             let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
@@ -215,18 +214,17 @@ fn retry_time() -> Duration {
 /// Limits retries of requests that the client does not retry, such as interrupted answers.
 pub(super) struct Retries {
     since: Instant,
-    wait: Duration,
-    tries: usize,
+    tries: u32,
 }
 
 impl Retries {
     pub(super) fn new() -> Self {
-        Self { since: Instant::now(), wait: Duration::from_millis(100), tries: 0 }
+        Self { since: Instant::now(), tries: 0 }
     }
 
     /// Waits, at least as long as `asked`, and returns true if a retry after `error` is allowed.
     pub(super) async fn allow(&mut self, error: &object_store::Error, asked: Duration) -> bool {
-        let wait = self.wait.max(asked);
+        let wait = Duration::from_millis(100 << self.tries).min(Duration::from_secs(10)).max(asked);
         let is_late = self.since.elapsed() + asked > retry_time();
         if is_final(error) || self.tries == RETRIES || is_late {
             return false;
@@ -234,7 +232,6 @@ impl Retries {
         tracing::info!(reason = message(error), secs = wait.as_secs_f32(), "trying again");
         tokio::time::sleep(wait).await;
         self.tries += 1;
-        self.wait = (self.wait * 2).min(Duration::from_secs(10));
         true
     }
 }

@@ -14,7 +14,7 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use super::client::{Bucket, client, retried, wait};
 use super::explain::store_error;
 use super::hub;
-use super::key::unescaped;
+use super::key::decoded;
 use crate::location::{KeyTest, ListedObject, Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
@@ -104,7 +104,7 @@ impl KeySearch<'_> {
         let (mut objects, mut folders, mut next) = (Vec::new(), Vec::new(), None);
         loop {
             let page = self.page(folder, true, next).await?;
-            folders.extend(page.result.common_prefixes.iter().map(unescaped));
+            folders.extend(page.result.common_prefixes.iter().map(|key| decoded(key.as_ref())));
             objects.extend(page.result.objects);
             next = page.page_token;
             if next.is_none() {
@@ -136,7 +136,7 @@ impl KeySearch<'_> {
     }
 
     fn take(&self, objects: &[ObjectMeta], found: &mut Vec<KeyedMeta>) {
-        let keys = objects.iter().map(|meta| (unescaped(&meta.location), meta));
+        let keys = objects.iter().map(|meta| (decoded(meta.location.as_ref()), meta));
         let taken = keys.filter(|(key, _)| !key.ends_with('/') && (self.takes)(key));
         found.extend(taken.map(|(key, meta)| (key, meta.clone())));
     }
