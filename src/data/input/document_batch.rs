@@ -35,31 +35,19 @@ pub struct DocumentInfo<'a> {
 /// and the embeddings of the input are present only between the reader and the tokenizer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentBatch {
-    rows: UInt64Array,
-    ids: StringArray,
-    languages: StringArray,
-    num_bytes: UInt64Array,
-    /// All null if tokens are not counted.
-    num_tokens: UInt64Array,
+    pub(crate) rows: UInt64Array,
+    pub(crate) ids: StringArray,
+    pub(crate) languages: StringArray,
+    pub(crate) num_bytes: UInt64Array,
+    /// All null if tokens are not counted; the other columns have no nulls.
+    pub(crate) num_tokens: UInt64Array,
     /// Texts as stored, including blank ones; null where the input has none.
-    texts: Option<StringViewArray>,
+    pub(crate) texts: Option<StringViewArray>,
     /// Present if the settings name a column of embeddings.
-    embeddings: Option<LargeListArray>,
+    pub(crate) embeddings: Option<LargeListArray>,
 }
 
 impl DocumentBatch {
-    /// Creates a batch of columns of equal length; only `num_tokens` may have nulls.
-    pub(crate) fn from_columns(
-        rows: UInt64Array,
-        ids: StringArray,
-        languages: StringArray,
-        num_bytes: UInt64Array,
-        num_tokens: UInt64Array,
-    ) -> Self {
-        let (texts, embeddings) = (None, None);
-        Self { rows, ids, languages, num_bytes, num_tokens, texts, embeddings }
-    }
-
     /// Creates a batch from what a reader found, with the input's texts and embeddings.
     pub(super) fn with_texts(
         rows: Vec<u64>,
@@ -73,9 +61,8 @@ impl DocumentBatch {
             text.filter(|text| !text.trim().is_empty()).map_or(0, str::len) as u64
         };
         let num_bytes = (0..rows.len()).map(bytes_of).collect::<Vec<_>>().into();
-        let num_tokens = UInt64Array::new_null(rows.len());
-        let batch = Self::from_columns(rows.into(), ids, languages, num_bytes, num_tokens);
-        Self { texts, embeddings, ..batch }
+        let (num_tokens, rows) = (UInt64Array::new_null(rows.len()), rows.into());
+        Self { rows, ids, languages, num_bytes, num_tokens, texts, embeddings }
     }
 
     /// Returns the names and values of the [`DOCUMENT_COLUMNS`].
@@ -218,12 +205,14 @@ impl DocumentBuilder {
 
     /// Returns the documents appended since the last call.
     pub fn finish(&mut self) -> DocumentBatch {
-        DocumentBatch::from_columns(
-            self.rows.finish(),
-            self.ids.finish(),
-            self.languages.finish(),
-            self.num_bytes.finish(),
-            self.num_tokens.finish(),
-        )
+        DocumentBatch {
+            rows: self.rows.finish(),
+            ids: self.ids.finish(),
+            languages: self.languages.finish(),
+            num_bytes: self.num_bytes.finish(),
+            num_tokens: self.num_tokens.finish(),
+            texts: None,
+            embeddings: None,
+        }
     }
 }

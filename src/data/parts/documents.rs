@@ -87,13 +87,15 @@ pub(super) fn full_column<'a, A: Array + 'static>(
 }
 
 pub(super) fn documents_of(batch: &RecordBatch, path: &Path) -> Result<DocumentBatch> {
-    Ok(DocumentBatch::from_columns(
-        full_column::<UInt64Array>(batch, "row", path)?.clone(),
-        full_column::<StringArray>(batch, "id", path)?.clone(),
-        full_column::<StringArray>(batch, "language", path)?.clone(),
-        full_column::<UInt64Array>(batch, "num_bytes", path)?.clone(),
-        column::<UInt64Array>(batch, NUM_TOKENS, path)?.clone(),
-    ))
+    Ok(DocumentBatch {
+        rows: full_column::<UInt64Array>(batch, "row", path)?.clone(),
+        ids: full_column::<StringArray>(batch, "id", path)?.clone(),
+        languages: full_column::<StringArray>(batch, "language", path)?.clone(),
+        num_bytes: full_column::<UInt64Array>(batch, "num_bytes", path)?.clone(),
+        num_tokens: column::<UInt64Array>(batch, NUM_TOKENS, path)?.clone(),
+        texts: None,
+        embeddings: None,
+    })
 }
 
 /// An open part with a valid footer.
