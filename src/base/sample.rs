@@ -89,7 +89,7 @@ impl<T: PartialOrd> BottomKSample<T> {
     /// Offers the item that `make` returns; `make` is not called if the rank is too large.
     pub fn offer(&self, rank: u128, make: impl FnOnce() -> T) {
         // The limit only falls, so a stale value lets too many items through, never too few.
-        if self.k == 0 || upper_half(rank) > self.limit.load(Ordering::Relaxed) {
+        if self.k == 0 || (rank >> 64) as u64 > self.limit.load(Ordering::Relaxed) {
             return;
         }
         let item = make();
@@ -104,7 +104,7 @@ impl<T: PartialOrd> BottomKSample<T> {
         if kept.len() == self.k
             && let Some((&largest, _)) = kept.last_key_value()
         {
-            self.limit.store(upper_half(largest), Ordering::Relaxed);
+            self.limit.store((largest >> 64) as u64, Ordering::Relaxed);
         }
     }
 
@@ -113,10 +113,6 @@ impl<T: PartialOrd> BottomKSample<T> {
         let kept = unpoisoned(self.kept.into_inner());
         kept.into_values().collect()
     }
-}
-
-fn upper_half(rank: u128) -> u64 {
-    (rank >> 64) as u64
 }
 
 #[cfg(test)]

@@ -153,8 +153,8 @@ pub fn student_tail(t: f64, freedom: f64) -> f64 {
 }
 
 /// Returns the 5% quantile of a chi-square distribution with `freedom` degrees of freedom.
-/// Source: E. B. Wilson, M. M. Hilferty: The distribution of chi-square, 1931. The error is below 2%
-/// from 5 degrees on; below, the value is too small.
+/// Source: E. B. Wilson, M. M. Hilferty: The distribution of chi-square, 1931. The error is below
+/// 2% from 5 degrees on; below, the value is too small.
 pub fn chi_square_low(freedom: f64) -> f64 {
     const NORMAL: f64 = -1.644_853_627;
     let part = 2.0 / (9.0 * freedom);

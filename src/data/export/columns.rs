@@ -8,7 +8,7 @@ use arrow_array::{
     Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray, StructArray,
 };
 use arrow_cast::cast;
-use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use serde_json::{Map, Value, json};
 
 use super::{ExportSpec, RowExtras};
@@ -71,7 +71,13 @@ impl ExportColumns {
         if !nested.is_empty() {
             fields.push(Arc::new(Field::new(METADATA, DataType::Struct(children(&nested)), true)));
         }
-        let metadata = exported_metadata(input, &top, &nested, spec.embeddings);
+        let mut metadata = input.metadata().clone();
+        metadata.remove(SPARK);
+        if let Some(described) = metadata.remove(HUGGING_FACE)
+            && let Some(described) = hugging_face(&described, &top, &nested)
+        {
+            metadata.insert(HUGGING_FACE, described);
+        }
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
         let text = text_path(input, spec, &top, &nested).map_err(misfit)?;
         Ok(Self { input: Arc::clone(input), spec: spec.clone(), top, nested, schema, text })
@@ -260,14 +266,12 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
         (None, Some(new), _) => columns.push(new),
         (_, None, _) => {}
     }
-    let pii_count = PII_COUNT.to_owned();
     let scores = spec.new_columns.iter().enumerate();
-    let scores = scores.map(|(i, name)| (name, DataType::Float64, ColumnSource::New(i)));
+    let scores = scores.map(|(i, name)| (&**name, DataType::Float64, ColumnSource::New(i)));
     let texts = spec.text_columns.iter().enumerate();
-    let texts = texts.map(|(i, name)| (name, DataType::Utf8, ColumnSource::Text(i)));
-    let pii_count =
-        spec.counts_pii.then_some((&pii_count, DataType::Int32, ColumnSource::PiiCount));
-    for (name, data_type, source) in scores.chain(texts).chain(pii_count) {
+    let texts = texts.map(|(i, name)| (&**name, DataType::Utf8, ColumnSource::Text(i)));
+    let pii = spec.counts_pii.then_some((PII_COUNT, DataType::Int32, ColumnSource::PiiCount));
+    for (name, data_type, source) in scores.chain(texts).chain(pii) {
         if let Some(taken) = columns.iter().find(|c| c.field.name() == name) {
             let reason = match taken.source {
                 ColumnSource::Input(_) => {
@@ -276,7 +280,7 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
                 }
                 _ => "is the name of two new columns; set `heads.<name>.column` of one head",
             };
-            return Err((name.clone(), reason.into()));
+            return Err((name.into(), reason.into()));
         }
         columns.push(ExportColumn { field: Arc::new(Field::new(name, data_type, true)), source });
     }
@@ -296,30 +300,9 @@ fn empty_struct(field: &Field) -> Option<&str> {
     }
 }
 
-fn exported_metadata(
-    input: &Schema,
-    top: &[ExportColumn],
-    nested: &[ExportColumn],
-    embeddings: Option<EmbeddingDtype>,
-) -> Metadata {
-    let mut metadata = input.metadata().clone();
-    metadata.remove(SPARK);
-    if let Some(described) = metadata.remove(HUGGING_FACE)
-        && let Some(described) = hugging_face(&described, top, nested, embeddings)
-    {
-        metadata.insert(HUGGING_FACE, described);
-    }
-    metadata
-}
-
 /// Rewrites the features `described` of the input for the export. Returns `None` if they do not
 /// describe the input. Without features, `datasets` goes by the types of the columns.
-fn hugging_face(
-    described: &str,
-    top: &[ExportColumn],
-    nested: &[ExportColumn],
-    embeddings: Option<EmbeddingDtype>,
-) -> Option<String> {
+fn hugging_face(described: &str, top: &[ExportColumn], nested: &[ExportColumn]) -> Option<String> {
     let mut described: Value = serde_json::from_str(described).ok()?;
     let old = described.get_mut("info")?.get_mut("features")?.take();
     let value = |dtype: &str| json!({"dtype": dtype, "_type": "Value"});
@@ -330,7 +313,7 @@ fn hugging_face(
                     path.iter().try_fold(&old, |feature, name| feature.get(name))?.clone()
                 }
                 ColumnSource::Embeddings => {
-                    let is_half = embeddings? == EmbeddingDtype::F16;
+                    let is_half = *column.field.data_type() == embeddings_type(EmbeddingDtype::F16);
                     let number = value(if is_half { "float16" } else { "float32" });
                     let vector = json!({"feature": number, "_type": "Sequence"});
                     json!({"feature": vector, "_type": "Sequence"})

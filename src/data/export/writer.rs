@@ -125,10 +125,8 @@ impl ExportWriter {
             return Err(Error::shape("export", reason));
         }
         let batch = dense(batch).map_err(|e| Error::write(&self.base, e))?;
-        let slice_bytes = match self.options.max_file_bytes {
-            Some(bytes) => (bytes / SLICES_PER_FILE).min(SLICE_BYTES),
-            None => SLICE_BYTES,
-        };
+        let file_bytes = self.options.max_file_bytes.unwrap_or(u64::MAX);
+        let slice_bytes = (file_bytes / SLICES_PER_FILE).min(SLICE_BYTES);
         let mut start = 0;
         for (i, bytes) in row_bytes(batch.columns(), batch.num_rows()).into_iter().enumerate() {
             let end = i + 1;
@@ -164,17 +162,11 @@ impl ExportWriter {
         let empty = RecordBatch::new_empty(first.schema());
         let rows = concat_batches(&first.schema(), [&empty].into_iter().chain(&pending.parts))
             .map_err(|e| Error::write(&self.base, e))?;
-        let mut file = match self.open.take() {
-            Some(file) => file,
-            None => self.next_file()?,
-        };
+        let mut file = self.open.take().map_or_else(|| self.next_file(), Ok)?;
         file.rows += pending.rows as u64;
         let wrong = |e| Error::write(&self.base, e);
-        let mut group = match file.group.take() {
-            Some(group) => group,
-            None => ArrowWriter::try_new(Vec::new(), rows.schema(), Some(self.properties.clone()))
-                .map_err(wrong)?,
-        };
+        let new = || ArrowWriter::try_new(Vec::new(), rows.schema(), Some(self.properties.clone()));
+        let mut group = file.group.take().map_or_else(new, Ok).map_err(wrong)?;
         group.write(&rows).map_err(wrong)?;
         self.group_bytes += pending.bytes;
         let is_full = self.group_bytes >= self.options.row_group_bytes
@@ -197,12 +189,12 @@ impl ExportWriter {
         let Some(mut group) = file.group.take() else { return Ok(()) };
         let copied = group.finish().and_then(|metadata| {
             let bytes = Bytes::from(std::mem::take(group.inner_mut()));
-            let pages = metadata.page_index_for_row_group(0);
+            let (written, pages) = (metadata.row_group(0), metadata.page_index_for_row_group(0));
             let mut writer = file.writer.next_row_group()?;
-            for (at, column) in metadata.row_group(0).columns().iter().enumerate() {
+            for (at, column) in written.columns().iter().enumerate() {
                 let close = ColumnCloseResult {
                     bytes_written: column.compressed_size().cast_unsigned(),
-                    rows_written: metadata.row_group(0).num_rows().cast_unsigned(),
+                    rows_written: written.num_rows().cast_unsigned(),
                     metadata: column.clone(),
                     bloom_filter: None,
                     column_index: pages.column_index(at).cloned(),
@@ -231,12 +223,12 @@ impl ExportWriter {
     }
 
     fn next_file(&self) -> Result<OpenFile> {
-        let mut name = self.base.clone().into_os_string();
-        match self.options.max_file_bytes {
-            Some(_) => name.push(format!("-{:05}.parquet", self.full.len())),
-            None => name.push(".parquet"),
+        let mut path = self.base.clone().into_os_string();
+        if self.options.max_file_bytes.is_some() {
+            path.push(format!("-{:05}", self.full.len()));
         }
-        let path = PathBuf::from(name);
+        path.push(".parquet");
+        let path = PathBuf::from(path);
         let file = ExportTarget::create(&path, &self.failure)?;
         // Arrow's readers look for metadata in the schema they get, other readers in the footer.
         let pairs = self.schema.metadata().iter();

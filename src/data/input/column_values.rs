@@ -47,12 +47,9 @@ impl<'a> ColumnValues<'a> {
     }
 
     fn lost(&self, row: u64) -> Error {
-        match self.reader.rejects() {
-            none if none.count == 0 => {
-                Error::corrupt(&self.file.path, format!("row {row} is gone"))
-            }
-            rejects => rejects.error(&self.file.path),
-        }
+        let (path, rejects) = (&self.file.path, self.reader.rejects());
+        let gone = || Error::corrupt(path, format!("row {row} is gone"));
+        if rejects.count > 0 { rejects.error(path) } else { gone() }
     }
 }
 

@@ -115,7 +115,7 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
     let literal = base.join(pattern);
     // A path that exists is taken literally, even if it holds `[` or `*`.
     let (root, keys) = if literal.is_dir() {
-        (literal.clone(), KeyPattern::all())
+        (literal.clone(), KeyPattern::default())
     } else if literal.exists() {
         if !literal.file_name().and_then(|name| name.to_str()).is_some_and(takes) {
             return Err(unknown_extension(&pattern));

@@ -36,15 +36,6 @@ pub(super) enum JsonField<'j> {
     Vectors(Vec<Vec<f32>>),
 }
 
-impl JsonField<'_> {
-    pub(super) fn into_text(self) -> Option<String> {
-        match self {
-            Self::Text(text) => Some(text.into_owned()),
-            Self::Null | Self::Vectors(_) => None,
-        }
-    }
-}
-
 impl LineChecker {
     pub(super) fn new(columns: Vec<ColumnRequest>) -> Self {
         let unseen = columns.iter().filter(|column| column.required);

@@ -9,10 +9,10 @@ use polysift_config::{HeadConfig, InputConfig, LabelKind, LanguageSource};
 
 /// Labels of the positive class, which a quality head keeps and a toxicity head removes.
 const POSITIVE: [&str; 4] = ["positive", "toxic", "1", "true"];
+const NEGATIVE: [&str; 5] = ["negative", "nontoxic", "non-toxic", "0", "false"];
 const SPLIT_COLUMN: &str = "split";
 /// Column that counts the drawn documents with a sample's text; read beside the probability.
 const COPIES_COLUMN: &str = "copies";
-const NEGATIVE: [&str; 5] = ["negative", "nontoxic", "non-toxic", "0", "false"];
 
 /// Columns of labelled texts, besides the text and the id that the settings name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -75,14 +75,14 @@ pub fn for_each_listed(
         let mut columns = vec![ColumnRequest::new(column, ColumnKind::Id, true)];
         let condition = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
         columns.extend(only_if.map(condition));
-        read_table(&table, &columns, None, stop, &mut |row| {
+        let read = read_table(&table, &columns, None, stop, &mut |row| {
             let holds = |name| row.text(name).is_some_and(|value| !NOTHING.contains(&value));
             match row.text(column).filter(|_| only_if.is_none_or(holds)) {
                 Some(entry) => each(entry),
                 None => Ok(()),
             }
-        })?;
-        return Ok(());
+        });
+        return read.map(drop);
     }
     let (_, compression) = split_compression(&path.to_string_lossy().to_ascii_lowercase());
     let reader = decompressed(path, compression)?;

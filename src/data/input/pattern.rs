@@ -29,13 +29,11 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     for entry in std::fs::read_dir(directory).map_err(Error::io(directory, "list"))? {
         Stop::of_process().check()?;
         let entry = entry.map_err(Error::io(directory, "list"))?;
-        let name = entry.file_name().into_string().map_err(|name| {
-            Error::config(
-                "input.files",
-                format!("{}: the name is not UTF-8", directory.join(name).display()),
-            )
+        let path = entry.path();
+        let name = entry.file_name().into_string().map_err(|_| {
+            Error::config("input.files", format!("{}: the name is not UTF-8", path.display()))
         })?;
-        found.push((name, entry.path()));
+        found.push((name, path));
     }
     found.sort_unstable();
     Ok(found)
@@ -188,7 +186,9 @@ impl PatternPart {
 }
 
 /// A pattern of the keys of a store, or of the paths below a directory. Keys are split at slashes,
-/// and an empty part counts. A pattern that names a folder matches everything in it.
+/// and an empty part counts. A pattern that names a folder matches everything in it, and the default
+/// all keys, without hidden names.
+#[derive(Default)]
 pub(super) struct KeyPattern {
     /// Prefix of all matches: empty, or folders with a slash at the end.
     pub root: String,
@@ -196,11 +196,6 @@ pub(super) struct KeyPattern {
 }
 
 impl KeyPattern {
-    /// Returns the pattern that matches all keys without hidden names.
-    pub(super) fn all() -> Self {
-        Self { root: String::new(), parts: Vec::new() }
-    }
-
     pub(super) fn parse(key: &str, pattern: &str) -> Result<Self> {
         let key = key.strip_suffix('/').unwrap_or(key);
         let components: Vec<&str> =
@@ -270,10 +265,8 @@ fn languages<'n>(
         return if first.matches(name) { vec![bound] } else { Vec::new() };
     }
     let mut found: Vec<Option<&str>> = Vec::new();
-    for start in (0..=name.len()).filter(|&i| name.is_char_boundary(i)) {
-        if !first.matches(&name[..start]) {
-            continue;
-        }
+    let is_start = |&i: &usize| name.is_char_boundary(i) && first.matches(&name[..i]);
+    for start in (0..=name.len()).filter(is_start) {
         let longest = name[start..].bytes().take_while(|&b| is_language_byte(b)).count();
         for length in (1..=longest).rev() {
             let (code, tail) = name[start..].split_at(length);

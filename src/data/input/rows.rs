@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_schema::{Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 
 use super::columns::{InputColumn, Rejects};
@@ -71,7 +71,7 @@ impl RowReader {
     /// Opens `file`. JSON lines are first read to the end to infer the schema, with the errors of
     /// [`super::DocumentReader`]; CSV is [`Error::Corrupt`].
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
-        let (schema, source) = match file.format {
+        match file.format {
             Format::Parquet => {
                 let parquet = ParquetFile::open(file)?;
                 let schema = Arc::clone(parquet.footer.schema());
@@ -80,16 +80,13 @@ impl RowReader {
                 let mut rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
                 let metadata = schema.metadata().clone();
                 let schema = rows.schema()?.as_ref().clone().with_metadata(metadata);
-                (Arc::new(schema), RowSource::Parquet(Box::new(rows)))
+                Ok(Self { schema: Arc::new(schema), source: RowSource::Parquet(Box::new(rows)) })
             }
-            Format::Csv(_) => {
-                return Err(Error::corrupt(&file.path, "CSV is read as a table only"));
-            }
+            Format::Csv(_) => Err(Error::corrupt(&file.path, "CSV is read as a table only")),
             Format::JsonLines(_) => {
-                return Self::open_json(file, config, JsonColumns::infer(file, config)?);
+                Self::open_json(file, config, JsonColumns::infer(file, config)?)
             }
-        };
-        Ok(Self { schema, source })
+        }
     }
 
     /// Opens a `file` of JSON lines that has some of `columns`; the other columns are null.
@@ -98,7 +95,7 @@ impl RowReader {
         let schema = Arc::new(Schema::new(columns.arrow_fields()));
         let lines = LineReader::open(file, config.max_document_bytes)?;
         let checker = LineChecker::new(DocumentRequest::new(file, config).requests);
-        let rows = JsonRows { lines, checker, columns, schema: Arc::clone(&schema) };
+        let rows = JsonRows { lines, checker, columns };
         Ok(Self { schema, source: RowSource::Json(Box::new(rows)) })
     }
 
@@ -113,7 +110,7 @@ impl RowReader {
             RowSource::Parquet(rows) => Ok(rows.next(BATCH_ROWS)?.map(|(first_row, batch)| {
                 RowBatch { rows: (first_row..).take(batch.num_rows()).collect(), batch }
             })),
-            RowSource::Json(rows) => rows.next_batch(),
+            RowSource::Json(rows) => rows.next_batch(&self.schema),
         }
     }
 }
@@ -123,37 +120,30 @@ struct JsonRows {
     lines: LineReader,
     checker: LineChecker,
     columns: JsonColumns,
-    schema: SchemaRef,
 }
 
 impl JsonRows {
-    fn next_batch(&mut self) -> Result<Option<RowBatch>> {
+    fn next_batch(&mut self, schema: &SchemaRef) -> Result<Option<RowBatch>> {
         loop {
             let lines = self.read_lines()?;
             if lines.is_empty() {
                 return Ok(None);
             }
-            let mut rows = Vec::with_capacity(lines.len());
-            let mut objects = Vec::with_capacity(lines.len());
-            for line in &lines {
-                // The first pass has counted the bad lines and found them within the limit.
-                let Ok(json) = object(line) else { continue };
-                if self.checker.fields(&json).is_ok() {
-                    rows.push(line.row);
-                    objects.push(json);
-                }
-            }
+            // The first pass has counted the bad lines and found them within the limit.
+            let usable = lines.iter().filter_map(|line| {
+                let json = object(line).ok()?;
+                self.checker.fields(&json).ok()?;
+                Some((line.row, json))
+            });
+            let (rows, objects): (Vec<u64>, Vec<Json<'_>>) = usable.unzip();
             if !rows.is_empty() {
-                let batch = self.batch(&objects);
+                let objects: Vec<_> = objects.iter().map(Some).collect();
+                let columns = self.columns.arrays(&objects);
+                let batch = columns.and_then(|of| RecordBatch::try_new(schema.clone(), of));
                 let batch = batch.map_err(|e| Error::decode(&self.lines.path, "JSON lines", e))?;
                 return Ok(Some(RowBatch { rows, batch }));
             }
         }
-    }
-
-    fn batch(&self, objects: &[Json<'_>]) -> Result<RecordBatch, ArrowError> {
-        let objects: Vec<_> = objects.iter().map(Some).collect();
-        RecordBatch::try_new(self.schema.clone(), self.columns.arrays(&objects)?)
     }
 
     fn read_lines(&mut self) -> Result<Vec<TextLine>> {

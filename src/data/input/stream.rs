@@ -94,7 +94,10 @@ impl DocumentStream {
 
     fn document(&mut self) -> Result<StreamDocument, String> {
         let json = object(&self.line)?;
-        let mut values = self.checker.fields(&json)?.into_iter().map(JsonField::into_text);
+        let mut values = self.checker.fields(&json)?.into_iter().map(|field| match field {
+            JsonField::Text(text) => Some(text.into_owned()),
+            JsonField::Null | JsonField::Vectors(_) => None,
+        });
         if find(&json, &self.text).is_none() {
             let keys: Vec<&str> = json.keys().collect();
             return Err(format!("has no `{}`; its keys are {}", self.text, keys.join(", ")));

@@ -90,7 +90,7 @@ fn has_format(file_name: &str) -> bool {
 /// Returns all tables below `directory`, sorted by name. A name is the path below it, with `/`;
 /// names that start with `.` or `_` are skipped.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
-    let found = search(directory, &KeyPattern::all(), &has_format)?;
+    let found = search(directory, &KeyPattern::default(), &has_format)?;
     by_name(found.into_iter().map(|file| {
         let name = file.path.strip_prefix(directory).unwrap_or(&file.path);
         table_at(&file.path, name.to_string_lossy().into_owned())

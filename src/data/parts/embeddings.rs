@@ -92,7 +92,11 @@ pub fn round_to(values: &mut [f32], dtype: EmbeddingDtype) {
 
 /// Returns the column type of embeddings: per document (null without text) a list of each chunk's.
 pub fn embeddings_type(dtype: EmbeddingDtype) -> DataType {
-    DataType::List(element(DataType::List(element(value_type(dtype)))))
+    let value = match dtype {
+        EmbeddingDtype::F16 => DataType::Float16,
+        EmbeddingDtype::F32 | EmbeddingDtype::Bf16InF32 => DataType::Float32,
+    };
+    DataType::List(element(DataType::List(element(value))))
 }
 
 /// Returns the column of embeddings of documents, rounded to `dtype`. A document has the chunks in
@@ -147,13 +151,6 @@ pub fn embeddings_array(
 
 fn element(data_type: DataType) -> FieldRef {
     Arc::new(Field::new(ELEMENT, data_type, true))
-}
-
-fn value_type(dtype: EmbeddingDtype) -> DataType {
-    match dtype {
-        EmbeddingDtype::F16 => DataType::Float16,
-        EmbeddingDtype::F32 | EmbeddingDtype::Bf16InF32 => DataType::Float32,
-    }
 }
 
 fn leaf() -> ColumnPath {

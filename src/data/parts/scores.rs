@@ -85,11 +85,9 @@ impl PartReader {
         for group in self.footer().row_groups() {
             let column = group.columns().iter().find(|c| c.column_path().string() == "language")?;
             let Some(Statistics::ByteArray(values)) = column.statistics() else { return None };
-            if !(values.min_is_exact() && values.max_is_exact()) {
-                return None;
-            }
+            let is_exact = values.min_is_exact() && values.max_is_exact();
             let (least, largest) = (values.min_bytes_opt()?, values.max_bytes_opt()?);
-            if least != largest || only.is_some_and(|language| language != least) {
+            if !is_exact || least != largest || only.is_some_and(|known| known != least) {
                 return None;
             }
             only = Some(least);
