@@ -2,14 +2,6 @@
 //!
 //! Messages are lower case and end without a period. A cause is reachable only through `source`, so
 //! a printed chain repeats nothing.
-//!
-//! ```
-//! use polysift_base::Error;
-//!
-//! let error = Error::config("--retention", "`10` is not a rate");
-//! assert_eq!(error.to_string(), "--retention: `10` is not a rate");
-//! assert_eq!(error.exit_code(), 2);
-//! ```
 
 use std::path::{Path, PathBuf};
 

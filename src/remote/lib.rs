@@ -9,13 +9,6 @@
 //! Objects are read in ranges and never held whole in memory (`file` states the bound). Every
 //! answer is checked against the planned size and version, and an interrupted answer continues
 //! where it stopped.
-//!
-//! ```
-//! use polysift_base::hub::HubSettings;
-//!
-//! // This sets the hub of `hf://datasets/` URLs for the whole process.
-//! polysift_remote::set_hub(&HubSettings::from_env(|name| std::env::var(name).ok()));
-//! ```
 
 mod file;
 mod location;

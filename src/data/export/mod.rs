@@ -3,17 +3,6 @@
 //!
 //! Invariants: no input column is lost or changes its type. The bytes of the files depend on the
 //! rows and the settings, not on how the rows were split into batches.
-//!
-//! ```
-//! use arrow_schema::{DataType, Field, Schema};
-//! use polysift_data::export::{ExportColumns, ExportSpec};
-//!
-//! let input = Schema::new(vec![Field::new("text", DataType::Utf8, true)]).into();
-//! let spec = ExportSpec { new_columns: vec!["quality_score".into()], ..ExportSpec::default() };
-//! let columns = ExportColumns::new(&input, &spec, "a.parquet".as_ref())?;
-//! assert_eq!(columns.schema().field(1).name(), "quality_score"); // after the input's columns
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod columns;
 mod writer;
