@@ -17,12 +17,9 @@ use bytes::Bytes;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
-use polysift_base::io::{FileStamp, FirstError, redacted};
+use polysift_base::io::{FileStamp, FirstError, NewFile, redacted};
 
 use crate::location::{Dataset, KeyTest, ListedObject, Location, ObjectVersion, Snapshot};
-
-/// No upload is ever made, so that any file will do for one.
-pub use polysift_base::io::AtomicFile as Upload;
 
 /// Defines functions that refuse the place that their body names.
 macro_rules! refused {
@@ -54,7 +51,7 @@ refused! {
     fn replace(url: &str, content: &str) -> () { url }
     fn upload_file(from: &Path, size: u64, url: &str) -> String { url }
     fn published(to: &str) -> BTreeMap<String, ObjectVersion> { to }
-    fn upload(path: &Path, failure: &FirstError) -> Upload { &path.to_string_lossy() }
+    fn upload(path: &Path, failure: &FirstError) -> Box<dyn NewFile> { &path.to_string_lossy() }
     fn pinned(location: &Location) -> Dataset { &location.url() }
     fn list(location: &Location, enters: KeyTest<'_>, takes: KeyTest<'_>) -> Vec<ListedObject> {
         &location.url()

@@ -22,4 +22,4 @@ pub use list::list;
 pub use object::{Object, create, replace, stat};
 pub use publish::{publish, published, upload_file};
 pub use repository::{RepoType, Repository};
-pub use upload::{Upload, check_destination, upload};
+pub use upload::{check_destination, upload};

@@ -2,6 +2,7 @@
 //!
 //! Invariant: whatever happens, the final name has either the old content or all of the new one.
 
+use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,18 @@ impl FileStamp {
 
     fn hashed(bytes: u64, hash: &blake3::Hash) -> Self {
         Self { bytes, blake3: hash.to_hex().to_string(), etag: None }
+    }
+}
+
+/// A file or an object that becomes visible only when it is committed.
+pub trait NewFile: Write + Debug + Send {
+    /// Completes the content, gives it its name, and replaces what has the name.
+    fn commit(self: Box<Self>) -> Result<FileStamp>;
+}
+
+impl NewFile for AtomicFile {
+    fn commit(self: Box<Self>) -> Result<FileStamp> {
+        Self::commit(*self)
     }
 }
 
@@ -184,6 +197,13 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes).map_err(Error::io(path, "write"))?;
     file.commit_new()
+}
+
+/// Writes `value` as indented JSON, whole or not at all.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<FileStamp> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| Error::write(path, e))?;
+    bytes.push(b'\n');
+    write_atomic(path, &bytes)
 }
 
 /// Computes the size and digest of the file `path`.

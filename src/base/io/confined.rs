@@ -10,6 +10,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use serde::de::DeserializeOwned;
+
 use crate::error::{Error, Result};
 use crate::panics::lock;
 use crate::progress::Stop;
@@ -89,8 +91,14 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads the JSON file `path`, which messages call `format`; returns `None` if it does not exist.
+pub fn read_json<T: DeserializeOwned>(path: &Path, format: &'static str) -> Result<Option<T>> {
+    let Some(bytes) = if_there(read(path))? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::decode(path, format, e))
+}
+
 /// Reads the whole file `path`, which may be a pipe from a shell, as in `-c <(...)`.
-pub fn read_once(path: &Path) -> Result<Vec<u8>> {
+fn read_once(path: &Path) -> Result<Vec<u8>> {
     if !HANDED_OVER.iter().any(|from| path.starts_with(from)) {
         return read(path);
     }

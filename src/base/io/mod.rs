@@ -4,18 +4,16 @@ mod atomic;
 mod confined;
 mod failure;
 mod impostor;
-mod json;
 mod url;
 
-pub use atomic::boundary;
 pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
-pub use atomic::{is_temporary, remove_temporaries_of};
+pub use atomic::{NewFile, boundary};
+pub use atomic::{is_temporary, remove_temporaries_of, write_json};
 pub use confined::{
     append, check_confined, check_entries, confine, link, list, open, remove, rename, unlink,
 };
-pub use confined::{create_folder, if_there, read, read_once, read_text, without_byte_order_mark};
+pub use confined::{create_folder, if_there, read, read_json, read_text, without_byte_order_mark};
 pub use failure::FirstError;
-pub use json::{read_json, write_json};
 pub use url::{file_name, redacted, without_query};
 pub use url::{is_url, without_secrets};
 pub use url::{is_web, with_secrets};

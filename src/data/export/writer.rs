@@ -8,12 +8,11 @@
 //! dictionary, the row group) has just ended, parquet 60 writes a page without values, which Arrow
 //! C++ takes for the end of the column.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch};
+use arrow_array::{Array, ArrayRef, GenericListArray, ListArray, OffsetSizeTrait, RecordBatch};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
@@ -28,8 +27,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnDescriptor;
 
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{AtomicFile, FileStamp, FirstError, is_url};
-use polysift_remote::{Upload, upload};
+use polysift_base::io::{AtomicFile, FileStamp, FirstError, NewFile, is_url};
+use polysift_remote::upload;
 
 const SLICE_ROWS: usize = 1024;
 /// Uncompressed bytes after which a slice ends. The limit is lower if files are small.
@@ -80,7 +79,7 @@ pub struct ExportWriter {
     group_bytes: u64,
     open: Option<OpenFile>,
     /// Files that wait for their names, with their paths and rows.
-    full: Vec<(PathBuf, u64, ExportTarget)>,
+    full: Vec<(PathBuf, u64, Box<dyn NewFile>)>,
     failure: FirstError,
 }
 
@@ -95,7 +94,7 @@ struct PendingRows {
 struct OpenFile {
     path: PathBuf,
     rows: u64,
-    writer: SerializedFileWriter<ExportTarget>,
+    writer: SerializedFileWriter<Box<dyn NewFile>>,
     /// The row group that is not yet in the file.
     group: Option<ArrowWriter<Vec<u8>>>,
 }
@@ -148,7 +147,7 @@ impl ExportWriter {
     pub fn finish(mut self) -> Result<Vec<ExportedFile>> {
         self.write_pending()?;
         self.close_file()?;
-        let named = |(path, rows, file): (_, _, ExportTarget)| -> Result<ExportedFile> {
+        let named = |(path, rows, file): (_, _, Box<dyn NewFile>)| -> Result<ExportedFile> {
             Ok(ExportedFile { path, rows, stamp: file.commit()? })
         };
         self.full.into_iter().map(named).collect()
@@ -229,7 +228,7 @@ impl ExportWriter {
         }
         path.push(".parquet");
         let path = PathBuf::from(path);
-        let file = ExportTarget::create(&path, &self.failure)?;
+        let file = create(&path, &self.failure)?;
         // Arrow's readers look for metadata in the schema they get, other readers in the footer.
         let pairs = self.schema.metadata().iter();
         let pairs = pairs.chain(self.options.metadata.iter().map(|(key, value)| (key, value)));
@@ -273,43 +272,11 @@ fn vector_encoding(column: &ColumnDescriptor) -> Option<Encoding> {
     is_float.then_some(Encoding::BYTE_STREAM_SPLIT)
 }
 
-/// A file or an object that becomes visible only when it is committed.
-#[derive(Debug)]
-enum ExportTarget {
-    File(Box<AtomicFile>),
-    Object(Box<Upload>),
-}
-
-impl ExportTarget {
-    /// Starts the file `path`, or the object if it is a URL. `failure` keeps the store's error.
-    fn create(path: &Path, failure: &FirstError) -> Result<Self> {
-        if path.to_str().is_some_and(is_url) {
-            return upload(path, failure).map(Box::new).map(Self::Object);
-        }
-        AtomicFile::create(path).map(Box::new).map(Self::File)
-    }
-
-    fn commit(self) -> Result<FileStamp> {
-        match self {
-            Self::File(file) => file.commit(),
-            Self::Object(upload) => upload.commit(),
-        }
-    }
-}
-
-impl Write for ExportTarget {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::File(file) => file.write(buffer),
-            Self::Object(upload) => upload.write(buffer),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::File(file) => file.flush(),
-            Self::Object(upload) => upload.flush(),
-        }
+/// Starts the file `path`, or the object if it is a URL. `failure` keeps the store's error.
+fn create(path: &Path, failure: &FirstError) -> Result<Box<dyn NewFile>> {
+    match path.to_str() {
+        Some(url) if is_url(url) => upload(path, failure),
+        _ => Ok(Box::new(AtomicFile::create(path)?)),
     }
 }
 
@@ -334,18 +301,9 @@ fn value_bytes(array: &dyn Array) -> Vec<u64> {
         DataType::LargeBinary => offset_bytes(array.as_binary::<i64>().value_offsets(), 1),
         DataType::Utf8View => array.as_string_view().lengths().map(u64::from).collect(),
         DataType::BinaryView => array.as_binary_view().lengths().map(u64::from).collect(),
-        DataType::List(_) => {
-            let list = array.as_list::<i32>();
-            list_bytes(list.value_offsets(), list.values())
-        }
-        DataType::LargeList(_) => {
-            let list = array.as_list::<i64>();
-            list_bytes(list.value_offsets(), list.values())
-        }
-        DataType::Map(_, _) => {
-            let map = array.as_map();
-            list_bytes(map.value_offsets(), map.entries())
-        }
+        DataType::List(_) => list_bytes(array.as_list::<i32>()),
+        DataType::LargeList(_) => list_bytes(array.as_list::<i64>()),
+        DataType::Map(_, _) => list_bytes(&ListArray::from(array.as_map().clone())),
         DataType::FixedSizeList(_, size) => {
             let values = value_bytes(array.as_fixed_size_list().values());
             let size = usize::try_from(*size).unwrap_or_default();
@@ -374,7 +332,8 @@ fn offset_bytes<O: OffsetSizeTrait>(offsets: &[O], width: u64) -> Vec<u64> {
     offsets.windows(2).map(|w| (w[1] - w[0]).as_usize() as u64 * width).collect()
 }
 
-fn list_bytes<O: OffsetSizeTrait>(offsets: &[O], values: &dyn Array) -> Vec<u64> {
+fn list_bytes<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Vec<u64> {
+    let (offsets, values) = (list.value_offsets(), list.values());
     if let Some(width) = fixed_bytes(values.data_type()) {
         return offset_bytes(offsets, width);
     }
@@ -417,7 +376,7 @@ fn dense_field(field: &FieldRef) -> FieldRef {
 #[cfg(test)]
 mod tests {
     use arrow_array::types::Int32Type;
-    use arrow_array::{Int32Array, ListArray, StringArray};
+    use arrow_array::{Int32Array, StringArray};
     use arrow_buffer::OffsetBuffer;
 
     use super::*;

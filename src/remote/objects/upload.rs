@@ -20,7 +20,7 @@ use super::key::for_client;
 use crate::location::{Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::is_repository_id;
-use polysift_base::io::{FileStamp, FirstError, boundary};
+use polysift_base::io::{FileStamp, FirstError, NewFile, boundary};
 
 /// Size of a part; S3 allows 10,000 parts, so an object has at most 80 GB.
 const PART_BYTES: usize = 8 << 20;
@@ -29,7 +29,7 @@ const PARTS_ON_THEIR_WAY: usize = 3;
 
 /// An upload of one object.
 #[derive(Debug)]
-pub struct Upload {
+struct Upload {
     target: UploadTarget,
     part: Vec<u8>,
     hasher: blake3::Hasher,
@@ -49,13 +49,13 @@ struct UploadTarget {
 }
 
 /// Starts an upload to the URL `path`. `failure` keeps the error of a failed write.
-pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
+pub fn upload(path: &Path, failure: &FirstError) -> Result<Box<dyn NewFile>> {
     let url = path.to_string_lossy().into_owned();
     let location = Location::parse(&url)?;
     check_writable(&location)?;
     let (bucket, key) = (client(&location)?.bucket()?, location.object_key()?);
     boundary();
-    Ok(Upload {
+    Ok(Box::new(Upload {
         target: UploadTarget { url, key, bucket },
         part: Vec::new(),
         hasher: blake3::Hasher::new(),
@@ -64,12 +64,11 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Upload> {
         arrived: Vec::new(),
         on_their_way: VecDeque::new(),
         failure: failure.clone(),
-    })
+    }))
 }
 
-impl Upload {
-    /// Completes the object and replaces an existing one.
-    pub fn commit(mut self) -> Result<FileStamp> {
+impl NewFile for Upload {
+    fn commit(mut self: Box<Self>) -> Result<FileStamp> {
         boundary();
         let etag = if let Some(id) = self.id.clone() {
             if !self.part.is_empty() {
@@ -91,7 +90,9 @@ impl Upload {
         let blake3 = self.hasher.finalize().to_hex().to_string();
         Ok(FileStamp { bytes: self.bytes, blake3, etag })
     }
+}
 
+impl Upload {
     /// Sends the current part; waits first if the maximum number of parts is being sent.
     fn send(&mut self) -> Result<()> {
         boundary();
