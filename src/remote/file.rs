@@ -4,7 +4,7 @@
 
 use std::io::Read;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
@@ -50,7 +50,7 @@ impl RemoteFile {
     /// Returns a handle for a reader that goes through each of `streams` in its order.
     #[must_use]
     pub fn ahead(&self, streams: &[Vec<Range<u64>>]) -> Self {
-        let object = self.windows().object().clone();
+        let object = lock(&self.windows).object.clone();
         Self { tail: self.tail.clone(), ..Self::new(object, streams) }
     }
 
@@ -67,7 +67,7 @@ impl RemoteFile {
         }
         match self.in_tail(offset, length) {
             Some(bytes) if bytes.len() == length => Ok(bytes),
-            _ => self.failure.keep(self.windows().bytes(offset, length)),
+            _ => self.failure.keep(lock(&self.windows).bytes(offset, length)),
         }
     }
 
@@ -84,7 +84,7 @@ impl RemoteFile {
     /// Returns the bytes of windows that are in memory or being fetched.
     #[cfg(all(test, feature = "remote"))]
     pub(super) fn held(&self) -> u64 {
-        self.windows().held()
+        lock(&self.windows).held()
     }
 
     fn in_tail(&self, offset: u64, most: usize) -> Option<Bytes> {
@@ -92,10 +92,6 @@ impl RemoteFile {
         let at = usize::try_from(offset.checked_sub(*start)?).ok()?;
         let end = tail.len().min(at.saturating_add(most));
         (at < end).then(|| tail.slice(at..end))
-    }
-
-    fn windows(&self) -> MutexGuard<'_, Windows> {
-        lock(&self.windows)
     }
 }
 
@@ -115,7 +111,7 @@ impl Read for RemoteRead {
         let some = if let Some(bytes) = file.in_tail(*offset, buffer.len()) {
             bytes
         } else {
-            let some = file.windows().some_bytes(*offset, buffer.len());
+            let some = lock(&file.windows).some_bytes(*offset, buffer.len());
             file.failure.keep(some)?
         };
         let length = some.len().min(buffer.len());

@@ -13,9 +13,7 @@ const DATASETS: &str = "datasets/";
 pub(crate) enum Scheme {
     /// Amazon S3 and stores with its protocol.
     S3,
-    /// Google Cloud Storage.
     Gcs,
-    /// Azure Blob Storage.
     Azure,
     Http,
     /// Data sets of a Hugging Face hub.

@@ -22,7 +22,7 @@ const GAP_BYTES: u64 = 128 << 10;
 
 #[derive(Debug)]
 pub(super) struct Windows {
-    object: Object,
+    pub(super) object: Object,
     /// The windows of each stream, in the order of their use, stream by stream.
     all: Vec<ReadWindow>,
     /// Indices of the windows by their start in the object.
@@ -84,10 +84,6 @@ impl Windows {
         by_start.sort_by_key(|&window| all[window].range.start);
         let fetches = fetches(&mut all, &by_start, window_bytes);
         Self { object, all, by_start, current, fetches, limit, rest }
-    }
-
-    pub(super) fn object(&self) -> &Object {
-        &self.object
     }
 
     /// Returns the bytes that are in memory or being fetched.

@@ -276,7 +276,8 @@ impl InputColumn {
                 return Ok(None);
             }
             let inside = if is_in_list(fields, name) { IN_LIST } else { "" };
-            let reason = format!("is not in the file, which has: {}{inside}", describe(fields));
+            let reason =
+                format!("is not in the file, which has: {}{inside}", names(fields, "").join(", "));
             return Err(Error::schema(path, name, reason));
         };
         let found = column.field.data_type();
@@ -290,7 +291,7 @@ impl InputColumn {
             _ if item(found).is_some() => IN_LIST,
             _ => "",
         };
-        let (expected, all) = (kind.expected(), describe(fields));
+        let (expected, all) = (kind.expected(), names(fields, "").join(", "));
         let reason = format!("is {found}, not {expected}{hint}; the file has: {all}");
         Err(Error::schema(path, name, reason))
     }
@@ -361,20 +362,16 @@ fn is_in_list(fields: &Fields, name: &str) -> bool {
 }
 
 /// Lists the names of all columns, with dots for structs and `[]` behind lists.
-fn describe(fields: &Fields) -> String {
-    fn collect(fields: &Fields, prefix: &str, names: &mut Vec<String>) {
-        for field in fields {
-            let name = format!("{prefix}{}", field.name());
-            match (children(field), item(field.data_type()).and_then(children)) {
-                (Some(inner), _) => collect(inner, &format!("{name}."), names),
-                (None, Some(inner)) => collect(inner, &format!("{name}[]."), names),
-                (None, None) => names.push(name),
-            }
+fn names(fields: &Fields, prefix: &str) -> Vec<String> {
+    let of_field = |field: &FieldRef| {
+        let name = format!("{prefix}{}", field.name());
+        match (children(field), item(field.data_type()).and_then(children)) {
+            (Some(inner), _) => names(inner, &format!("{name}.")),
+            (None, Some(inner)) => names(inner, &format!("{name}[].")),
+            (None, None) => vec![name],
         }
-    }
-    let mut names = Vec::new();
-    collect(fields, "", &mut names);
-    names.join(", ")
+    };
+    fields.iter().flat_map(of_field).collect()
 }
 
 /// Returns the values of a column as strings. Scalars are rendered; strings are not copied.

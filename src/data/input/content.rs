@@ -75,9 +75,8 @@ impl InputFile {
             let mut file = open(&self.path)?;
             for start in [0, self.bytes.saturating_sub(FINGERPRINT_BYTES)] {
                 let end = file.seek(SeekFrom::Start(start));
-                let end = end.map(|_| file.by_ref().take(FINGERPRINT_BYTES));
-                let read = end.and_then(|end| hasher.update_reader(end).map(drop));
-                read.map_err(Error::io(&self.path, "read"))?;
+                end.and_then(|_| hasher.update_reader(file.by_ref().take(FINGERPRINT_BYTES)))
+                    .map_err(Error::io(&self.path, "read"))?;
             }
         }
         Ok(hasher.finalize().to_hex().to_string())

@@ -48,7 +48,7 @@ pub(super) enum JsonShape {
 
 /// The columns of JSON lines files or the fields of nested objects, each with its shape.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct JsonColumns(Vec<(String, JsonShape)>);
+pub struct JsonColumns(pub(super) Vec<(String, JsonShape)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, any of which may hold")]
@@ -209,10 +209,6 @@ impl JsonColumns {
                 None => self.0.push((name, shape)),
             }
         }
-    }
-
-    pub(super) fn name(&self, place: usize) -> Option<&str> {
-        Some(&self.0.get(place)?.0)
     }
 
     pub(super) fn arrow_fields(&self) -> Fields {

@@ -185,9 +185,8 @@ impl PatternPart {
     }
 }
 
-/// A pattern of the keys of a store, or of the paths below a directory. Keys are split at slashes,
-/// and an empty part counts. A pattern that names a folder matches everything in it, and the default
-/// all keys, without hidden names.
+/// A pattern of keys of a store or of paths below a directory, split at slashes; empty parts count.
+/// One that names a folder matches everything in it, and the default everything that is not hidden.
 #[derive(Default)]
 pub(super) struct KeyPattern {
     /// Prefix of all matches: empty, or folders with a slash at the end.

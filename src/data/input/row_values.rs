@@ -46,11 +46,8 @@ pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> R
                 None => None,
             };
             for (at, row) in block.rows.iter().enumerate() {
-                let value = match values.as_ref().map(|values| values[at]) {
-                    None => 0.0,
-                    Some(None) => continue,
-                    Some(Some(value)) => value,
-                };
+                let value = values.as_ref().map_or(Some(0.0), |values| values[at]);
+                let Some(value) = value else { continue };
                 let place = best.partition_point(|(known, _)| {
                     let order = known.total_cmp(&value);
                     let order = if request.ascending { order } else { order.reverse() };

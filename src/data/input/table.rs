@@ -80,17 +80,14 @@ pub fn table_stem(name: &str) -> &str {
 /// Returns true if [`table_files`] would find a file of that name, which may contain `/`.
 pub fn is_table(name: &str) -> bool {
     let is_found = |part: &str| !part.is_empty() && !is_hidden(part);
-    has_format(name.rsplit('/').next().unwrap_or_default()) && name.split('/').all(is_found)
-}
-
-fn has_format(file_name: &str) -> bool {
-    format_of(file_name).is_some()
+    let file_name = name.rsplit('/').next().unwrap_or_default();
+    format_of(file_name).is_some() && name.split('/').all(is_found)
 }
 
 /// Returns all tables below `directory`, sorted by name. A name is the path below it, with `/`;
 /// names that start with `.` or `_` are skipped.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
-    let found = search(directory, &KeyPattern::default(), &has_format)?;
+    let found = search(directory, &KeyPattern::default(), &|name| format_of(name).is_some())?;
     by_name(found.into_iter().map(|file| {
         let name = file.path.strip_prefix(directory).unwrap_or(&file.path);
         table_at(&file.path, name.to_string_lossy().into_owned())
@@ -100,6 +97,6 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
 /// Returns the tables that `patterns` name, found and called as by [`super::discover`]; a URL is an
 /// error.
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
-    let found = find_local(patterns, "tables", &has_format)?.into_iter();
+    let found = find_local(patterns, "tables", &|name| format_of(name).is_some())?.into_iter();
     by_name(found.map(|(file, name)| table_at(&file.path, name)))
 }

@@ -31,7 +31,7 @@ const WORKERS: usize = 2;
 pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
 const DEFAULT_RETRY_SECS: u64 = 180;
 /// Maximum number of retries; the waits of [`Retries`] for them add up to 43 seconds.
-const RETRIES: u32 = 10;
+const RETRIES: usize = 10;
 
 pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
@@ -150,8 +150,7 @@ pub(super) fn client(location: &Location) -> Result<Client> {
 
 fn new_client(location: &Location) -> Result<Client> {
     let (root, retry_timeout) = (location.root.as_str(), retry_time());
-    let retry =
-        RetryConfig { max_retries: RETRIES as usize, retry_timeout, ..RetryConfig::default() };
+    let retry = RetryConfig { max_retries: RETRIES, retry_timeout, ..RetryConfig::default() };
     let made = match location.scheme {
         Scheme::S3 => {
             let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
@@ -214,7 +213,7 @@ fn retry_time() -> Duration {
 /// Limits retries of requests that the client does not retry, such as interrupted answers.
 pub(super) struct Retries {
     since: Instant,
-    tries: u32,
+    tries: usize,
 }
 
 impl Retries {

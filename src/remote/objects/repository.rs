@@ -66,11 +66,8 @@ impl<'a> Repository<'a> {
         if let Some(path) = self.cached(file) {
             return Ok(Some(path));
         }
-        if self.is_unreachable.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let is_absent = self.absent(file).is_some_and(|note| note.exists());
-        if self.settings.offline || is_absent {
+        let is_absent = || self.absent(file).is_some_and(|note| note.exists());
+        if self.is_without_hub() || is_absent() {
             return Ok(None);
         }
         tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
@@ -123,7 +120,7 @@ impl<'a> Repository<'a> {
 
     /// Returns the error for a required `file` that [`Repository::get`] did not find.
     pub fn missing(&self, file: &str) -> Error {
-        self.error(if self.settings.offline || self.is_unreachable.load(Ordering::Relaxed) {
+        self.error(if self.is_without_hub() {
             self.not_cached(&format!("`{file}`"))
         } else {
             let published = match self.kind {
@@ -170,15 +167,18 @@ impl<'a> Repository<'a> {
         noted.map_err(Error::io(&self.settings.cache, "write"))
     }
 
+    fn is_without_hub(&self) -> bool {
+        self.settings.offline || self.is_unreachable.load(Ordering::Relaxed)
+    }
+
     fn not_cached(&self, what: &str) -> String {
+        let (noun, download) = self.noun_and_download();
         format!(
             "{what} of revision `{}` is not in the cache {}, and without a network (--offline, \
-             HF_HUB_OFFLINE) it has to be; download the {} where there is a network (`{}`) and copy the \
-             cache, or give a directory",
+             HF_HUB_OFFLINE) it has to be; download the {noun} where there is a network \
+             (`{download}`) and copy the cache, or give a directory",
             self.revision,
             self.settings.cache.display(),
-            self.noun(),
-            self.download_command()
         )
     }
 
@@ -193,17 +193,12 @@ impl<'a> Repository<'a> {
         format!("{}/{api}{kind}{}/{rest}", self.settings.endpoint, self.id)
     }
 
-    fn noun(&self) -> &'static str {
+    fn noun_and_download(&self) -> (&'static str, String) {
         match self.kind {
-            RepoType::Dataset => "dataset",
-            _ => "model",
-        }
-    }
-
-    fn download_command(&self) -> String {
-        match self.kind {
-            RepoType::Dataset => format!("hf download --repo-type dataset {}", self.id),
-            _ => format!("hf download {}", self.id),
+            RepoType::Dataset => {
+                ("dataset", format!("hf download --repo-type dataset {}", self.id))
+            }
+            _ => ("model", format!("hf download {}", self.id)),
         }
     }
 
@@ -219,7 +214,7 @@ impl<'a> Repository<'a> {
     }
 
     fn explain(&self, error: &object_store::Error) -> Error {
-        let noun = self.noun();
+        let (noun, download) = self.noun_and_download();
         self.error(match status(error) {
             Some(401) => format!(
                 "the hub wants to know who asks (401): the id does not exist, or the {noun} is \
@@ -232,11 +227,10 @@ impl<'a> Repository<'a> {
             Some(code) => format!("the hub {} answers {code}", self.settings.endpoint),
             None => format!(
                 "cannot be downloaded from {}: {}; without a network, give a directory, or \
-                 fill the cache {} elsewhere (`{}`) and set HF_HUB_OFFLINE=1",
+                 fill the cache {} elsewhere (`{download}`) and set HF_HUB_OFFLINE=1",
                 self.settings.endpoint,
                 message(error),
                 self.settings.cache.display(),
-                self.download_command()
             ),
         })
     }
