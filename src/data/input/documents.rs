@@ -100,32 +100,27 @@ pub(super) struct DocumentRequest {
 
 impl DocumentRequest {
     pub(super) fn new(file: &InputFile, config: &InputConfig) -> Self {
+        let (language, code, script) = match &config.language {
+            LanguageSource::Path => (file.language.as_deref(), None, None),
+            LanguageSource::Fixed(code) => (Some(code.as_str()), None, None),
+            LanguageSource::Model { .. } => (None, None, None),
+            LanguageSource::Column { column, script_column } => {
+                (None, Some(column), script_column.as_ref())
+            }
+        };
+        let language = language.unwrap_or(UNDETERMINED_LANGUAGE).to_owned();
         let mut columns = Self {
             requests: Vec::new(),
             name: file.name.clone(),
-            language: None,
-            has_script: false,
+            language: Some(language).filter(|_| code.is_none()),
+            has_script: script.is_some(),
             has_embeddings: config.embeddings.is_some(),
         };
         // Rows are shown without naming a text column.
         columns.request(&config.text, ColumnKind::Text, !config.text.is_empty());
         columns.request(&config.id, ColumnKind::Id, false);
-        match &config.language {
-            LanguageSource::Path => {
-                let language = file.language.as_deref().unwrap_or(UNDETERMINED_LANGUAGE);
-                columns.language = Some(language.to_owned());
-            }
-            LanguageSource::Fixed(code) => columns.language = Some(code.clone()),
-            LanguageSource::Model { .. } => {
-                columns.language = Some(UNDETERMINED_LANGUAGE.to_owned());
-            }
-            LanguageSource::Column { column, script_column } => {
-                columns.request(column, ColumnKind::Text, true);
-                columns.has_script = script_column.is_some();
-                if let Some(column) = script_column {
-                    columns.request(column, ColumnKind::Text, true);
-                }
-            }
+        for name in code.into_iter().chain(script) {
+            columns.request(name, ColumnKind::Text, true);
         }
         if let Some(name) = &config.embeddings {
             columns.request(name, ColumnKind::Vectors, true);

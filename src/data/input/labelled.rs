@@ -155,45 +155,33 @@ pub fn for_each_sample(
     };
     // Samples need not have the corpus's columns of language and embeddings.
     let config = InputConfig { language, embeddings: None, ..config.clone() };
+    let drawn = columns.inclusion_probability.map_or(Vec::new(), |name| vec![name, COPIES_COLUMN]);
     let mut skipped = SkippedRows::default();
     for file in files {
-        samples_of(file, &config, columns, each, &mut skipped)?;
-    }
-    Ok(skipped)
-}
-
-fn samples_of(
-    file: &InputFile,
-    config: &InputConfig,
-    columns: &SampleColumns<'_>,
-    each: &mut dyn FnMut(LabelledText) -> Result<()>,
-    skipped: &mut SkippedRows,
-) -> Result<()> {
-    let mut layout = DocumentRequest::new(file, config);
-    let names = columns.labels.iter().copied().chain(columns.weight);
-    names.for_each(|name| layout.request(name, ColumnKind::Scalar, true));
-    layout.request(SPLIT_COLUMN, ColumnKind::Text, false);
-    let drawn = columns.inclusion_probability.into_iter().flat_map(|name| [name, COPIES_COLUMN]);
-    let optional = columns.source.into_iter().chain(drawn).chain(columns.scores.iter().copied());
-    optional.for_each(|name| layout.request(name, ColumnKind::Scalar, false));
-    let mut reader = layout.open(file, config)?;
-    let mut rejects = Rejects::refused();
-    while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
-        let documents = layout.documents(&batch);
-        for (at, &row) in batch.rows.iter().enumerate() {
-            let values = TableRow { row, at, batch: &batch, requests: &layout.requests };
-            let Some(text) = documents.text(at) else {
-                skipped.without_text += 1;
-                continue;
-            };
-            match sample(columns, values, documents.get(at), text) {
-                Ok(Some(sample)) => each(sample)?,
-                Ok(None) => skipped.without_label += 1,
-                Err(reason) => rejects.add(row, reason, &[]),
+        let mut layout = DocumentRequest::new(file, &config);
+        let names = columns.labels.iter().copied().chain(columns.weight);
+        names.for_each(|name| layout.request(name, ColumnKind::Scalar, true));
+        layout.request(SPLIT_COLUMN, ColumnKind::Text, false);
+        let optional = columns.source.iter().chain(&drawn).chain(&columns.scores);
+        optional.for_each(|name| layout.request(name, ColumnKind::Scalar, false));
+        let mut reader = layout.open(file, &config)?;
+        let mut rejects = Rejects::refused();
+        while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
+            let documents = layout.documents(&batch);
+            for (at, &row) in batch.rows.iter().enumerate() {
+                let values = TableRow { row, at, batch: &batch, requests: &layout.requests };
+                let text = documents.text(at);
+                match text.map(|text| sample(columns, values, documents.get(at), text)) {
+                    None => skipped.without_text += 1,
+                    Some(Ok(None)) => skipped.without_label += 1,
+                    Some(Ok(Some(sample))) => each(sample)?,
+                    Some(Err(reason)) => rejects.add(row, reason, &[]),
+                }
             }
         }
+        rejects.finish(&file.path)?;
     }
-    rejects.finish(&file.path)
+    Ok(skipped)
 }
 
 /// Returns the sample in `row`, or `None` if all its labels are null.
@@ -295,7 +283,7 @@ fn shown(text: &str) -> String {
     format!("{text:.40?}")
 }
 
-/// Parses a finite number that fits an f32.
+/// Parses a number that is finite as f32.
 fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| (*number as f32).is_finite())
 }
