@@ -94,13 +94,18 @@ impl AtomicFile {
         })?;
         check_confined(directory(path))?;
         fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
+        let name = name.to_string_lossy();
         if !is_confined(path) {
+            // In a run directory, the process that takes over a unit of work does this instead.
+            let is_unlocked =
+                |path: &Path| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
+            let goes = |path: &Path, of: &str| of == name && is_unlocked(path);
             // A temporary file that cannot be removed does no harm.
-            let _ = remove_abandoned(directory(path), &name.to_string_lossy());
+            let _ = remove_chosen(directory(path), false, &goes);
         }
         boundary();
         let (file, temporary) = loop {
-            let temporary = path.with_file_name(temporary_name(&name.to_string_lossy()));
+            let temporary = path.with_file_name(temporary_name(&name));
             match OpenOptions::new().write(true).create_new(true).open(&temporary) {
                 Ok(file) => break (file, temporary),
                 // Process ids recur, in containers on every start: a killed run left this file.
@@ -225,13 +230,6 @@ pub fn remove_temporaries_of(path: &Path) -> Result<()> {
 /// live processes: call it only where no process writes.
 pub fn remove_temporaries(dir: &Path) -> Result<u64> {
     remove_chosen(dir, true, &|_, _| true)
-}
-
-/// Removes the temporary files in `dir` of the file `name` that no process has locked. In a run
-/// directory the process that takes over a unit of work does this instead.
-fn remove_abandoned(dir: &Path, name: &str) -> Result<u64> {
-    let is_unlocked = |path: &Path| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
-    remove_chosen(dir, false, &|path, of| of == name && is_unlocked(path))
 }
 
 /// Removes temporary files in `dir`, or also `below`, that `goes` chooses by path and final name.

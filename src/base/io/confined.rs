@@ -49,17 +49,11 @@ pub fn check_confined(path: &Path) -> Result<()> {
     let depth = roots.map(|(depth, _)| depth).last().unwrap_or(0);
     drop(confined);
     let below: Vec<&Path> = path.ancestors().take(depth).collect();
-    below.into_iter().rev().try_for_each(check_entry)
-}
-
-fn check_entry(path: &Path) -> Result<()> {
-    match fs::symlink_metadata(path) {
+    below.into_iter().rev().try_for_each(|path| match fs::symlink_metadata(path) {
         Ok(found) => check_kind(path, found.file_type()),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(())
-        }
-        Err(error) => Err(Error::io(path, "inspect")(error)),
-    }
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+        Err(e) => Err(Error::io(path, "inspect")(e)),
+    })
 }
 
 fn check_kind(path: &Path, kind: FileType) -> Result<()> {

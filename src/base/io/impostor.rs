@@ -5,6 +5,10 @@ use std::io::Read;
 use std::path::Path;
 
 const IMPOSTOR_BYTES: usize = 512;
+const POINTER: &str =
+    "is a Git LFS pointer in place of the file; `git lfs pull` or `hf download` gets the file";
+const PAGE: &str = "is a web page that was saved in place of the file; download it again, logged in \
+                    where that is needed";
 
 /// Returns what is wrong and what to do if `path` is a Git LFS pointer or a saved web page.
 pub(super) fn impostor(path: &Path) -> Option<&'static str> {
@@ -17,14 +21,7 @@ pub(super) fn impostor(path: &Path) -> Option<&'static str> {
     let is_page =
         |tag: &[u8]| head.get(..tag.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(tag));
     if head.starts_with(b"version https://git-lfs.github.com/spec/") {
-        Some(
-            "is a Git LFS pointer in place of the file; `git lfs pull` or `hf download` gets the file",
-        )
-    } else if is_page(b"<!doctype html") || is_page(b"<html") {
-        Some(
-            "is a web page that was saved in place of the file; download it again, logged in where that is needed",
-        )
-    } else {
-        None
+        return Some(POINTER);
     }
+    (is_page(b"<!doctype html") || is_page(b"<html")).then_some(PAGE)
 }

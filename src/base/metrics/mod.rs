@@ -3,14 +3,6 @@
 //! An undefined metric (no sample, one class only, nothing called positive) is `None`; scikit-learn
 //! warns and returns 0 or NaN. Only [`Metrics::of_scores`] accepts NaN scores. Counts are exact,
 //! and document order changes a result by no more than the rounding of a sum.
-//!
-//! ```
-//! use polysift_base::metrics::{Confusion, roc_auc};
-//!
-//! let (scores, labels) = ([0.9, 0.6, 0.4, 0.1], [true, false, true, false]);
-//! assert_eq!(roc_auc(&scores, &labels), Some(0.75));
-//! assert_eq!(Confusion::new(&scores, &labels).precision(), Some(0.5));
-//! ```
 
 mod binomial;
 mod calibration;

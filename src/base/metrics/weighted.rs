@@ -34,8 +34,7 @@ pub struct WeightedShare {
 
 /// Estimates the positive share of selected documents, unless they weigh nothing.
 pub fn weighted_precision(texts: &[WeightedText]) -> Option<WeightedShare> {
-    let is_selected = |text: &WeightedText| text.is_selected;
-    share(texts, is_selected, |text| text.is_positive, [is_selected; 2])
+    share(texts, IS_SELECTED, |text| text.is_positive, [IS_SELECTED; 2])
 }
 
 /// Estimates the share of selected documents among the positive ones, by weight (Hájek's estimator
@@ -53,11 +52,11 @@ pub fn weighted_precision(texts: &[WeightedText]) -> Option<WeightedShare> {
 /// 5.8 (linearised ratios); E. L. Korn, B. I. Graubard: Confidence intervals for proportions with
 /// small expected number of positive counts estimated from survey data, 1998 (interval).
 pub fn weighted_recall(texts: &[WeightedText]) -> Option<WeightedShare> {
-    let is_selected = |text: &WeightedText| text.is_selected;
-    share(texts, |text| text.is_positive, is_selected, [is_selected, |text| !text.is_selected])
+    share(texts, |text| text.is_positive, IS_SELECTED, [IS_SELECTED, |text| !text.is_selected])
 }
 
 type Is = fn(&WeightedText) -> bool;
+const IS_SELECTED: Is = |text| text.is_selected;
 
 /// Estimates the share of hits in the domain; `candidates` tell what could be a hit, and a miss.
 fn share(
