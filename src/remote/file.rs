@@ -108,12 +108,9 @@ impl Read for RemoteRead {
         if *offset >= file.length || buffer.is_empty() {
             return Ok(0);
         }
-        let some = if let Some(bytes) = file.in_tail(*offset, buffer.len()) {
-            bytes
-        } else {
-            let some = lock(&file.windows).some_bytes(*offset, buffer.len());
-            file.failure.keep(some)?
-        };
+        let read = || lock(&file.windows).some_bytes(*offset, buffer.len());
+        let some = file.in_tail(*offset, buffer.len());
+        let some = some.map_or_else(|| file.failure.keep(read()), Ok)?;
         let length = some.len().min(buffer.len());
         buffer[..length].copy_from_slice(&some[..length]);
         *offset += length as u64;

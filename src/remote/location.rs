@@ -16,7 +16,6 @@ pub(crate) enum Scheme {
     Gcs,
     Azure,
     Http,
-    /// Data sets of a Hugging Face hub.
     Hub,
 }
 

@@ -1,6 +1,7 @@
 //! Creates one client per store and process and the shared runtime, and retries requests.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -133,19 +134,16 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
 
 /// Returns the client for the store of `location`, by the settings in the environment.
 pub(super) fn client(location: &Location) -> Result<Client> {
-    static CLIENTS: OnceLock<Mutex<HashMap<String, Client>>> = OnceLock::new();
+    static CLIENTS: Mutex<BTreeMap<String, Client>> = Mutex::new(BTreeMap::new());
     runtime()?;
     let key = match location.scheme {
         Scheme::Hub => hub_settings().endpoint.clone(),
         _ => location.root.clone(),
     };
-    let mut clients = lock(CLIENTS.get_or_init(Mutex::default));
-    if let Some(client) = clients.get(&key) {
-        return Ok(client.clone());
-    }
-    let client = new_client(location)?;
-    clients.insert(key, client.clone());
-    Ok(client)
+    Ok(match lock(&CLIENTS).entry(key) {
+        Entry::Occupied(known) => known.get().clone(),
+        Entry::Vacant(new) => new.insert(new_client(location)?).clone(),
+    })
 }
 
 fn new_client(location: &Location) -> Result<Client> {

@@ -34,12 +34,11 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
             let is_of_bucket = matches!(code, Some("NoSuchBucket" | "ContainerNotFound"))
                 // Empty buckets have empty listings; a 404 for one means that there is no bucket.
                 || !matches!(error, E::NotFound { .. });
-            let bucket = url.split('/').nth(2).unwrap_or_default();
-            let no_bucket = || match url {
+            let reason = match url.split('/').nth(2).unwrap_or_default() {
+                _ if !is_of_bucket => "no such object".to_owned(),
                 _ if url.starts_with("hf://") => "there is no such data set or branch".to_owned(),
-                _ => format!("there is no bucket `{bucket}`"),
+                bucket => format!("there is no bucket `{bucket}`"),
             };
-            let reason = if is_of_bucket { no_bucket() } else { "no such object".to_owned() };
             Error::Missing { path: redacted(url), reason }
         }
         (E::PermissionDenied { .. } | E::Unauthenticated { .. }, _) | (_, Some(401 | 403)) => {

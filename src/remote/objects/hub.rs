@@ -43,7 +43,15 @@ impl Location {
     pub(super) fn object_key(&self) -> Result<Key> {
         let key = match self.scheme {
             Scheme::Http => String::new(),
-            Scheme::Hub => resolved(self)?,
+            Scheme::Hub if hub_settings().offline => {
+                let reason = "is not read without a network (--offline, HF_HUB_OFFLINE); plan the \
+                              run without one, and it reads the cache";
+                return Err(store_error(&self.url(), reason));
+            }
+            Scheme::Hub => {
+                let (id, revision) = repository(self);
+                format!("datasets/{id}/resolve/{revision}/{}", self.key)
+            }
             Scheme::S3 | Scheme::Gcs | Scheme::Azure => self.key.clone(),
         };
         for_client(&key).map_err(|reason| {
@@ -52,16 +60,6 @@ impl Location {
             Error::config(self.url().escape_debug().to_string(), reason)
         })
     }
-}
-
-fn resolved(location: &Location) -> Result<String> {
-    let (id, revision) = repository(location);
-    if hub_settings().offline {
-        let reason = "is not read without a network (--offline, HF_HUB_OFFLINE); plan the run \
-                      without one, and it reads the cache";
-        return Err(Error::Service { name: location.url(), reason: reason.into() });
-    }
-    Ok(format!("datasets/{id}/resolve/{revision}/{}", location.key))
 }
 
 /// Returns the version of a file of `bytes` bytes: the commit, as of all files in the repository.

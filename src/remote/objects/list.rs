@@ -80,20 +80,16 @@ impl KeySearch<'_> {
 
     /// Returns objects below `folder`, and those of its folders that remain to be listed.
     async fn folder(&self, folder: String) -> Result<(Vec<KeyedMeta>, Vec<String>)> {
-        let mut found = Vec::new();
-        let first = self.page(&folder, false, None).await?;
-        let mut next = first.page_token.clone();
-        if next.is_some()
+        let mut page = self.page(&folder, false, None).await?;
+        if page.page_token.is_some()
             && let Some((objects, folders)) = self.level(&folder).await?
         {
-            self.take(&objects, &mut found);
-            return Ok((found, folders));
+            return Ok((self.taken(objects), folders));
         }
-        self.take(&first.result.objects, &mut found);
-        while next.is_some() {
-            let page = self.page(&folder, false, next).await?;
-            self.take(&page.result.objects, &mut found);
-            next = page.page_token;
+        let mut found = self.taken(page.result.objects);
+        while page.page_token.is_some() {
+            page = self.page(&folder, false, page.page_token).await?;
+            found.extend(self.taken(page.result.objects));
         }
         Ok((found, Vec::new()))
     }
@@ -135,10 +131,9 @@ impl KeySearch<'_> {
         Ok(page)
     }
 
-    fn take(&self, objects: &[ObjectMeta], found: &mut Vec<KeyedMeta>) {
-        let keys = objects.iter().map(|meta| (decoded(meta.location.as_ref()), meta));
-        let taken = keys.filter(|(key, _)| !key.ends_with('/') && (self.takes)(key));
-        found.extend(taken.map(|(key, meta)| (key, meta.clone())));
+    fn taken(&self, objects: Vec<ObjectMeta>) -> Vec<KeyedMeta> {
+        let keyed = objects.into_iter().map(|meta| (decoded(meta.location.as_ref()), meta));
+        keyed.filter(|(key, _)| !key.ends_with('/') && (self.takes)(key)).collect()
     }
 
     /// Adds a version to each found object. Answers to reads always name the content, so a HEAD
