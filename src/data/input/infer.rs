@@ -87,12 +87,10 @@ impl Scalars {
         let within =
             |least, greatest| self.integers.is_some_and(|(a, b)| a >= least && b <= greatest);
         let numbers = self.floats || self.integers.is_some();
-        if self.oversized || u8::from(self.bools) + u8::from(self.strings) + u8::from(numbers) > 1 {
+        if self.oversized || self.strings || self.bools && numbers {
             DataType::Utf8
         } else if self.bools {
             DataType::Boolean
-        } else if self.strings {
-            DataType::Utf8
         } else if self.floats {
             let exact = self.integers.is_none() || within(-MAX_EXACT_F64, MAX_EXACT_F64);
             if exact { DataType::Float64 } else { DataType::Utf8 }
@@ -164,8 +162,7 @@ impl JsonShape {
         }
     }
 
-    /// Converts the values of one column, all of which were observed, to an array of
-    /// [`JsonShape::data_type`].
+    /// Converts the values of one column, all observed, to an array of [`JsonShape::data_type`].
     pub(super) fn array(&self, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
         let values: Vec<_> =
             values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();

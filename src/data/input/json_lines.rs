@@ -194,12 +194,9 @@ pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>
     if !lines.read(&mut line)? {
         return Ok(Vec::new());
     }
-    match object(&line) {
-        Ok(json) => Ok(json.keys().map(ToOwned::to_owned).collect()),
-        Err(reason) => {
-            Err(Error::Row { path: file.path.clone(), row: line.row + 1, reason, count: 1 })
-        }
-    }
+    let (path, row) = (file.path.clone(), line.row + 1);
+    let json = object(&line).map_err(|reason| Error::Row { path, row, reason, count: 1 })?;
+    Ok(json.keys().map(ToOwned::to_owned).collect())
 }
 
 /// Returns the object on the line, or why there is none.

@@ -184,8 +184,7 @@ impl LineReader {
         }
     }
 
-    /// Reads a line with its end, up to the limit. Returns the number of bytes beyond the limit, or
-    /// `None` at the end of the file.
+    /// Reads a line with its end; returns the bytes beyond the limit, or `None` after the last line.
     fn read_bytes(&mut self, line: &mut TextLine) -> std::io::Result<Option<u64>> {
         line.bytes.clear();
         line.too_long = None;

@@ -26,8 +26,7 @@ pub struct ListFile {
     pub language: Option<String>,
 }
 
-/// Returns the lists that `patterns` (files, directories or globs) name, sorted by path. A URL, and
-/// a pattern that matches nothing, are errors.
+/// Returns the lists that `patterns` (files, directories or globs, no URLs) name, sorted by path.
 pub fn list_files(patterns: &[String]) -> Result<Vec<ListFile>> {
     let found = find_local(patterns, "lists", &|_| true)?.into_iter();
     let list = |(file, _): (MatchedFile, _)| ListFile { path: file.path, language: file.language };

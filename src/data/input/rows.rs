@@ -46,13 +46,9 @@ impl JsonColumns {
 
     /// Returns [`Error::Schema`] for `file` if there are too many columns.
     pub fn check(&self, file: &InputFile) -> Result<()> {
-        match self.0.get(MAX_COLUMNS) {
-            Some((name, _)) => {
-                let reason = format!("is one too many; {MAX_COLUMNS} columns are allowed");
-                Err(Error::schema(&file.path, name, reason))
-            }
-            None => Ok(()),
-        }
+        let Some((name, _)) = self.0.get(MAX_COLUMNS) else { return Ok(()) };
+        let reason = format!("is one too many; {MAX_COLUMNS} columns are allowed");
+        Err(Error::schema(&file.path, name, reason))
     }
 }
 

@@ -94,8 +94,7 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     }))
 }
 
-/// Returns the tables that `patterns` name, found and called as by [`super::discover`]; a URL is an
-/// error.
+/// Returns the tables that `patterns` (no URLs) name, found and called as by [`super::discover`].
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
     let found = find_local(patterns, "tables", &|name| format_of(name).is_some())?.into_iter();
     by_name(found.map(|(file, name)| table_at(&file.path, name)))

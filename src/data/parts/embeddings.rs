@@ -112,9 +112,8 @@ pub fn embeddings_array(
         return Err(Error::shape(op, "chunk_offsets is empty; documents + 1 are needed"));
     };
     let is_sorted = chunk_offsets.is_sorted();
-    let Some(used) = (is_sorted.then_some(()))
-        .and_then(|()| values.get(first * hidden_size..last * hidden_size))
-    else {
+    let used = values.get(first * hidden_size..last * hidden_size);
+    let Some(used) = used.filter(|_| is_sorted) else {
         let reason = format!(
             "chunk_offsets {first}..{last} (ascending: {is_sorted}) do not fit {} values of hidden \
              size {hidden_size}",
