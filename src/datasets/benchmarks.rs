@@ -184,7 +184,7 @@ impl ItemSet {
             id: &id,
             language: row.text("language").or(language).unwrap_or_default(),
         };
-        builder.add(&item).map_err(|error| error.to_string())
+        builder.add(&item).map_err(str::to_owned)
     }
 }
 

@@ -1,14 +1,15 @@
 //! Builds an index of benchmark items.
 //!
-//! Owns the choice of the n-grams that are indexed and subtracted. Does not read items. The same
-//! items in the same order give the same bytes.
+//! The same items in the same order give the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::ops::Range;
 
-use super::hash::{ngram_hashes, token_hash};
-use super::index::{Header, ITEM_NUMBERS, MAGIC, Posting, TaskCounts, VERSION, num_buckets};
+use twox_hash::XxHash3_64;
+
+use super::hash::ngram_hashes;
+use super::index::{Header, MAGIC, SECTIONS, TaskCounts, VERSION, num_buckets};
 use super::prefilter::{self, place};
 use super::settings::{IndexSettings, ItemPart};
 use super::tokens::{Tokens, for_each_token};
@@ -16,8 +17,6 @@ use polysift_base::error::{Error, Result};
 
 /// Training split, which has its n-grams subtracted from the other splits of a task.
 const TRAIN: &str = "train";
-/// Bytes of numbers gathered before they are written.
-const BUFFER_BYTES: usize = 1 << 16;
 
 /// An item of a benchmark.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,20 +33,6 @@ pub struct BenchmarkItem<'a> {
     pub id: &'a str,
     /// Code of the language (`deu_Latn`); empty if unknown.
     pub language: &'a str,
-}
-
-/// Reason why an item cannot be indexed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ItemError {
-    /// The item has no task.
-    #[error("has no task")]
-    NoTask,
-    /// Question and answer are empty.
-    #[error("has no text")]
-    NoText,
-    /// Another item of its task and split has the same id but another text.
-    #[error("has the id of another item with another text")]
-    SameId,
 }
 
 /// Collects items, and texts with n-grams that are not evidence of contamination.
@@ -99,14 +84,8 @@ struct Occurrence {
 #[derive(Debug, Default)]
 pub struct BuiltIndex {
     header: Header,
-    filter: Vec<u64>,
-    hashes: Vec<u64>,
-    posting_ends: Vec<u32>,
-    postings: Vec<Posting>,
-    items: Vec<[u32; ITEM_NUMBERS]>,
-    token_ends: Vec<u32>,
-    text: Vec<u8>,
-    ids: Vec<u8>,
+    /// The bytes of each section, in the order of the file.
+    sections: [Vec<u8>; SECTIONS],
 }
 
 impl IndexBuilder {
@@ -138,12 +117,12 @@ impl IndexBuilder {
     ///
     /// # Errors
     /// Returns the reason why this item is left out; the others are not affected.
-    pub fn add(&mut self, item: &BenchmarkItem<'_>) -> Result<(), ItemError> {
+    pub fn add(&mut self, item: &BenchmarkItem<'_>) -> Result<(), &'static str> {
         if item.task.is_empty() {
-            return Err(ItemError::NoTask);
+            return Err("has no task");
         }
         if item.question.is_empty() && item.answer.is_empty() {
-            return Err(ItemError::NoText);
+            return Err("has no text");
         }
         let task = self.task_number(item.task);
         let source = if item.split == TRAIN { Source::Train(task) } else { Source::Item(task) };
@@ -156,7 +135,9 @@ impl IndexBuilder {
                 let is_equal =
                     bytes(same) == bytes(&text) && same.question_tokens == text.question_tokens;
                 self.tokens.truncate(text.tokens.start);
-                return if is_equal { Ok(()) } else { Err(ItemError::SameId) };
+                return is_equal
+                    .then_some(())
+                    .ok_or("has the id of another item with another text");
             }
         }
         let is_covered = self.index(&text);
@@ -178,13 +159,10 @@ impl IndexBuilder {
     }
 
     fn task_number(&mut self, task: &str) -> u32 {
-        if let Some(number) = self.task_numbers.get(task) {
-            return *number;
-        }
-        let number = self.tasks.len() as u32;
-        self.tasks.push(TaskCounts { task: task.to_owned(), ..TaskCounts::default() });
-        self.task_numbers.insert(task.to_owned(), number);
-        number
+        *self.task_numbers.entry(task.to_owned()).or_insert_with(|| {
+            self.tasks.push(TaskCounts { task: task.to_owned(), ..TaskCounts::default() });
+            self.tasks.len() as u32 - 1
+        })
     }
 
     fn tokenize(&mut self, source: Source, item: &BenchmarkItem<'_>) -> TokenizedText {
@@ -210,7 +188,7 @@ impl IndexBuilder {
             .tokens
             .clone()
             .map(|token| self.tokens.bytes(token..token + 1))
-            .map(|token| token_hash(&token[..token.len() - 1]))
+            .map(|token| XxHash3_64::oneshot(&token[..token.len() - 1]))
             .collect();
         let before = self.occurrences.len();
         for (token, hash) in ngram_hashes(&hashes, text.ngram, self.hash_mask).enumerate() {
@@ -242,6 +220,8 @@ impl IndexBuilder {
             a.hash.cmp(&b.hash).then_with(by_text).then_with(by_place)
         });
         let (mut index, numbers) = self.items(inputs)?;
+        let [filter, hash_bytes, bucket_ends, posting_ends, postings, ..] = &mut index.sections;
+        let mut hashes = Vec::new();
         let same =
             |a: &Occurrence, b: &Occurrence| a.hash == b.hash && self.ngram(a) == self.ngram(b);
         for places in occurrences.chunk_by(same) {
@@ -258,63 +238,76 @@ impl IndexBuilder {
                     counts.ngrams += 1;
                 }
             }
-            let before = index.postings.len();
+            let before = index.header.postings;
             for place in places {
                 if matches!(source(place), Source::Item(task) if !is_subtracted(task)) {
-                    let item = numbers[place.text as usize];
-                    index.postings.push(Posting { item, token: place.token });
+                    postings.extend(numbers[place.text as usize].to_le_bytes());
+                    postings.extend(place.token.to_le_bytes());
+                    index.header.postings += 1;
                 }
             }
-            if index.postings.len() > before {
-                index.hashes.push(places[0].hash);
-                index.posting_ends.push(index.postings.len() as u32);
+            if index.header.postings > before {
+                hashes.push(places[0].hash);
+                posting_ends.extend((index.header.postings as u32).to_le_bytes());
             }
         }
-        if index.hashes.is_empty() {
+        if hashes.is_empty() {
             return Err(Error::config("items", "have no n-grams to look for"));
         }
-        index.filter = prefilter::build(&index.hashes);
-        index.header.filter_words = index.filter.len() as u64;
-        index.header.ngrams = index.hashes.len() as u64;
-        index.header.postings = index.postings.len() as u64;
+        let words = prefilter::build(&hashes);
+        index.header.filter_words = words.len() as u64;
+        index.header.ngrams = hashes.len() as u64;
+        filter.extend(words.into_iter().flat_map(u64::to_le_bytes));
+        let buckets = num_buckets(index.header.ngrams) as usize;
+        for bucket in 0..buckets {
+            let end = hashes.partition_point(|hash| place(*hash, buckets) <= bucket);
+            bucket_ends.extend((end as u32).to_le_bytes());
+        }
+        hash_bytes.extend(hashes.into_iter().flat_map(u64::to_le_bytes));
         Ok(index)
     }
 
     /// Returns an index with the items and no n-grams, and the item number of each text.
     fn items(&mut self, inputs: BTreeMap<String, String>) -> Result<(BuiltIndex, Vec<u32>)> {
         let mut numbers = Vec::with_capacity(self.texts.len());
-        let mut index = BuiltIndex::default();
+        let mut sections: [Vec<u8>; SECTIONS] = Default::default();
+        let [.., items, token_ends, text, ids] = &mut sections;
+        let (mut num_items, mut num_tokens) = (0, 0);
         for item in &self.texts {
             let Source::Item(task) = item.source else {
                 numbers.push(u32::MAX);
                 continue;
             };
-            numbers.push(index.items.len() as u32);
+            numbers.push(num_items as u32);
             // Ends of its tokens move by as much as its text.
             let start = self.tokens.bytes(0..item.tokens.start).len();
-            let ends = self.tokens.ends[item.tokens.clone()].iter();
-            index.token_ends.extend(ends.map(|end| (end - start + index.text.len()) as u32));
-            index.text.extend_from_slice(self.tokens.bytes(item.tokens.clone()));
-            index.ids.extend_from_slice(item.id.as_bytes());
-            let ends = [index.token_ends.len() as u32, index.ids.len() as u32];
-            index.items.push([task, item.ngram, item.question_tokens as u32, ends[0], ends[1]]);
+            for end in &self.tokens.ends[item.tokens.clone()] {
+                token_ends.extend(((end - start + text.len()) as u32).to_le_bytes());
+            }
+            text.extend_from_slice(self.tokens.bytes(item.tokens.clone()));
+            ids.extend_from_slice(item.id.as_bytes());
+            num_items += 1;
+            num_tokens += item.tokens.len() as u64;
+            let ends = [num_tokens as u32, ids.len() as u32];
+            let item = [task, item.ngram, item.question_tokens as u32, ends[0], ends[1]];
+            items.extend(item.into_iter().flat_map(u32::to_le_bytes));
         }
         // A token has at least two bytes and at most one posting.
-        let sizes = [index.text.len(), index.ids.len(), self.texts.len()];
+        let sizes = [text.len(), ids.len(), self.texts.len()];
         if sizes.iter().any(|n| u32::try_from(*n).is_err()) {
             return Err(Error::config("items", "are more than 4 GiB of tokens, or of ids"));
         }
-        index.header = Header {
+        let header = Header {
             settings: self.settings.clone(),
             inputs,
             tasks: std::mem::take(&mut self.tasks),
-            items: index.items.len() as u64,
-            tokens: index.token_ends.len() as u64,
-            text_bytes: index.text.len() as u64,
-            id_bytes: index.ids.len() as u64,
+            items: num_items,
+            tokens: num_tokens,
+            text_bytes: text.len() as u64,
+            id_bytes: ids.len() as u64,
             ..Header::default()
         };
-        Ok((index, numbers))
+        Ok((BuiltIndex { header, sections }, numbers))
     }
 }
 
@@ -324,65 +317,17 @@ impl BuiltIndex {
         &self.header.tasks
     }
 
-    fn bucket_ends(&self) -> impl Iterator<Item = u32> {
-        let buckets = num_buckets(self.hashes.len() as u64) as usize;
-        let mut end = 0;
-        (0..buckets).map(move |bucket| {
-            let rest = &self.hashes[end..];
-            end += rest.iter().take_while(|hash| place(**hash, buckets) <= bucket).count();
-            end as u32
-        })
-    }
-
     /// Writes the file that [`Index::open`](super::Index::open) reads.
-    pub fn write(&self, file: impl Write) -> io::Result<()> {
-        let mut file = Hashed { file, hasher: blake3::Hasher::new() };
+    pub fn write(&self, mut file: impl Write) -> io::Result<()> {
         let mut header = serde_json::to_vec(&self.header)?;
         header.resize(header.len().next_multiple_of(8), b' ');
-        file.write(&MAGIC)?;
-        file.write(&VERSION.to_le_bytes())?;
-        let length = u32::try_from(header.len()).map_err(io::Error::other)?;
-        file.write(&length.to_le_bytes())?;
-        file.write(&header)?;
-        file.numbers(self.filter.iter().map(|word| word.to_le_bytes()))?;
-        file.numbers(self.hashes.iter().map(|hash| hash.to_le_bytes()))?;
-        file.numbers(self.bucket_ends().map(u32::to_le_bytes))?;
-        file.numbers(self.posting_ends.iter().map(|end| end.to_le_bytes()))?;
-        let postings = self.postings.iter().flat_map(|posting| [posting.item, posting.token]);
-        file.numbers(postings.map(u32::to_le_bytes))?;
-        file.numbers(self.items.iter().flatten().map(|number| number.to_le_bytes()))?;
-        file.numbers(self.token_ends.iter().map(|end| end.to_le_bytes()))?;
-        file.write(&self.text)?;
-        file.write(&self.ids)?;
-        let digest = file.hasher.finalize();
-        file.file.write_all(digest.as_bytes())
-    }
-}
-
-struct Hashed<W> {
-    file: W,
-    hasher: blake3::Hasher,
-}
-
-impl<W: Write> Hashed<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hasher.update(bytes);
-        self.file.write_all(bytes)
-    }
-
-    /// Writes numbers in pieces, because one call for each is slow.
-    fn numbers<const N: usize>(
-        &mut self,
-        numbers: impl Iterator<Item = [u8; N]>,
-    ) -> io::Result<()> {
-        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-        for number in numbers {
-            buffer.extend_from_slice(&number);
-            if buffer.len() >= BUFFER_BYTES {
-                self.write(&buffer)?;
-                buffer.clear();
-            }
+        let length = u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes();
+        let before = [&MAGIC[..], &VERSION.to_le_bytes(), &length, &header].concat();
+        let mut hasher = blake3::Hasher::new();
+        for part in [&before].into_iter().chain(&self.sections) {
+            hasher.update(part);
+            file.write_all(part)?;
         }
-        self.write(&buffer)
+        file.write_all(hasher.finalize().as_bytes())
     }
 }

@@ -1,21 +1,10 @@
-//! Hashes tokens and n-grams.
-//!
-//! An n-gram's hash is a polynomial of the hashes of its tokens, so the next one along a text takes
+//! Hashes n-grams: a polynomial of the hashes of the tokens, so that the next one along a text takes
 //! two multiplications, one addition and one subtraction, however long n-grams are.
-
-use twox_hash::XxHash3_64;
 
 /// Base of the polynomial: odd, so that no token's hash loses bits; 2^64 over the golden ratio.
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Returns the XXH3 (64 bits, seed 0) of a token.
-#[inline]
-pub(super) fn token_hash(token: &[u8]) -> u64 {
-    XxHash3_64::oneshot(token)
-}
-
-/// Returns the hashes of a text's n-grams from those of its tokens: h₁Bⁿ⁻¹ + … + hₙ modulo 2^64.
-///
+/// Returns the hashes of a text's n-grams from the XXH3 of its tokens: h₁Bⁿ⁻¹ + … + hₙ modulo 2^64.
 /// Keeps only the bits of `mask`: all, except in tests that need collisions.
 pub(super) fn ngram_hashes(tokens: &[u64], n: u32, mask: u64) -> impl Iterator<Item = u64> {
     let before = n.saturating_sub(1);

@@ -1,6 +1,5 @@
 //! Index of the n-grams of benchmark items: its file, mapped into memory, and look-ups in it.
-//!
-//! Owns the layout and the invariants of the file. All numbers are little-endian:
+//! All numbers in the file are little-endian:
 //!
 //! ```text
 //! magic           8 bytes, `MAGIC`
@@ -43,7 +42,7 @@ const PREAMBLE: usize = 16;
 const DIGEST: usize = 32;
 /// Average hashes per bucket, so that a search reads only the two cache lines they lie in.
 const HASHES_PER_BUCKET: u64 = 8;
-pub(super) const ITEM_NUMBERS: usize = 5;
+const ITEM_NUMBERS: usize = 5;
 
 /// Header of an index file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +107,7 @@ pub struct Index {
     /// Place of each [`Section`] in the file.
     sections: [Range<usize>; SECTIONS],
     /// Distinct numbers of tokens per n-gram: of words, of characters, or both.
-    lengths: Vec<u32>,
+    pub(super) lengths: Vec<u32>,
     /// Bits of an n-gram's hash that count: all, except in tests that need collisions.
     pub(super) hash_mask: u64,
 }
@@ -127,7 +126,7 @@ enum Section {
     Ids,
 }
 
-const SECTIONS: usize = Section::Ids as usize + 1;
+pub(super) const SECTIONS: usize = Section::Ids as usize + 1;
 
 impl Header {
     /// Returns the place of each [`Section`]; `None` unless they are what is from `start` to `end`.
@@ -251,8 +250,7 @@ impl Index {
         })
     }
 
-    /// Returns the last number of a section (0 if it is empty) if each next one is a step up from
-    /// 0.
+    /// Returns the last number of a section (0 if empty) if each is a step up, the first from 0.
     fn last_of_ascending(&self, section: Section, is_step: fn(&u32, &u32) -> bool) -> Option<u32> {
         self.numbers(section).try_fold(0, |last, next| is_step(&last, &next).then_some(next))
     }
@@ -264,10 +262,6 @@ impl Index {
     /// Returns the settings that the index was built with.
     pub fn settings(&self) -> &IndexSettings {
         &self.header.settings
-    }
-
-    pub(super) fn lengths(&self) -> &[u32] {
-        &self.lengths
     }
 
     /// Returns the BLAKE3 digests of the sources of the index, by name.
@@ -322,7 +316,6 @@ impl Index {
         str::from_utf8(self.ngram_bytes(ngram)).unwrap_or_default() // checked on opening
     }
 
-    /// Returns the bytes of [`Index::ngram_text`].
     pub(super) fn ngram_bytes(&self, ngram: u32) -> &[u8] {
         let Some(Posting { item, token }) = self.postings(ngram).next() else { return &[] };
         let ends = self.section(Section::TokenEnds);

@@ -1,9 +1,5 @@
 //! Decontamination: finds documents that contain n-grams of benchmark items.
 //!
-//! Owns the tokens of a text, the index of the items' n-grams and its file, the search of a
-//! document in it, and the rules by which a document is contaminated or cut. Stages and commands
-//! read items and documents, write reports, and choose the texts.
-//!
 //! ```text
 //!  items ──IndexBuilder──▶ BuiltIndex ──▶ benchmarks.idx ──▶ Index
 //!                                                              │
@@ -26,7 +22,7 @@ mod settings;
 mod tokens;
 mod words;
 
-pub use build::{BenchmarkItem, BuiltIndex, IndexBuilder, ItemError};
+pub use build::{BenchmarkItem, BuiltIndex, IndexBuilder};
 pub use index::{Index, IndexedItem, Posting, TaskCounts};
 pub use rule::{Rule, cut, cut_by_both};
 pub use scan::{Hit, Hits, ItemCoverage};

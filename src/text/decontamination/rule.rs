@@ -85,7 +85,7 @@ pub fn cut_by_both(
         others.iter().map(move |other| piece.start.max(other.start)..piece.end.min(other.end))
     };
     let common = pieces.iter().flat_map(of_piece).filter(|piece| is_long(text, piece));
-    Some(common.collect::<Vec<_>>()).filter(|pieces| !pieces.is_empty())
+    Some(common.collect()).filter(|pieces: &Vec<_>| !pieces.is_empty())
 }
 
 fn is_long(text: &str, piece: &Range<usize>) -> bool {

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::hash::{ngram_hashes, token_hash};
+use twox_hash::XxHash3_64;
+
+use super::hash::ngram_hashes;
 use super::index::Index;
 use super::prefilter;
 use super::settings::Normalisation;
@@ -98,8 +100,7 @@ impl JoinedLines {
         (kept > 0).then_some(joined)
     }
 
-    /// Returns the place in the document of `range` in the joined text; `None` if no break is
-    /// inside.
+    /// Returns the place in the document of `range` in the joined text, if a break is inside.
     fn place_across_a_break(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let before = self.breaks.partition_point(|(place, _)| *place <= range.start);
         let inside = self.breaks.partition_point(|(place, _)| *place < range.end);
@@ -135,13 +136,14 @@ impl Index {
 
     fn scan_as_written(&self, text: &str, language: &str) -> Hits {
         let mut tokens = Vec::with_capacity(text.len() / BYTES_PER_TOKEN);
-        for_each_token(self.settings(), language, text, |token, _| tokens.push(token_hash(token)));
+        let hash = |token: &[u8], _| tokens.push(XxHash3_64::oneshot(token));
+        for_each_token(self.settings(), language, text, hash);
         // One loop queries the filter for all n-grams, so that memory accesses overlap.
         let filter = self.filter();
         let is_candidate =
             |hash| prefilter::may_contain(filter, hash) && !self.with_hash(hash).is_empty();
         let has_candidate = |n: &u32| ngram_hashes(&tokens, *n, self.hash_mask).any(is_candidate);
-        let lengths: Vec<u32> = self.lengths().iter().copied().filter(has_candidate).collect();
+        let lengths: Vec<u32> = self.lengths.iter().copied().filter(has_candidate).collect();
         if lengths.is_empty() {
             return Hits::default();
         }

@@ -51,9 +51,9 @@ pub enum ItemPart {
 }
 
 impl ItemPart {
-    /// Returns the part of an n-gram with `ngram` tokens that begins with token number `token` of
-    /// an item, if the item's question has `question` tokens.
-    pub fn of(token: u32, ngram: u32, question: u32) -> Self {
+    /// Returns the part that `ngram` tokens from number `token` on are in, after a question of
+    /// `question` tokens.
+    pub(super) fn of(token: u32, ngram: u32, question: u32) -> Self {
         if token >= question {
             Self::Answer
         } else if token + ngram <= question {
@@ -103,11 +103,8 @@ impl IndexSettings {
         }
     }
 
-    /// Checks what the types do not express.
-    ///
-    /// # Errors
-    /// Returns [`Error::Config`] for n-grams without tokens, or without parts.
-    pub fn check(&self) -> Result<()> {
+    /// Checks what the types do not express: n-grams have tokens and parts.
+    pub(super) fn check(&self) -> Result<()> {
         for (name, ngram) in [("ngram", self.ngram), ("ngram_chars", self.ngram_chars)] {
             if ngram == 0 {
                 return Err(Error::config(name, "is 0; an n-gram has at least one token"));
@@ -119,8 +116,7 @@ impl IndexSettings {
         Ok(())
     }
 
-    /// Returns the tokens per n-gram of an item in `language` (`deu_Latn`, `ja`); if that is
-    /// unknown, `text` decides whether it is written without spaces.
+    /// Returns the tokens per n-gram in `language` (`deu_Latn`, `ja`) or, if unknown, of `text`.
     pub(super) fn ngram_for(&self, language: &str, text: impl FnOnce() -> String) -> u32 {
         let is_unspaced = || is_unspaced(language).unwrap_or_else(|| is_mostly_unspaced(&text()));
         if self.normalisation == Normalisation::Default && is_unspaced() {
@@ -131,8 +127,7 @@ impl IndexSettings {
     }
 }
 
-/// Returns whether `language` is written without spaces, by its script or else by the language;
-/// `None` if it is not a language code.
+/// Tells by its script, or else by itself, if a language has no spaces; `None` if it is no code.
 fn is_unspaced(language: &str) -> Option<bool> {
     let language = language.to_ascii_lowercase();
     let mut subtags = language.split(['_', '-']);

@@ -19,7 +19,8 @@ const SHORT: usize = 16;
 /// Calls `take` with each word in normal form, and its place in `text`, in bytes.
 pub(super) fn for_each_word(text: &str, numbers: Numbers, take: impl FnMut(&[u8], Range<usize>)) {
     let bytes = text.as_bytes();
-    let mut words = WordMaker::new(numbers, take);
+    let (open, last) = (OpenWord::new(take), WordPart::Separator);
+    let mut words = WordMaker { numbers, open, last, has_point: false };
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         if words.open.is_empty() {
@@ -113,11 +114,6 @@ struct WordMaker<F> {
 }
 
 impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
-    fn new(numbers: Numbers, take: F) -> Self {
-        let (open, last) = (OpenWord::new(take), WordPart::Separator);
-        Self { numbers, open, last, has_point: false }
-    }
-
     fn end(&mut self) {
         self.open.end();
         self.has_point = false;
