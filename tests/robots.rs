@@ -1,7 +1,7 @@
 //! Consent against Protego, Google's parser and tldextract; the golden files are written by
 //! `tests/golden/robots.py`.
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
 use polysift::robots::{
     AgentMask, Agents, DEFAULT_AGENTS, Matching, Robots, Suffixes, locate, registrable_domain,
 };
@@ -35,8 +35,8 @@ struct Domain {
 
 /// The number of verdicts, and those that differ from Protego's.
 fn compare(golden: &Verdicts) -> Result<(usize, Vec<String>)> {
-    let agents_04 = Agents::new(&golden.agents, Matching::Protego04)?;
-    let agents_07 = Agents::new(&golden.agents, Matching::Protego07)?;
+    let agents_04 = Agents::new(&golden.agents, Matching::Protego04).map_err(Error::msg)?;
+    let agents_07 = Agents::new(&golden.agents, Matching::Protego07).map_err(Error::msg)?;
     let mut num_verdicts = 0;
     let mut differences = Vec::new();
     for File { text, paths, protego_04, protego_07 } in &golden.files {
@@ -45,7 +45,8 @@ fn compare(golden: &Verdicts) -> Result<(usize, Vec<String>)> {
             let robots = Robots::parse(text.as_bytes(), agents);
             for (path, expected) in paths.iter().zip(expected) {
                 let url = format!("https://a.com{path}");
-                let blocked = robots.blocked(locate(&url)?.path(matching));
+                let location = locate(&url).map_err(Error::msg)?;
+                let blocked = robots.blocked(location.path(matching));
                 num_verdicts += 1;
                 if blocked != *expected {
                     differences.push(format!(
@@ -85,9 +86,10 @@ fn verdicts_are_those_of_protego_on_many_files() -> Result<()> {
 
 /// `https://a.com` and a path.
 fn blocked(text: &str, path: &str, matching: Matching) -> Result<Vec<String>> {
-    let agents = Agents::new(&DEFAULT_AGENTS, matching)?;
+    let agents = Agents::new(&DEFAULT_AGENTS, matching).map_err(Error::msg)?;
     let url = format!("https://a.com{path}");
-    let blocked = Robots::parse(text.as_bytes(), &agents).blocked(locate(&url)?.path(matching));
+    let location = locate(&url).map_err(Error::msg)?;
+    let blocked = Robots::parse(text.as_bytes(), &agents).blocked(location.path(matching));
     Ok(agents.labels_of(blocked).map(str::to_owned).collect())
 }
 
@@ -218,7 +220,7 @@ proptest! {
     ) {
         let names = ["alpha", "be-ta", "be_ta", "gamma", "*"];
         let agents = Agents::new(&names, Matching::Rfc9309);
-        let agents = agents.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let agents = agents.map_err(TestCaseError::fail)?;
         let robots = Robots::parse(text.as_bytes(), &agents);
         for path in paths {
             let blocked: Vec<&str> = agents.labels_of(robots.blocked(&path)).collect();

@@ -514,7 +514,7 @@ impl RobotsConfig {
             Some(listed) => Agents::new(listed, self.matching),
             None => Agents::new(&DEFAULT_AGENTS, self.matching),
         };
-        agents.map_err(|e| Error::config(format!("filters.{name}.agents"), e.to_string()))
+        agents.map_err(|e| Error::config(format!("filters.{name}.agents"), e))
     }
 
     fn wrong(&self) -> Option<Wrong> {

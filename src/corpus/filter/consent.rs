@@ -28,7 +28,7 @@ use polysift_data::input::{
     ColumnKind, ColumnRequest, check_list, is_table, list_files, read_table, table_at,
 };
 use polysift_text::robots::{
-    AgentMask, Agents, DocumentUrl, Matching, Robots, Suffixes, WebScheme, line_text, locate,
+    AgentMask, Agents, DocumentUrl, Matching, Robots, Suffixes, line_text, locate,
     registrable_domain,
 };
 
@@ -135,7 +135,7 @@ impl Filter for ConsentFilter {
 
     fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
         let Some(source) = &self.robots else { return Ok(None) };
-        let location = locate(url).map_err(|error| Error::config(url, error.to_string()))?;
+        let location = locate(url).map_err(|error| Error::config(url, error))?;
         let authorities: Vec<String> = authorities(&location).collect();
         let mut files: BTreeMap<String, (Option<f64>, String)> = BTreeMap::new();
         source.for_each_file(stop, &mut |file| {
@@ -270,7 +270,7 @@ fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {
 fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
     let protocol = protocol.map(|protocol| protocol.trim_end_matches("://"));
     let is_http = protocol.map_or(host.ends_with(":80"), |protocol| protocol == "http");
-    let scheme = if is_http { WebScheme::Http } else { WebScheme::Https };
+    let scheme = if is_http { "http" } else { "https" };
     let url = match host.split_once("://") {
         Some(_) if protocol.is_none() => host.to_owned(),
         Some((_, rest)) => format!("{scheme}://{rest}"),
@@ -282,10 +282,7 @@ fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
 
 /// Returns where to look for the robots.txt of `location`; the first that there is counts.
 fn authorities(location: &DocumentUrl<'_>) -> impl Iterator<Item = String> {
-    let other = match location.authority.scheme {
-        WebScheme::Http => WebScheme::Https,
-        WebScheme::Https => WebScheme::Http,
-    };
+    let other = if location.authority.scheme == "http" { "https" } else { "http" };
     let mut authority = location.authority.clone();
     let own = authority.to_string();
     authority.scheme = other;

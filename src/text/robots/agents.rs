@@ -6,28 +6,17 @@ use super::{Matching, is_space};
 pub type AgentMask = u32;
 
 /// Maximum number of agents in a list.
-pub const MAX_AGENTS: usize = AgentMask::BITS as usize;
+pub(super) const MAX_AGENTS: usize = AgentMask::BITS as usize;
 
 /// Agents that Apertus checks.
 ///
 /// # Source
 /// `swiss-ai/pretrain-data` @0943bfda; the paper's list lacks `FacebookBot`.
+#[rustfmt::skip]
 pub const DEFAULT_AGENTS: [&str; 15] = [
-    "AI2Bot",
-    "Applebot-Extended",
-    "Bytespider",
-    "CCBot",
-    "CCBot/2.0",
-    "CCBot/1.0",
-    "ClaudeBot",
-    "cohere-training-data-crawler",
-    "Diffbot",
-    "FacebookBot",
-    "Meta-ExternalAgent",
-    "Google-Extended",
-    "GPTBot",
-    "PanguBot",
-    ANY,
+    "AI2Bot", "Applebot-Extended", "Bytespider", "CCBot", "CCBot/2.0", "CCBot/1.0", "ClaudeBot",
+    "cohere-training-data-crawler", "Diffbot", "FacebookBot", "Meta-ExternalAgent",
+    "Google-Extended", "GPTBot", "PanguBot", ANY,
 ];
 
 /// Name of the group for all agents without a group of their own.
@@ -40,23 +29,13 @@ pub struct Agents {
     labels: Vec<String>,
 }
 
-/// Reason why a list of agents cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AgentsError {
-    /// The list is empty.
-    #[error("the list of agents is empty")]
-    Empty,
-    /// The list has more than [`MAX_AGENTS`] different agents.
-    #[error("the list of agents has more than {MAX_AGENTS}")]
-    TooMany,
-    /// This entry is not ASCII, or has no part to compare with the names of groups.
-    #[error("{0:?} is not the name of an agent")]
-    Unreadable(String),
-}
-
 impl Agents {
     /// Collects the agents of a list in order; those that `matching` does not distinguish are one.
-    pub fn new<S: AsRef<str>>(listed: &[S], matching: Matching) -> Result<Self, AgentsError> {
+    ///
+    /// # Errors
+    /// Returns a message for an empty or too long list, and for an entry that is not ASCII or has
+    /// no part to compare with the names of groups.
+    pub fn new<S: AsRef<str>>(listed: &[S], matching: Matching) -> Result<Self, String> {
         let mut agents = Self { matching, labels: Vec::new() };
         for entry in listed.iter().map(AsRef::as_ref) {
             let label = match matching {
@@ -64,16 +43,16 @@ impl Agents {
                 Matching::Protego04 | Matching::Protego07 => entry.trim_matches(is_space),
             };
             if label.is_empty() || !label.is_ascii() {
-                return Err(AgentsError::Unreadable(entry.to_owned()));
+                return Err(format!("{entry:?} is not the name of an agent"));
             }
             if !agents.labels.iter().any(|known| known.eq_ignore_ascii_case(label)) {
                 agents.labels.push(label.to_owned());
             }
         }
         match agents.labels.len() {
-            0 => Err(AgentsError::Empty),
+            0 => Err("the list of agents is empty".to_owned()),
             1..=MAX_AGENTS => Ok(agents),
-            _ => Err(AgentsError::TooMany),
+            _ => Err(format!("the list of agents has more than {MAX_AGENTS}")),
         }
     }
 
@@ -161,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn product_tokens_of_one_agent_are_one_bit() -> Result<(), AgentsError> {
+    fn product_tokens_of_one_agent_are_one_bit() -> Result<(), String> {
         let agents = Agents::new(&DEFAULT_AGENTS, Matching::Rfc9309)?;
         let expected = [
             "AI2Bot",
@@ -189,14 +168,16 @@ mod tests {
 
     #[test]
     fn lists_without_use_are_errors() {
-        let error = |names: &[&str]| Agents::new(names, Matching::Rfc9309).err();
+        let error =
+            |names: &[&str]| Agents::new(names, Matching::Rfc9309).err().unwrap_or_default();
         let numbered = |count: usize| (0..count).map(|i| format!("bot{i}")).collect::<Vec<_>>();
-        assert_eq!(error(&[]), Some(AgentsError::Empty));
-        assert_eq!(error(&["a", "/1.0"]), Some(AgentsError::Unreadable("/1.0".into())));
-        assert_eq!(error(&["", "a"]), Some(AgentsError::Unreadable(String::new())));
+        assert_eq!(error(&[]), "the list of agents is empty");
+        assert_eq!(error(&["a", "/1.0"]), "\"/1.0\" is not the name of an agent");
+        assert_eq!(error(&["", "a"]), "\"\" is not the name of an agent");
         assert!(Agents::new(&["é"], Matching::Protego07).is_err());
         assert!(Agents::new(&numbered(32), Matching::Rfc9309).is_ok());
-        assert_eq!(Agents::new(&numbered(33), Matching::Rfc9309).err(), Some(AgentsError::TooMany));
+        let too_many = Agents::new(&numbered(33), Matching::Rfc9309).err();
+        assert_eq!(too_many.as_deref(), Some("the list of agents has more than 32"));
     }
 
     #[test]

@@ -24,21 +24,12 @@ pub struct DocumentUrl<'a> {
 /// Scheme, host and port of a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Authority<'a> {
-    /// The scheme.
-    pub scheme: WebScheme,
+    /// `http` or `https`.
+    pub scheme: &'static str,
     /// Host in lower-case ASCII, without user information and trailing dots; IPv6 in brackets.
     pub host: Cow<'a, str>,
     /// Port, or `None` for the default of the scheme.
     pub port: Option<u16>,
-}
-
-/// A scheme that has a robots.txt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WebScheme {
-    /// `http`
-    Http,
-    /// `https`
-    Https,
 }
 
 /// Selects entries of the public suffix list.
@@ -50,20 +41,6 @@ pub enum Suffixes {
     Icann,
     /// Entries of companies too: `alice.github.io` belongs to itself.
     Private,
-}
-
-/// Reason why a URL has no authority.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// It is not a URL, for this reason.
-    #[error("not a URL: {0}")]
-    Unreadable(String),
-    /// Its scheme is neither http nor https.
-    #[error("the scheme is neither http nor https")]
-    Scheme,
-    /// Its host is empty or consists of dots.
-    #[error("the host has no name")]
-    Host,
 }
 
 impl DocumentUrl<'_> {
@@ -81,15 +58,18 @@ impl DocumentUrl<'_> {
 }
 
 /// Splits a URL into parts, parsed by the WHATWG's standard.
-pub fn locate(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
+///
+/// # Errors
+/// Returns the reason why it is no URL, or none of a web server.
+pub fn locate(url: &str) -> Result<DocumentUrl<'_>, String> {
     locate_plain(url).map_or_else(|| locate_any(url), Ok)
 }
 
 /// Splits a URL that parsing does not change; returns `None` if it might.
 fn locate_plain(url: &str) -> Option<DocumentUrl<'_>> {
     let (scheme, rest) = match url.strip_prefix("http")? {
-        rest if rest.starts_with("s://") => (WebScheme::Https, &rest[4..]),
-        rest => (WebScheme::Http, rest.strip_prefix("://")?),
+        rest if rest.starts_with("s://") => ("https", &rest[4..]),
+        rest => ("http", rest.strip_prefix("://")?),
     };
     let (host, written) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let written = if written.is_empty() { "/" } else { written };
@@ -132,16 +112,13 @@ fn is_plain(byte: u8) -> bool {
         && !matches!(byte, b'"' | b'#' | b'\'' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{'..=b'}')
 }
 
-fn locate_any(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
-    let parsed = Url::parse(url).map_err(|error| UrlError::Unreadable(error.to_string()))?;
-    let scheme = match parsed.scheme() {
-        "http" => WebScheme::Http,
-        "https" => WebScheme::Https,
-        _ => return Err(UrlError::Scheme),
-    };
+fn locate_any(url: &str) -> Result<DocumentUrl<'_>, String> {
+    let parsed = Url::parse(url).map_err(|error| format!("not a URL: {error}"))?;
+    let scheme = ["http", "https"].into_iter().find(|scheme| *scheme == parsed.scheme());
+    let scheme = scheme.ok_or("the scheme is neither http nor https")?;
     let host = parsed.host_str().unwrap_or_default().trim_end_matches('.');
     if host.is_empty() {
-        return Err(UrlError::Host);
+        return Err("the host has no name".to_owned());
     }
     let path = &parsed[Position::BeforePath..Position::AfterQuery];
     let behind = url
@@ -161,10 +138,8 @@ fn locate_any(url: &str) -> Result<DocumentUrl<'_>, UrlError> {
     })
 }
 
-/// Returns the registered part of a host: one label before a public suffix. `None` for IP
-/// addresses, `localhost`, public suffixes, and names below none of them.
-///
-/// `host` must come from an [`Authority`].
+/// Returns the registered part of the host of an [`Authority`]: one label before a public suffix.
+/// `None` for IP addresses, `localhost`, public suffixes, and names below none of them.
 pub fn registrable_domain(host: &str, suffixes: Suffixes) -> Option<&str> {
     let suffix = public_suffix(host, suffixes)?;
     let before = host[..host.len() - suffix.len()].strip_suffix('.')?;
@@ -186,15 +161,6 @@ pub(crate) fn public_suffix(host: &str, suffixes: Suffixes) -> Option<&str> {
     }
 }
 
-impl fmt::Display for WebScheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        })
-    }
-}
-
 impl fmt::Display for Authority<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.scheme, self.host)?;
@@ -209,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_one_authority_are_one() -> Result<(), UrlError> {
+    fn spellings_of_one_authority_are_one() -> Result<(), String> {
         for (url, authority) in [
             ("http://WWW.Example.COM:80/", "http://www.example.com"),
             ("https://user:pw@example.com./", "https://example.com"),
@@ -229,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_parsed_or_as_written() -> Result<(), UrlError> {
+    fn paths_are_parsed_or_as_written() -> Result<(), String> {
         for (url, parsed, written) in [
             ("http://a.com", "/", "/"),
             ("http://a.com?x#y", "/?x", "/?x#y"),
@@ -259,7 +225,7 @@ mod tests {
             ("example.com:80/x", "the scheme is neither http nor https"),
             ("http://./", "the host has no name"),
         ] {
-            assert_eq!(locate(url).err().map(|e| e.to_string()).as_deref(), Some(reason), "{url}");
+            assert_eq!(locate(url).err().as_deref(), Some(reason), "{url}");
         }
     }
 

@@ -12,9 +12,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Owns the authority, path and registrable domain of a URL, the list of agents, the parser and the
-//! verdict. Callers fetch files, find the file of an authority and handle unreadable URLs.
-//!
 //! One parser serves three readings of the format ([`Matching`]). Protego 0.4 undoes `%` escapes in
 //! paths, not in queries. Otherwise the readings differ as follows:
 //!
@@ -37,9 +34,9 @@ mod rules;
 
 use serde::{Deserialize, Serialize};
 
-pub use agents::{AgentMask, Agents, AgentsError, DEFAULT_AGENTS, MAX_AGENTS};
+pub use agents::{AgentMask, Agents, DEFAULT_AGENTS};
 pub(crate) use host::public_suffix;
-pub use host::{Authority, DocumentUrl, Suffixes, UrlError, WebScheme, locate, registrable_domain};
+pub use host::{Authority, DocumentUrl, Suffixes, locate, registrable_domain};
 pub use rules::{Robots, line_text};
 
 /// Reading of robots.txt to follow.

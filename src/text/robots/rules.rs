@@ -3,13 +3,11 @@
 use std::cmp::Reverse;
 
 use super::Matching;
-use super::agents::{AgentMask, Agents, bit};
+use super::agents::{AgentMask, Agents, MAX_AGENTS, bit};
 use super::lines::{Field, Line, lines};
 use super::pattern::{Pattern, matches, matches_everything};
 
-/// Rules of a robots.txt for a list of agents.
-///
-/// Its size is bounded by that of the file, because each rule is stored once with its agents.
+/// Rules of a robots.txt for a list of agents, each stored once with its agents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Robots {
     matching: Matching,
@@ -88,7 +86,7 @@ impl Robots {
             return None;
         }
         let path = self.matching.spelling(path);
-        let agent = if agent < super::MAX_AGENTS { bit(agent) } else { 0 };
+        let agent = if agent < MAX_AGENTS { bit(agent) } else { 0 };
         let decides = |(literals, rule): &(&str, &Rule)| {
             rule.agents & agent != 0 && matches(literals, rule.is_anchored, &path)
         };
@@ -185,12 +183,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::robots::{AgentsError, DEFAULT_AGENTS};
+    use crate::robots::DEFAULT_AGENTS;
 
     const MATCHINGS: [Matching; 3] = [Matching::Rfc9309, Matching::Protego04, Matching::Protego07];
 
     #[test]
-    fn the_deciding_line_is_named() -> Result<(), AgentsError> {
+    fn the_deciding_line_is_named() -> Result<(), String> {
         let agents = Agents::new(&["GPTBot", "*"], Matching::Rfc9309)?;
         let text = b"User-agent: *\nDisallow: /a # all\n\nAllow:/a/b\nUser-agent: GPTBot\nAllow: /";
         let robots = Robots::parse(text, &agents);
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_files_take_time_in_proportion() -> Result<(), AgentsError> {
+    fn hostile_files_take_time_in_proportion() -> Result<(), String> {
         let stars = format!("User-agent: *\nDisallow: /{}b$", "*a".repeat(100_000));
         let groups =
             "User-agent: x\nUser-agent: y\n".repeat(9_000) + &"Disallow:/z\n".repeat(20_000);
@@ -234,7 +232,7 @@ mod tests {
         fn hosts_closed_or_open_everywhere_are_so_for_each_path((text, path) in file()) {
             for matching in MATCHINGS {
                 let agents = Agents::new(&["GPTBot", "AI2Bot", "*"], matching);
-                let agents = agents.map_err(|error| TestCaseError::fail(error.to_string()))?;
+                let agents = agents.map_err(TestCaseError::fail)?;
                 let robots = Robots::parse(text.as_bytes(), &agents);
                 let blocked = robots.blocked(&path);
                 let (closed, open) = robots.everywhere();
@@ -251,7 +249,7 @@ mod tests {
         fn nothing_panics(content: Vec<u8>, text: String, (start, path) in file(), any: String) {
             for matching in MATCHINGS {
                 let agents = Agents::new(&DEFAULT_AGENTS, matching);
-                let agents = agents.map_err(|error| TestCaseError::fail(error.to_string()))?;
+                let agents = agents.map_err(TestCaseError::fail)?;
                 for content in [&content, text.as_bytes(), format!("{start}{text}").as_bytes()] {
                     let robots = Robots::parse(content, &agents);
                     robots.blocked(&path);
