@@ -11,7 +11,7 @@ use polysift_base::error::Result;
 use polysift_config::{PiiAudit, PiiConfig};
 use polysift_data::parts::PiiRow;
 use polysift_runs::run::Shard;
-use polysift_text::pii::{PiiKind, PiiSpan, Redacted, Redactor};
+use polysift_text::pii::{PiiKind, PiiOptions, PiiSpan, Redacted};
 
 /// Amount of PII of one kind in the documents of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub(super) fn add(counts: &mut PiiCounts, other: PiiCounts) {
 }
 
 pub(super) struct ShardRedactor {
-    redactor: Redactor,
+    options: PiiOptions,
     audit: PiiAudit,
     counts: PiiCounts,
     found: Vec<PiiRow>,
@@ -73,7 +73,7 @@ impl ShardRedactor {
             return Ok(None);
         }
         Ok(Some(Self {
-            redactor: Redactor::new(config.options()),
+            options: config.options(),
             audit: config.audit,
             counts: PiiCounts::new(),
             found: Vec::new(),
@@ -88,7 +88,7 @@ impl ShardRedactor {
     ) -> (Option<ArrayRef>, Vec<i32>) {
         let redacted: Vec<Option<Redacted>> = (0..texts.len())
             .into_par_iter()
-            .map(|at| if texts.is_valid(at) { self.redactor.redact(texts.value(at)) } else { None })
+            .map(|at| if texts.is_valid(at) { self.options.redact(texts.value(at)) } else { None })
             .collect();
         for (at, (row, redacted)) in rows.iter().zip(&redacted).enumerate() {
             if let Some(redacted) = redacted {

@@ -1,9 +1,6 @@
 //! Finds personal data in a text as byte spans (e-mail addresses, IP addresses and IBANs), and
 //! replaces it.
 //!
-//! Owns detection and replacement: the default mode, and two published ones, faults included. Does
-//! not know documents or files, and does not decide which inputs to skip.
-//!
 //! Spans refer to the original text, are ascending and disjoint, and are replaced once from left to
 //! right. In the default mode a second pass over the replaced text changes nothing, if markers
 //! contain no address and start and end with characters that no address may touch, such as angle
@@ -23,5 +20,5 @@ mod span;
 mod tests;
 
 pub use options::{IpScope, Markers, PiiMode, PiiOptions, Placeholders};
-pub use redactor::{Redacted, Redactor};
+pub use redactor::Redacted;
 pub use span::{PiiKind, PiiSpan};

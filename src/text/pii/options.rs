@@ -64,7 +64,7 @@ impl Default for Markers {
 
 impl Markers {
     /// Returns the marker that replaces data of `kind`.
-    pub fn of(&self, kind: PiiKind) -> &str {
+    pub(super) fn of(&self, kind: PiiKind) -> &str {
         match kind {
             PiiKind::Email => &self.email,
             PiiKind::Ip => &self.ip,
@@ -73,7 +73,7 @@ impl Markers {
     }
 }
 
-/// Options of a [`Redactor`](super::Redactor).
+/// What to find and how to replace it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PiiOptions {
     /// Mode of finding and replacing.
