@@ -108,7 +108,7 @@ impl LicenseRule {
     pub fn new(allow: Vec<AllowEntry>, options: &LicenseOptions) -> Result<Self, String> {
         let allow = AllowList::new(allow)?;
         let LicenseOptions { keywords, window, restrictive, .. } = options;
-        if allow.is_empty() && keywords.is_empty() {
+        if allow.entries.is_empty() && keywords.is_empty() {
             return Err(
                 "there is neither a source nor a keyword: no document could pass".to_owned()
             );
@@ -142,7 +142,7 @@ impl LicenseRule {
             }
             None => match text.and_then(|text| self.keyword_in(text)) {
                 Some(evidence) => Licensed { license: None, tier: None, evidence },
-                None if location.is_none() && !self.allow.is_empty() => {
+                None if location.is_none() && !self.allow.entries.is_empty() => {
                     return Err(Refusal::UnreadableUrl);
                 }
                 None => return Err(Refusal::NoEvidence),

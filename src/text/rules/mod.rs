@@ -16,9 +16,6 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! Owns the definitions of licence evidence, words, sentences and base64. Does not read files, and
-//! does not decide what happens to a document.
-//!
 //! Every rule takes time linear in the length of the text, whatever its content. Words and
 //! sentences follow UAX #29 with the character classes of `unicode-segmentation`, but not its
 //! search for sentence ends, which looks ahead from every space after a full stop and is quadratic.

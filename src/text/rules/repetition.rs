@@ -52,14 +52,9 @@ impl Repetition {
         found
     }
 
-    /// Returns the share of repeated sentences: 1 - distinct / all; 0 if there are none.
-    pub fn rate(&self) -> f64 {
-        self.repeated as f64 / self.sentences.max(1) as f64
-    }
-
-    /// Returns true if more than the share `max_rate` is repeated.
+    /// Returns true if more than the share `max_rate` of the sentences is repeated.
     pub fn is_over(&self, max_rate: f64) -> bool {
-        self.rate() > max_rate
+        self.repeated as f64 / self.sentences.max(1) as f64 > max_rate
     }
 
     fn keep(&mut self, piece: Range<usize>) {

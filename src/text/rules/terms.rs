@@ -92,13 +92,9 @@ impl Terms {
         Ok(Self { written: terms, finder })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.written.is_empty()
-    }
-
     /// Returns the term, as written, that ends first in a folded text.
     pub(super) fn find(&self, folded: &str) -> Option<&str> {
-        if self.is_empty() {
+        if self.written.is_empty() {
             return None;
         }
         let mut hits = self.finder.find_overlapping_iter(folded);

@@ -114,16 +114,11 @@ impl Open {
         }
     }
 
-    /// Returns true if any letter or digit continues the word.
-    fn goes_on(&self) -> bool {
-        self.middle.is_none() && self.last != WordClass::Single
-    }
-
     /// Returns true if a character of this class continues the word.
     fn takes(&self, class: WordClass) -> bool {
         let is_letter = |class| matches!(class, WordClass::Letter | WordClass::Hebrew);
         match self.middle {
-            None => self.goes_on(),
+            None => self.last != WordClass::Single,
             Some((_, WordClass::Other, _)) => {
                 // WB7b: a double quote.
                 self.last == WordClass::Hebrew && class == WordClass::Hebrew
