@@ -1,5 +1,7 @@
 //! Added tokens: texts that are matched before the model sees anything.
 
+use std::ops::Range;
+
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 /// Id of an added token, and the white space it takes.
@@ -12,12 +14,8 @@ pub(super) struct AddedToken {
     pub(super) rstrip: bool,
 }
 
-/// A match of a token in a text, without the white space that the token takes.
-pub(super) struct AddedTokenMatch {
-    pub(super) token: AddedToken,
-    pub start: usize,
-    pub end: usize,
-}
+/// An added token and its place in a text, without the white space that it takes.
+pub(super) type PlacedToken = (AddedToken, Range<usize>);
 
 pub(super) struct AddedTokens {
     search: AhoCorasick,
@@ -27,10 +25,7 @@ pub(super) struct AddedTokens {
 }
 
 impl AddedTokens {
-    /// Builds the search; `None` without tokens.
-    ///
-    /// # Errors
-    /// The reason why these texts cannot be searched.
+    /// Builds the search, or says why these texts cannot be searched; `None` without tokens.
     pub(super) fn new(mut tokens: Vec<(String, AddedToken)>) -> Result<Option<Self>, &'static str> {
         tokens.sort_by(|a, b| a.0.cmp(&b.0));
         if tokens.windows(2).any(|pair| pair[0].0 == pair[1].0) {
@@ -46,14 +41,9 @@ impl AddedTokens {
     }
 
     /// Returns the first token that starts in `from..to`; of several at one place, the longest.
-    pub(crate) fn find(&self, text: &str, from: usize, to: usize) -> Option<AddedTokenMatch> {
+    pub(crate) fn find(&self, text: &str, from: usize, to: usize) -> Option<PlacedToken> {
         let end = text.len().min(to.saturating_add(self.longest));
         let found = self.search.find(Input::new(text).range(from..end))?;
-        let token = self.tokens[found.pattern().as_usize()];
-        (found.start() < to).then(|| AddedTokenMatch {
-            token,
-            start: found.start(),
-            end: found.end(),
-        })
+        (found.start() < to).then(|| (self.tokens[found.pattern().as_usize()], found.range()))
     }
 }

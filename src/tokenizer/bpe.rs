@@ -18,14 +18,12 @@ use foldhash::fast::FixedState;
 use serde::Deserialize;
 use tokenizers::models::bpe::BPE;
 
-use super::charmap::META;
+use super::charmap::{META, TABLE_LEN};
 
 /// Id of no symbol, and rank of no merge.
 const NONE: u32 = u32::MAX;
 /// log2 of the number of bits that say which characters may be joined: 128 KiB.
 const PAIR_BITS: u32 = 20;
-/// Number of characters in the table of symbols.
-const TABLE_LEN: u32 = 0x1_0000;
 /// Unused ids that are allowed besides one per token.
 const MOST_GAPS: usize = 1 << 16;
 /// Maximum symbols in a stretch whose next merge is found by scanning all of them.
@@ -49,10 +47,7 @@ struct RankedMerges {
 }
 
 impl Bpe {
-    /// Converts `model`.
-    ///
-    /// # Errors
-    /// The reason why the engine does not support `model`.
+    /// Converts `model`, or says why the engine does not support it.
     pub(crate) fn of(model: &BPE) -> Result<Self, &'static str> {
         let is_set = |part: &Option<String>| part.as_deref().is_some_and(|text| !text.is_empty());
         if model.dropout.is_some_and(|share| share > 0.0) || model.ignore_merges {

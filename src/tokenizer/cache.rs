@@ -21,11 +21,13 @@ struct CacheEntry {
 /// Ids of recent words: a fixed table, one cache line per entry. Newer words replace older ones.
 pub(super) struct WordCache(Box<[CacheEntry]>);
 
-impl WordCache {
-    pub(crate) fn new() -> Self {
+impl Default for WordCache {
+    fn default() -> Self {
         Self(vec![CacheEntry::default(); 1 << BITS].into_boxed_slice())
     }
+}
 
+impl WordCache {
     #[inline]
     pub(crate) fn get(&self, key: &WordKey) -> Option<&[u32]> {
         let entry = &self.0[slot(key)];

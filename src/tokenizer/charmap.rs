@@ -16,12 +16,12 @@ use unicode_segmentation::UnicodeSegmentation;
 /// The character that stands for a space in the pieces of the model.
 pub(super) const META: char = '▁';
 
-/// Number of characters in the table.
-const TABLE_LEN: u32 = 0x1_0000;
+/// Number of characters in a table of the Basic Multilingual Plane.
+pub(super) const TABLE_LEN: u32 = 0x1_0000;
 /// Clusters of at least this many bytes are split into characters.
 const LONG_CLUSTER: usize = 6;
 
-/// Flags of a [`Glyph`]: it may continue a cluster, or its own cluster may be continued.
+/// Flags of a [`Glyph`]: it may continue a cluster before it, or its own may be continued.
 const JOINS: u32 = 1 << 31;
 const OPENS: u32 = 1 << 30;
 /// Kinds of a [`Glyph`]. A number from `FIRST_TEXT` on is the index of a replacement.
@@ -41,7 +41,6 @@ impl Glyph {
         self.0 == KEEP
     }
 
-    /// Returns true if the character may belong to the cluster of the one before.
     pub(super) fn joins(self) -> bool {
         self.0 & JOINS != 0
     }
@@ -67,7 +66,6 @@ pub(super) enum Normal<'a> {
     Text(&'a str),
 }
 
-/// The character map; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct CharMap {
     /// sentencepiece's double array; empty without a normalizer.

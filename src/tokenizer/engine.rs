@@ -39,10 +39,8 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Creates an engine with the pipeline of `tokenizer`, and the model `unigram` if there is one.
-    ///
-    /// # Errors
-    /// The reason why the engine does not support the pipeline.
+    /// Creates an engine with the pipeline of `tokenizer`, and the model `unigram` if there is one,
+    /// or says why it cannot.
     pub(crate) fn new(
         tokenizer: &tokenizers::Tokenizer,
         unigram: Option<&UnigramEntries>,
@@ -54,9 +52,10 @@ impl Engine {
     pub(super) fn encode<T>(&self, text: &str, limit: usize, read: impl FnOnce(&[u32]) -> T) -> T {
         let idle = || lock(&self.idle);
         let scratch = idle().pop();
-        let mut scratch = scratch.unwrap_or_else(WordScratch::new);
+        let mut scratch = scratch.unwrap_or_default();
         let added_tokens = self.pipeline.added_tokens.as_ref();
         scratch.limit = limit;
+        scratch.forget_word();
         // A break means that there are enough ids.
         let _ = match &self.pipeline.model {
             PipelineModel::Unigram(map, model) => {
@@ -89,6 +88,8 @@ impl SegmentWriter for NormalizingWriter<'_> {
         let bytes = text.as_bytes();
         // Plain characters not yet written start at `run`; the last of them starts at `last`.
         let (mut run, mut last) = (at, at);
+        let first_cluster = |start: usize| text[start..].graphemes(true).next().map_or(0, str::len);
+        let joins = |at| decode(bytes, at).is_some_and(|(code, _)| self.map.glyph(code).joins());
         while let Some((code, len)) = decode(bytes, at) {
             let glyph = self.map.glyph(code);
             if glyph.is_plain() {
@@ -102,8 +103,8 @@ impl SegmentWriter for NormalizingWriter<'_> {
             }
             let start = if glyph.joins() && run < at { last } else { at };
             self.words.text(&text[run..start])?;
-            let is_alone = start == at && !glyph.is_open() && !self.joins(bytes, at + len);
-            let end = if is_alone { at + len } else { start + first_cluster(&text[start..]) };
+            let is_alone = start == at && !glyph.is_open() && !joins(at + len);
+            let end = if is_alone { at + len } else { start + first_cluster(start) };
             if goes_on && end == text.len() {
                 return Flow::Continue(start);
             }
@@ -129,10 +130,6 @@ impl SegmentWriter for NormalizingWriter<'_> {
 }
 
 impl NormalizingWriter<'_> {
-    fn joins(&self, bytes: &[u8], at: usize) -> bool {
-        decode(bytes, at).is_some_and(|(code, _)| self.map.glyph(code).joins())
-    }
-
     fn write_cluster(&mut self, cluster: &str) -> Flow {
         if let Some(text) = self.map.whole(cluster) {
             return self.words.any(text);
@@ -143,10 +140,6 @@ impl NormalizingWriter<'_> {
         }
         Flow::Continue(())
     }
-}
-
-fn first_cluster(text: &str) -> usize {
-    text.graphemes(true).next().map_or(0, str::len)
 }
 
 /// Decodes the character at `at`, a character boundary. Returns its code point and bytes.

@@ -8,9 +8,6 @@ use serde_json::{Map, Value, json};
 use tokenizers::Tokenizer;
 
 /// Opens a whole file with the crate, for texts of any length.
-///
-/// # Errors
-/// The crate's message for an invalid file.
 pub(crate) fn open(json: &[u8]) -> Result<Tokenizer, String> {
     let mut tokenizer =
         Tokenizer::from_bytes(json).map_err(|e| format!("is not a tokenizer: {e}"))?;

@@ -35,9 +35,6 @@ type Supported<T> = Result<T, &'static str>;
 
 impl TokenPipeline {
     /// Converts `tokenizer`, with the model `unigram` if there is one.
-    ///
-    /// # Errors
-    /// The reason why the engine does not support it.
     pub(crate) fn of(tokenizer: &Tokenizer, unigram: Option<&UnigramEntries>) -> Supported<Self> {
         match (unigram, tokenizer.get_model()) {
             (Some(model), _) => Self::of_unigram(tokenizer, model),
@@ -53,7 +50,12 @@ impl TokenPipeline {
             return Err("it replaces spaces and splits at white space");
         }
         let spacing = Spacing { splits, strips_end, collapses };
-        let unigram = unigram(model)?;
+        if model.byte_fallback {
+            return Err("it falls back to bytes");
+        }
+        let unknown = model.unknown.ok_or("it has no unknown token")?;
+        let unigram = Unigram::new(&model.vocabulary, unknown as u32)
+            .ok_or("its vocabulary cannot be searched")?;
         let [added_tokens, normalized] = added_tokens(tokenizer, spacing)?;
         let model = WordModel { spacing, unigram, added_tokens: normalized };
         let model = PipelineModel::Unigram(Box::new(map), Box::new(model));
@@ -144,14 +146,6 @@ fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
     } else {
         Err("its Metaspace is not XLM-RoBERTa's")
     }
-}
-
-fn unigram(model: &UnigramEntries) -> Supported<Unigram> {
-    if model.byte_fallback {
-        return Err("it falls back to bytes");
-    }
-    let unknown = model.unknown.ok_or("it has no unknown token")?;
-    Unigram::new(&model.vocabulary, unknown as u32).ok_or("its vocabulary cannot be searched")
 }
 
 /// Returns the added tokens to search in the original text, and those in normalized text.

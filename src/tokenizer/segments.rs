@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::added_tokens::{AddedTokenMatch, AddedTokens};
+use super::added_tokens::{AddedTokens, PlacedToken};
 
 /// Bytes searched for added tokens at a time.
 const WINDOW: usize = if cfg!(test) { 48 } else { 8192 };
@@ -33,19 +33,19 @@ pub(super) fn write(
     let mut searched = 0;
     loop {
         let (from, found) = next_added_token(added_tokens, text, segment, searched, out)?;
-        let Some(found) = found else {
+        let Some((token, place)) = found else {
             out.write(text, from, false)?;
             return out.end_segment();
         };
         // White space taken by the token before may contain this one.
-        let before = text.get(from..found.start).unwrap_or_default();
-        let kept = if found.token.lstrip { before.trim_end().len() } else { before.len() };
+        let before = text.get(from..place.start).unwrap_or_default();
+        let kept = if token.lstrip { before.trim_end().len() } else { before.len() };
         out.write(&text[..from + kept], from, false)?;
         out.end_segment()?;
-        out.id(found.token.id)?;
-        searched = found.end;
-        segment = found.end;
-        if found.token.rstrip {
+        out.id(token.id)?;
+        searched = place.end;
+        segment = place.end;
+        if token.rstrip {
             segment += text[segment..].len() - text[segment..].trim_start().len();
         }
     }
@@ -60,7 +60,7 @@ fn next_added_token(
     segment: usize,
     searched: usize,
     out: &mut impl SegmentWriter,
-) -> Flow<(usize, Option<AddedTokenMatch>)> {
+) -> Flow<(usize, Option<PlacedToken>)> {
     let Some(added_tokens) = added_tokens else {
         return Flow::Continue((segment, None));
     };

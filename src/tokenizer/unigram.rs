@@ -103,13 +103,12 @@ impl Unigram {
     pub(crate) fn path(
         &self,
         text: &str,
-        end: usize,
+        mut end: usize,
         lattice: &mut Lattice,
         limit: usize,
         ids: &mut Vec<u32>,
     ) {
         let first = ids.len();
-        let mut end = end;
         // End of the unknown characters that start at `end`.
         let mut unknown_end = None;
         while end > 0 {

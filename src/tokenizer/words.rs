@@ -36,9 +36,10 @@ pub(super) struct WordModel {
 }
 
 /// How a word begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum WordStart {
     /// Start of a segment, or text after an added token: the word's `▁` is not in the text.
+    #[default]
     Segment,
     /// `▁` or `' '` in the text.
     Space,
@@ -47,6 +48,7 @@ enum WordStart {
 }
 
 /// Memory that is reused for every text.
+#[derive(Default)]
 pub(super) struct WordScratch {
     /// Ids of the text so far.
     pub(super) ids: Vec<u32>,
@@ -67,20 +69,6 @@ pub(super) struct WordScratch {
 }
 
 impl WordScratch {
-    pub(crate) fn new() -> Self {
-        Self {
-            ids: Vec::new(),
-            limit: 0,
-            word: String::new(),
-            start: WordStart::Segment,
-            pending: String::new(),
-            long: LONG_WORD,
-            lattice: Lattice::default(),
-            cache: WordCache::new(),
-            symbols: Symbols::default(),
-        }
-    }
-
     /// Breaks once there are enough ids.
     pub(super) fn enough(&self) -> Flow {
         if self.ids.len() >= self.limit { Flow::Break(()) } else { Flow::Continue(()) }
@@ -91,7 +79,7 @@ impl WordScratch {
         self.enough()
     }
 
-    fn forget_word(&mut self) {
+    pub(super) fn forget_word(&mut self) {
         self.word.clear();
         self.lattice.restart(0.0);
         self.long = LONG_WORD;
@@ -182,12 +170,8 @@ impl WordWriter<'_> {
         let pending = std::mem::take(&mut self.scratch.pending);
         for run in pending.as_bytes().chunk_by(|a, b| (*a == b' ') == (*b == b' ')) {
             match (run, std::str::from_utf8(run)) {
-                ([b' ', b' ', ..], _) if self.model.spacing.collapses => {
-                    self.start_word()?;
-                }
-                ([b' ', ..], _) => {
-                    run.iter().try_for_each(|_| self.start_word())?;
-                }
+                ([b' ', b' ', ..], _) if self.model.spacing.collapses => self.start_word()?,
+                ([b' ', ..], _) => run.iter().try_for_each(|_| self.start_word())?,
                 // A run between spaces consists of whole characters.
                 (_, blanks) => self.append(blanks.unwrap_or_default())?,
             }
@@ -283,23 +267,20 @@ impl WordWriter<'_> {
         let scratch = &mut *self.scratch;
         let text_at = if scratch.start == WordStart::Continued { 0 } else { META.len_utf8() };
         let text_at = text_at.min(scratch.word.len());
-        let Some(found) = added_tokens.find(&scratch.word, text_at, scratch.word.len()) else {
-            return false;
-        };
-        if found.end + margin > scratch.word.len() {
-            return false;
-        }
-        let rest = scratch.word.split_off(found.end);
-        scratch.word.truncate(found.start);
+        let found = added_tokens.find(&scratch.word, text_at, scratch.word.len());
+        let found = found.filter(|(_, place)| place.end + margin <= scratch.word.len());
+        let Some((token, place)) = found else { return false };
+        let rest = scratch.word.split_off(place.end);
+        scratch.word.truncate(place.start);
         // Without text before the token, the word's own `▁` is not in the text either.
-        if found.start > text_at || self.scratch.start == WordStart::Space {
+        if place.start > text_at || self.scratch.start == WordStart::Space {
             self.tokenize_word();
         }
         self.scratch.forget_word();
         if self.scratch.enough().is_break() {
             return false;
         }
-        self.scratch.ids.push(found.token.id);
+        self.scratch.ids.push(token.id);
         self.scratch.start = WordStart::Segment;
         if !rest.is_empty() {
             self.scratch.word.push(META);
