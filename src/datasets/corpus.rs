@@ -14,9 +14,7 @@ use polysift_data::input::{DocumentReader, InputFile};
 
 /// Name of the source of negatives.
 pub(super) const CORPUS: &str = "corpus";
-
 const PUBLISHED_FILES: usize = 3;
-
 const BATCH_ROWS: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -61,9 +59,9 @@ impl LanguageCorpus<'_> {
         let mut files: Vec<&InputFile> = self.files.iter().collect();
         if self.mode == Mode::Published {
             if files.len() < PUBLISHED_FILES {
+                let number = files.len();
                 let reason = format!(
-                    "the mode `published` draws from {PUBLISHED_FILES} files; there are {}",
-                    files.len()
+                    "the mode `published` draws from {PUBLISHED_FILES} files; there are {number}"
                 );
                 return Err(Error::config("--corpus", reason));
             }

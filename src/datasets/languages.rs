@@ -8,10 +8,8 @@ use polysift_base::io::read_text;
 use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
 
 const TABLE: &str = include_str!("languages.toml");
-
 /// Entries in which the published table differs.
 const PUBLISHED: &str = include_str!("languages_published.toml");
-
 /// Sources of positives: names of their folders and of the table's columns.
 const SOURCES: [&str; 5] = ["mmmlu", "include", "oasst2", "aya_dataset", "aya_collection"];
 
@@ -25,7 +23,7 @@ impl LanguageTable {
     /// Returns the table for `mode`: the corrected or the published one.
     ///
     /// # Errors
-    /// [`Error::Config`] if a built-in table is malformed, which tests rule out.
+    /// None, which tests make sure of.
     pub fn of_mode(mode: Mode) -> Result<Self> {
         let mut table = Self::default();
         table.merge(TABLE, "languages.toml")?;

@@ -9,12 +9,10 @@
 //!                          OUT/<lang>/{train_80,valid_10,test_10}.jsonl, card.json
 //! ```
 //!
-//! This crate owns the meaning of each source's rows, the choice of samples, the splits, and the
-//! card that records all of it. It does not embed or train: a head's `train` names the files
-//! written here, and their column `split` decides the split.
+//! A head's `train` names the files written here, and their column `split` decides the split.
 //!
-//! Invariant: the same files give the same bytes, in any order on disk and with any number of
-//! threads: every choice ranks rows by a hash of their content, keyed with the seed.
+//! The same files give the same bytes, in any order on disk and with any number of threads: every
+//! choice ranks rows by a hash of their content, keyed with the seed.
 //!
 //! ```
 //! assert_eq!(polysift_datasets::repair("sÃ³lo"), "sólo");

@@ -30,10 +30,8 @@ use rows::{load_pairs, load_questions};
 
 /// Default maximum of positives per language; there are as many negatives.
 const DEFAULT_MAX_POSITIVES: usize = 80_000;
-
 /// The published code's limit before its split; it trains on 80% of the samples.
 const PUBLISHED_MAX_POSITIVES: usize = 100_000;
-
 /// Smallest allowed maximum: with fewer positives none would be held out.
 const MIN_POSITIVES: usize = 5;
 
@@ -105,7 +103,7 @@ pub fn build_mkc(
     stop: &Stop,
     progress: &dyn Progress,
 ) -> Result<Vec<DatasetCard>> {
-    let there = |kind: &MkcSource| request.folder(kind).is_some_and(|folder| folder.is_dir());
+    let there = |kind: &MkcSource| request.folder(kind).is_dir();
     let max_positives = request.max_positives();
     if max_positives < MIN_POSITIVES {
         let reason = format!(
@@ -124,14 +122,13 @@ pub fn build_mkc(
     let languages = request.languages(&table)?;
     let folders = request.folders(&table, &languages, hub, stop, progress)?;
     progress.begin("mkc", Some(languages.len() as u64), "languages");
-    let build = |(language, files): (String, Vec<InputFile>)| {
-        let (language, files) = (language.as_str(), files.as_slice());
+    let build = |(language, files): (&String, &Vec<InputFile>)| {
         let card = MkcLanguage { request, table: &table, folders: &folders, language, files, stop };
         let card = card.build()?;
         progress.advance(1, 0);
         Ok(card)
     };
-    let cards = languages.into_iter().map(build).collect();
+    let cards = languages.iter().map(build).collect();
     progress.end();
     cards
 }
@@ -144,8 +141,9 @@ impl MkcRequest {
         })
     }
 
-    fn folder(&self, kind: &MkcSource) -> Option<PathBuf> {
-        self.sources.as_ref().map(|sources| sources.join(kind.name))
+    /// Returns the folder of a source, or no path if all sources are downloaded.
+    fn folder(&self, kind: &MkcSource) -> PathBuf {
+        self.sources.as_ref().map_or_else(PathBuf::new, |sources| sources.join(kind.name))
     }
 
     fn without(&self, reason: String) -> Error {
@@ -165,10 +163,9 @@ impl MkcRequest {
         let num_sources = if self.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
         let mut folders = BTreeMap::new();
         for kind in &SOURCES[..num_sources] {
-            let folder = self.folder(kind);
             let name = |language: &String| table.name(language, kind.name);
             let cells: BTreeSet<&str> = languages.keys().filter_map(name).collect();
-            let directory = folder.unwrap_or_default();
+            let directory = self.folder(kind);
             if directory.is_dir() || !self.download {
                 folders.insert(kind.name, SourceFolder { directory, revision: None });
             } else if !cells.is_empty() {
@@ -260,7 +257,7 @@ impl MkcLanguage<'_> {
         card.sources.insert(CORPUS.to_owned(), corpus);
         samples.extend(negatives);
         let labels = ["positive", "negative"];
-        let plan = SplitPlan { seed, labels, files: THREE_FILES, stratified: true };
+        let plan = SplitPlan { seed, labels, files: THREE_FILES };
         write(&self.request.out.join(self.language), &plan, samples, &mut card)?;
         Ok(card)
     }
@@ -339,7 +336,13 @@ impl MkcLanguage<'_> {
         let gave_none: u64 = card.dropped_of(&["null", "blank", "<unk>", "repeated"]);
         card.drop_rows("not drawn", card.rows - gave_none - found.len() as u64);
         if self.request.rules.mode == Mode::Default {
-            card.repaired = NonZeroU64::new(repair_all(&mut found));
+            let repaired = found.par_iter_mut().map(|sample| {
+                let Cow::Owned(text) = repair(&sample.text) else { return 0 };
+                sample.key = text_key(&text);
+                sample.text = text;
+                1
+            });
+            card.repaired = NonZeroU64::new(repaired.sum());
         }
         cards.insert(name.to_owned(), card);
         drop_repeated(&mut found, &mut curated, cards);
@@ -367,15 +370,4 @@ fn count_drop(cards: &mut BTreeMap<String, SourceCard>, sample: &DatasetSample, 
     if let Some(card) = cards.get_mut(&sample.source) {
         card.drop_rows(reason, 1);
     }
-}
-
-/// Repairs texts and returns how many were changed.
-fn repair_all(samples: &mut [DatasetSample]) -> u64 {
-    let repaired = samples.par_iter_mut().map(|sample| {
-        let Cow::Owned(text) = repair(&sample.text) else { return 0 };
-        sample.key = text_key(&text);
-        sample.text = text;
-        1
-    });
-    repaired.sum()
 }

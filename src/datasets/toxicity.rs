@@ -147,16 +147,12 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     let classes = classes(request, &files, stop)?;
     let chosen = choose(request, &classes)?;
     let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
-    let mut card =
-        DatasetCard::new("toxicity", &request.language, request.rules.mode, request.rules.seed);
+    let DatasetRules { mode, seed, .. } = request.rules;
+    let mut card = DatasetCard::new("toxicity", &request.language, mode, seed);
     card.sources = cards;
-    let is_default = request.rules.mode == Mode::Default;
-    let plan = SplitPlan {
-        seed: request.rules.seed,
-        labels: ["toxic", "nontoxic"],
-        files: if is_default { THREE_FILES } else { TWO_FILES },
-        stratified: is_default,
-    };
+    let labels = ["toxic", "nontoxic"];
+    let files = if mode == Mode::Default { THREE_FILES } else { TWO_FILES };
+    let plan = SplitPlan { seed, labels, files };
     write(&request.out.join(&request.language), &plan, samples, &mut card)?;
     Ok(card)
 }
@@ -164,8 +160,7 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
 /// Class of each text by key; `None` if equal texts have different classes.
 type Classes = HashMap<u128, Option<bool>>;
 
-/// Passes every row of `file` to `each` as a sample, or the reason to skip it; returns the row
-/// counts.
+/// Passes every row of `file` to `each` as a sample, or the reason to skip it.
 fn read(
     request: &ToxicityRequest,
     file: &InputFile,

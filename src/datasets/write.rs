@@ -21,8 +21,6 @@ pub(super) struct SplitPlan {
     pub labels: [&'static str; 2],
     /// Names of the files; a split without a file gets no samples.
     pub files: &'static [(&'static str, Split)],
-    /// Whether each class is split separately.
-    pub stratified: bool,
 }
 
 pub(super) const THREE_FILES: &[(&str, Split)] = &[
@@ -34,12 +32,10 @@ pub(super) const THREE_FILES: &[(&str, Split)] = &[
 pub(super) const TWO_FILES: &[(&str, Split)] =
     &[("train_90.jsonl", Split::Train), ("valid_10.jsonl", Split::Validation)];
 
-/// A sample that is not yet written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DatasetSample {
     /// Unique within a dataset: the source and the sample's place in it.
     pub id: String,
-    /// The text.
     pub text: String,
     /// Folder of the source for a positive, `corpus` for a negative, file for a toxicity sample.
     pub source: String,
@@ -104,13 +100,13 @@ fn remove_old(directory: &Path) -> Result<()> {
 /// Returns the split of each sample; groups stay together.
 ///
 /// The split of a group that exists in all languages depends only on its rank, since languages are
-/// built separately. The other groups fill the held-out splits up to a tenth of each class.
+/// built separately. The other groups fill the held-out splits up to a tenth of each class, or of
+/// all classes together without a test split.
 fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
     let ranks = Ranks::new(plan.seed, "split");
     let has_test = plan.files.iter().any(|(_, split)| *split == Split::Test);
     let mut splits = vec![Split::Train; samples.len()];
-    let classes: &[&[bool]] =
-        if plan.stratified { &[&[true], &[false]] } else { &[&[true, false]] };
+    let classes: &[&[bool]] = if has_test { &[&[true], &[false]] } else { &[&[true, false]] };
     for class in classes {
         let mut groups: BTreeMap<u128, Vec<usize>> = BTreeMap::new();
         let (mut num_samples, mut validation, mut test) = (0, 0, 0);
@@ -121,7 +117,11 @@ fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
             num_samples += 1;
             let rank = ranks.of(sample.group);
             if sample.is_translated {
-                splits[at] = split_of_rank(rank);
+                splits[at] = match rank / (u128::MAX / 10) {
+                    0 => Split::Validation,
+                    1 => Split::Test,
+                    _ => Split::Train,
+                };
                 validation += usize::from(splits[at] == Split::Validation);
                 test += usize::from(splits[at] == Split::Test);
             } else {
@@ -139,15 +139,6 @@ fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
         }
     }
     splits
-}
-
-/// Returns the split for a rank: validation for the lowest tenth, test for the next.
-fn split_of_rank(rank: u128) -> Split {
-    match rank / (u128::MAX / 10) {
-        0 => Split::Validation,
-        1 => Split::Test,
-        _ => Split::Train,
-    }
 }
 
 fn write_file<'a>(
@@ -192,14 +183,14 @@ mod tests {
             .collect()
     }
 
-    fn plan(files: &'static [(&'static str, Split)], stratified: bool) -> SplitPlan {
-        SplitPlan { seed: 1, labels: ["positive", "negative"], files, stratified }
+    fn plan(files: &'static [(&'static str, Split)]) -> SplitPlan {
+        SplitPlan { seed: 1, labels: ["positive", "negative"], files }
     }
 
     #[test]
     fn a_tenth_of_each_class_is_held_out_and_groups_stay_together() {
         let samples = samples();
-        let splits = assign(&plan(THREE_FILES, true), &samples);
+        let splits = assign(&plan(THREE_FILES), &samples);
         let size = |split, positive| {
             let rows = samples.iter().zip(&splits);
             rows.filter(|(s, own)| **own == split && s.positive == positive).count()
@@ -226,7 +217,7 @@ mod tests {
             all
         };
         let (some, more) = (translated(60, 80), translated(60, 180));
-        let plan = plan(THREE_FILES, true);
+        let plan = plan(THREE_FILES);
         let (a, b) = (assign(&plan, &some), assign(&plan, &more));
         assert_eq!(a[..60], b[..60]);
         assert!([Split::Train, Split::Validation, Split::Test].iter().all(|s| a.contains(s)));
@@ -237,7 +228,7 @@ mod tests {
 
     #[test]
     fn without_a_test_file_there_is_no_test_split() {
-        let splits = assign(&plan(TWO_FILES, false), &samples());
+        let splits = assign(&plan(TWO_FILES), &samples());
         assert_eq!(splits.iter().filter(|s| **s == Split::Validation).count(), 18);
         assert!(!splits.contains(&Split::Test));
     }

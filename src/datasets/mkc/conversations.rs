@@ -92,10 +92,7 @@ fn is_own_ancestor(parents: &[Option<usize>], message: usize) -> bool {
     way_up.take(parents.len()).any(|at| at == message)
 }
 
-/// Refuses trees with a cycle.
-///
-/// # Errors
-/// [`Error::Row`] for the first message in a cycle.
+/// Refuses trees with a cycle, and names the first message in one.
 fn refuse_cycles(messages: &[Message], parents: &[Option<usize>]) -> Result<()> {
     let own = (0..messages.len()).filter(|&at| is_own_ancestor(parents, at));
     let own: Vec<&Message> = own.map(|at| &messages[at]).collect();

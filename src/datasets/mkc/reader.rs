@@ -310,8 +310,7 @@ impl RowPlace<'_> {
 
 /// Returns true for names such as `train`, `train-00000-of-00001`, `train_1`, `german_train`.
 fn is_split(part: &str, split: &str) -> bool {
-    let part = part.to_lowercase();
-    part.split(['-', '_', '.']).any(|word| word == split)
+    part.to_lowercase().split(['-', '_', '.']).any(|word| word == split)
 }
 
 #[cfg(test)]

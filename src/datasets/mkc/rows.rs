@@ -16,7 +16,6 @@ use polysift_data::input::{ColumnKind, ColumnRequest, InputFile, TableRow, table
 
 /// Placeholder for words that the tokenizer of the translation did not know.
 const UNKNOWN: &str = "<unk>";
-
 /// Suffix that is removed from answers.
 const DOTS: &str = "...";
 const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
@@ -103,9 +102,9 @@ fn question_columns(file: &InputFile) -> Result<Option<Vec<ColumnRequest>>> {
 fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String), String> {
     if let Some(question) = row.text("Question") {
         let letter = row.required_text("Answer")?;
+        let wrong = || format!("`Answer` is {letter:.40?}, not one of A, B, C and D");
         let column = LETTERS.into_iter().find(|column| *column == letter.trim());
-        let column =
-            column.ok_or_else(|| format!("`Answer` is {letter:.40?}, not one of A, B, C and D"))?;
+        let column = column.ok_or_else(wrong)?;
         return Ok((question.to_owned(), row.required_text(column)?.to_owned()));
     }
     let question = row.required_text("question")?;
