@@ -20,7 +20,7 @@ const NARROW_BYTES: usize = 1 << 30;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MixSchema {
     /// Columns of the inputs: their names there, and their names and types in the output.
-    inputs: Vec<(String, Field)>,
+    pub(super) inputs: Vec<(String, Field)>,
     /// Columns of inputs that are not written.
     pub(super) left_out: Vec<String>,
 }
@@ -74,11 +74,8 @@ impl MixSchema {
 
     /// Returns the names and types of the output.
     pub(crate) fn output(&self) -> SchemaRef {
-        let fields = self.fields().map(|field| {
-            let data_type = narrow(field.data_type());
-            field.with_data_type(data_type)
-        });
-        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+        let narrow = |field: Field| field.clone().with_data_type(narrow(field.data_type()));
+        Arc::new(Schema::new(self.fields().map(narrow).collect::<Vec<_>>()))
     }
 
     /// Returns the columns of inputs, with offsets wide enough for the texts of any number of rows,
@@ -86,11 +83,6 @@ impl MixSchema {
     pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
         let added = ADDED.map(|(name, data_type)| Field::new(name, data_type, false));
         self.inputs.iter().map(|(_, field)| field.clone()).chain(added)
-    }
-
-    /// Returns the number of columns of inputs.
-    pub(crate) fn len(&self) -> usize {
-        self.inputs.len()
     }
 
     /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`].
@@ -105,10 +97,8 @@ impl MixSchema {
     /// Makes batches of the output from `columns`, which are those of inputs and the added ones.
     pub(super) fn batches(&self, columns: &[ArrayRef]) -> Result<Vec<RecordBatch>, ArrowError> {
         let schema = self.output();
-        let (rows, bytes) = (
-            columns.first().map_or(0, |column| column.len()),
-            columns.iter().map(|column| column.get_array_memory_size()).sum::<usize>(),
-        );
+        let rows = columns.first().map_or(0, |column| column.len());
+        let bytes: usize = columns.iter().map(|column| column.get_array_memory_size()).sum();
         let step = if bytes <= NARROW_BYTES { rows.max(1) } else { 1 };
         let batch = |start: usize| {
             let columns = columns.iter().zip(schema.fields()).map(|(column, field)| {

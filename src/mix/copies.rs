@@ -29,9 +29,6 @@ pub(super) enum CopyRule {
 
 impl CopyRule {
     /// Makes the rule of `source`; its files are below `base`.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] and [`Error::Corrupt`] for a file of weights.
     pub(super) fn load(source: &MixSource, base: &Path) -> Result<Self> {
         Ok(match (&source.copies, &source.weight) {
             (None, None) => Self::One,
@@ -50,7 +47,6 @@ impl CopyRule {
         })
     }
 
-    /// Returns the column that the rule uses.
     pub(super) fn column(&self) -> Option<&str> {
         match self {
             Self::One => None,
@@ -70,10 +66,8 @@ impl CopyRule {
         }
     }
 
-    /// Returns the copies of a document with `value` in the column; one for null.
-    ///
-    /// # Errors
-    /// A text that says what is wrong with the value.
+    /// Returns the copies of a document with `value` in the column, one for null, or says what is
+    /// wrong with the value.
     pub(crate) fn of(&self, value: Option<&str>) -> Result<u32, String> {
         let Some(value) = value else { return Ok(1) };
         let number = |column: &str| {
@@ -83,26 +77,20 @@ impl CopyRule {
             Self::One => Ok(1),
             Self::Number { column } => {
                 let copies = number(column)?;
-                if copies > MAX_COPIES {
-                    return Err(format!(
-                        "`{column}` is {copies}; at most {MAX_COPIES} copies are made"
-                    ));
-                }
-                Ok(copies as u32)
+                let many =
+                    || format!("`{column}` is {copies}; at most {MAX_COPIES} copies are made");
+                (copies <= MAX_COPIES).then_some(copies as u32).ok_or_else(many)
             }
             Self::Steps { column, steps } => {
                 let step = steps.range(..=number(column)?).next_back();
                 Ok(step.map_or(1, |(_, copies)| *copies).max(1))
             }
             Self::Values { column, values } => {
-                let is_equal = |key: &str| match (key.parse::<f64>(), value.parse::<f64>()) {
-                    (Ok(key), Ok(value)) => key.total_cmp(&value).is_eq(),
-                    _ => false,
-                };
-                let found = values.get(value);
-                let found =
-                    found.or_else(|| values.iter().find(|(k, _)| is_equal(k)).map(|(_, v)| v));
-                found.copied().ok_or_else(|| {
+                let bits = |text: &str| text.parse::<f64>().ok().map(f64::to_bits);
+                let number = bits(value);
+                let is_equal = |(key, _): &(&String, _)| number.is_some() && bits(key) == number;
+                let equal = || values.iter().find(is_equal).map(|(_, copies)| copies);
+                values.get(value).or_else(equal).copied().ok_or_else(|| {
                     format!("`{column}` is {value}, which `weight.values` does not name")
                 })
             }
@@ -124,12 +112,11 @@ fn read_steps(path: &Path) -> Result<BTreeMap<u64, u32>> {
         let reason = format!("is not a map from cluster sizes to copies, as in {{\"1\": 1}}: {e}");
         Error::corrupt(path, reason)
     })?;
-    match steps.values().find(|copies| u64::from(**copies) > MAX_COPIES) {
-        Some(copies) => {
-            Err(Error::corrupt(path, format!("asks for {copies} copies; {MAX_COPIES} are allowed")))
-        }
-        None => Ok(steps),
+    if let Some(copies) = steps.values().find(|copies| u64::from(**copies) > MAX_COPIES) {
+        let reason = format!("asks for {copies} copies; {MAX_COPIES} are allowed");
+        return Err(Error::corrupt(path, reason));
     }
+    Ok(steps)
 }
 
 #[cfg(test)]

@@ -69,10 +69,6 @@ pub(super) struct CountedRow<'a> {
 
 impl TokenCounter {
     /// Makes the counter for `config`; its files are below `base`.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a wrong tokenizer; [`Error::Model`], [`Error::Service`],
-    /// [`Error::Io`].
     pub(super) fn load(config: &MixConfig, base: &Path, hub: &HubSettings) -> Result<Self> {
         let count = match (&config.count, &config.tokenizer) {
             (Some(TokenCount::Column(name)), _) => CountMethod::Column(name.clone()),
@@ -110,9 +106,6 @@ impl TokenCounter {
     }
 
     /// Counts `file` and stores the counts under `key` in `folder`, with the column `value`.
-    ///
-    /// # Errors
-    /// The errors of [`read_table`]; [`Error::Model`] if the tokenizer refuses a text.
     pub(super) fn count(
         &self,
         file: &InputFile,
@@ -147,16 +140,15 @@ impl TokenCounter {
         ExportWriter::create(&columns, &schema, &options(ROW_GROUP_BYTES))?.finish().map(drop)
     }
 
-    /// Returns the columns to read of `file`.
     fn columns(&self, file: &InputFile, value: Option<&str>) -> Vec<ColumnRequest> {
-        let mut columns = vec![ColumnRequest::new(&self.id, ColumnKind::Id, false)];
-        if self.needs_text() || file.format != Format::Parquet {
-            columns.push(ColumnRequest::new(&self.text, ColumnKind::Text, self.needs_text()));
-        }
         let tokens = match &self.count {
             CountMethod::Column(name) => Some(name.as_str()),
-            _ => None,
+            CountMethod::Tokenizer { .. } | CountMethod::Bytes => None,
         };
+        let mut columns = vec![ColumnRequest::new(&self.id, ColumnKind::Id, false)];
+        if tokens.is_none() || file.format != Format::Parquet {
+            columns.push(ColumnRequest::new(&self.text, ColumnKind::Text, tokens.is_none()));
+        }
         let others = tokens.into_iter().chain(value);
         columns.extend(others.map(|name| ColumnRequest::new(name, ColumnKind::Scalar, true)));
         columns
@@ -182,17 +174,9 @@ impl TokenCounter {
             (CountMethod::Tokenizer { .. }, Some(text)) => (0, text),
         };
         let id = row.text(&self.id).map(ToOwned::to_owned);
-        Ok(Some(Counted {
-            row: row.row,
-            id: id.unwrap_or_else(|| format!("{}/{}", file.name, row.row)),
-            tokens,
-            value: value.and_then(|value| row.text(value)).map(ToOwned::to_owned),
-            text: text.to_owned(),
-        }))
-    }
-
-    fn needs_text(&self) -> bool {
-        !matches!(self.count, CountMethod::Column(_))
+        let id = id.unwrap_or_else(|| format!("{}/{}", file.name, row.row));
+        let value = value.and_then(|value| row.text(value)).map(ToOwned::to_owned);
+        Ok(Some(Counted { row: row.row, id, tokens, value, text: text.to_owned() }))
     }
 }
 
@@ -203,9 +187,6 @@ impl CountedFile {
     }
 
     /// Opens the counts under `key` in `folder`.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`], and errors of reading.
     pub(crate) fn open(folder: &Path, key: &str) -> Result<Self> {
         let open = |path: &Path| InputFile::at(path, key.to_owned(), None);
         let columns = columns_file(folder, key);
@@ -260,7 +241,6 @@ struct Counted {
     text: String,
 }
 
-/// Buffers documents for the file of counts.
 struct CountWriter<'a> {
     counter: &'a TokenCounter,
     writer: ExportWriter,

@@ -39,7 +39,7 @@ pub(super) struct DrawnFile {
     pub(super) counted: CountedFile,
 }
 
-/// Request for a mixture.
+/// What a mixture is made of, and where.
 pub struct MixRequest<'a> {
     /// Settings of the mixture.
     pub config: &'a MixConfig,
@@ -185,12 +185,6 @@ struct Pool {
 type Groups = BTreeMap<(usize, String), (LanguageCounts, Bins)>;
 
 impl MixCorpus<'_> {
-    /// Decides what is drawn.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if a source or a language of it would be repeated more often than
-    /// [`MixConfig::max_epochs`], [`Error::Corrupt`] if one with a budget has no tokens,
-    /// [`Error::Row`] if a value is not a number of copies.
     pub(super) fn draw(&self) -> Result<Draw> {
         let seed = hash_seed(&[SALT], self.request.config.seed);
         let groups = self.groups(seed)?;
@@ -219,8 +213,7 @@ impl MixCorpus<'_> {
         let (least, end) = (min_tokens.unwrap_or(0), max_tokens.unwrap_or(u64::MAX));
         let mut bad: Option<(u64, String, u64)> = None;
         counted.for_each(self.request.stop, |row| {
-            let tokens = u64::from(row.tokens);
-            if tokens < least || tokens >= end {
+            if !(least..end).contains(&u64::from(row.tokens)) {
                 return Ok(());
             }
             match self.rules[*source].of(row.value) {
@@ -367,10 +360,8 @@ impl Draw {
 }
 
 fn too_many() -> Error {
-    Error::config(
-        "source",
-        "there are more than 2^64 tokens; look at the columns of tokens and copies",
-    )
+    let reason = "there are more than 2^64 tokens; look at the columns of tokens and copies";
+    Error::config("source", reason)
 }
 
 /// Returns the tokens requested from `source`, which has `total` in an epoch.

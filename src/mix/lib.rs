@@ -24,6 +24,7 @@ mod draw;
 mod shuffle;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -150,9 +151,10 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
 fn find_files(config: &MixConfig, base: &Path) -> Result<Vec<(usize, InputFile, String)>> {
     let mut all = Vec::new();
     for (place, source) in config.sources.iter().enumerate() {
-        let found = discover(&source.files, base)?.into_par_iter();
-        let found =
-            found.map(|file| file.fingerprint().map(|fingerprint| (place, file, fingerprint)));
+        let found = discover(&source.files, base)?.into_par_iter().map(|file| {
+            let fingerprint = file.fingerprint()?;
+            Ok((place, file, fingerprint))
+        });
         all.extend(found.collect::<Result<Vec<_>>>()?);
     }
     Ok(all)
@@ -220,9 +222,8 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
         }
     }
     let mut sources = BTreeMap::new();
-    for (place, (source, rule)) in
-        corpus.request.config.sources.iter().zip(corpus.rules).enumerate()
-    {
+    let all = corpus.request.config.sources.iter().zip(corpus.rules);
+    for (place, (source, rule)) in all.enumerate() {
         let mut own = serde_json::to_value(source).map_err(invalid)?;
         let own_files = corpus.files.iter().filter(|file| file.source == place);
         own["files"] =
@@ -270,13 +271,10 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
             }
             Some(before) if before == plan => return Ok(()),
             Some(before) => {
+                let (path, difference) = (request.out.to_owned(), difference("mix", before, plan));
                 let hint =
                     "`--redo` removes what was mixed there, and mixes again; counts are kept";
-                return Err(Error::Mismatch {
-                    path: request.out.to_owned(),
-                    difference: difference("mix", before, plan),
-                    hint: hint.to_owned(),
-                });
+                return Err(Error::Mismatch { path, difference, hint: hint.to_owned() });
             }
         }
     }
@@ -286,14 +284,12 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
 fn written(out: &Path) -> Result<Vec<PathBuf>> {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let part = |name: &str| name.strip_prefix("part-")?.strip_suffix(".parquet").map(is_number);
-    let mut found = Vec::new();
-    for entry in list(out)? {
-        let path = entry.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name == REPORT || part(&name) == Some(true) {
-            found.push(path);
-        }
-    }
+    let mut found = list(out)?;
+    found.retain(|entry| {
+        let name = entry.file_name();
+        name == REPORT || part(&name.to_string_lossy()) == Some(true)
+    });
+    let mut found: Vec<PathBuf> = found.iter().map(DirEntry::path).collect();
     found.sort();
     Ok(found)
 }
@@ -326,14 +322,13 @@ fn report(
             languages,
         });
     }
-    let names = schema.output();
     MixReport {
         count: counter.describe(),
         seed: corpus.request.config.seed,
         rows: draw.rows.iter().sum(),
         tokens: sources.iter().map(|source| source.tokens).sum(),
         sources,
-        columns: names.fields().iter().map(|field| field.name().clone()).collect(),
+        columns: schema.fields().map(|field| field.name().clone()).collect(),
         left_out: schema.left_out.clone(),
         files: written,
     }

@@ -94,9 +94,6 @@ struct Drawn {
 
 impl Shuffle<'_> {
     /// Writes what is not written yet; returns all files of the output.
-    ///
-    /// # Errors
-    /// Errors of reading; [`Error::Corrupt`] if an input changed since counting; [`Error::Io`].
     pub(super) fn write(&self) -> Result<Vec<MixedFile>> {
         if let Some(files) = self.all_written()? {
             return Ok(files);
@@ -231,10 +228,10 @@ impl Shuffle<'_> {
             read_section(path, place, self.num_files)
         };
         let sections: Vec<Vec<RecordBatch>> = chunks.par_iter().map(read).collect::<Result<_>>()?;
-        let batches: Vec<RecordBatch> = sections.into_iter().flatten().collect();
+        let batches = sections.concat();
         let mut order = Vec::new();
         for (at, batch) in batches.iter().enumerate() {
-            let Some(keys) = Key::of(batch, self.schema.len()) else {
+            let Some(keys) = Key::of(batch, self.schema.inputs.len()) else {
                 let reason = "the files do not have the columns of copies";
                 return Err(Error::corrupt(&self.worker.run().path("shuffle"), reason));
             };
@@ -249,8 +246,9 @@ impl Shuffle<'_> {
         for rows in order.chunks(BATCH_ROWS) {
             self.request.stop.check()?;
             let places: Vec<(usize, usize)> = rows.iter().map(|(_, place)| *place).collect();
-            let rows = interleave_record_batch(&all, &places)
-                .and_then(|rows| self.schema.batches(&rows.columns()[..self.schema.len() + 2]));
+            let rows = interleave_record_batch(&all, &places).and_then(|rows| {
+                self.schema.batches(&rows.columns()[..self.schema.inputs.len() + 2])
+            });
             for batch in rows.map_err(|e| Error::write(&base, e))? {
                 writer.write(&batch)?;
             }
@@ -367,8 +365,8 @@ impl<'a> Sections<'a> {
     /// Writes a chunk: one Parquet section per output file, then a table of 8 bytes each with the
     /// start of every section and the end of the last.
     fn flush(&mut self) -> Result<()> {
-        let (batches, mut rows) =
-            (std::mem::take(&mut self.batches), std::mem::take(&mut self.rows));
+        let batches = std::mem::take(&mut self.batches);
+        let mut rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
         if batches.is_empty() {
             return Ok(());
