@@ -72,7 +72,6 @@ impl MixSchema {
         Ok(Self { inputs, left_out })
     }
 
-    /// Returns the names and types of the output.
     pub(crate) fn output(&self) -> SchemaRef {
         let narrow = |field: Field| field.clone().with_data_type(narrow(field.data_type()));
         Arc::new(Schema::new(self.fields().map(narrow).collect::<Vec<_>>()))

@@ -21,7 +21,6 @@ use polysift_data::input::{
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
 
-/// Name of a tokenizer's file in a directory or a repository.
 const TOKENIZER: &str = "tokenizer.json";
 /// Number of text bytes that are tokenized together.
 const BATCH_BYTES: usize = 4 << 20;
@@ -231,7 +230,6 @@ fn columns_of(batch: &RecordBatch) -> Option<CountColumns<'_>> {
     Some((rows, ids, tokens.as_primitive_opt()?, values.as_string_opt()?))
 }
 
-/// A document for the file of counts.
 struct Counted {
     row: u64,
     id: String,

@@ -109,18 +109,22 @@ struct RestEnd {
     copies: u64,
 }
 
-/// Draw of a pool: whole epochs, and the end of the rest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PoolDraw {
+/// Documents that share a budget.
+struct Pool {
+    /// Number of whole epochs in the budget.
     whole: u64,
-    rest: Option<RestEnd>,
+    /// Tokens of the budget that whole epochs leave.
+    rest: u64,
+    /// Bin in which the documents of the rest end, and the tokens before it.
+    bin: (usize, u64),
+    end: Option<RestEnd>,
 }
 
-impl PoolDraw {
+impl Pool {
     /// Returns the copies of `document` at `place`, its file and row.
     fn copies(&self, document: &Document, (file, row): (usize, u64)) -> u64 {
         let own = u64::from(document.copies);
-        let rest = self.rest.map_or(0, |rest| match (document.hash, file, row).cmp(&rest.last) {
+        let rest = self.end.map_or(0, |rest| match (document.hash, file, row).cmp(&rest.last) {
             std::cmp::Ordering::Less => own,
             std::cmp::Ordering::Equal => rest.copies,
             std::cmp::Ordering::Greater => 0,
@@ -132,7 +136,7 @@ impl PoolDraw {
 /// Numbers of copies of all documents.
 pub(super) struct Draw {
     pub(super) seed: u64,
-    pools: Vec<PoolDraw>,
+    pools: Vec<Pool>,
     /// Index of the pool of each file.
     pool_of: Vec<usize>,
     pub(super) budgets: Vec<u64>,
@@ -172,16 +176,6 @@ impl Bins {
     }
 }
 
-/// Documents that share a budget.
-struct Pool {
-    /// Number of whole epochs in the budget.
-    whole: u64,
-    /// Tokens of the budget that whole epochs leave.
-    rest: u64,
-    /// Bin in which the documents of the rest end, and the tokens before it.
-    end: (usize, u64),
-}
-
 type Groups = BTreeMap<(usize, String), (LanguageCounts, Bins)>;
 
 impl MixCorpus<'_> {
@@ -194,7 +188,7 @@ impl MixCorpus<'_> {
         }
         let pool_of_file = |file: &DrawnFile| pool_of_group[&(file.source, file.language.clone())];
         let pool_of: Vec<usize> = self.files.iter().map(pool_of_file).collect();
-        let pools = self.fill(seed, &pools, &pool_of)?;
+        self.fill(seed, &mut pools, &pool_of)?;
         let counts = groups.into_iter().map(|(group, (counts, _))| (group, counts)).collect();
         let mut draw = Draw { seed, pools, pool_of, budgets, counts, rows: Vec::new() };
         self.count_drawn(&mut draw)?;
@@ -298,18 +292,18 @@ impl MixCorpus<'_> {
             check_epochs(source, &languages, budget, epoch_tokens, self.request.config.max_epochs)?;
             let whole = budget.checked_div(epoch_tokens).unwrap_or(0);
             let rest = budget.checked_rem(epoch_tokens).unwrap_or(0);
-            pools.push(Pool { whole, rest, end: bins.reach(rest) });
+            pools.push(Pool { whole, rest, bin: bins.reach(rest), end: None });
         }
         Ok(budget)
     }
 
-    /// Draws the documents of each pool.
-    fn fill(&self, seed: u64, pools: &[Pool], pool_of: &[usize]) -> Result<Vec<PoolDraw>> {
+    /// Finds where the rest of each budget ends.
+    fn fill(&self, seed: u64, pools: &mut [Pool], pool_of: &[usize]) -> Result<()> {
         let near = self.of_all_files(|place| {
             let (mut own, pool) = (Vec::new(), &pools[pool_of[place]]);
             if pool.rest > 0 {
                 self.for_each(seed, place, |row, document| {
-                    if document.bin() == pool.end.0 {
+                    if document.bin() == pool.bin.0 {
                         own.push(((document.hash, place, row.row), document));
                     }
                 })?;
@@ -318,14 +312,12 @@ impl MixCorpus<'_> {
         })?;
         let mut near_of: Vec<Vec<_>> = pools.iter().map(|_| Vec::new()).collect();
         near.into_iter().zip(pool_of).for_each(|(own, &pool)| near_of[pool].extend(own));
-        let filled = pools.iter().zip(near_of).map(|(&Pool { whole, rest, end }, near)| {
-            let rest = (rest > 0).then(|| rest_end(near, rest - end.1)).flatten();
-            PoolDraw { whole, rest }
-        });
-        Ok(filled.collect())
+        for (pool, near) in pools.iter_mut().zip(near_of).filter(|(pool, _)| pool.rest > 0) {
+            pool.end = rest_end(near, pool.rest - pool.bin.1);
+        }
+        Ok(())
     }
 
-    /// Counts the documents that `draw` takes.
     fn count_drawn(&self, draw: &mut Draw) -> Result<()> {
         let counted = self.of_all_files(|place| {
             let (mut documents, mut rows, mut tokens) = (0u64, 0u64, 0u64);
@@ -353,7 +345,6 @@ impl MixCorpus<'_> {
 }
 
 impl Draw {
-    /// Returns the copies of `document` in a row of the file at `place`.
     pub(super) fn copies(&self, document: &Document, place: usize, row: u64) -> u64 {
         self.pools[self.pool_of[place]].copies(document, (place, row))
     }
@@ -473,7 +464,8 @@ mod tests {
                 let budget = epochs.ceil_of(1000 * u64::from(tokens)) as u64;
                 let (whole, rest) =
                     (budget / (1000 * u64::from(tokens)), budget % (1000 * u64::from(tokens)));
-                let pool = PoolDraw { whole, rest: rest_end(documents(seed, tokens), rest) };
+                let end = rest_end(documents(seed, tokens), rest);
+                let pool = Pool { whole, rest, bin: (0, 0), end };
                 let copies = |(order, document): &((u64, usize, u64), Document)| {
                     pool.copies(document, (order.1, order.2))
                 };

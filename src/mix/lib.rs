@@ -280,7 +280,6 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
     }
 }
 
-/// Returns the files in `out` with names of a mixture's files.
 fn written(out: &Path) -> Result<Vec<PathBuf>> {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let part = |name: &str| name.strip_prefix("part-")?.strip_suffix(".parquet").map(is_number);

@@ -142,12 +142,10 @@ impl Shuffle<'_> {
         Ok(is_done)
     }
 
-    /// Returns the files of the output if all are written.
     fn all_written(&self) -> Result<Option<Vec<MixedFile>>> {
         (0..self.num_files).map(|place| self.written(place)).collect()
     }
 
-    /// Returns the file of the output at `place` if it was written.
     fn written(&self, place: u64) -> Result<Option<MixedFile>> {
         let file: Option<MixedFile> = read_json(&self.part_marker(place), JSON)?;
         Ok(file.filter(|file| file.is_in(self.request.out)))
@@ -209,7 +207,6 @@ impl Shuffle<'_> {
         write_json(&marker, &Scattered { chunks: sections.num_chunks }).map(drop)
     }
 
-    /// Returns the chunks of all inputs.
     fn chunks(&self) -> Result<Vec<PathBuf>> {
         let mut chunks = Vec::new();
         for input in 0..self.corpus.files.len() {
@@ -318,7 +315,6 @@ impl<'a> Sections<'a> {
         Self { shuffle, place, schema, chosen, batches, rows, bytes: 0, num_chunks: 0 }
     }
 
-    /// Chooses row `at` of the current batch as copy number `copy`.
     fn choose(&mut self, at: usize, document: &Drawn, copy: u64) {
         let [file, order] =
             document.hashes.map(|hash| XxHash3_64::oneshot_with_seed(hash, &copy.to_le_bytes()));
