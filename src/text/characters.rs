@@ -31,9 +31,8 @@ impl<T> CharacterTable<T> {
     #[inline]
     pub(crate) fn get(&self, c: char) -> &T {
         let (block, index) = (c as usize / BLOCK, c as usize % BLOCK);
-        let blocks = self
-            .blocks
-            .get_or_init(|| std::iter::repeat_with(OnceLock::new).take(BLOCKS).collect());
+        let empty = || std::iter::repeat_with(OnceLock::new).take(BLOCKS).collect();
+        let blocks = self.blocks.get_or_init(empty);
         let block = blocks[block].get_or_init(|| {
             Box::new(std::array::from_fn(|index| {
                 // Surrogates are not characters and occur in no text.

@@ -1,6 +1,4 @@
-//! Builds an index of benchmark items.
-//!
-//! The same items in the same order give the same bytes.
+//! Builds an index of benchmark items. The same items in the same order give the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};

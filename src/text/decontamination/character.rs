@@ -5,8 +5,6 @@
 //! composes. It also unifies variant spellings: letters are case-folded (a final sigma is a sigma,
 //! ß is ss, and the Turkish ı, with the usual capital, is an i), decimal digits become ASCII, and
 //! invisible characters (soft hyphens, joiners, direction marks, the Arabic tatweel) are dropped.
-//!
-//! `unicode-segmentation` (UAX #29) tells which letters stand alone, once per block of characters.
 
 use std::sync::LazyLock;
 

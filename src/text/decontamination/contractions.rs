@@ -1,7 +1,5 @@
-//! Splits English contractions that contain no space, like spaCy, datatrove's tokenizer.
-//!
-//! datatrove removes apostrophes before it splits a text, so `don't` is already `don t`; these
-//! contractions apply to text written without apostrophes.
+//! Splits English contractions without apostrophes, like spaCy, datatrove's tokenizer; datatrove
+//! makes `don't` into `don t` before.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -103,7 +103,7 @@ pub struct IndexedItem<'a> {
 #[derive(Debug)]
 pub struct Index {
     map: Mmap,
-    header: Header,
+    pub(super) header: Header,
     /// Place of each [`Section`] in the file.
     sections: [Range<usize>; SECTIONS],
     /// Distinct numbers of tokens per n-gram: of words, of characters, or both.
@@ -257,11 +257,6 @@ impl Index {
 
     fn section(&self, section: Section) -> &[u8] {
         &self.map[self.sections[section as usize].clone()]
-    }
-
-    /// Returns the settings that the index was built with.
-    pub fn settings(&self) -> &IndexSettings {
-        &self.header.settings
     }
 
     /// Returns the BLAKE3 digests of the sources of the index, by name.

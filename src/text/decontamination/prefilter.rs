@@ -1,7 +1,5 @@
-//! A Bloom filter over the hashes of an index, which rejects nearly all n-grams of a corpus.
-//!
-//! It is blocked: the bits of a key lie in one word of 64 bits, so a query costs one memory access.
-//! The high bits of the key choose the word, so ascending keys are added in the order of words.
+//! A Bloom filter over the hashes of an index, which rejects nearly all n-grams of a corpus. It is
+//! blocked: the bits of a key lie in one word of 64 bits, so a query costs one memory access.
 //!
 //! # Source
 //! F. Putze, P. Sanders, J. Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007.

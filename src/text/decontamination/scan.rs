@@ -116,7 +116,7 @@ impl Index {
     /// but not in the normal form of datatrove.
     pub fn scan(&self, text: &str, language: &str) -> Hits {
         let mut hits = self.scan_as_written(text, language);
-        if self.settings().normalisation != Normalisation::Default {
+        if self.header.settings.normalisation != Normalisation::Default {
             return hits;
         }
         let Some(joined) = JoinedLines::of(text) else { return hits };
@@ -137,7 +137,7 @@ impl Index {
     fn scan_as_written(&self, text: &str, language: &str) -> Hits {
         let mut tokens = Vec::with_capacity(text.len() / BYTES_PER_TOKEN);
         let hash = |token: &[u8], _| tokens.push(XxHash3_64::oneshot(token));
-        for_each_token(self.settings(), language, text, hash);
+        for_each_token(&self.header.settings, language, text, hash);
         // One loop queries the filter for all n-grams, so that memory accesses overlap.
         let filter = self.filter();
         let is_candidate =
@@ -153,7 +153,7 @@ impl Index {
     /// Finds the hits of n-grams with these lengths by comparing their tokens.
     fn compare(&self, text: &str, language: &str, (hashes, lengths): (&[u64], &[u32])) -> Hits {
         let (mut tokens, mut places) = (Tokens::default(), Vec::new());
-        for_each_token(self.settings(), language, text, |token, place| {
+        for_each_token(&self.header.settings, language, text, |token, place| {
             tokens.push(token);
             places.push(place);
         });

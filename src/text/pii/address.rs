@@ -115,10 +115,7 @@ fn known_domain(text: &str) -> Option<usize> {
     let ends = std::iter::once(text.len()).chain(text.rmatch_indices('.').map(|(at, _)| at));
     let end = ends.take_while(|end| *end > first_dot).find(is_known)?;
     // `icon@2x.ai` is an image for high-density screens.
-    let mut name = text[..end].bytes();
-    let is_density = name.next().is_some_and(|byte| byte.is_ascii_digit())
-        && name.next() == Some(b'x')
-        && name.next() == Some(b'.');
+    let is_density = matches!(text.as_bytes()[..end], [b'0'..=b'9', b'x', b'.', ..]);
     (!is_density).then_some(end)
 }
 

@@ -36,15 +36,11 @@ pub(super) fn first_email(text: &str, from: usize, grammar: Grammar) -> Option<R
 /// Returns the start of the local part before `at`, not before `from`.
 fn local_start(text: &str, from: usize, at: usize, grammar: Grammar) -> Option<usize> {
     let bytes = text.as_bytes();
+    let is_atom = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+/=?^_`{|}~-".contains(&b);
     let joins =
         |i: usize| is_atom(bytes[i]) || bytes[i] == b'.' && i + 1 < at && bytes[i + 1] != b'.';
     let run = (from..at).rev().take_while(|&i| joins(i)).count();
     (at - run..at).find(|&i| bytes[i] != b'.' && at_word_boundary(text, i, grammar))
-}
-
-/// Returns true if a byte may stand in an atom of a local part.
-fn is_atom(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+/=?^_`{|}~-".contains(&byte)
 }
 
 /// Returns true if either the ASCII character at `at` or the one before it is in a word, not both.

@@ -57,12 +57,13 @@ fn iban_end(text: &str, start: usize) -> Option<usize> {
         if is_whole && electronic.len() >= MIN_CHARACTERS && is_iban(&electronic) {
             return Some(end);
         }
-        let separator = separator_bytes(&text[end..]);
+        let is_separator = |c: &char| matches!(c, ' ' | '\u{a0}' | '\u{202f}' | '-');
+        let separator = text[end..].chars().next().filter(is_separator);
         if group < GROUP || separator.is_some() != *is_separated.get_or_insert(separator.is_some())
         {
             return None;
         }
-        end += separator.unwrap_or(0);
+        end += separator.map_or(0, char::len_utf8);
     }
     None
 }
@@ -80,10 +81,4 @@ fn is_iban(electronic: &str) -> bool {
         _ => false,
     };
     is_account && bank.iter().all(u8::is_ascii_uppercase)
-}
-
-/// Returns the length of the separator that starts `text`: a space, no-break space or hyphen.
-fn separator_bytes(text: &str) -> Option<usize> {
-    let first = text.chars().next()?;
-    matches!(first, ' ' | '\u{a0}' | '\u{202f}' | '-').then(|| first.len_utf8())
 }

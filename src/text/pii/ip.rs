@@ -1,7 +1,4 @@
 //! Finds IP addresses: IPv4 around a dot, IPv6 around a colon. The standard library parses both.
-//!
-//! Owns the rules for characters beside an address, and the special ranges outside the public
-//! Internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -82,9 +79,9 @@ pub(super) fn ips(text: &str, scope: IpScope) -> impl Iterator<Item = Range<usiz
         } else if at < next_colon || !bytes.get(at + 1).is_some_and(|&b| is_ipv6(b)) {
             return None;
         } else {
-            let run = ipv6_run(bytes, at);
-            next_colon = run.end;
-            ipv6_in(text, run)?
+            let before = bytes[..at].iter().rev().take_while(|b| b.is_ascii_hexdigit()).count();
+            next_colon = at + bytes[at..].iter().take_while(|b| is_ipv6(**b)).count();
+            ipv6_in(text, at - before..next_colon)?
         };
         is_in_scope(ip, scope).then_some(range)
     })
@@ -120,14 +117,8 @@ fn is_ipv6(byte: u8) -> bool {
     byte.is_ascii_hexdigit() || byte == b':'
 }
 
-/// Returns the hexadecimal digits and colons around `colon`, the first of these colons.
-fn ipv6_run(bytes: &[u8], colon: usize) -> Range<usize> {
-    let before = bytes[..colon].iter().rev().take_while(|b| b.is_ascii_hexdigit()).count();
-    let after = bytes[colon..].iter().take_while(|b| is_ipv6(**b)).count();
-    colon - before..colon + after
-}
-
-/// Parses `run` as an address, without a single colon at an end and with an IPv4 address after it.
+/// Parses `run`, hexadecimal digits and colons, as an address, without a single colon at an end and
+/// with an IPv4 address after it.
 fn ipv6_in(text: &str, run: Range<usize>) -> Option<(Range<usize>, IpAddr)> {
     let bytes = text.as_bytes();
     let Range { mut start, mut end } = run;
@@ -166,10 +157,7 @@ fn may_end(text: &str, end: usize) -> bool {
 /// Returns the length of the longest number up to 255, of at most three digits, that `bytes` starts
 /// with; leading zeros are digits.
 pub(super) fn octet(bytes: &[u8]) -> Option<usize> {
-    let value = |digits: &[u8]| {
-        digits
-            .iter()
-            .try_fold(0, |value, b| b.is_ascii_digit().then(|| 10 * value + u32::from(b - b'0')))
-    };
-    (1..=3).rev().find(|&n| bytes.get(..n).and_then(value).is_some_and(|value| value <= 255))
+    let digits = bytes.iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
+    let value = |n: usize| bytes[..n].iter().fold(0, |value, b| 10 * value + u32::from(b - b'0'));
+    (1..=digits).rev().find(|&n| value(n) <= 255)
 }

@@ -1,10 +1,7 @@
 //! Finds personal data in a text as byte spans (e-mail addresses, IP addresses and IBANs), and
-//! replaces it.
-//!
-//! Spans refer to the original text, are ascending and disjoint, and are replaced once from left to
-//! right. In the default mode a second pass over the replaced text changes nothing, if markers
-//! contain no address and start and end with characters that no address may touch, such as angle
-//! brackets.
+//! replaces it once from left to right. In the default mode a second pass over the replaced text
+//! changes nothing, if markers contain no address and start and end with characters that no address
+//! may touch, such as angle brackets.
 
 mod address;
 mod email;

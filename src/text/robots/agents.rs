@@ -122,9 +122,8 @@ impl Matching {
     }
 }
 
-/// Returns the part of a name that identifies an agent, `*` for all of them; may be empty.
-///
-/// RFC 9309 allows no digits here, but AI2Bot has one.
+/// Returns the part of a name that identifies an agent, `*` for all of them; may be empty. RFC 9309
+/// allows no digits here, but AI2Bot has one.
 fn product_token(name: &str) -> &str {
     if let Some(rest) = name.strip_prefix(ANY)
         && (rest.is_empty() || rest.starts_with(is_space))

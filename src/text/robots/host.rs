@@ -95,21 +95,10 @@ fn is_plain_host(host: &str) -> bool {
 
 /// Returns true if a path with its query has no escaped or replaced byte and no dot segment.
 fn is_plain_path(path: &str) -> bool {
-    let bytes = path.as_bytes();
-    let has_dot_segment = || {
-        let starts_segment = |at: usize| {
-            let rest = &bytes[at..];
-            rest.starts_with(b"/.") || rest.starts_with(b"/%2e") || rest.starts_with(b"/%2E")
-        };
-        (0..bytes.len()).any(starts_segment)
-    };
-    path.bytes().all(is_plain) && !has_dot_segment()
-}
-
-/// Returns true for bytes that paths and queries keep unchanged.
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_graphic()
-        && !matches!(byte, b'"' | b'#' | b'\'' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{'..=b'}')
+    let is_changed =
+        |b| matches!(b, b'"' | b'#' | b'\'' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{'..=b'}');
+    path.bytes().all(|byte| byte.is_ascii_graphic() && !is_changed(byte))
+        && !["/.", "/%2e", "/%2E"].iter().any(|segment| path.contains(segment))
 }
 
 fn locate_any(url: &str) -> Result<DocumentUrl<'_>, String> {

@@ -15,7 +15,7 @@ pub(super) struct Pattern {
     /// True if the last literal is at the end of the path.
     pub(super) is_anchored: bool,
     /// Length of the pattern in characters; the longest pattern that matches decides.
-    pub(super) priority: u32,
+    pub(super) priority: usize,
 }
 
 /// Returns true if a pattern matches a path in the same spelling; linear in the length of the path.
@@ -41,11 +41,6 @@ pub(super) fn matches_everything(literals: &str, is_anchored: bool) -> bool {
 }
 
 impl Pattern {
-    fn new(literals: String, is_anchored: bool, priority: usize) -> Self {
-        let priority = u32::try_from(priority).unwrap_or(u32::MAX);
-        Self { literals, is_anchored, priority }
-    }
-
     /// Returns the pattern of a value in RFC 9309's spelling.
     fn of_value(value: &str) -> Self {
         let (value, is_anchored) = anchored(value);
@@ -57,7 +52,7 @@ impl Pattern {
         };
         let literals = joined(&value.split('*').map(spelled).collect::<Vec<_>>());
         let priority = literals.len() + usize::from(is_anchored);
-        Self::new(literals, is_anchored, priority)
+        Self { literals, is_anchored, priority }
     }
 
     /// Returns the pattern of a value in Protego's spelling, or `None` if nothing can match it.
@@ -74,7 +69,7 @@ impl Pattern {
             literals.push("");
             is_anchored = false;
         }
-        (priority > 0).then(|| Self::new(joined(&literals), is_anchored, priority))
+        (priority > 0).then(|| Self { literals: joined(&literals), is_anchored, priority })
     }
 }
 
@@ -138,8 +133,7 @@ fn anchored(pattern: &str) -> (&str, bool) {
 
 /// Returns RFC 9309's spelling: escapes what a URI cannot contain, and unescapes what needs no
 /// escape. By section 2.2.2 a reserved character equals its escape. As in its examples, separators
-/// do not: `#`, `&` and `=`, and before the query `/` and `?`. Patterns interpret `*` and `$`
-/// before this.
+/// do not: `#`, `&` and `=`, and before the query `/` and `?`. Patterns give up `*` and `$` before.
 fn uri_spelling(text: &str, is_query: bool) -> Cow<'_, str> {
     let separators: &[u8] = if is_query { b"#%&=" } else { b"#%&=/?" };
     let is_verbatim = |byte: u8| is_unreserved(byte) || b"!#$%&'()*+,/:;=?@[]".contains(&byte);
@@ -152,7 +146,7 @@ fn uri_spelling(text: &str, is_query: bool) -> Cow<'_, str> {
     }
 }
 
-/// Tests for RFC 3986's unreserved characters, which Python's `quote` never escapes.
+/// Returns true for RFC 3986's unreserved characters, which Python's `quote` never escapes.
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
@@ -346,7 +340,7 @@ mod tests {
                 let is_found = matches(literals, *is_anchored, &path);
                 prop_assert_eq!(is_found, is_match(&pattern, &path));
                 prop_assert!(!matches_everything(literals, *is_anchored) || is_found);
-                prop_assert_eq!(*priority as usize, pattern.len());
+                prop_assert_eq!(*priority, pattern.len());
             }
         }
 

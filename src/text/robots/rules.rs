@@ -129,7 +129,7 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, Rule)> {
     for line in lines {
         let is_allow = match line.field {
             Field::UserAgent => {
-                if is_complete && matching.starts_group(&line.value) {
+                if is_complete && (matching != Matching::Protego04 || !line.value.is_empty()) {
                     group = 0;
                 }
                 is_complete = false;
@@ -151,23 +151,17 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, Rule)> {
         if !is_rule || group == 0 || line.value.is_empty() {
             continue;
         }
-        let line_number = u32::try_from(line.number).unwrap_or(u32::MAX);
-        for Pattern { literals, is_anchored, priority } in matching.patterns(&line.value, is_allow)
-        {
-            let (line, agents) = (line_number, group);
-            let rule = Rule { end: 0, priority, line, agents, is_anchored, is_allow };
-            rules.push((literals, rule));
-        }
+        let patterns = matching.patterns(&line.value, is_allow);
+        rules.extend(patterns.into_iter().map(|Pattern { literals, is_anchored, priority }| {
+            let [priority, line] =
+                [priority, line.number].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+            (literals, Rule { end: 0, priority, line, agents: group, is_anchored, is_allow })
+        }));
     }
     rules
 }
 
 impl Matching {
-    /// Returns true if a `User-agent` of this value starts a group after a line that completes one.
-    fn starts_group(self, value: &str) -> bool {
-        self != Self::Protego04 || !value.is_empty()
-    }
-
     /// Returns whether a line of this field completes a group, or `None` if it changes nothing.
     fn completes_group(self, field: Field) -> Option<bool> {
         match self {

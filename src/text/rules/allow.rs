@@ -92,8 +92,7 @@ pub(super) struct AllowList {
 }
 
 impl AllowList {
-    /// # Errors
-    /// Returns a message with the number of an invalid entry.
+    /// Sorts the entries, or names an invalid one by its number.
     pub(super) fn new(entries: Vec<AllowEntry>) -> Result<Self, String> {
         let mut list = Self::default();
         for (at, entry) in entries.iter().enumerate() {

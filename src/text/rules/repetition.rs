@@ -44,23 +44,18 @@ impl Repetition {
         for (range, key) in compared {
             if !seen.insert(&folded[key]) {
                 found.repeated += 1;
-                found.keep(start..range.start);
+                found.pieces.push(start..range.start);
                 start = range.end;
             }
         }
-        found.keep(start..text.len());
+        found.pieces.push(start..text.len());
+        found.pieces.retain(|piece| !piece.is_empty());
         found
     }
 
     /// Returns true if more than the share `max_rate` of the sentences is repeated.
     pub fn is_over(&self, max_rate: f64) -> bool {
         self.repeated as f64 / self.sentences.max(1) as f64 > max_rate
-    }
-
-    fn keep(&mut self, piece: Range<usize>) {
-        if !piece.is_empty() {
-            self.pieces.push(piece);
-        }
     }
 }
 

@@ -4,21 +4,11 @@ use std::ops::Range;
 
 use super::characters::{SentenceClass, character};
 
-/// Position within the end of a sentence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    /// After the terminator.
-    Terminator,
-    /// After closing quotes or brackets.
-    Close,
-    /// After spaces.
-    Space,
-}
-
 /// A possible end of a sentence.
 #[derive(Debug, Clone, Copy)]
 struct End {
-    ending: Ending,
+    /// The terminator, or `Close` or `Space` after it.
+    last: SentenceClass,
     is_full_stop: bool,
     /// True if a letter with case precedes it, as in an initial.
     is_behind_case: bool,
@@ -69,24 +59,19 @@ impl Scan {
             return; // SB5
         }
         if let Some(pending) = self.pending {
-            match class {
-                Class::Lower => self.pending = None,
-                Class::OtherLetter
-                | Class::Upper
-                | Class::Separator
-                | Class::FullStop
-                | Class::Terminator => {
-                    self.finish(pending);
-                    self.pending = None;
-                }
-                _ => {}
+            use Class::{FullStop, Lower, OtherLetter, Separator, Terminator, Upper};
+            if matches!(class, OtherLetter | Upper | Separator | FullStop | Terminator) {
+                self.finish(pending);
+                self.pending = None;
+            } else if class == Lower {
+                self.pending = None;
             }
         }
         let before = self.last.replace(class);
         if matches!(class, Class::FullStop | Class::Terminator) {
             // SB8a: there is no break before one.
             self.end = Some(End {
-                ending: Ending::Terminator,
+                last: class,
                 is_full_stop: class == Class::FullStop,
                 is_behind_case: matches!(before, Some(Class::Lower | Class::Upper)),
             });
@@ -98,15 +83,15 @@ impl Scan {
     /// Applies rules SB6 to SB11 to a character after a possible end of a sentence.
     fn end_or_go_on(&mut self, end: End, at: usize, class: SentenceClass) {
         use SentenceClass as Class;
-        let is_next = end.ending == Ending::Terminator && end.is_full_stop;
+        let is_next = end.last == Class::FullStop;
         match class {
             Class::Digit if is_next => {}
             Class::Upper if is_next && end.is_behind_case => {}
             Class::Continue | Class::Separator => {}
-            Class::Close if end.ending != Ending::Space => {
-                self.end = Some(End { ending: Ending::Close, ..end });
+            Class::Close if end.last != Class::Space => {
+                self.end = Some(End { last: class, ..end });
             }
-            Class::Space => self.end = Some(End { ending: Ending::Space, ..end }),
+            Class::Space => self.end = Some(End { last: class, ..end }),
             Class::Lower if end.is_full_stop => {}
             Class::OtherLetter | Class::Upper => self.finish(at),
             _ if end.is_full_stop => self.pending = Some(at),

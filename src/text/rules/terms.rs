@@ -83,8 +83,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// # Errors
-    /// Returns a message for a term without characters, or for too many terms.
+    /// Fails with a message for a term without characters, or for too many terms.
     pub(super) fn new(terms: Vec<String>) -> Result<Self, String> {
         let folded = folded(&terms).ok_or("a term has no characters")?;
         let kind = Some(AhoCorasickKind::DFA);

@@ -45,12 +45,10 @@ impl WordList {
     /// # Errors
     /// Returns a message for a list without words, or one that is too large.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let lines = text
-            .lines()
-            .map(|line| line.trim_matches(|c: char| c == '\u{feff}' || c.is_whitespace()));
-        let entries = lines
-            .filter(|line| !line.starts_with('#'))
-            .map(|line| (line.to_owned(), fold(line).trim().to_owned()));
+        let is_around = |c: char| c == '\u{feff}' || c.is_whitespace();
+        let lines = text.lines().map(|line| line.trim_matches(is_around));
+        let lines = lines.filter(|line| !line.starts_with('#'));
+        let entries = lines.map(|line| (line.to_owned(), fold(line).trim().to_owned()));
         let (entries, folded): (Vec<String>, Vec<String>) =
             entries.filter(|(_, folded)| !folded.is_empty()).unzip();
         if entries.is_empty() {
@@ -88,11 +86,9 @@ impl WordList {
         let mut hits = self.finder.find_overlapping_iter(&folded);
         let first = hits.find(|hit| is_whole(hit, &folded, &units))?;
         let others = hits.take_while(|hit| hit.end() == first.end());
-        let longest = others
-            .filter(|hit| is_whole(hit, &folded, &units))
-            .map(|hit| (hit.start(), hit.pattern()));
-        let (_, entry) = longest.fold((first.start(), first.pattern()), Ord::min);
-        Some(&self.entries[entry])
+        let whole = others.filter(|hit| is_whole(hit, &folded, &units));
+        let longest = whole.chain([first]).min_by_key(|hit| (hit.start(), hit.pattern()))?;
+        Some(&self.entries[longest.pattern()])
     }
 }
 
