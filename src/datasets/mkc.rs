@@ -175,7 +175,6 @@ impl MkcRequest {
         Ok(folders)
     }
 
-    /// Returns the languages to build and the files of their corpus.
     fn languages(&self, table: &LanguageTable) -> Result<BTreeMap<String, Vec<InputFile>>> {
         let mut by_language: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
         let mut of_any = Vec::new();

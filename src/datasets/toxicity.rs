@@ -201,7 +201,6 @@ fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Resul
     Ok(classes)
 }
 
-/// Returns the keys of the samples that balance the classes.
 fn choose(request: &ToxicityRequest, classes: &Classes) -> Result<HashSet<u128>> {
     let ranks = Ranks::new(request.rules.seed, &format!("{}/toxicity", request.language));
     let of_class = |toxic: bool| {

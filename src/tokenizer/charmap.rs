@@ -80,7 +80,6 @@ pub(super) struct CharMap {
 }
 
 impl CharMap {
-    /// Creates a map that changes no character.
     pub(super) fn identity() -> Self {
         let table = (0..TABLE_LEN).map(|code| char::from_u32(code).map_or(KEEP, kind)).collect();
         let beyond = Glyph(KEEP);
@@ -150,7 +149,6 @@ impl CharMap {
         }
     }
 
-    /// Returns the replacement of a whole cluster, if there is one.
     pub(super) fn whole(&self, cluster: &str) -> Option<&str> {
         if cluster.len() >= LONG_CLUSTER {
             return None;

@@ -18,7 +18,6 @@ pub(crate) fn open(json: &[u8]) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-/// A file with a unigram model.
 pub(super) struct UnigramFile {
     /// Everything but the model; a placeholder in its place knows only the added tokens.
     pub(super) tokenizer: Tokenizer,

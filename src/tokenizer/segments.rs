@@ -16,14 +16,12 @@ pub(super) trait SegmentWriter {
     /// Returns where it stopped.
     fn write(&mut self, text: &str, at: usize, goes_on: bool) -> Flow<usize>;
 
-    /// Ends a segment.
     fn end_segment(&mut self) -> Flow;
 
     /// Writes an added token between segments.
     fn id(&mut self, id: u32) -> Flow;
 }
 
-/// Writes the segments of `text` and the added tokens between them.
 pub(super) fn write(
     added_tokens: Option<&AddedTokens>,
     text: &str,

@@ -5,7 +5,6 @@ use super::cache::{LONGEST_CACHED, key};
 use super::segments::{Flow, SegmentWriter};
 use super::words::WordScratch;
 
-/// Cuts segments at seams and writes the ids of the stretches.
 pub(super) struct StretchWriter<'a> {
     pub(super) model: &'a Bpe,
     pub(super) scratch: &'a mut WordScratch,

@@ -27,7 +27,6 @@ pub(super) struct Spacing {
     pub(super) collapses: bool,
 }
 
-/// The model, spacing and added tokens that make words into ids.
 pub(super) struct WordModel {
     pub(super) spacing: Spacing,
     pub(super) unigram: Unigram,
@@ -97,7 +96,6 @@ impl WordScratch {
     }
 }
 
-/// Receives the normalized text of one text, segment by segment.
 pub(super) struct WordWriter<'a> {
     pub(super) model: &'a WordModel,
     pub(super) scratch: &'a mut WordScratch,

@@ -86,7 +86,6 @@ fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message
     Ok(messages)
 }
 
-/// Returns true if the path up from a message leads back to it.
 fn is_own_ancestor(parents: &[Option<usize>], message: usize) -> bool {
     let way_up = std::iter::successors(parents[message], |&at| parents[at]);
     way_up.take(parents.len()).any(|at| at == message)
