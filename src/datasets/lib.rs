@@ -10,7 +10,6 @@
 //! ```
 //!
 //! A head's `train` names the files written here, and their column `split` decides the split.
-//!
 //! The same files give the same bytes, in any order on disk and with any number of threads: every
 //! choice ranks rows by a hash of their content, keyed with the seed.
 //!

@@ -159,12 +159,8 @@ fn are_odd(a: char, b: char) -> bool {
     let has_symbol = !a.is_ascii() && !b.is_ascii() && (is_symbol(a) || is_symbol(b));
     let has_lead = matches!(a, 'Ã' | 'Â') && !b.is_ascii();
     let has_break = a.is_lowercase() && b.is_uppercase() && !(a.is_ascii() && b.is_ascii());
-    is_c1(a)
-        || is_c1(b)
-        || has_symbol
-        || has_lead
-        || has_break
-        || (is_letter && script(a) != script(b))
+    let has_scripts = is_letter && script(a) != script(b);
+    is_c1(a) || is_c1(b) || has_symbol || has_lead || has_break || has_scripts
 }
 
 /// Returns true for joiners and marks, which belong to the letter before them.

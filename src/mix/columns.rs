@@ -28,10 +28,8 @@ pub(super) struct MixSchema {
 impl MixSchema {
     /// Chooses the columns of `files` to write. Whole numbers of different sizes count as one type,
     /// as do texts and dictionaries of texts; whole numbers beside fractions become fractions.
-    ///
-    /// # Errors
-    /// [`Error::Schema`] if a column has two incompatible types and is `text` or all are requested,
-    /// or if an input column cannot have its new name.
+    /// Fails if a column has two incompatible types and is `text` or all are requested, or if an
+    /// input column cannot have its new name.
     pub(crate) fn new(files: &[DrawnFile], columns: MixColumns, text: &str) -> Result<Self> {
         let mut found: Vec<(String, Option<DataType>, usize)> = Vec::new();
         for DrawnFile { file, counted, .. } in files {

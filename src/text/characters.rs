@@ -1,5 +1,4 @@
 //! Tables of what the rules need to know of each character, and its role in words by UAX #29.
-//!
 //! `unicode-segmentation` does not export the roles, so they are derived from its breaks of short
 //! strings with the character, once for each block of 256 characters that a text has.
 
@@ -89,12 +88,10 @@ impl WordClass {
             Self::Digit
         } else if joins("a", "") && joins("", "a") {
             if joins("", "'") { Self::Hebrew } else { Self::Letter }
-        } else if joins_letters || joins_digits {
-            match (joins_letters, joins_digits) {
-                (true, true) => Self::MidBoth,
-                (true, false) => Self::MidLetter,
-                _ => Self::MidDigit,
-            }
+        } else if joins_letters {
+            if joins_digits { Self::MidBoth } else { Self::MidLetter }
+        } else if joins_digits {
+            Self::MidDigit
         } else if c.is_alphanumeric() {
             Self::Single
         } else {

@@ -15,12 +15,10 @@ use unicode_segmentation::UnicodeSegmentation;
 
 /// The character that stands for a space in the pieces of the model.
 pub(super) const META: char = '▁';
-
 /// Number of characters in a table of the Basic Multilingual Plane.
 pub(super) const TABLE_LEN: u32 = 0x1_0000;
 /// Clusters of at least this many bytes are split into characters.
 const LONG_CLUSTER: usize = 6;
-
 /// Flags of a [`Glyph`]: it may continue a cluster before it, or its own may be continued.
 const JOINS: u32 = 1 << 31;
 const OPENS: u32 = 1 << 30;

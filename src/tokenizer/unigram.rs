@@ -7,7 +7,6 @@ use daachorse::{CharwiseDoubleArrayAhoCorasick, CharwiseDoubleArrayAhoCorasickBu
 
 /// Number of ids of a path that are kept even if fewer are requested.
 const MOST_IDS: usize = 1 << 12;
-
 /// Difference between the lowest score of the vocabulary and that of an unknown character.
 const UNKNOWN_PENALTY: f64 = 10.0;
 

@@ -1,5 +1,4 @@
 //! Splits normalized text into words and encodes them: handles spaces, the metaspace, and a cache.
-//!
 //! A word is the unit that the model gets: `▁` and the text up to the next one. Text arrives as it
 //! is normalized, and only the current word is kept, so the work stops once there are enough ids.
 
@@ -12,7 +11,6 @@ use super::unigram::{Lattice, Unigram};
 
 /// Bytes at which the certain part of an unfinished word is encoded, for scripts without spaces.
 const LONG_WORD: usize = if cfg!(test) { 24 } else { 1024 };
-
 /// Number of ids and bytes whose memory is kept from text to text.
 const KEPT: usize = 1 << 18;
 

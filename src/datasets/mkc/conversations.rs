@@ -1,5 +1,4 @@
 //! OpenAssistant-2: trees of messages, with one conversation for each chosen leaf.
-//!
 //! A conversation is a leaf with all messages above it, joined by spaces from the root down. A leaf
 //! is a message without replies in the language; the parent of a root is not in the language.
 

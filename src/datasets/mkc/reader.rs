@@ -1,5 +1,4 @@
 //! Finds the files of a source for a language, downloading them if needed, and reads their rows.
-//!
 //! A source is a directory. A file belongs to a language if its name or the name of a folder above
 //! it is the source's name of the language (`DE_DE/`, `mmlu_DE-DE.csv`,
 //! `standard_arabic/train-00000-of-00002.parquet`); if no name is, a column decides.
@@ -65,7 +64,6 @@ pub(super) struct SourceFolder {
 }
 
 /// Downloads the files of the languages named `cells` in the source, all from one commit.
-///
 /// File names decide, as in a folder. But if a repository names its languages and this one is
 /// missing, nothing is downloaded: looking for a column would download all of it.
 pub(super) fn fetch(

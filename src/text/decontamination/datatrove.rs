@@ -1,5 +1,4 @@
 //! Splits a text into words like datatrove's decontamination, each with its place in the text.
-//!
 //! Text is put into lower case, numbers become `0`, punctuation and controls become white space,
 //! and NFD drops nonspacing marks. The result is split at white space, and English contractions
 //! like in spaCy. spaCy's other splits (`€0` and `0km` into two words each) are not made.
@@ -16,7 +15,6 @@ use crate::characters::CharacterTable;
 
 /// Characters that become white space, besides controls and ASCII punctuation.
 const PUNCTUATION: &str = "—”％〈、━【「」，】；“《„’∶´．（–？！：～«〉》）。…►»";
-
 /// Characters between the two parts of one number.
 const SEPARATORS: &str = ".,،٫⎖⎗⎘";
 

@@ -1,4 +1,4 @@
-//! Hashes n-grams: a polynomial of the hashes of the tokens, so that the next one along a text takes
+//! Hashes n-grams: a polynomial of the hashes of the tokens. The next one along a text then takes
 //! two multiplications, one addition and one subtraction, however long n-grams are.
 
 /// Base of the polynomial: odd, so that no token's hash loses bits; 2^64 over the golden ratio.

@@ -17,8 +17,6 @@
 //! ids             ids of all items
 //! digest          BLAKE3 of all that is before it, 32 bytes
 //! ```
-//!
-//! Opening a file checks all of it, so later reads find what they refer to.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -154,7 +152,7 @@ impl Header {
 }
 
 impl Index {
-    /// Opens an index file, and reads all of it once to check it.
+    /// Opens an index file, and checks all of it, so that later reads find what they refer to.
     ///
     /// # Errors
     /// Returns [`Error::Io`], [`Error::Mismatch`] for another version, and [`Error::Corrupt`] for a

@@ -1,5 +1,4 @@
 //! Finds e-mail addresses in the default mode: in any script, under existing public suffixes.
-//!
 //! The local part is read backwards from `@`: letters of one kind (Latin, or scripts with spaces,
 //! RFC 6531), digits and common symbols. A domain ends in a public suffix, unlike `icon@2x.png`,
 //! `pkg@1.3.0` and `df@idx.values`. `git@host:path` and high-density images are excluded.
@@ -22,7 +21,6 @@ const DOMAIN: Grammar = Grammar {
 /// ASCII characters of a local part besides letters, digits and dots. Other allowed ones are left
 /// out, because they mark the start of an address in URLs and code.
 const SPECIALS: &str = "!#$%'*+^_~-";
-
 /// Number of labels in the longest public suffix, plus one.
 const SUFFIX_LABELS: usize = 6;
 

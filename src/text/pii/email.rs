@@ -1,9 +1,8 @@
-//! Finds e-mail addresses by datatrove's grammar, reading outwards from `@`.
-//!
-//! The local part is the longest run of atoms between single dots before `@`, from its first
-//! character at a word boundary. The domain has as many labels as possible, at least two, or is an
-//! address in brackets. This equals the leftmost match of the regular expression, because neither
-//! side contains `@` and the split into labels is unique.
+//! Finds e-mail addresses by datatrove's grammar, reading outwards from `@`. The local part is the
+//! longest run of atoms between single dots before it, from its first character at a word boundary.
+//! The domain has as many labels as possible, at least two, or is an address in brackets. This
+//! equals the leftmost match of the regular expression, because neither side contains `@` and the
+//! split into labels is unique.
 
 use std::ops::Range;
 

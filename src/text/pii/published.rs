@@ -1,5 +1,4 @@
 //! Replaces what the published formatters of Apertus and datatrove replace, faults included.
-//!
 //! Both use the same patterns for e-mail and IPv4 addresses, the latter without boundaries, and
 //! replace one kind after the other. A replacement never becomes part of a later match, so the
 //! replaced parts are spans of the original text.

@@ -33,8 +33,7 @@ impl Agents {
     /// Collects the agents of a list in order; those that `matching` does not distinguish are one.
     ///
     /// # Errors
-    /// Returns a message for an empty or too long list, and for an entry that is not ASCII or has
-    /// no part to compare with the names of groups.
+    /// Returns a message for an empty or long list, and for an entry that no group can name.
     pub fn new<S: AsRef<str>>(listed: &[S], matching: Matching) -> Result<Self, String> {
         let mut agents = Self { matching, labels: Vec::new() };
         for entry in listed.iter().map(AsRef::as_ref) {

@@ -4,14 +4,12 @@ use std::ops::Range;
 
 /// Minimum length of a run, in characters without padding and line ends.
 pub const MIN_BASE64_CHARACTERS: usize = 100;
-
 /// Line lengths of wrapped data: MIME has at most 76, PEM 64; some tools make 60 or 72.
 const WRAPPED_LINE: std::ops::RangeInclusive<usize> = 60..=76;
 /// Maximum spaces and tabs before a line of wrapped data.
 const MAX_INDENT: usize = 16;
 /// Mean length of parts below which a run may be a name, in characters; parts of data have 32.
 const MAX_MEAN_PART: usize = 20;
-
 const UPPER: u8 = 1;
 const LOWER: u8 = 2;
 const DIGIT: u8 = 4;

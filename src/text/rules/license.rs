@@ -101,10 +101,7 @@ pub struct LicenseRule {
 }
 
 impl LicenseRule {
-    /// Builds the rule.
-    ///
-    /// # Errors
-    /// Returns a message for invalid entries, terms or windows, or if no document could pass.
+    /// Builds the rule; invalid entries, terms or windows, or none at all, give an error message.
     pub fn new(allow: Vec<AllowEntry>, options: &LicenseOptions) -> Result<Self, String> {
         let allow = AllowList::new(allow)?;
         let LicenseOptions { keywords, window, restrictive, .. } = options;
@@ -127,10 +124,8 @@ impl LicenseRule {
         })
     }
 
-    /// Judges if a document may be used; reads `text` only if [`LicenseOptions::needs_text`].
-    ///
-    /// # Errors
-    /// Returns the reason why it may not be used.
+    /// Says why a document may be used, or why not; reads `text` only if
+    /// [`LicenseOptions::needs_text`].
     pub fn judge(&self, url: Option<&str>, text: Option<&str>) -> Result<Licensed, Refusal> {
         let location = url.and_then(|url| locate(url).ok());
         let source = location.as_ref().and_then(|location| self.allow.find(location));

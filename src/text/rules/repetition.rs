@@ -8,7 +8,6 @@ use super::sentences::sentences;
 
 /// Maximum share of repeated sentences in a document worth keeping (MixtureVitae, section 2.2.4).
 pub const MAX_REPETITION_RATE: f64 = 0.75;
-
 /// Sentences of at most this many characters are skipped, a run of white space counting as one
 /// (MixtureVitae's code).
 pub const MIN_SENTENCE_CHARACTERS: usize = 30;
