@@ -15,7 +15,7 @@ use polysift_base::io::stamp;
 use polysift_base::sample::hash_seed;
 use polysift_config::{CascadeConfig, FirstPass, RunConfig};
 use polysift_data::parts::read_scores;
-use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};
+use polysift_runs::run::{Plan, RunDir, Shard, ShardMarker, Stage};
 
 /// A candidate for the first pass of a language, and its cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ fn lost(path: &Path) -> Error {
 /// Marks the repair of `language` as done, after its file is written.
 pub fn mark_repair(run: &RunDir, language: &str) -> Result<()> {
     let path = repair_file(run, language);
-    let file = PartFile { path: run.relative(&path), rows: 1, stamp: stamp(&path)? };
+    let file = run.file(&path, 1, stamp(&path)?);
     let marker = ShardMarker { files: vec![file], ..ShardMarker::default() };
     run.mark_shard(Stage::Cascade, &repair_key(language), &marker)
 }

@@ -165,15 +165,12 @@ impl<'a> CascadeFit<'a> {
     /// Trains the first pass of `language` and writes the result.
     fn write_language(&self, language: &str) -> Result<ShardMarker> {
         let run = self.full.context.run;
-        let (result, files) = self.choose(language)?;
-        let mut marker = ShardMarker { files, ..ShardMarker::default() };
+        let (result, mut files) = self.choose(language)?;
         if let Some(reason) = &result.reason {
             tracing::warn!(language, "all documents are encoded: {reason}");
         }
-        let path = language_file(run, language);
-        let stamp = run.write_json(&path, &result)?;
-        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
-        Ok(marker)
+        files.push(run.write_json(&language_file(run, language), &result)?);
+        Ok(ShardMarker { files, ..ShardMarker::default() })
     }
 
     /// Chooses the first pass of `language`; returns the result and the files of the pass.

@@ -96,11 +96,8 @@ fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]
         reports.insert(language, report);
     }
     let report = json!({"settings": near.filter, "total": total, "languages": reports});
-    let path = run.duplicates_report_file();
-    let stamp = run.write_json(&path, &report)?;
-    let file = PartFile { path: run.relative(&path), rows: 1, stamp };
-    let marker =
-        ShardMarker { rows: total.seen.documents, files: vec![file], ..Default::default() };
+    let files = vec![run.write_json(&run.duplicates_report_file(), &report)?];
+    let marker = ShardMarker { rows: total.seen.documents, files, ..ShardMarker::default() };
     run.mark_shard(Stage::Deduplicate, REPORTS, &marker)
 }
 
@@ -172,9 +169,7 @@ impl ComparedDocuments<'_> {
         marker.counts.insert(self.near.name.to_owned(), total.found.documents);
         let NearDuplicates { clusters, largest_cluster, .. } = *near;
         let report = LanguageReport { found: total, clusters, largest_cluster, examples };
-        let path = run.duplicates_file(self.language);
-        let stamp = run.write_json(&path, &report)?;
-        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        marker.files.push(run.write_json(&run.duplicates_file(self.language), &report)?);
         Ok(marker)
     }
 
@@ -223,7 +218,7 @@ impl ComparedDocuments<'_> {
         let (run, rows) = (self.context.run, verdicts.documents.len() as u64);
         let path = run.duplicate_verdicts_file(self.language, parts[0].shard);
         let stamp = write_verdicts(&path, &verdicts, self.context.config.parts.zstd)?;
-        Ok((PartFile { path: run.relative(&path), rows, stamp }, counts, examples))
+        Ok((run.file(&path, rows, stamp), counts, examples))
     }
 }
 

@@ -173,10 +173,8 @@ fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
         let found = run.read_output(Stage::Export, &shard.name, &path)?;
         pii::add(&mut counts, found.ok_or_else(lost)?);
     }
-    let path = run.pii_report_file();
-    let stamp =
-        run.write_json(&path, &json!({"settings": context.config.pii, "languages": counts}))?;
-    Ok(PartFile { path: run.relative(&path), rows: 1, stamp })
+    let report = json!({"settings": context.config.pii, "languages": counts});
+    run.write_json(&run.pii_report_file(), &report)
 }
 
 /// Warns if the store of `to` does not answer, long before there is anything to export. This is no
@@ -254,7 +252,7 @@ fn placed(context: Context<'_>, file: ExportedFile) -> Result<PartFile> {
         remove(&path)?;
         path = url;
     }
-    Ok(PartFile { path: context.run.relative(&path), rows, stamp })
+    Ok(context.run.file(&path, rows, stamp))
 }
 
 /// Joins the `pieces` of `text` with an empty line between them.
@@ -506,12 +504,9 @@ impl<'a> ShardExport<'a> {
             let has_values = config.audit == PiiAudit::Values;
             let zstd = self.job.context.config.export.zstd;
             let stamp = write_pii(&path, &found, has_values, zstd)?;
-            let rows = found.len() as u64;
-            self.marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+            self.marker.files.push(run.file(&path, found.len() as u64, stamp));
         }
-        let path = run.pii_counts_file(self.shard);
-        let stamp = run.write_json(&path, &counts)?;
-        self.marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        self.marker.files.push(run.write_json(&run.pii_counts_file(self.shard), &counts)?);
         Ok(self.marker)
     }
 }

@@ -26,7 +26,7 @@ use polysift_data::input::{
     ColumnKind, ColumnValues, DocumentBatch, DocumentBuilder, DocumentInfo, InputFile,
 };
 use polysift_data::parts::{VerdictAction, VerdictRows, read_documents, write_verdicts};
-use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
+use polysift_runs::run::{Plan, Shard, ShardMarker, Stage};
 
 /// Number of documents judged together.
 const BLOCK_DOCUMENTS: usize = 1024;
@@ -146,11 +146,8 @@ impl<'a> OpenFilters<'a> {
         }
         let path = run.verdicts_file(shard);
         let stamp = write_verdicts(&path, &verdicts, context.config.parts.zstd)?;
-        let rows = verdicts.documents.len() as u64;
-        marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
-        let path = run.verdict_counts_file(shard);
-        let stamp = run.write_json(&path, &counts)?;
-        marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+        marker.files.push(run.file(&path, verdicts.documents.len() as u64, stamp));
+        marker.files.push(run.write_json(&run.verdict_counts_file(shard), &counts)?);
         Ok(marker)
     }
 
@@ -331,12 +328,9 @@ impl OpenFilters<'_> {
                 let lines: String = leaks.items.iter().map(item).collect();
                 let path = run.filter_items_file(name);
                 let stamp = write_atomic(&path, lines.as_bytes())?;
-                let rows = leaks.items.len() as u64;
-                marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+                marker.files.push(run.file(&path, leaks.items.len() as u64, stamp));
             }
-            let path = run.filter_report_file(name);
-            let stamp = run.write_json(&path, &report)?;
-            marker.files.push(PartFile { path: run.relative(&path), rows: 1, stamp });
+            marker.files.push(run.write_json(&run.filter_report_file(name), &report)?);
         }
         run.mark_shard(Stage::Filter, REPORTS, &marker)
     }

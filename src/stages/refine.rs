@@ -84,7 +84,7 @@ use polysift_data::input::{DocumentBatch, DocumentInfo};
 use polysift_data::parts::{ScoreRows, round_to, write_scores};
 use polysift_encoder::{EmbeddedTexts, Model};
 use polysift_heads::head::DocumentScore;
-use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
+use polysift_runs::run::{RunDir, Shard, ShardMarker, Stage};
 use report::TOKENS;
 
 /// Key held by the process that does the rounds; it has no marker.
@@ -247,7 +247,7 @@ impl Refining<'_> {
             rows.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
             let path = run.round_part(round, name, shard);
             let stamp = write_scores(&path, &rows, self.scores.context.config.parts.zstd)?;
-            marker.files.push(PartFile { path: run.relative(&path), rows: marker.rows, stamp });
+            marker.files.push(run.file(&path, marker.rows, stamp));
         }
         Ok(marker)
     }

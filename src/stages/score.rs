@@ -101,7 +101,7 @@ fn score_shard(
         let stamp = write_scores(&path, scored, context.config.parts.zstd)?;
         let rows = scored.documents.len() as u64;
         context.progress.advance(rows, 0);
-        Ok((PartFile { path: run.relative(&path), rows, stamp }, counts(scored)))
+        Ok((run.file(&path, rows, stamp), counts(scored)))
     };
     let path = |part: &PartFile| run.path(&part.path);
     let parts: Vec<Result<(PartFile, Counts)>> = if let Some(head) = heads.of_rows(name) {

@@ -8,7 +8,7 @@ use polysift_corpus::context::Context;
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{refine_settings, scored_run, select_language, threshold_settings};
 use polysift_corpus::work::StageWork;
-use polysift_runs::run::{PartFile, ShardMarker, Stage};
+use polysift_runs::run::{ShardMarker, Stage};
 use polysift_selection::{Selection, ThresholdKind, ThresholdReport};
 
 /// Finds and writes the thresholds to `selection/<lang>.json`; each language is a unit of work.
@@ -34,11 +34,9 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
             if let Some(cascade) = &context.config.cascade {
                 warn_of_recall(language, &selection, cascade);
             }
-            let path = run.selection_file(language);
-            let stamp = run.write_json(&path, &selection)?;
-            let file = PartFile { path: run.relative(&path), rows: 1, stamp };
+            let files = vec![run.write_json(&run.selection_file(language), &selection)?];
             context.progress.advance(1, 0);
-            Ok(ShardMarker { rows: 1, files: vec![file], ..ShardMarker::default() })
+            Ok(ShardMarker { rows: 1, files, ..ShardMarker::default() })
         },
     )
 }

@@ -10,7 +10,7 @@ use crate::draw::draw_texts;
 use crate::input_progress::InputProgress;
 use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
 use polysift_base::sample::text_key;
 use polysift_config::{HeadKind, Negatives, RunConfig};
@@ -29,7 +29,7 @@ use polysift_data::input::{
 use polysift_encoder::Model;
 use polysift_heads::head::{AnyHead, FastTextHead, Head, ModelCard, Provenance};
 use polysift_heads::train::{Samples, TrainingRequest, train_head, train_text_head};
-use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
+use polysift_runs::run::{RunDir, Shard, ShardMarker, Stage};
 
 /// Trains every head that has samples and is not trained yet, for the languages of the run.
 pub fn train(context: Context<'_>) -> Result<()> {
@@ -194,9 +194,7 @@ fn train_one(
         TrainingRequest { samples: chosen.as_ref().unwrap_or(&set.samples), ..request.clone() };
     let num_samples = request.samples.labels.len() as u64;
     let mut marker = ShardMarker { rows: num_samples, ..ShardMarker::default() };
-    let mut wrote = |path: &Path, stamp: FileStamp| {
-        marker.files.push(PartFile { path: run.relative(path), rows: marker.rows, stamp });
-    };
+    let mut wrote = |path: &Path, stamp| marker.files.push(run.file(path, marker.rows, stamp));
     if job.head.negatives.is_some() {
         let path = run.negatives_file(job.name, &language);
         let drawn = rows.iter().filter(|row| **row >= set.num_labelled);

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{
-    FileStamp, check_entries, confine, create_folder, if_there, is_temporary, is_url, list, open,
-    read_json, write_json, write_new,
+    check_entries, confine, create_folder, if_there, is_temporary, is_url, list, open, read_json,
+    write_new,
 };
 use polysift_base::panics::lock;
 
@@ -304,11 +304,6 @@ impl RunDir {
         if damaged.insert(path.to_owned()) {
             tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
         }
-    }
-
-    /// Writes a JSON file atomically.
-    pub fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<FileStamp> {
-        write_json(path, value)
     }
 }
 

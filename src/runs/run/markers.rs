@@ -15,7 +15,9 @@ use serde_json::json;
 use super::dir::{RunDir, Stage, json_lines, read_json_lines};
 use super::plan::Shard;
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{FileStamp, check_confined, if_there, is_url, remove, stamp, write_atomic};
+use polysift_base::io::{
+    FileStamp, check_confined, if_there, is_url, remove, stamp, write_atomic, write_json,
+};
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingRows, MAKE_AGAIN, read_embeddings};
 
@@ -238,6 +240,16 @@ impl RunDir {
     /// Returns the file with the lines of `shard` set aside while part `index` was read.
     pub fn rejects_part(&self, shard: &Shard, index: usize) -> PathBuf {
         self.path("rejects").join(&shard.name).join(part_name(index, "jsonl"))
+    }
+
+    /// Returns the entry of the file `path` in a marker.
+    pub fn file(&self, path: &Path, rows: u64, stamp: FileStamp) -> PartFile {
+        PartFile { path: self.relative(path), rows, stamp }
+    }
+
+    /// Writes a JSON file atomically; returns its entry in a marker, with one row.
+    pub fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<PartFile> {
+        Ok(self.file(path, 1, write_json(path, value)?))
     }
 
     /// Returns where a file of a marker is: below the run directory, or a URL.

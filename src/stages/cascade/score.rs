@@ -8,7 +8,7 @@ use polysift_corpus::cascaded::LanguageCascade;
 use polysift_corpus::context::Context;
 use polysift_data::input::{DocumentBuilder, DocumentReader};
 use polysift_data::parts::{ScoreRows, write_scores};
-use polysift_runs::run::{PartFile, Shard, ShardMarker};
+use polysift_runs::run::{Shard, ShardMarker};
 
 /// Number of documents whose texts are in memory together.
 const BATCH_ROWS: usize = 1024;
@@ -51,7 +51,7 @@ pub(super) fn score_shard(
             };
             let path = run.first_pass_part(shard, marker.files.len());
             let stamp = write_scores(&path, &scores, config.parts.zstd)?;
-            marker.files.push(PartFile { path: run.relative(&path), rows, stamp });
+            marker.files.push(run.file(&path, rows, stamp));
             marker.rows += rows;
         }
         if is_last {

@@ -7,12 +7,12 @@ use serde_json::json;
 use super::pipeline::Pipeline;
 use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::io::write_atomic;
 use polysift_base::panics::lock;
 use polysift_corpus::context::Context;
 use polysift_data::input::Reject;
 use polysift_data::parts::EmbeddingWriter;
-use polysift_runs::run::{Encoded, PartFile, PartMarker, Shard, ShardMarker, Stage};
+use polysift_runs::run::{Encoded, PartMarker, Shard, ShardMarker, Stage};
 
 /// A part that is being written, with the contents of its marker.
 struct OpenPart {
@@ -99,8 +99,8 @@ impl Pipeline<'_> {
         }
         let (run, shard) = (self.context.run, &self.shards[part.shard]);
         self.claims.check(part.shard)?;
-        let path = run.relative(&run.embeddings_part(shard, part.index));
-        let file = PartFile { path, rows: part.rows, stamp: part.writer.finish()? };
+        let path = run.embeddings_part(shard, part.index);
+        let file = run.file(&path, part.rows, part.writer.finish()?);
         run.mark_saved(shard, part.index, &file)?;
         let (shard, index) = (&shard.name, part.index);
         tracing::info!(shard, part = index, documents = file.rows, "saved what is encoded");
@@ -122,10 +122,9 @@ impl Pipeline<'_> {
         if part.encoded.without_embedding > 0 {
             tracing::warn!(shard = %shard.name, rows = part.encoded.without_embedding, "texts without an embedding in the input; heads of embeddings give them no score");
         }
-        let stamp: FileStamp = part.writer.finish()?;
         let path = run.embeddings_part(shard, end.index);
         let marker = PartMarker {
-            file: PartFile { path: run.relative(&path), rows: part.rows, stamp },
+            file: run.file(&path, part.rows, part.writer.finish()?),
             next_row: end.next_row,
             languages: part.languages,
             encoded: Encoded { rejects: end.rejects.len() as u64, ..part.encoded },

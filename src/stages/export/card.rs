@@ -184,8 +184,7 @@ pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
     let folder = if context.config.export.is_to_hub() { "" } else { "export" };
     let path = place_of(context).join(folder).join(FILE);
     put(&path, &card, true)?;
-    let stamp = FileStamp::of(card.as_bytes());
-    Ok(PartFile { path: context.run.relative(&path), rows: 1, stamp })
+    Ok(context.run.file(&path, 1, FileStamp::of(card.as_bytes())))
 }
 
 /// Describes how the embeddings were made; null without embeddings.

@@ -9,7 +9,7 @@ use polysift_corpus::model::precise_settings;
 use polysift_corpus::refinement::{HeadRefinement, LanguageRefinement, Refinement};
 use polysift_corpus::work::score_keys;
 use polysift_data::parts::{read_scores, write_refined_scores};
-use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker, Stage};
+use polysift_runs::run::{RunDir, Shard, ShardMarker, Stage};
 
 /// Key of the encoded tokens in [`ShardMarker::counts`] of a round.
 pub(super) const TOKENS: &str = "tokens";
@@ -49,7 +49,7 @@ fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard)
             write_refined_scores(&path, &rows, Some(&refined), scores.context.config.parts.zstd)?;
         let num_rows = rows.documents.len() as u64;
         let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
-        let file = PartFile { path: run.relative(&path), rows: num_rows, stamp };
+        let file = run.file(&path, num_rows, stamp);
         marker.add(file, [("refined", num_refined), ("unchanged", num_rows - num_refined)]);
     }
     run.mark_shard(Stage::Refine, &format!("{name}/{}", shard.name), &marker)
@@ -96,11 +96,9 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
             language,
         }
     }));
-    let path = run.path(Refinement::FILE);
-    let stamp = run.write_json(&path, &report)?;
     let marker = ShardMarker {
         rows: report.refined,
-        files: vec![PartFile { path: run.relative(&path), rows: 1, stamp }],
+        files: vec![run.write_json(&run.path(Refinement::FILE), &report)?],
         counts: [(TOKENS.to_owned(), report.refined_tokens)].into(),
         ..ShardMarker::default()
     };

@@ -19,7 +19,7 @@ use polysift_corpus::scan::{ScoreFiles, read_part};
 use polysift_corpus::select::select_language;
 use polysift_data::parts::read_scores;
 use polysift_encoder::HubSettings;
-use polysift_runs::run::Worker;
+use polysift_runs::run::{PartFile, Worker};
 use polysift_selection::{Decision, ScoredDocument, Selection, ThresholdKind};
 use polysift_views::verify;
 
