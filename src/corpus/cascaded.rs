@@ -29,7 +29,7 @@ pub struct Candidate {
 }
 
 /// How the cascade treats a language: `cascade/languages/<lang>.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LanguageCascade {
     /// The first pass; `None` if all documents are encoded.
     pub first_pass: Option<FirstPass>,

@@ -35,8 +35,9 @@ use crate::draw::count_rows;
 use crate::input_progress::InputProgress;
 use first_pass::TrainedPass;
 use full_run::FullRun;
-use pilot::{Pilot, SelectedPilot};
+use pilot::{Kept, Pilot};
 use polysift_base::error::{Error, Result};
+use polysift_base::io::remove;
 use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};
 use polysift_config::{CascadeConfig, FirstPass, Weight};
 use polysift_corpus::cascaded::{
@@ -177,70 +178,58 @@ impl<'a> CascadeFit<'a> {
     fn choose(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
         let shards = self.shards_of(language);
         let rows = count_rows(self.full.context, &shards)?;
-        let mut result = LanguageCascade {
-            first_pass: None,
-            reason: None,
-            rows,
-            pilot: 0,
-            evaluation: 0,
-            tokens_per_document: 0.0,
-            tokens_per_dropped_document: 0.0,
-            flops_per_dropped_document: 0.0,
-            flops_per_document: 0.0,
-            heads: BTreeMap::new(),
-            candidates: Vec::new(),
-        };
+        let mut result = LanguageCascade { rows, ..LanguageCascade::default() };
         let thresholds = thresholds_of(self.full.context, language, self.full.heads)?;
-        let half = match self.half_pilot(&thresholds, result.rows) {
+        let half = match self.half_pilot(&thresholds, rows) {
             Ok(half) => half,
             Err(reason) => {
                 return Ok((LanguageCascade { reason: Some(reason), ..result }, Vec::new()));
             }
         };
-        let pilot = Pilot::draw(self.full.context, &shards, rows, 2 * half as usize)?;
-        let pilot = pilot.score(self.full, language)?;
+        let pilot = Pilot::draw(self.full, language, &shards, rows, 2 * half as usize)?;
         result.pilot = pilot.len() as u64;
         result.evaluation = pilot.evaluation().len() as u64;
         result.tokens_per_document = pilot.tokens_per_document();
         let flops = pilot.evaluation_flops(self.full.model);
         result.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
-        let selected = pilot.select(self.full.context, &thresholds, self.settings.risk() / 2.0)?;
-        let (mut best, mut reason): (Option<EvaluatedPass>, _) = (None, None);
+        let kept = pilot.select(self.full.context, &thresholds, self.settings.risk() / 2.0)?;
+        let (mut evaluated, mut chosen) = (Vec::new(), Vec::new());
         for &pass in self.passes() {
             self.full.context.stop.check()?;
-            match self.evaluate_pass(pass, language, &pilot, &selected) {
-                Ok(evaluated) => {
-                    result.candidates.push(evaluated.candidate.clone());
-                    let cost = |evaluated: &EvaluatedPass| evaluated.candidate.cost;
-                    let is_better = best.as_ref().is_none_or(|best| cost(&evaluated) < cost(best));
-                    let worse = if is_better { best.replace(evaluated) } else { Some(evaluated) };
-                    let run = self.full.context.run;
-                    worse.map_or(Ok(()), |worse| first_pass::discard(run, &worse.files))?;
-                }
+            match self.evaluate_pass(pass, language, &pilot, &kept) {
+                Ok(pass) => evaluated.push(pass),
                 // For example, all scores are equal.
                 Err(error @ (Error::Training { .. } | Error::Shape { .. })) => {
-                    reason = Some(format!("{pass} cannot be trained: {}", error.report()));
+                    let reason = format!("{pass} cannot be trained: {}", error.report());
+                    result.reason = Some(reason);
                 }
                 Err(error) => return Err(error),
             }
         }
-        let Some(EvaluatedPass { candidate, heads, dropped_document, files }) = best else {
-            result.reason = reason;
-            return Ok((result, Vec::new()));
-        };
-        if candidate.cost > MAX_COST {
-            first_pass::discard(self.full.context.run, &files)?;
-            result.reason = Some(format!(
-                "{} is the best first pass, and with it the run would cost {:.0}% of one without",
-                candidate.first_pass,
-                100.0 * candidate.cost
-            ));
-            return Ok((result, Vec::new()));
+        result.candidates = evaluated.iter().map(|pass| pass.candidate.clone()).collect();
+        let by_cost =
+            |a: &EvaluatedPass, b: &EvaluatedPass| a.candidate.cost.total_cmp(&b.candidate.cost);
+        if let Some(best) = evaluated.into_iter().min_by(by_cost) {
+            let Candidate { first_pass, cost, .. } = best.candidate;
+            result.reason = (cost > MAX_COST).then(|| {
+                let percent = 100.0 * cost;
+                format!(
+                    "{first_pass} is the best first pass, and with it the run would cost {percent:.0}% of one without"
+                )
+            });
+            if result.reason.is_none() {
+                (result.first_pass, result.heads, chosen) =
+                    (Some(first_pass), best.heads, best.files);
+                (result.tokens_per_dropped_document, result.flops_per_dropped_document) =
+                    best.dropped_document;
+            }
         }
-        result.first_pass = Some(candidate.first_pass);
-        result.heads = heads;
-        (result.tokens_per_dropped_document, result.flops_per_dropped_document) = dropped_document;
-        Ok((result, files))
+        for &pass in self.passes().iter().filter(|pass| Some(**pass) != result.first_pass) {
+            for head in pilot::heads_of(&kept) {
+                remove(&first_pass::path(self.full.context.run, pass, head, language))?;
+            }
+        }
+        Ok((result, chosen))
     }
 
     fn passes(&self) -> &[FirstPass] {
@@ -296,18 +285,18 @@ impl<'a> CascadeFit<'a> {
         pass: FirstPass,
         language: &str,
         pilot: &Pilot,
-        selected: &SelectedPilot,
+        all_kept: &[Kept],
     ) -> Result<EvaluatedPass> {
-        let names: Vec<&str> = selected.heads().collect();
+        let names = pilot::heads_of(all_kept);
         let files = TrainedPass::fit(self.full, pass, language, pilot, &names)?;
         let names = names.into_iter().map(ToOwned::to_owned).collect();
         let trained = TrainedPass::load(self.full, pass, language, names)?;
-        let texts = pilot.evaluation_texts();
+        let texts = pilot.texts_of(pilot.evaluation());
         let predicted = trained.predict(&texts)?;
         let risk = self.risk_of_misses();
         let miss = 1.0 - self.settings.recall;
         let mut thresholds = BTreeMap::new();
-        for kept in &selected.kept {
+        for kept in all_kept {
             let allowed = match kept.rate {
                 Some(rate) if self.full.context.config.selection.weight == Weight::Documents => {
                     allowed_misses(texts.len() as u64, miss * rate.as_f64(), risk)
@@ -316,7 +305,6 @@ impl<'a> CascadeFit<'a> {
             };
             let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
             let Some(threshold) = highest_threshold(scores, allowed) else {
-                first_pass::discard(self.full.context.run, &files)?;
                 let (kept, all) = (kept.documents.len(), texts.len());
                 let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
                 return Err(Error::shape("first pass", reason));

@@ -1,6 +1,6 @@
 //! The first passes `bundled` and `prefix:N`: ridge heads on the embeddings of a cheaper encoder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::full_run::{FullRun, PassEncoder, logits};
 use super::pilot::Pilot;
 use polysift_base::error::Result;
-use polysift_base::io::{remove, write_atomic};
+use polysift_base::io::write_atomic;
 use polysift_config::{FirstPass, HeadConfig, HeadKind};
 use polysift_corpus::heads::Heads;
 use polysift_data::input::{LANG, Split};
@@ -33,10 +33,10 @@ struct TrainingHalf<'a> {
 
 impl<'a> TrainingHalf<'a> {
     /// Leaves out the documents of `pilot` that one of the heads `names` cannot score.
-    fn of(full: &FullRun<'_>, language: &str, pilot: &'a Pilot, names: &[&'a str]) -> Self {
+    fn of(full: &FullRun<'_>, language: &str, pilot: &'a Pilot, names: &BTreeSet<&'a str>) -> Self {
         let all: Vec<Vec<f32>> =
             names.iter().map(|name| pilot.targets(full, name, language)).collect();
-        let texts = pilot.training_texts();
+        let texts = pilot.texts_of(pilot.training());
         let is_usable = |at: &usize| all.iter().all(|targets| targets[*at].is_finite());
         let usable: Vec<usize> = (0..texts.len()).filter(is_usable).collect();
         let of_head = |targets: &Vec<f32>| usable.iter().map(|&at| targets[at]).collect();
@@ -72,7 +72,7 @@ impl<'a> TrainedPass<'a> {
         pass: FirstPass,
         language: &str,
         pilot: &Pilot,
-        names: &[&str],
+        names: &BTreeSet<&str>,
     ) -> Result<Vec<PartFile>> {
         let (config, run, stop) = (full.context.config, full.context.run, full.context.stop);
         let half = TrainingHalf::of(full, language, pilot, names);
@@ -107,14 +107,10 @@ impl<'a> TrainedPass<'a> {
             };
             heads.push((path(run, pass, name, language), train_head(&request, stop)?.to_bytes()?));
         }
-        let mut files = Vec::new();
-        for (path, bytes) in heads {
-            match write_atomic(&path, &bytes) {
-                Ok(stamp) => files.push(PartFile { path: run.relative(&path), rows: 1, stamp }),
-                Err(error) => return discard(run, &files).and(Err(error)),
-            }
-        }
-        Ok(files)
+        let write = |(path, bytes): (PathBuf, Vec<u8>)| {
+            Ok(run.file(&path, 1, write_atomic(&path, &bytes)?))
+        };
+        heads.into_iter().map(write).collect()
     }
 
     /// Loads `pass` of `language`, which predicts the heads `names`, in ascending order.
@@ -164,13 +160,8 @@ impl<'a> TrainedPass<'a> {
     }
 }
 
-/// Removes the files of a first pass, because another one is better or training failed.
-pub(super) fn discard(run: &RunDir, files: &[PartFile]) -> Result<()> {
-    files.iter().try_for_each(|file| remove(&run.path(&file.path)))
-}
-
 /// Returns the file of `pass` for `head` of `language`.
-fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
+pub(super) fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
     let folder = run.path("cascade/heads").join(pass.to_string().replace(':', "-"));
     folder.join(head).join(format!("{language}.safetensors"))
 }

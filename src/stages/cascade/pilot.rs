@@ -1,5 +1,6 @@
 //! The pilot: a uniform sample of a language with the scores that the full run would give it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -35,11 +36,6 @@ pub(super) struct Pilot {
     weights: Option<Vec<u64>>,
 }
 
-/// Documents of the evaluation half that the full run would keep.
-pub(super) struct SelectedPilot {
-    pub(super) kept: Vec<Kept>,
-}
-
 /// Documents that one threshold keeps, together with all other thresholds.
 pub(super) struct Kept {
     pub(super) head: String,
@@ -48,14 +44,9 @@ pub(super) struct Kept {
     pub(super) documents: Vec<usize>,
 }
 
-impl SelectedPilot {
-    /// Returns the heads that keep documents, each once.
-    pub(super) fn heads(&self) -> impl Iterator<Item = &str> {
-        let mut heads: Vec<&str> = self.kept.iter().map(|kept| kept.head.as_str()).collect();
-        heads.sort_unstable();
-        heads.dedup();
-        heads.into_iter()
-    }
+/// Returns the heads that keep documents.
+pub(super) fn heads_of(kept: &[Kept]) -> BTreeSet<&str> {
+    kept.iter().map(|kept| kept.head.as_str()).collect()
 }
 
 /// Returns the widened rate: with confidence 1 − `risk`, it keeps a superset of the documents that
@@ -67,25 +58,22 @@ fn pilot_rate(n: u64, rate: Rate, risk: f64) -> Result<Rate> {
 }
 
 impl Pilot {
-    /// Draws a uniform sample of `size` documents with text from `shards` with `rows` rows in all;
-    /// it is smaller if too many rows have no text.
+    /// Draws a uniform sample of `size` documents with text from `shards` of `language`, with `rows`
+    /// rows in all; it is smaller if too many rows have no text. The texts are embedded and rounded
+    /// like the corpus and scored by the heads of the run.
     pub(super) fn draw(
-        context: Context<'_>,
+        full: &FullRun<'_>,
+        language: &str,
         shards: &[(u64, &Shard)],
         rows: u64,
         size: usize,
     ) -> Result<Self> {
-        let mut found = draw_texts(context, "pilot", shards, size)?;
-        found.truncate(size);
-        let (ordinals, texts) = found.into_iter().unzip();
-        Ok(Self { rows, ordinals, texts, scores: Vec::new(), chunks: Vec::new(), weights: None })
-    }
-
-    /// Adds the scores of the run's heads on the texts, embedded and rounded like the corpus.
-    pub(super) fn score(mut self, full: &FullRun<'_>, language: &str) -> Result<Self> {
         let &FullRun { context, heads, model, .. } = full;
         let Context { config, stop, progress, .. } = context;
-        let texts: Vec<&str> = self.texts.iter().map(String::as_str).collect();
+        let mut found = draw_texts(context, "pilot", shards, size)?;
+        found.truncate(size);
+        let (ordinals, owned): (_, Vec<String>) = found.into_iter().unzip();
+        let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
         let tokenize = |text: &&str| {
             stop.check()?;
             let tokenized = model.tokenizer.tokenize(text)?;
@@ -111,21 +99,19 @@ impl Pilot {
         let width = model.encoder.info().embedding_size;
         let languages = vec![language; texts.len()];
         let some: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
-        for name in config.heads.keys() {
-            let scores = if heads.of_rows(name).is_some() {
-                vec![None; texts.len()]
-            } else {
-                heads.score_embedded(name, &languages, &some, (width, &embedded))?
-            };
-            self.scores.push(scores);
-        }
-        self.weights = match config.selection.weight {
+        let score = |name: &String| {
+            if heads.of_rows(name).is_some() {
+                return Ok(vec![None; texts.len()]);
+            }
+            heads.score_embedded(name, &languages, &some, (width, &embedded))
+        };
+        let scores = config.heads.keys().map(score).collect::<Result<_>>()?;
+        let weights = match config.selection.weight {
             Weight::Documents => None,
             Weight::Bytes => Some(texts.iter().map(|text| text.len() as u64).collect()),
             Weight::Tokens => Some(num_tokens),
         };
-        self.chunks = chunks;
-        Ok(self)
+        Ok(Self { rows, ordinals, texts: owned, scores, chunks, weights })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -142,12 +128,8 @@ impl Pilot {
         self.len() / 2..self.len()
     }
 
-    pub(super) fn training_texts(&self) -> Vec<&str> {
-        self.texts[self.training()].iter().map(String::as_str).collect()
-    }
-
-    pub(super) fn evaluation_texts(&self) -> Vec<&str> {
-        self.texts[self.evaluation()].iter().map(String::as_str).collect()
+    pub(super) fn texts_of(&self, documents: Range<usize>) -> Vec<&str> {
+        self.texts[documents].iter().map(String::as_str).collect()
     }
 
     /// Returns what a first pass learns to predict for `head`: its logits on the training half,
@@ -200,7 +182,7 @@ impl Pilot {
         context: Context<'_>,
         thresholds: &[Threshold],
         risk: f64,
-    ) -> Result<SelectedPilot> {
+    ) -> Result<Vec<Kept>> {
         let evaluation = self.evaluation();
         let n = evaluation.len() as u64;
         let mut wider = thresholds.to_vec();
@@ -217,17 +199,24 @@ impl Pilot {
                 rates.dedup();
             }
         }
-        let corpus = PilotCorpus::of(self);
+        let ids: Vec<String> =
+            self.ordinals[evaluation.clone()].iter().map(u64::to_string).collect();
+        let corpus = EvaluationHalf { pilot: self, ids: &ids };
         let selection = select(&corpus, &wider, context.config.selection.mode)?;
-        let mut kept = Vec::new();
-        let keeping = thresholds.iter().filter(|t| !matches!(t.kind, ThresholdKind::Remove(_)));
-        let mut retention = 0;
-        let decisions: Vec<Option<Vec<Rate>>> = (0..evaluation.len())
-            .map(|at| match selection.decide(&corpus.document(at)) {
+        let decide = |(id, at): (&String, usize)| {
+            let by_head = |value: fn(DocumentScore) -> f32| -> Vec<_> {
+                self.scores.iter().map(|scores| scores[at].map(value)).collect()
+            };
+            let (logits, scores) = (&by_head(|s| s.logit)[..], &by_head(|s| s.score)[..]);
+            let document = ScoredDocument { id, ordinal: self.ordinals[at], logits, scores };
+            match selection.decide(&document) {
                 Decision::Kept { retentions } => Some(retentions),
                 Decision::Removed { .. } => None,
-            })
-            .collect();
+            }
+        };
+        let decisions: Vec<Option<Vec<Rate>>> = ids.iter().zip(evaluation).map(decide).collect();
+        let (mut kept, mut retention) = (Vec::new(), 0);
+        let keeping = thresholds.iter().filter(|t| !matches!(t.kind, ThresholdKind::Remove(_)));
         for threshold in keeping {
             let head = threshold.head_name.clone();
             let ThresholdKind::Retain(rates) = &threshold.kind else {
@@ -246,60 +235,17 @@ impl Pilot {
             }
             retention += 1;
         }
-        Ok(SelectedPilot { kept })
+        Ok(kept)
     }
 }
 
-struct PilotCorpus {
-    ids: Vec<String>,
-    ordinals: Vec<u64>,
-    weights: Option<Vec<u64>>,
-    heads: Vec<PilotColumn>,
-    logits: Vec<Vec<Option<f32>>>,
-    scores: Vec<Vec<Option<f32>>>,
+/// The documents that give the thresholds, with their ids.
+struct EvaluationHalf<'a> {
+    pilot: &'a Pilot,
+    ids: &'a [String],
 }
 
-struct PilotColumn {
-    logits: Vec<f32>,
-    scores: Vec<f32>,
-    present: Vec<bool>,
-}
-
-impl PilotCorpus {
-    fn of(pilot: &Pilot) -> Self {
-        let range = pilot.evaluation();
-        let column = |scores: &Vec<Option<DocumentScore>>| {
-            let scores = &scores[range.clone()];
-            PilotColumn {
-                logits: scores.iter().map(|s| s.map_or(0.0, |s| s.logit)).collect(),
-                scores: scores.iter().map(|s| s.map_or(0.0, |s| s.score)).collect(),
-                present: scores.iter().map(Option::is_some).collect(),
-            }
-        };
-        let by_document = |value: fn(DocumentScore) -> f32| {
-            range
-                .clone()
-                .map(|at| pilot.scores.iter().map(|s| s[at].map(value)).collect())
-                .collect()
-        };
-        let ordinals = pilot.ordinals[range.clone()].to_vec();
-        Self {
-            ids: ordinals.iter().map(u64::to_string).collect(),
-            ordinals,
-            weights: pilot.weights.as_ref().map(|weights| weights[range.clone()].to_vec()),
-            heads: pilot.scores.iter().map(column).collect(),
-            logits: by_document(|score| score.logit),
-            scores: by_document(|score| score.score),
-        }
-    }
-
-    fn document(&self, at: usize) -> ScoredDocument<'_> {
-        let (logits, scores) = (&self.logits[at], &self.scores[at]);
-        ScoredDocument { id: &self.ids[at], ordinal: self.ordinals[at], logits, scores }
-    }
-}
-
-impl Corpus for PilotCorpus {
+impl Corpus for EvaluationHalf<'_> {
     fn num_shards(&self) -> usize {
         1
     }
@@ -310,20 +256,27 @@ impl Corpus for PilotCorpus {
         _request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
-        let ids: Vec<&str> = self.ids.iter().map(String::as_str).collect();
-        let heads: Vec<HeadColumn<'_>> = (self.heads.iter())
-            .map(|PilotColumn { logits, scores, present }| HeadColumn {
-                logits,
-                scores,
-                present: Some(present),
-            })
-            .collect();
+        let (pilot, range) = (self.pilot, self.pilot.evaluation());
+        let columns = |scores: &Vec<Option<DocumentScore>>| {
+            let scores = &scores[range.clone()];
+            let column = |value: fn(DocumentScore) -> f32| -> Vec<f32> {
+                scores.iter().map(|score| score.map_or(0.0, value)).collect()
+            };
+            let present: Vec<bool> = scores.iter().map(Option::is_some).collect();
+            (column(|score| score.logit), column(|score| score.score), present)
+        };
+        let columns: Vec<_> = pilot.scores.iter().map(columns).collect();
+        let heads = columns.iter().map(|(logits, scores, present)| HeadColumn {
+            logits,
+            scores,
+            present: Some(present),
+        });
         visit(&ScoreBatch {
-            len: ids.len(),
-            ids: &ids,
-            ordinals: &self.ordinals,
-            weights: self.weights.as_deref(),
-            heads: &heads,
+            len: self.ids.len(),
+            ids: &self.ids.iter().map(String::as_str).collect::<Vec<_>>(),
+            ordinals: &pilot.ordinals[range.clone()],
+            weights: pilot.weights.as_ref().map(|weights| &weights[range.clone()]),
+            heads: &heads.collect::<Vec<_>>(),
             ..ScoreBatch::default()
         })
     }
