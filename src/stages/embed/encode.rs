@@ -254,7 +254,7 @@ impl<'a> Encoding<'a> {
         to_write: &Sender<Step<ChunkBatch>>,
     ) -> Result<()> {
         let width = self.encoder.info().embedding_size;
-        let stop = self.context.stop;
+        let (stop, progress) = (self.context.stop, self.context.progress);
         let mut open: VecDeque<Open> = VecDeque::new();
         let (mut passed, mut in_flight) = (0, self.in_flight);
         loop {
@@ -262,16 +262,24 @@ impl<'a> Encoding<'a> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Ok(Event::ThreadEnded) => in_flight -= 1,
-                Ok(Event::Step(step)) => open.push_back(Open::new(*step, width)),
+                Ok(Event::Step(step)) => {
+                    let step = Open::new(*step, width);
+                    let (documents, bytes) = step.done();
+                    self.input.advance(progress, documents, 0, bytes);
+                    open.push_back(step);
+                }
                 Ok(Event::Encoded { places, tokens, embeddings }) => {
-                    let mut new = Reported::default();
+                    let (mut documents, mut bytes) = (0, 0);
                     for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
                         let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
                         let lost = || Error::shape("encode", "an embedding of no open documents");
-                        new.add(step.ok_or_else(lost)?.put(place.chunk, values)?);
+                        let step = step.ok_or_else(lost)?;
+                        let before = step.done();
+                        step.put(place.chunk, values)?;
+                        documents += step.done().0 - before.0;
+                        bytes += step.done().1 - before.1;
                     }
-                    let progress = self.context.progress;
-                    self.input.advance(progress, new.documents, tokens as u64, new.bytes);
+                    self.input.advance(progress, documents, tokens as u64, bytes);
                 }
             }
             if stop.is_asked() {
@@ -281,17 +289,16 @@ impl<'a> Encoding<'a> {
                 continue;
             }
             while open.front().is_some_and(|step| step.missing == 0) {
-                let Some(Open { step, reported, .. }) = open.pop_front() else { break };
+                let Some(Open { step, .. }) = open.pop_front() else { break };
                 passed += 1;
-                if !pass(self.context, self.input, step, reported, to_write) {
+                if to_write.send_step(step).is_err() {
                     return Ok(()); // the writer reports its error
                 }
             }
         }
         // Steps that a stop left incomplete, with the embeddings they have.
         for Open { step, .. } in open {
-            let memory = step.memory();
-            if to_write.send(step, memory).is_err() {
+            if to_write.send_step(step).is_err() {
                 break; // the writer reports its error
             }
         }
@@ -316,22 +323,6 @@ struct Open {
     step: Step<ChunkBatch>,
     /// Number of chunks without embeddings.
     missing: usize,
-    reported: Reported,
-}
-
-/// Progress that was reported for a batch.
-#[derive(Clone, Copy, Default)]
-struct Reported {
-    documents: u64,
-    /// Bytes of the input.
-    bytes: u64,
-}
-
-impl Reported {
-    fn add(&mut self, new: Self) {
-        self.documents += new.documents;
-        self.bytes += new.bytes;
-    }
 }
 
 impl Open {
@@ -342,11 +333,19 @@ impl Open {
             batch.hidden_size = width;
             batch.values.resize(batch.num_chunks() * width, 0.0);
         }
-        Self { step, missing, reported: Reported::default() }
+        Self { step, missing }
     }
 
-    /// Stores the embedding of a chunk; returns the new progress, in proportion to chunks.
-    fn put(&mut self, chunk: usize, values: &[f32]) -> Result<Reported> {
+    /// Returns the documents and the input bytes that are encoded, in proportion to chunks.
+    fn done(&self) -> (u64, u64) {
+        let Step::Batch(batch) = &self.step else { return (0, 0) };
+        let (all, missing) = (batch.num_chunks() as u64, self.missing as u64);
+        let done = |of: u64| (of * (all - missing)).checked_div(all).unwrap_or(of);
+        (done(batch.documents.len() as u64), done(batch.input_bytes))
+    }
+
+    /// Stores the embedding of a chunk.
+    fn put(&mut self, chunk: usize, values: &[f32]) -> Result<()> {
         let Step::Batch(batch) = &mut self.step else {
             return Err(Error::shape("encode", "an embedding of no documents"));
         };
@@ -354,30 +353,8 @@ impl Open {
         batch.values[chunk * width..][..width].copy_from_slice(values);
         batch.is_encoded[chunk] = true;
         self.missing -= 1;
-        let num_chunks = batch.num_chunks() as u64;
-        let done = |of: u64| of * (num_chunks - self.missing as u64) / num_chunks;
-        let before = self.reported;
-        self.reported.documents = done(batch.documents.len() as u64);
-        self.reported.bytes = done(batch.input_bytes);
-        let Reported { documents, bytes } = self.reported;
-        Ok(Reported { documents: documents - before.documents, bytes: bytes - before.bytes })
+        Ok(())
     }
-}
-
-/// Sends a complete step and reports its remaining progress; returns false if the receiver is gone.
-fn pass(
-    context: Context<'_>,
-    input: &InputProgress,
-    step: Step<ChunkBatch>,
-    reported: Reported,
-    to_write: &Sender<Step<ChunkBatch>>,
-) -> bool {
-    if let Step::Batch(batch) = &step {
-        let documents = batch.documents.len() as u64 - reported.documents;
-        input.advance(context.progress, documents, 0, batch.input_bytes - reported.bytes);
-    }
-    let memory = step.memory();
-    to_write.send(step, memory).is_ok()
 }
 
 /// Forwards batches that need no encoding.
@@ -389,7 +366,11 @@ pub(super) fn pass_on(
 ) -> Result<()> {
     while let Some(step) = from_tokenize.recv() {
         context.stop.check()?;
-        if !pass(context, input, step, Reported::default(), to_write) {
+        if let Step::Batch(batch) = &step {
+            let documents = batch.documents.len() as u64;
+            input.advance(context.progress, documents, 0, batch.input_bytes);
+        }
+        if to_write.send_step(step).is_err() {
             break; // the writer reports its error
         }
     }

@@ -200,6 +200,14 @@ impl<T> Sender<T> {
     }
 }
 
+impl Sender<Step<ChunkBatch>> {
+    /// Sends `step`, which weighs what it takes in memory.
+    pub(super) fn send_step(&self, step: Step<ChunkBatch>) -> Result<(), Disconnected> {
+        let memory = step.memory();
+        self.send(step, memory)
+    }
+}
+
 impl<T> Receiver<T> {
     /// Takes the oldest item, if there is one.
     pub(super) fn try_recv(&self) -> Option<T> {

@@ -42,8 +42,7 @@ impl Pipeline<'_> {
             if let Step::Failed { shard, .. } = &step {
                 failed = *shard;
             }
-            let memory = step.memory();
-            if to_encode.send(step, memory).is_err() {
+            if to_encode.send_step(step).is_err() {
                 return;
             }
         }
