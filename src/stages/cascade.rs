@@ -73,10 +73,8 @@ const CANDIDATES: [FirstPass; 3] =
     [FirstPass::Bundled, FirstPass::Prefix(64), FirstPass::Prefix(128)];
 
 /// Trains the first pass of every language and scores all documents with it, unless that is done.
-///
-/// # Errors
-/// [`Error::Config`] without `[cascade]` in the settings; [`Error::Missing`] before the heads are
-/// trained; errors of reading, encoding, training and writing.
+/// Returns [`Error::Config`] without `[cascade]` in the settings; [`Error::Missing`] before the
+/// heads are trained.
 pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     let Some(settings) = &config.cascade else {
@@ -116,7 +114,6 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     fit.score()
 }
 
-/// Returns the settings that the cascade depends on.
 fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Result<Value> {
     let config = context.config;
     let cascade = config.cascade.as_ref().map(|c| CascadeConfig { repair: false, ..c.clone() });
@@ -139,13 +136,11 @@ fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Re
     }))
 }
 
-/// A first pass that was evaluated.
 struct EvaluatedPass {
     candidate: Candidate,
     heads: BTreeMap<String, f32>,
     /// Tokens and FLOPs: [`LanguageCascade::tokens_per_dropped_document`] and the next field.
     dropped_document: (f64, f64),
-    /// Files of the trained pass.
     files: Vec<PartFile>,
 }
 

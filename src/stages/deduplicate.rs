@@ -33,12 +33,9 @@ use polysift_runs::run::{PartFile, ShardMarker, Stage};
 
 /// Number of examples in a report, by language.
 const EXAMPLES: usize = 20;
-/// Reason of the verdicts.
 const REASON: &str = "near";
 
-/// Finds the near duplicates of every language where that is not done yet.
-///
-/// # Errors
+/// Finds the near duplicates of every language where that is not done yet. Returns
 /// [`Error::Missing`] before the score and filter stages are done; [`Error::Config`] if a cluster
 /// does not fit in memory.
 pub fn deduplicate(context: Context<'_>) -> Result<()> {
@@ -101,15 +98,12 @@ fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]
     run.mark_shard(Stage::Deduplicate, REPORTS, &marker)
 }
 
-/// Near duplicates in a language.
 #[derive(Debug, Serialize, Deserialize)]
 struct LanguageReport {
     /// FilterCounts documents by similarity, cut to two decimal places, in the details.
     #[serde(flatten)]
     found: FilterCounts,
-    /// Number of clusters.
     clusters: usize,
-    /// Number of documents of the largest cluster.
     largest_cluster: usize,
     /// The found documents of the smallest similarity.
     examples: Vec<Example>,
@@ -124,7 +118,6 @@ struct Example {
 }
 
 impl ComparedDocuments<'_> {
-    /// Reads the documents of `part`.
     fn read(&self, part: &Part<'_>) -> Result<DocumentBatch> {
         self.context.stop.check()?;
         read_documents(&self.context.run.embeddings_part(part.shard, part.index))

@@ -78,7 +78,6 @@ pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     Ok(())
 }
 
-/// Settings that the exported files depend on.
 fn settings(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> Result<Value> {
     let config = context.config;
     let columns: BTreeMap<&String, String> =
@@ -190,10 +189,8 @@ pub(crate) fn warn_of_place(to: &str) {
 }
 
 /// Claims the place `to` for the results of this run. A run with the same settings, which writes
-/// the same files, may write there too; `--redo` takes the place over.
-///
-/// # Errors
-/// [`Error::Mismatch`] if another run was first; [`Error::Service`], [`Error::Io`].
+/// the same files, may write there too; `--redo` takes the place over. Returns [`Error::Mismatch`]
+/// if another run was first; [`Error::Service`], [`Error::Io`].
 fn claim(context: Context<'_>, to: &str) -> Result<()> {
     let path = place_of(context).join(OWNER);
     let mut hasher = blake3::Hasher::new();
@@ -236,7 +233,6 @@ struct ShardExport<'a> {
     writers: BTreeMap<String, ExportWriter>,
     marker: ShardMarker,
     part: PartRows,
-    /// Embeddings of `part`, if they are exported.
     embeddings: Option<EmbeddingRows>,
     /// Next row in `part`.
     next: usize,

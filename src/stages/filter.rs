@@ -34,10 +34,8 @@ const BLOCK_DOCUMENTS: usize = 1024;
 type CountsByLanguage = BTreeMap<String, FilterCounts>;
 
 /// Filters every shard that is not filtered yet, and writes the reports when all shards are.
-///
-/// # Errors
-/// [`Error::Missing`] before the embed stage is done or if a list is gone; [`Error::Mismatch`] if
-/// other rules filtered the run; errors of reading lists and inputs.
+/// Returns [`Error::Missing`] before the embed stage is done or if a list is gone;
+/// [`Error::Mismatch`] if other rules filtered the run.
 pub fn filter(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     if config.row_filters().next().is_none() && run.frozen_settings(Stage::Filter)?.is_none() {
@@ -68,9 +66,7 @@ pub(crate) fn check_filters(config: &RunConfig) -> Result<()> {
 }
 
 /// Explains what robots.txt files say of each of `urls`, by all such filters or by `filter` alone.
-///
-/// # Errors
-/// [`Error::Config`] for an invalid URL or if there is no such filter; errors of reading the files.
+/// Returns [`Error::Config`] for an invalid URL or if there is no such filter.
 pub fn check_robots(
     config: &RunConfig,
     filter: Option<&str>,
@@ -197,7 +193,6 @@ impl<'a> OpenFilters<'a> {
 /// A document that a filter found, and what is done to it.
 struct FoundDocument<'d, 'a> {
     document: DocumentInfo<'d>,
-    /// Name of the filter.
     filter: &'a str,
     action: VerdictAction,
     finding: Finding,

@@ -13,12 +13,10 @@ pub(crate) struct InputProgress {
 }
 
 impl InputProgress {
-    /// Adds `bytes` to the total.
     pub(crate) fn add(&self, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Subtracts `bytes` from the total.
     pub(crate) fn take_away(&self, bytes: u64) {
         self.total.fetch_sub(bytes, Ordering::Relaxed);
     }

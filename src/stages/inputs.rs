@@ -32,9 +32,6 @@ const FIRST_ROWS: usize = 16;
 /// Checks what later stages will read: heads load and fit the encoder, and heads without a file can
 /// be trained on their samples, unless `run` has them already. Returns the heads to train. Warns if
 /// the export store does not answer.
-///
-/// # Errors
-/// Errors of the stage that would fail.
 pub fn check_inputs(
     config: &RunConfig,
     plan: &Plan,
@@ -107,9 +104,7 @@ fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
 }
 
 /// Checks that the first files have the id column, if the settings name another than the default.
-///
-/// # Errors
-/// [`Error::Schema`] of the first file if all of them lack it.
+/// Returns [`Error::Schema`] of the first file if all of them lack it.
 pub fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
     if config.input.id == InputConfig::default().id {
         return Ok(());

@@ -16,24 +16,21 @@
 //! document with a logit within the margin of a threshold (by head and language, among those that
 //! earlier thresholds keep) has its f32 scores. So **if no other document's difference exceeds its
 //! distance to the threshold, the selection is exactly that of f32**: documents outside the margin
-//! are on the same side of the threshold in both, documents inside are compared by their f32
-//! scores, and the document at the threshold is one of them; the same holds for the next threshold,
-//! among the same survivors. "f32" means what the same settings with `encoder.precision = "f32"`
-//! would select, with the same rounding of stored embeddings and with heads trained in f32, as
-//! `selection.refine` demands.
+//! are on the same side in both, documents inside are compared by their f32 scores, and the document
+//! at the threshold is one of them; the same holds for the next threshold, among the same survivors.
+//! "f32" means what the same settings with `encoder.precision = "f32"` would select, with the same
+//! rounding of stored embeddings and with heads trained in f32, as `selection.refine` demands.
 //!
 //! ## Margins with a risk
 //!
 //! With `selection.refine_risk` r, the margin is as narrow as the differences allow: documents
 //! beyond it that a threshold treats wrongly number at most r · n in the mean, where n is the number
 //! of documents on the smaller side of a threshold (the mean over the thresholds and rates of the
-//! language). Differences are taken
-//! to follow Student's distribution, with the variance and kurtosis of all documents scored both
-//! ways (an upper 95% limit of the variance; kurtosis above that of a normal distribution only if
-//! it exceeds its standard error), or of those near thresholds, whichever is wider. A sum over
-//! the distances of all documents to their nearest threshold then gives the margin; with several
-//! heads, their scales grow together. Every round adds documents near thresholds, whose
-//! differences decide, so the first sample may be small.
+//! language). Differences are taken to follow Student's distribution, with the variance and kurtosis
+//! of all documents scored both ways (an upper 95% limit of the variance; kurtosis above that of a
+//! normal distribution only if it exceeds its standard error), or of those near thresholds,
+//! whichever is wider. A sum over the distances of all documents to their nearest threshold then
+//! gives the margin; with several heads, their scales grow together.
 //!
 //! On real texts the differences of int8 and bf16 near a threshold have a kurtosis of 2.5 to 3.7
 //! (`benches/runs/2026-11-27-refine.md`). With tails as heavy as Student's with 3 degrees of
@@ -44,17 +41,11 @@
 //!
 //! With a risk of 0 the margin is [`REFINE_SAFETY`](polysift_config::REFINE_SAFETY) times the
 //! largest difference of *all* documents scored both ways; a larger difference in a round widens
-//! the next margin. With 95% confidence, at most 3 in n documents of the language exceed the
-//! largest difference of n sampled ones at all; to be selected wrongly, a document must exceed it
-//! `REFINE_SAFETY`-fold, and its distance to the threshold too. If differences fall off
-//! exponentially, the largest of n is about ln n times their mean, and about n^-`REFINE_SAFETY` of
-//! the documents within one mean difference of a threshold are selected wrongly: with n = 4,096
-//! less than one in 10^7 of them.
-//!
-//! # Where to read on
-//!
-//! `Refining` runs the rounds, `documents` chooses their documents by the margins that `margin`
-//! makes, `report` writes the results.
+//! the next margin. With 95% confidence, at most 3 in n documents exceed the largest difference of n
+//! sampled ones at all; to be selected wrongly, a document must exceed it `REFINE_SAFETY`-fold, and
+//! its distance to the threshold too. If differences fall off exponentially, about
+//! n^-`REFINE_SAFETY` of the documents within one mean difference of a threshold are selected
+//! wrongly: with n = 4,096 less than one in 10^7 of them.
 //!
 //! # Resume
 //!
@@ -93,11 +84,9 @@ const ROUNDS: &str = "_rounds";
 const BATCH_DOCUMENTS: usize = 2048;
 
 /// Scores the documents near the thresholds again in f32 (in bf16 for an fp8 run), if
-/// `selection.refine` is on and the encoder computed in another type.
-///
-/// # Errors
-/// [`Error::Missing`] before the score stage or if an input file is gone; [`Error::Corrupt`] if one
-/// changed; [`Error::Model`] for another model than the run's; errors of reading and scoring.
+/// `selection.refine` is on and the encoder computed in another type. Returns [`Error::Missing`]
+/// before the score stage or if an input file is gone; [`Error::Corrupt`] if one changed;
+/// [`Error::Model`] for another model than the run's.
 pub fn refine(context: Context<'_>) -> Result<()> {
     if !context.config.selection.refine {
         return Ok(());

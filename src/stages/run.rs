@@ -56,10 +56,8 @@ pub struct JoinedRun<'a> {
 impl<'a> JoinedRun<'a> {
     /// Checks what the stages will read and joins the run. The checks come before a directory is
     /// created and before hours of work. Only embedding, a cascade and training can begin a run.
-    ///
-    /// # Errors
-    /// Errors of the stage that would fail; [`Error::Config`] for a `redo` that is impossible;
-    /// [`Error::Missing`] for a run that does not exist.
+    /// Returns [`Error::Config`] for a `redo` that is impossible; [`Error::Missing`] for a run that
+    /// does not exist.
     pub fn join(request: RunRequest<'a>) -> Result<Self> {
         let RunRequest { config, root, stages, redo, task, hub, stop } = request;
         check_redo(redo, stages)?;
@@ -123,10 +121,8 @@ impl<'a> JoinedRun<'a> {
 
     /// Runs the stages with `context` and returns them in the order in which they ran. Every stage
     /// runs inside `around`. With `cascade.repair`, embedding and the later stages run again until
-    /// the audit proves the recall.
-    ///
-    /// # Errors
-    /// Errors of the stages; [`Error::Config`] for a `redo` that is impossible with a cascade.
+    /// the audit proves the recall. Returns [`Error::Config`] for a `redo` that is impossible with
+    /// a cascade.
     pub fn run(
         &self,
         context: Context<'_>,
@@ -193,9 +189,6 @@ impl<'a> JoinedRun<'a> {
 
 /// Plans a run and checks what all stages will read; returns the plan and the heads to train. Heads
 /// that `run` has already need no samples.
-///
-/// # Errors
-/// Errors of the stage that would fail.
 pub fn checked_plan(
     config: &RunConfig,
     run: Option<&RunDir>,
@@ -210,9 +203,7 @@ pub fn checked_plan(
     Ok((plan, heads))
 }
 
-/// Checks that the input is known, from the settings or from an existing run.
-///
-/// # Errors
+/// Checks that the input is known, from the settings or from an existing run. Returns
 /// [`Error::Missing`] if neither names an input.
 pub fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
     if root.exists() || !config.input.files.is_empty() {
@@ -226,10 +217,8 @@ pub fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
     Err(Error::Missing { path, reason })
 }
 
-/// Checks that the stage to redo, if any, is one of `stages`.
-///
-/// # Errors
-/// [`Error::Config`] if it is not.
+/// Checks that the stage to redo, if any, is one of `stages`. Returns [`Error::Config`] if it is
+/// not.
 pub fn check_redo(redo: Option<Stage>, stages: &[Stage]) -> Result<()> {
     match redo.filter(|stage| !stages.contains(stage)) {
         Some(stage) => {
@@ -241,10 +230,8 @@ pub fn check_redo(redo: Option<Stage>, stages: &[Stage]) -> Result<()> {
     }
 }
 
-/// Freezes `plan` and keeps the settings in the run directory.
-///
-/// # Errors
-/// [`Error::Mismatch`] if another plan is frozen, unless everything is to be redone.
+/// Freezes `plan` and keeps the settings in the run directory. Returns [`Error::Mismatch`] if
+/// another plan is frozen, unless everything is to be redone.
 pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
     if context.redo == Some(Stage::Embed) {
         context.worker.exclusive(context.stop, || context.run.discard_from(Stage::Embed))?;
@@ -258,9 +245,6 @@ pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
 /// early: if the plan tells the languages and nothing is embedded yet. One of many tasks keeps the
 /// order of the stages, since it would have to wait for other tasks first. If true, freezes the
 /// plan, because the heads depend on its languages.
-///
-/// # Errors
-/// Errors of [`freeze`].
 fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
     let run = context.run;
     // A redo discards the heads too; with changed settings, a mismatch of the embeddings should be

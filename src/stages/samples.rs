@@ -33,10 +33,8 @@ type Places<'a> = BTreeMap<&'a str, usize>;
 
 /// Returns embeddings `[n, D]` f32, row-major, of the first chunk of each of the `n` `texts`,
 /// rounded like the corpus. Stored embeddings are read; other texts are encoded, equal ones once,
-/// and stored. `on_share` receives the share of the texts that is done.
-///
-/// # Errors
-/// Errors of [`Model::embed_texts`]; [`Error::Io`] if a file cannot be written.
+/// and stored. `on_share` receives the share of the texts that is done. Returns the errors of
+/// [`Model::embed_texts`]; [`Error::Io`] if a file cannot be written.
 pub(crate) fn embed_samples(
     context: Context<'_>,
     model: &Model,

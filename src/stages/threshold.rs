@@ -41,7 +41,6 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     )
 }
 
-/// Warns of budgets above the total.
 fn warn_of_unreached(language: &str, selection: &Selection) {
     for ThresholdReport { threshold, outcomes, .. } in &selection.thresholds {
         let ThresholdKind::Budget(budget) = threshold.kind else { continue };
@@ -52,7 +51,6 @@ fn warn_of_unreached(language: &str, selection: &Selection) {
     }
 }
 
-/// Warns of the rates without a proved recall.
 fn warn_of_recall(language: &str, selection: &Selection, config: &CascadeConfig) {
     let Some(proof) = &selection.cascade else { return };
     for recall in proof.recalls.iter().filter(|recall| !recall.is_proved) {

@@ -83,11 +83,8 @@ pub fn train(context: Context<'_>) -> Result<()> {
 }
 
 /// Reads the samples of every head to train for `languages` (`None`: all) that is not in `run`,
-/// checks that the head can be trained on them, and returns these heads.
-///
-/// # Errors
-/// [`Error::Missing`] for a head without samples for any language; errors of reading;
-/// [`Error::Training`] as in [`check_labels`].
+/// checks that the head can be trained on them, and returns these heads. Returns [`Error::Missing`]
+/// for a head without samples for any language; [`Error::Training`] as in [`check_labels`].
 pub(crate) fn check_samples(
     config: &RunConfig,
     languages: Option<&BTreeSet<String>>,
@@ -241,7 +238,6 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
 struct Pool {
     /// Texts, and JSON with their files and rows.
     documents: Vec<(String, Value)>,
-    /// Number of negatives.
     wanted: usize,
 }
 

@@ -42,7 +42,6 @@ pub struct Claims<'a> {
     stop: &'a Stop,
     keys: &'a [String],
     is_done: Box<dyn Fn(usize) -> Result<bool> + Sync + 'a>,
-    /// Folder of the leases.
     leases: PathBuf,
     /// What is known of the units if they are those of a stage.
     work: Option<&'a StageItems>,
@@ -63,9 +62,8 @@ struct ClaimState {
 impl Worker {
     /// Runs `work` for the index of each unfinished key, in up to `threads` threads and along with
     /// other processes, until all are done. Outputs must be atomic and the same from any process.
-    ///
-    /// # Errors
-    /// The first error of `is_done` or `work`; [`Error::Stopped`](polysift_base::Error::Stopped).
+    /// Returns the first error of `is_done` or `work`;
+    /// [`Error::Stopped`](polysift_base::Error::Stopped).
     pub fn share(
         &self,
         stop: &Stop,

@@ -132,11 +132,8 @@ pub struct RunDir {
 static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 impl RunDir {
-    /// Opens the run directory `root`, creating it if needed.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a URL or a newer format; [`Error::Corrupt`] for links in it;
-    /// [`Error::Io`].
+    /// Opens the run directory `root`, creating it if needed. Returns [`Error::Config`] for a URL
+    /// or a newer format; [`Error::Corrupt`] for links in it; [`Error::Io`].
     pub fn create(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         create_folder(root)?;
@@ -148,10 +145,8 @@ impl RunDir {
         Ok(run)
     }
 
-    /// Opens an existing run directory for reading.
-    ///
-    /// # Errors
-    /// The errors of [`RunDir::create`]; [`Error::Missing`] if there is no run directory.
+    /// Opens an existing run directory for reading. Returns the errors of [`RunDir::create`];
+    /// [`Error::Missing`] if there is no run directory.
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         if [PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {

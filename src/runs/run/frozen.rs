@@ -24,9 +24,7 @@ impl RunDir {
         self.path("frozen").join(format!("{}.json", stage.name()))
     }
 
-    /// Freezes `settings` for `stage`, or checks that they equal what was frozen before.
-    ///
-    /// # Errors
+    /// Freezes `settings` for `stage`, or checks that they equal what was frozen before. Returns
     /// [`Error::Mismatch`], listing each differing key, if the stage has begun a unit of work.
     /// Otherwise the new settings replace the old, or [`Error::Busy`] if other processes are at
     /// work.

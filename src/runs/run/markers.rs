@@ -335,19 +335,15 @@ impl RunDir {
         self.read_marker(&self.marker(stage, DONE, key))
     }
 
-    /// Reads the marker of `key` in `stage`, which must exist.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] if it is gone or damaged.
+    /// Reads the marker of `key` in `stage`, which must exist. Returns [`Error::Missing`] if it is
+    /// gone or damaged.
     pub fn done(&self, stage: Stage, key: &str) -> Result<ShardMarker> {
         let path = self.marker(stage, DONE, key);
         let gone = || Error::missing(path, format!("is gone or damaged; {MAKE_AGAIN}"));
         self.shard_marker(stage, key)?.ok_or_else(gone)
     }
 
-    /// Checks the digest of `file`, which a marker lists; objects in stores are skipped.
-    ///
-    /// # Errors
+    /// Checks the digest of `file`, which a marker lists; objects in stores are skipped. Returns
     /// [`Error::Corrupt`] if the content differs, [`Error::Missing`] if the file is gone.
     pub fn check_file(&self, file: &PartFile) -> Result<()> {
         if is_url(&file.path) {

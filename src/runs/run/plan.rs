@@ -58,10 +58,8 @@ pub struct Plan {
 
 impl Plan {
     /// Plans `files`, which `settings` named. Parquet files larger than `max_shard_bytes` are split
-    /// between row groups.
-    ///
-    /// # Errors
-    /// Read errors; [`Error::Config`] if the name of a shard is too long or not unique.
+    /// between row groups. Returns read errors; [`Error::Config`] if the name of a shard is too
+    /// long or not unique.
     pub fn new(files: &[InputFile], max_shard_bytes: u64, settings: Value) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
         let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;

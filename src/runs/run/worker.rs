@@ -67,7 +67,6 @@ const NOBODY: &str = "nobody";
 /// What a process tells others about itself at every heartbeat.
 #[derive(Debug, Clone, Serialize, Deserialize, Default)]
 struct Identity {
-    /// Name of the machine.
     host: String,
     pid: u32,
     /// Seconds without a heartbeat after which the process counts as dead, by its own setting.
@@ -78,7 +77,6 @@ struct Identity {
     pid_began: Option<u64>,
     /// Slurm job id, and how often the job was requeued.
     slurm: Option<(String, u32)>,
-    /// Number of heartbeats so far.
     #[serde(default)]
     beats: u64,
     /// See [`LiveWorker::progress`].
@@ -268,10 +266,8 @@ impl Worker {
         &self.run
     }
 
-    /// Runs `work` while no other process works in the directory or can join.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] if another process is alive; errors of `work`.
+    /// Runs `work` while no other process works in the directory or can join. Returns
+    /// [`Error::Busy`] if another process is alive.
     pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let claim = self.run.path(EXCLUSIVE).join(&self.id);
         write_atomic(&claim, b"")?;
@@ -461,7 +457,6 @@ impl Drop for Worker {
     }
 }
 
-/// A process that holds a lease.
 #[derive(Debug)]
 pub(super) struct Holder {
     id: String,

@@ -16,9 +16,7 @@ use polysift_selection::Selection;
 const REPAIR_STEPS: u32 = 10;
 
 /// Has more documents encoded in languages without a proved recall. If it returns true, the embed
-/// stage and all later stages must run again; existing embeddings are kept.
-///
-/// # Errors
+/// stage and all later stages must run again; existing embeddings are kept. Returns
 /// [`Error::Busy`](polysift_base::Error::Busy) while other processes work in the run directory.
 pub(crate) fn repair(context: Context<'_>) -> Result<bool> {
     let Context { config, run, .. } = context;

@@ -42,11 +42,9 @@ pub(super) struct NearDuplicate {
     pub(super) similarity: f32,
 }
 
-/// Part of a shard.
 pub(super) struct Part<'a> {
     pub(super) place: u64,
     pub(super) shard: &'a Shard,
-    /// Index of the part in the shard.
     pub(super) index: usize,
     /// Its documents of the language that may be compared.
     pub(super) documents: Range<usize>,
@@ -77,15 +75,12 @@ pub(super) struct NearDuplicates {
     pub(super) is_compared: Vec<bool>,
     /// Number of documents that were compared, in all rounds.
     pub(super) num_compared: u64,
-    /// Number of clusters.
     pub(super) clusters: usize,
-    /// Number of documents of the largest cluster.
     pub(super) largest_cluster: usize,
 }
 
 /// The documents of a corpus in clusters.
 struct Clustered {
-    /// Width of the embeddings.
     width: usize,
     /// Cluster of each document; [`NO_CLUSTER`] without a usable embedding.
     clusters: Vec<u32>,
@@ -318,7 +313,6 @@ impl<'a> ComparedDocuments<'a> {
         })
     }
 
-    /// Returns the near duplicates within the clusters.
     fn find_in_clusters(&self, clustered: &Clustered) -> Result<Vec<NearDuplicate>> {
         let Clustered { width, clusters, ranked, ranks, ranges } = clustered;
         let least = self.near.similarity as f32;

@@ -32,7 +32,6 @@ const THREADS_PER_BATCH: usize = 16;
 /// Polling interval of the planning thread, a fraction of the time of a batch on a GPU.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Runs an encoder over the batches of the input.
 pub(super) struct Encoding<'a> {
     context: Context<'a>,
     encoder: &'a dyn Encoder,
@@ -60,8 +59,11 @@ enum Event {
     /// The next step of the input; its chunks are on their way to the encoding threads.
     Step(Box<Step<ChunkBatch>>),
     /// Embeddings of a batch of `tokens` tokens.
-    Encoded { places: Vec<ChunkPlace>, tokens: usize, embeddings: Result<Vec<f32>> },
-    /// An encoding thread has ended.
+    Encoded {
+        places: Vec<ChunkPlace>,
+        tokens: usize,
+        embeddings: Result<Vec<f32>>,
+    },
     ThreadEnded,
 }
 
@@ -344,7 +346,6 @@ impl Open {
         (done(batch.documents.len() as u64), done(batch.input_bytes))
     }
 
-    /// Stores the embedding of a chunk.
     fn put(&mut self, chunk: usize, values: &[f32]) -> Result<()> {
         let Step::Batch(batch) = &mut self.step else {
             return Err(Error::shape("encode", "an embedding of no documents"));

@@ -21,12 +21,10 @@ pub(super) struct Pipeline<'a> {
     pub(super) model: Option<&'a Model>,
     /// Identifies the language of every text, if the settings name a classifier.
     pub(super) languages: Option<LanguageIdentifier>,
-    /// Shards with bad data.
     pub(super) failures: Mutex<Failures<'a>>,
     /// Whether a stream has failed; the others then end too.
     pub(super) is_broken: AtomicBool,
     pub(super) counts_tokens: bool,
-    /// Decides which documents are not encoded.
     pub(super) cascade: &'a Cascade,
     pub(super) input: InputProgress,
     pub(super) reading: Busy,

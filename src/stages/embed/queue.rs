@@ -15,14 +15,16 @@ use polysift_data::parts::EmbeddingRows;
 
 /// A message between threads, in the order of the input.
 pub(super) enum Step<B> {
-    /// Documents of the current part.
     Batch(B),
-    /// The part is complete.
     PartEnd(PartEnd),
-    /// The shard is complete.
-    ShardEnd { shard: usize },
+    ShardEnd {
+        shard: usize,
+    },
     /// The shard and its current part failed; without a shard, no more shards can be claimed.
-    Failed { shard: Option<usize>, error: Error },
+    Failed {
+        shard: Option<usize>,
+        error: Error,
+    },
 }
 
 impl<B> Step<B> {
@@ -48,7 +50,6 @@ impl Step<ChunkBatch> {
 
 /// The end of a part, known once all of it was read.
 pub(super) struct PartEnd {
-    /// Index in the plan.
     pub(super) shard: usize,
     pub(super) index: usize,
     pub(super) next_row: u64,
@@ -57,25 +58,20 @@ pub(super) struct PartEnd {
 
 /// Consecutive documents of a part.
 pub(super) struct TextBatch {
-    /// Index in the plan.
     pub(super) shard: usize,
-    /// Index of the part.
     pub(super) index: usize,
     pub(super) documents: DocumentBatch,
     /// Rows that the cascade leaves out of the shard.
     pub(super) cascade: Arc<CascadeRows>,
     /// Embeddings of the part from before a stop.
     pub(super) saved: Option<Arc<EmbeddingRows>>,
-    /// Bytes of the input that were read for these documents.
     pub(super) input_bytes: u64,
 }
 
 /// Documents of a part with their chunks.
 #[derive(Default)]
 pub(super) struct ChunkBatch {
-    /// Index in the plan.
     pub(super) shard: usize,
-    /// Index of the part.
     pub(super) index: usize,
     /// The documents without their texts.
     pub(super) documents: DocumentBatch,
@@ -83,7 +79,6 @@ pub(super) struct ChunkBatch {
     pub(super) chunk_offsets: Vec<usize>,
     /// `input_ids` of all chunks; empty if the input contains embeddings.
     pub(super) chunks: Vec<Vec<u32>>,
-    /// Total number of tokens in `chunks`.
     pub(super) tokens: usize,
     /// Documents with text that the cascade dropped, so without chunks.
     pub(super) dropped: u64,
@@ -94,7 +89,6 @@ pub(super) struct ChunkBatch {
     /// Embeddings `[chunks, hidden_size]`; empty before the encoding.
     pub(super) values: Vec<f32>,
     pub(super) hidden_size: usize,
-    /// Bytes of the input that were read for these documents.
     pub(super) input_bytes: u64,
 }
 
@@ -166,10 +160,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// Sending end of a queue.
 pub(super) struct Sender<T>(Arc<Shared<T>>);
 
-/// Receiving end of a queue.
 pub(super) struct Receiver<T>(Arc<Shared<T>>);
 
 /// Error: the other end is gone.
@@ -209,7 +201,6 @@ impl Sender<Step<ChunkBatch>> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes the oldest item, if there is one.
     pub(super) fn try_recv(&self) -> Option<T> {
         self.take(&mut self.0.lock())
     }

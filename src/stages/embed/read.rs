@@ -60,7 +60,6 @@ struct ReadPart {
 }
 
 impl Pipeline<'_> {
-    /// Runs the reading thread.
     pub(super) fn read(&self, to_tokenize: &Sender<Step<TextBatch>>) {
         while !self.is_broken.load(Ordering::Relaxed) {
             let shard = match self.claims.next() {

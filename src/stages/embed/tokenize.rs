@@ -13,7 +13,6 @@ use polysift_tokenizer::{Tokenized, Tokenizer};
 const TASK_TEXTS: usize = 32;
 
 impl Pipeline<'_> {
-    /// Runs the tokenizing thread.
     pub(super) fn tokenize(
         &self,
         from_read: &Receiver<Step<TextBatch>>,

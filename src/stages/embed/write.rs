@@ -181,7 +181,6 @@ impl OpenPart {
     }
 }
 
-/// Formats rejected rows as JSON lines.
 fn lines(rejects: &[Reject]) -> Vec<u8> {
     let mut lines = Vec::new();
     for reject in rejects {

@@ -122,9 +122,7 @@ impl StoredExport {
     }
 }
 
-/// Collects the facts that a card's template gets, from the run, its export and `settings`.
-///
-/// # Errors
+/// Collects the facts that a card's template gets, from the run, its export and `settings`. Returns
 /// [`Error::Missing`] if the run is not exported, or a version exported it that did not count
 /// languages.
 pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> {

@@ -16,10 +16,8 @@ use polysift_runs::run::{Plan, Shard};
 pub(super) struct LanguageColumns(BTreeMap<Option<String>, JsonColumns>);
 
 impl LanguageColumns {
-    /// Infers the columns of `plan`, together with the other processes of the stage.
-    ///
-    /// # Errors
-    /// Errors of reading, except bad data, which the export of the file reports; errors of writing.
+    /// Infers the columns of `plan`, together with the other processes of the stage. Returns the
+    /// errors of reading, except bad data, which the export of the file reports.
     pub(super) fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
         let Context { config, run, stop, .. } = context;
         let mut by_language: BTreeMap<Option<String>, Vec<&Shard>> = BTreeMap::new();
@@ -65,9 +63,6 @@ impl LanguageColumns {
     }
 
     /// Opens the rows of `file`, the input of `shard`.
-    ///
-    /// # Errors
-    /// As [`RowReader::open`].
     pub(super) fn open(
         &self,
         shard: &Shard,

@@ -16,9 +16,7 @@ use polysift_text::pii::{PiiKind, PiiOptions, PiiSpan, Redacted};
 /// Amount of PII of one kind in the documents of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct PiiAmount {
-    /// Number of exported documents with such PII.
     documents: u64,
-    /// Number of places with such PII.
     occurrences: u64,
     /// Number of those places with a placeholder that FineWeb puts in for real values.
     placeholders: u64,

@@ -52,7 +52,6 @@ fn text_columns(config: &RunConfig) -> impl Iterator<Item = &str> {
     config.input.language.new_column().into_iter().chain(flags)
 }
 
-/// Returns the columns and layout of the export of `config`.
 pub(super) fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
     let export = &config.export;
     let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);

@@ -23,10 +23,8 @@ const FUEL: u64 = 10_000_000;
 /// Maximum bytes of a card, and of a value in JSON.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Renders the card of `facts` with the template of `settings`.
-///
-/// # Errors
-/// Errors of [`read_text`]; [`Failure::Config`] for an invalid template.
+/// Renders the card of `facts` with the template of `settings`. Returns the errors of
+/// [`read_text`]; [`Failure::Config`] for an invalid template.
 pub fn render_card(settings: &CardConfig, facts: &serde_json::Value) -> Result<String> {
     let (origin, text) = match &settings.template {
         None => ("card.md.jinja", TEMPLATE.to_owned()),

@@ -26,7 +26,6 @@ use polysift_heads::head::DocumentScore;
 use polysift_runs::run::{RunDir, Shard, Stage};
 use polysift_selection::{Outcome, ScoredDocument, Selection, Threshold, ThresholdReport, select};
 
-/// The stored scores of a run.
 pub(super) struct RunScores<'a> {
     pub(super) context: Context<'a>,
     pub(super) embedded: &'a Embedded,
@@ -48,7 +47,6 @@ impl<'a> RunScores<'a> {
         &self.embedded.plan.shards
     }
 
-    /// Returns true if `threshold` depends on the encoder.
     fn is_encoded(&self, threshold: &Threshold) -> bool {
         threshold.head.is_some_and(|head| self.heads.is_encoded(self.rows.heads[head]))
     }
@@ -94,7 +92,6 @@ pub(super) struct RoundDocuments<'a> {
 }
 
 enum Rule {
-    /// Ordinals of the sample.
     Sample(HashSet<u64>),
     /// Documents near a threshold, by language.
     Near(BTreeMap<String, Near>),
@@ -149,7 +146,6 @@ pub(super) struct Near {
     pub(super) seen: Vec<Differences>,
     /// Scale in logits and output, by head of the run; `None` without a threshold or this language.
     scales: Vec<Option<(f64, HeadOutput)>>,
-    /// Degrees of freedom of the differences.
     freedom: f64,
     /// The margins, in scales.
     reach: f64,

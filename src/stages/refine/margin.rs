@@ -22,9 +22,7 @@ pub(super) struct Differences {
     numbers: u64,
     /// Largest difference; `None` if no logit of the run was a number.
     pub(super) largest: Option<f64>,
-    /// Sum of the squares.
     squares: f64,
-    /// Sum of the fourth powers.
     fourths: f64,
 }
 
@@ -104,7 +102,6 @@ impl Seen {
 pub(super) struct Spread {
     /// Standard deviation in logits; infinite if nothing is known.
     pub(super) scale: f64,
-    /// Degrees of freedom.
     pub(super) freedom: f64,
 }
 

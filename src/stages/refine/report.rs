@@ -14,7 +14,6 @@ use polysift_runs::run::{RunDir, Shard, ShardMarker, Stage};
 /// Key of the encoded tokens in [`ShardMarker::counts`] of a round.
 pub(super) const TOKENS: &str = "tokens";
 
-/// Writes the score parts of every head and shard that are not written yet.
 pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
     let (run, shards) = (scores.context.run, scores.shards());
     let keys = score_keys(&scores.embedded.plan, &scores.rows.heads);
