@@ -493,9 +493,9 @@ impl<'a> ShardExport<'a> {
             }
         }
         let Some(config) = &self.job.context.config.pii else { return Ok(self.marker) };
-        let (mut found, counts) = self.redactor.map(ShardRedactor::into_found).unwrap_or_default();
+        let (mut found, counts) = self.redactor.map(|r| (r.found, r.counts)).unwrap_or_default();
         if config.audit != PiiAudit::None {
-            let path = run.pii_file(self.shard);
+            let path = run.path(format!("audit/pii/{}.parquet", self.shard.name));
             found.sort();
             let has_values = config.audit == PiiAudit::Values;
             let zstd = self.job.context.config.export.zstd;

@@ -321,7 +321,7 @@ impl OpenFilters<'_> {
                     format!("{}\n", json!({"task": task, "id": id, "share": share}))
                 };
                 let lines: String = leaks.items.iter().map(item).collect();
-                let path = run.filter_items_file(name);
+                let path = run.path(format!("filters/{name}.items.jsonl"));
                 let stamp = write_atomic(&path, lines.as_bytes())?;
                 marker.files.push(run.file(&path, leaks.items.len() as u64, stamp));
             }

@@ -10,8 +10,7 @@ use polysift_base::io::is_url;
 use polysift_base::language::iso_639_3;
 use polysift_base::progress::Stop;
 use polysift_config::{
-    DEFAULT_LANGUAGE, FilterConfig, HeadConfig, InputConfig, LanguageSource, LanguageThresholds,
-    RunConfig,
+    DEFAULT_LANGUAGE, FilterConfig, InputConfig, LanguageSource, LanguageThresholds, RunConfig,
 };
 use polysift_corpus::heads::{for_each_head, scores_embeddings, warn_of_unserved};
 use polysift_corpus::languages::{ALL_LANGUAGES, planned_languages};
@@ -86,7 +85,10 @@ fn check_loaded(
             width.map_or(Ok(()), |width| loaded.check_width(width))?;
             recipe.as_ref().map_or(Ok(()), |recipe| loaded.check_recipe(recipe))
         })?;
-        warn_of_others(name, head, &served, languages);
+        let serves_all = !path.contains(LANG) || served.contains(ALL_LANGUAGES);
+        if let (Some(languages), false) = (languages, serves_all) {
+            warn_of_unserved(name, &(languages - &served));
+        }
     }
     Ok(())
 }
@@ -195,18 +197,4 @@ fn embeddings_of(
         (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
     };
     Ok((None, width()))
-}
-
-/// Warns of `languages` that the files of a head do not serve.
-fn warn_of_others(
-    name: &str,
-    head: &HeadConfig,
-    served: &BTreeSet<String>,
-    languages: Option<&BTreeSet<String>>,
-) {
-    let serves_all = head.path.as_ref().is_none_or(|path| !path.contains(LANG))
-        || served.contains(ALL_LANGUAGES);
-    if let (Some(languages), false) = (languages, serves_all) {
-        warn_of_unserved(name, &(languages - served));
-    }
 }

@@ -68,9 +68,11 @@ use polysift_base::error::{Error, Result};
 use polysift_corpus::context::Context;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::{encoder_digest, is_precise, load_precise, recipe};
+use polysift_corpus::rows::RunRows;
+use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{refine_settings, scored_run};
 use polysift_corpus::texts::Texts;
-use polysift_corpus::work::{StageWork, score_keys};
+use polysift_corpus::work::StageWork;
 use polysift_data::input::{DocumentBatch, DocumentInfo};
 use polysift_data::parts::{ScoreRows, round_to, write_scores};
 use polysift_encoder::{EmbeddedTexts, Model};
@@ -96,7 +98,8 @@ pub fn refine(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     context.freeze(Stage::Refine, &refine_settings(context, &heads)?)?;
-    let scores = RunScores::open(context, &embedded, &heads)?;
+    let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
+    let scores = RunScores { context, embedded: &embedded, heads: &heads, rows };
     let refining = Refining { scores, model: OnceLock::new() };
     // The rounds depend on each other, so one process does all of them.
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
@@ -112,9 +115,6 @@ struct Refining<'a> {
 impl Refining<'_> {
     /// Does the rounds that are left, then writes the refined scores and the report.
     fn all_rounds(&self) -> Result<()> {
-        if self.is_done()? {
-            return Ok(());
-        }
         for round in 0.. {
             self.scores.context.stop.check()?;
             let documents = match self.finished_round(round)? {
@@ -124,28 +124,13 @@ impl Refining<'_> {
             // The sample may be empty; a later round without documents is the last one.
             if documents == 0 && round > 0 {
                 report::write_parts(&self.scores, round)?;
-                return report::write_report(&self.scores, round);
+                if !self.scores.context.run.is_done(Stage::Refine, ALL_LANGUAGES)? {
+                    report::write_report(&self.scores, round)?;
+                }
+                break;
             }
         }
         Ok(())
-    }
-
-    /// Returns true if all outputs exist.
-    fn is_done(&self) -> Result<bool> {
-        let parts = score_keys(&self.scores.embedded.plan, &self.scores.rows.heads);
-        for key in parts.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
-            if !self.scores.context.run.is_done(Stage::Refine, key)? {
-                return Ok(false);
-            }
-        }
-        for round in 0.. {
-            match self.finished_round(round)? {
-                None => return Ok(false),
-                Some(0) if round > 0 => break,
-                Some(_) => {}
-            }
-        }
-        Ok(true)
     }
 
     /// Returns the number of documents of a round if it is complete with all its files.

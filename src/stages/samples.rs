@@ -52,7 +52,10 @@ pub(crate) fn embed_samples(
         digests.iter().enumerate().rev().map(|(i, digest)| (digest.as_str(), i)).collect();
     let mut values = vec![0.0; texts.len() * width];
     let mut missing = places.clone();
-    for path in stored(&folder)? {
+    let mut stored: Vec<PathBuf> = list(&folder)?.into_iter().map(|entry| entry.path()).collect();
+    stored.retain(|path| path.extension().is_some_and(|extension| extension == PARQUET));
+    stored.sort();
+    for path in stored {
         take(&path, &mut missing, width, &mut values).unwrap_or_else(|error| {
             let error = error.report();
             tracing::warn!(error, "stored embeddings of samples are damaged and not used");
@@ -93,13 +96,6 @@ pub(crate) fn embed_samples(
 /// Returns the file name for content that is identified by `bytes`.
 fn name(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..NAME_DIGITS].to_owned()
-}
-
-fn stored(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files: Vec<PathBuf> = list(folder)?.into_iter().map(|entry| entry.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == PARQUET));
-    files.sort();
-    Ok(files)
 }
 
 /// Copies the embeddings of `missing` texts from the file `path` into `values` `[_, width]` and

@@ -35,10 +35,9 @@ pub fn score(context: Context<'_>) -> Result<()> {
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let shards = &embedded.plan.shards;
     let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
-    if work.is_over() {
-        return work.finish(run);
+    if !work.is_over() {
+        heads.warn_of_unserved();
     }
-    heads.warn_of_unserved();
     let rows = |item: usize| Some(embedded.summaries[item % shards.len()].rows);
     work.for_all(context, "documents", rows, |item| {
         let (head, place) = (item / shards.len(), item % shards.len());

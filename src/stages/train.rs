@@ -193,7 +193,7 @@ fn train_one(
     let mut marker = ShardMarker { rows: num_samples, ..ShardMarker::default() };
     let mut wrote = |path: &Path, stamp| marker.files.push(run.file(path, marker.rows, stamp));
     if job.head.negatives.is_some() {
-        let path = run.negatives_file(job.name, &language);
+        let path = run.path(format!("heads/{}/{language}.negatives.jsonl", job.name));
         let drawn = rows.iter().filter(|row| **row >= set.num_labelled);
         let places: String = drawn.flat_map(|row| [&*set.samples.ids[*row], "\n"]).collect();
         wrote(&path, write_atomic(&path, places.as_bytes())?);

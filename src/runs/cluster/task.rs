@@ -56,30 +56,28 @@ impl Task {
             Some(value) => Ok(Some(Named { name: flag, value })),
             None => number(variable, &env),
         };
-        let own_index = own("--task", task, "POLYSIFT_TASK")?;
-        let own_count = own("--num-tasks", num_tasks, "POLYSIFT_NUM_TASKS")?;
-        match (own_index, own_count) {
-            (Some(index), Some(count)) => Self::checked(index, count).map(Some),
-            (Some(index), None) => Err(lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS")),
-            (None, None) if !is_shared => {
-                if let Some((name, _)) = SCHEDULERS.iter().find(|(name, _)| env(name).is_some()) {
-                    tracing::warn!(
-                        "{name} is set, but this run was not planned for several tasks (`polysift plan`): all shards \
-                         are done here; give `--task auto` for a share of them"
-                    );
-                }
-                Ok(None)
-            }
-            (None, count) => match (by_scheduler(count, &env)?, count) {
-                (Some((index, count)), _) => {
-                    let task = Self::checked(index, count)?;
-                    tracing::warn!("task {} of {}, by {}", task.index, task.count, index.name);
-                    Ok(Some(task))
-                }
-                (None, Some(count)) => Err(lacks(count.name, "--task or POLYSIFT_TASK")),
-                (None, None) => Ok(None),
-            },
+        let index = own("--task", task, "POLYSIFT_TASK")?;
+        let count = own("--num-tasks", num_tasks, "POLYSIFT_NUM_TASKS")?;
+        if let Some(index) = index {
+            let missing = || lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS");
+            return Self::checked(index, count.ok_or_else(missing)?).map(Some);
         }
+        if count.is_none() && !is_shared {
+            if let Some((name, _)) = SCHEDULERS.iter().find(|(name, _)| env(name).is_some()) {
+                tracing::warn!(
+                    "{name} is set, but this run was not planned for several tasks (`polysift plan`): all shards \
+                     are done here; give `--task auto` for a share of them"
+                );
+            }
+            return Ok(None);
+        }
+        let Some((index, total)) = by_scheduler(count, &env)? else {
+            return count
+                .map_or(Ok(None), |count| Err(lacks(count.name, "--task or POLYSIFT_TASK")));
+        };
+        let task = Self::checked(index, total)?;
+        tracing::warn!("task {} of {}, by {}", task.index, task.count, index.name);
+        Ok(Some(task))
     }
 
     fn checked(index: Named, count: Named) -> Result<Self> {

@@ -199,11 +199,6 @@ impl RunDir {
         self.path("heads").join(head).join(format!("{language}.safetensors"))
     }
 
-    /// Returns the list of negatives of `head` for `language` that were drawn from the corpus.
-    pub fn negatives_file(&self, head: &str, language: &str) -> PathBuf {
-        self.path("heads").join(head).join(format!("{language}.negatives.jsonl"))
-    }
-
     /// Returns the fastText model of `head` for `language`; its model card is next to it.
     pub fn text_head_file(&self, head: &str, language: &str) -> PathBuf {
         self.path("heads").join(head).join(format!("{language}.bin"))
@@ -250,11 +245,6 @@ impl RunDir {
     /// Returns the file with counts of the personal data in an export.
     pub fn pii_report_file(&self) -> PathBuf {
         self.path("audit/pii.json")
-    }
-
-    /// Returns the file with the benchmark items that the filter `name` found in the corpus.
-    pub fn filter_items_file(&self, name: &str) -> PathBuf {
-        self.path(format!("filters/{name}.items.jsonl"))
     }
 
     /// Returns the file with the near duplicates of `language`, counted.

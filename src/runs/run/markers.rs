@@ -227,11 +227,6 @@ impl RunDir {
         self.path(format!("filters/shards/{}.json", shard.name))
     }
 
-    /// Returns the file with the positions of personal data in the exported texts of `shard`.
-    pub fn pii_file(&self, shard: &Shard) -> PathBuf {
-        self.path(format!("audit/pii/{}.parquet", shard.name))
-    }
-
     /// Returns the file with the counts of personal data in the exported texts of `shard`.
     pub fn pii_counts_file(&self, shard: &Shard) -> PathBuf {
         self.path(format!("audit/shards/{}.json", shard.name))
@@ -255,11 +250,6 @@ impl RunDir {
     /// Returns where a file of a marker is: below the run directory, or a URL.
     pub fn located(&self, file: &PartFile) -> PathBuf {
         if is_url(&file.path) { file.path.clone().into() } else { self.path(&file.path) }
-    }
-
-    /// Returns the file of the columns found in JSON lines; redoing the export removes it.
-    pub fn json_columns_file(&self, shard: &Shard) -> PathBuf {
-        self.marker(Stage::Export, "columns", &shard.name)
     }
 
     fn marker(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {

@@ -23,30 +23,6 @@ const VALIDATION: usize = 5;
 /// Predicted scores by head and document; infinite, so that it is encoded, if a document has none.
 pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
 
-/// The training half of a pilot. A first pass learns to predict the full run's scores of its texts.
-struct TrainingHalf<'a> {
-    /// Texts that all heads score.
-    texts: Vec<&'a str>,
-    /// By head, the scores of the full run of `texts`.
-    targets: BTreeMap<&'a str, Vec<f32>>,
-}
-
-impl<'a> TrainingHalf<'a> {
-    /// Leaves out the documents of `pilot` that one of the heads `names` cannot score.
-    fn of(full: &FullRun<'_>, language: &str, pilot: &'a Pilot, names: &BTreeSet<&'a str>) -> Self {
-        let all: Vec<Vec<f32>> =
-            names.iter().map(|name| pilot.targets(full, name, language)).collect();
-        let texts = pilot.texts_of(pilot.training());
-        let is_usable = |at: &usize| all.iter().all(|targets| targets[*at].is_finite());
-        let usable: Vec<usize> = (0..texts.len()).filter(is_usable).collect();
-        let of_head = |targets: &Vec<f32>| usable.iter().map(|&at| targets[at]).collect();
-        Self {
-            texts: usable.iter().map(|&at| texts[at]).collect(),
-            targets: names.iter().copied().zip(all.iter().map(of_head)).collect(),
-        }
-    }
-}
-
 /// A trained first pass of a language.
 pub(super) struct TrainedPass<'a> {
     full: &'a FullRun<'a>,
@@ -75,28 +51,33 @@ impl<'a> TrainedPass<'a> {
         names: &BTreeSet<&str>,
     ) -> Result<Vec<PartFile>> {
         let (config, run, stop) = (full.context.config, full.context.run, full.context.stop);
-        let half = TrainingHalf::of(full, language, pilot, names);
-        let (width, embedded) = full.encoder(pass)?.embed(&half.texts, stop)?;
-        let of_own_heads = |name: &str| match pass {
-            FirstPass::Prefix(_) => full.targets(name, language, &half.texts, (width, &embedded)),
-            _ => Ok(vec![0.0; half.texts.len()]),
+        let targets: Vec<Vec<f32>> =
+            names.iter().map(|name| pilot.targets(full, name, language)).collect();
+        // Documents that one of the heads cannot score are left out.
+        let is_usable = |at: &usize| targets.iter().all(|targets| targets[*at].is_finite());
+        let usable: Vec<usize> = pilot.training().filter(is_usable).collect();
+        let all = pilot.texts_of(pilot.training());
+        let texts: Vec<&str> = usable.iter().map(|&at| all[at]).collect();
+        let (width, embedded) = full.encoder(pass)?.embed(&texts, stop)?;
+        let of_own_heads = |name: &&str| match pass {
+            FirstPass::Prefix(_) => full.targets(name, language, &texts, (width, &embedded)),
+            _ => Ok(vec![0.0; texts.len()]),
         };
-        let known = half.targets.keys().map(|name| of_own_heads(name));
-        let known: Vec<Vec<f32>> = known.collect::<Result<_>>()?;
+        let known: Vec<Vec<f32>> = names.iter().map(of_own_heads).collect::<Result<_>>()?;
         // No test split, since nobody reads its metrics.
         let split = |at| if at % VALIDATION == 0 { Split::Validation } else { Split::Train };
         let mut samples = Samples {
-            ids: (0..half.texts.len()).map(|at| at.to_string()).collect(),
-            splits: (0..half.texts.len()).map(|at| Some(split(at))).collect(),
-            texts: half.texts.iter().map(|text| (*text).to_owned()).collect(),
+            ids: (0..texts.len()).map(|at| at.to_string()).collect(),
+            splits: (0..texts.len()).map(|at| Some(split(at))).collect(),
+            texts: texts.into_iter().map(ToOwned::to_owned).collect(),
             hidden_size: width,
             embeddings: embedded.values,
             ..Samples::default()
         };
         let mut heads = Vec::new();
-        for ((name, targets), known) in half.targets.iter().zip(known) {
+        for ((name, targets), known) in names.iter().zip(&targets).zip(known) {
             samples.labels =
-                targets.iter().zip(known).map(|(target, known)| target - known).collect();
+                usable.iter().zip(known).map(|(&at, known)| targets[at] - known).collect();
             let request = TrainingRequest {
                 name,
                 language,

@@ -8,10 +8,8 @@ use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
 use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
 use polysift_config::{LANGUAGE_CODE, is_language_code};
-use polysift_corpus::cascaded::CascadeRows;
 use polysift_corpus::context::Context;
 use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
-use polysift_data::parts::EmbeddingRows;
 use polysift_runs::run::Shard;
 
 /// Maximum documents per batch.
@@ -48,15 +46,6 @@ impl ShardBytes<'_> {
     fn finish(self) {
         self.input.take_away(self.shard.bytes - self.position);
     }
-}
-
-struct ReadPart {
-    shard: usize,
-    index: usize,
-    num_rows: usize,
-    last_row: Option<u64>,
-    saved: Option<Arc<EmbeddingRows>>,
-    cascade: Arc<CascadeRows>,
 }
 
 impl Pipeline<'_> {
@@ -103,36 +92,36 @@ impl Pipeline<'_> {
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
-            let cascade = Arc::clone(&cascade);
-            let mut part = ReadPart { shard, index, num_rows: 0, last_row: None, saved, cascade };
-            let ended = loop {
-                let Some(mut batch) = self.read_batch(&mut reader, &mut part)? else { break true };
-                let next_row = part.last_row.map_or(first_row, |row| row + 1);
-                batch.input_bytes = bytes.advance(&reader, next_row);
-                let memory = batch.documents.memory();
+            let (mut left, mut last_row) = (self.context.config.parts.rows, None);
+            while left > 0
+                && let Some(documents) = self.read_batch(&mut reader, planned, left)?
+            {
+                left -= documents.len();
+                last_row = documents.rows().last().copied().or(last_row);
+                let input_bytes = bytes.advance(&reader, last_row.map_or(first_row, |row| row + 1));
+                let (memory, cascade) = (documents.memory(), Arc::clone(&cascade));
+                let saved = saved.clone();
+                let batch = TextBatch { shard, index, documents, cascade, saved, input_bytes };
                 let is_broken = self.is_broken.load(Ordering::Relaxed);
                 if is_broken || to_tokenize.send(Step::Batch(batch), memory).is_err() {
                     return Ok(Err(Disconnected));
                 }
-                if part.num_rows == self.context.config.parts.rows {
-                    break false;
-                }
-            };
+            }
             // Rejects of rows before this part were written with the finished parts.
             let new = reader.rejects()[rejects_seen..].iter().filter(|r| r.row >= first_row);
             let rejects: Vec<Reject> = new.cloned().collect();
             rejects_seen = reader.rejects().len();
-            let last_row = part.last_row.max(rejects.last().map(|r| r.row));
+            let last_row = last_row.max(rejects.last().map(|r| r.row));
             let next_row = last_row.map_or(first_row, |row| row + 1);
             // Every shard has a first part, so that an empty file has a marker too.
-            if part.num_rows > 0 || !rejects.is_empty() || index == 0 {
+            if last_row.is_some() || index == 0 {
                 let end = Step::PartEnd(PartEnd { shard, index, next_row, rejects });
                 if to_tokenize.send(end, 1).is_err() {
                     return Ok(Err(Disconnected));
                 }
             }
             first_row = next_row;
-            if ended {
+            if left > 0 {
                 break;
             }
         }
@@ -140,25 +129,21 @@ impl Pipeline<'_> {
         Ok(Ok(()))
     }
 
-    /// Reads the next documents of `part`; `None` at the end of the file.
+    /// Reads the next documents of `shard`, at most `left`; `None` at the end of the file.
     fn read_batch(
         &self,
         reader: &mut DocumentReader,
-        part: &mut ReadPart,
-    ) -> Result<Option<TextBatch>> {
+        shard: &Shard,
+        left: usize,
+    ) -> Result<Option<DocumentBatch>> {
         self.context.stop.check()?;
         let _busy = self.reading.work();
         let span = tracing::trace_span!("read", documents = tracing::field::Empty);
         let _entered = span.enter();
-        let left = self.context.config.parts.rows - part.num_rows;
         let Some(documents) = reader.next_batch(BATCH_ROWS.min(left))? else { return Ok(None) };
         span.record("documents", documents.len());
-        check_languages(&self.shards[part.shard], &documents)?;
-        part.num_rows += documents.len();
-        part.last_row = documents.rows().last().copied();
-        let (saved, cascade) = (part.saved.clone(), Arc::clone(&part.cascade));
-        let (shard, index) = (part.shard, part.index);
-        Ok(Some(TextBatch { shard, index, documents, cascade, saved, input_bytes: 0 }))
+        check_languages(shard, &documents)?;
+        Ok(Some(documents))
     }
 }
 

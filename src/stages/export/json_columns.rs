@@ -33,7 +33,8 @@ impl LanguageColumns {
             return Ok(Self::default());
         }
         let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
-        let path = |shard: &Shard| run.json_columns_file(shard);
+        // Redoing the export removes these files.
+        let path = |shard: &Shard| run.path(format!("state/export/columns/{}.json", shard.name));
         let is_done = |place: usize| Ok(path(shards[place]).is_file());
         let infer = |place: usize| {
             let shard = shards[place];

@@ -40,8 +40,8 @@ pub(super) fn add(counts: &mut PiiCounts, other: PiiCounts) {
 pub(super) struct ShardRedactor {
     options: PiiOptions,
     audit: PiiAudit,
-    counts: PiiCounts,
-    found: Vec<PiiRow>,
+    pub(super) counts: PiiCounts,
+    pub(super) found: Vec<PiiRow>,
 }
 
 /// A row with a text to write.
@@ -103,10 +103,6 @@ impl ShardRedactor {
         };
         let replaced = || redacted.iter().enumerate().map(new).collect::<StringViewArray>();
         (is_changed.then(|| Arc::new(replaced()) as ArrayRef), counts)
-    }
-
-    pub(super) fn into_found(self) -> (Vec<PiiRow>, PiiCounts) {
-        (self.found, self.counts)
     }
 
     /// Counts the PII of a text and notes it for the audit.

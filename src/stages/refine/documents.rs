@@ -34,15 +34,6 @@ pub(super) struct RunScores<'a> {
 }
 
 impl<'a> RunScores<'a> {
-    pub(super) fn open(
-        context: Context<'a>,
-        embedded: &'a Embedded,
-        heads: &'a Heads,
-    ) -> Result<Self> {
-        let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
-        Ok(Self { context, embedded, heads, rows })
-    }
-
     pub(super) fn shards(&self) -> &'a [Shard] {
         &self.embedded.plan.shards
     }

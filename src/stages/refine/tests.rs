@@ -360,7 +360,9 @@ impl Noisy {
     fn sampled(&self) -> Result<Vec<u64>> {
         let embedded = Embedded::of(&self.run)?;
         let heads = Heads::load(self.context(), &embedded)?;
-        let scores = RunScores::open(self.context(), &embedded, &heads)?;
+        let context = self.context();
+        let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
+        let scores = RunScores { context, embedded: &embedded, heads: &heads, rows };
         let sample = RoundDocuments::choose(&scores, 0)?;
         let mut ordinals = Vec::new();
         for (place, shard) in (0..).zip(&embedded.plan.shards) {
