@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::filter_counts::FilterCounts;
+use crate::filter_counts::{FilterCounts, ShardVerdicts};
 use compared::{ComparedDocuments, NearDuplicate, NearDuplicates, Part, ROUNDS};
 use polysift_base::error::{Error, Result};
 use polysift_config::{FilterAction, NearFilter};
@@ -27,8 +27,8 @@ use polysift_corpus::embedded::Embedded;
 use polysift_corpus::filter::{Finding, Verdict};
 use polysift_corpus::verdicts::{REPORTS, check_row_filtered, deduplicated, duplicate_settings};
 use polysift_corpus::work::StageWork;
-use polysift_data::input::{DocumentBatch, DocumentBuilder};
-use polysift_data::parts::{VerdictAction, VerdictRows, read_documents, write_verdicts};
+use polysift_data::input::DocumentBatch;
+use polysift_data::parts::{VerdictAction, read_documents};
 use polysift_runs::run::{PartFile, ShardMarker, Stage};
 
 /// Number of examples in a report, by language.
@@ -100,7 +100,7 @@ fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]
 
 #[derive(Debug, Serialize, Deserialize)]
 struct LanguageReport {
-    /// FilterCounts documents by similarity, cut to two decimal places, in the details.
+    /// Found documents by similarity, cut to two decimal places, in the details.
     #[serde(flatten)]
     found: FilterCounts,
     clusters: usize,
@@ -176,8 +176,8 @@ impl ComparedDocuments<'_> {
             FilterAction::Flag => VerdictAction::Flag,
             FilterAction::Remove | FilterAction::Cut => VerdictAction::Remove,
         };
-        let (mut verdicts, mut documents) = (VerdictRows::default(), DocumentBuilder::default());
-        let (mut counts, mut examples) = (FilterCounts::default(), Vec::new());
+        let (mut verdicts, mut counts) = (ShardVerdicts::default(), FilterCounts::default());
+        let mut examples = Vec::new();
         for part in parts {
             let batch = self.read(part)?;
             for (document, at) in self.documents_among(part, batch.rows()) {
@@ -195,23 +195,16 @@ impl ComparedDocuments<'_> {
                 let hundredth = (f64::from(similarity.min(1.0)) * 100.0).floor() / 100.0;
                 let details = vec![format!("{hundredth:.2}")];
                 counts.count(info, &Verdict::of(Finding { details, ..Finding::of(REASON) }));
-                documents.push(&info);
-                verdicts.filters.push(self.near.name.to_owned());
-                verdicts.actions.push(action);
-                verdicts.reasons.push(REASON.to_owned());
-                verdicts.details.push(of.clone());
-                verdicts.pieces.push(Vec::new());
+                let finding = Finding { details: vec![of.clone()], ..Finding::of(REASON) };
+                verdicts.push(&info, self.near.name, action, &finding);
                 examples.push(Example { id: info.id.to_owned(), of, similarity });
                 if examples.len() == 2 * EXAMPLES {
                     keep_examples(&mut examples);
                 }
             }
         }
-        verdicts.documents = documents.finish();
-        let (run, rows) = (self.context.run, verdicts.documents.len() as u64);
-        let path = run.duplicate_verdicts_file(self.language, parts[0].shard);
-        let stamp = write_verdicts(&path, &verdicts, self.context.config.parts.zstd)?;
-        Ok((run.file(&path, rows, stamp), counts, examples))
+        let path = self.context.run.duplicate_verdicts_file(self.language, parts[0].shard);
+        Ok((verdicts.write(self.context, &path)?, counts, examples))
     }
 }
 

@@ -5,11 +5,10 @@
 //! so they do not depend on which process filtered which shard.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use serde_json::json;
 
-use crate::filter_counts::FilterCounts;
+use crate::filter_counts::{FilterCounts, ShardVerdicts};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
@@ -22,10 +21,8 @@ use polysift_corpus::filter::{
 use polysift_corpus::texts::Texts;
 use polysift_corpus::verdicts::{FILTERS, REPORTS, actions};
 use polysift_corpus::work::StageWork;
-use polysift_data::input::{
-    ColumnKind, ColumnValues, DocumentBatch, DocumentBuilder, DocumentInfo, InputFile,
-};
-use polysift_data::parts::{VerdictAction, VerdictRows, read_documents, write_verdicts};
+use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
+use polysift_data::parts::read_documents;
 use polysift_runs::run::{Plan, Shard, ShardMarker, Stage};
 
 /// Number of documents judged together.
@@ -109,52 +106,46 @@ impl<'a> OpenFilters<'a> {
     }
 
     fn filter_shard(&self, context: Context<'_>, shard: &Shard) -> Result<ShardMarker> {
-        let run = context.run;
+        let (run, input) = (context.run, &context.config.input);
         let embedded = run.done(Stage::Embed, &shard.name)?;
-        let (mut verdicts, mut found_documents) =
-            (VerdictRows::default(), DocumentBuilder::default());
-        let mut counts: BTreeMap<&str, CountsByLanguage> = BTreeMap::new();
+        let (mut verdicts, mut counts) = (ShardVerdicts::default(), BTreeMap::new());
         let file = shard.input()?;
-        let mut columns = ShardColumns::open(self, context, shard, &file)?;
+        let configs = || self.0.values().map(|(config, _)| *config);
+        let open = |name| Ok((name, ColumnValues::open(&file, input, name, ColumnKind::Text)?));
+        let urls = configs().filter_map(FilterConfig::url_column);
+        let mut urls: BTreeMap<&str, ColumnValues<'_>> = urls.map(open).collect::<Result<_>>()?;
+        let needs_text = configs().any(FilterConfig::needs_text);
+        let mut texts = needs_text.then(|| Texts::open(context, shard)).transpose()?;
         for part in &embedded.files {
             let documents = read_documents(&run.path(&part.path))?;
             for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
                 context.stop.check()?;
                 let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
-                let found =
-                    self.judge(&columns.block(&documents, block)?, context.stop, &mut counts)?;
-                for FoundDocument { document, filter, action, finding } in found {
-                    found_documents.push(&document);
-                    verdicts.filters.push(filter.to_owned());
-                    verdicts.actions.push(action);
-                    verdicts.reasons.push(finding.reason.to_owned());
-                    verdicts.details.push(finding.details.join(","));
-                    verdicts.pieces.push(finding.pieces.unwrap_or_default());
-                }
+                let block = block.map(|at| documents.get(at)).collect();
+                let block = Block::read(block, &mut urls, texts.as_mut())?;
+                self.judge(&block, context.stop, &mut counts, &mut verdicts)?;
             }
             context.progress.advance(documents.len() as u64, 0);
         }
-        verdicts.documents = found_documents.finish();
         let mut marker = ShardMarker { rows: embedded.rows, ..ShardMarker::default() };
         for (name, by_language) in &counts {
             let found = by_language.values().map(|found| found.found.documents).sum();
             marker.counts.insert((*name).to_owned(), found);
         }
-        let path = run.verdicts_file(shard);
-        let stamp = write_verdicts(&path, &verdicts, context.config.parts.zstd)?;
-        marker.files.push(run.file(&path, verdicts.documents.len() as u64, stamp));
+        marker.files.push(verdicts.write(context, &run.verdicts_file(shard))?);
         marker.files.push(run.write_json(&run.verdict_counts_file(shard), &counts)?);
         Ok(marker)
     }
 
-    /// Returns the findings in a `block`, sorted by document and name of the filter; counts all
-    /// judged documents.
-    fn judge<'d>(
+    /// Adds the findings in a `block` to `verdicts`, sorted by document and name of the filter;
+    /// counts all judged documents.
+    fn judge(
         &self,
-        block: &Block<'d>,
+        block: &Block<'_, 'a>,
         stop: &Stop,
         counts: &mut BTreeMap<&'a str, CountsByLanguage>,
-    ) -> Result<Vec<FoundDocument<'d, 'a>>> {
+        verdicts: &mut ShardVerdicts,
+    ) -> Result<()> {
         let mut found: Vec<(usize, &'a str, FilterAction, Finding)> = Vec::new();
         for (&name, (config, filter)) in &self.0 {
             let counts = counts.entry(name).or_default();
@@ -175,85 +166,48 @@ impl<'a> OpenFilters<'a> {
             }
         }
         found.sort_by_key(|(at, name, ..)| (*at, *name));
-        let mut all = Vec::with_capacity(found.len());
         for of_document in found.chunk_by_mut(|a, b| a.0 == b.0) {
             let at = of_document[0].0;
             let text = block.texts.get(at).and_then(Option::as_deref).unwrap_or_default();
             let mut findings: Vec<(FilterAction, &mut Finding)> =
                 of_document.iter_mut().map(|(_, _, action, finding)| (*action, finding)).collect();
-            all.extend(actions(text, &mut findings));
+            let actions = actions(text, &mut findings);
+            for ((_, filter, _, finding), action) in of_document.iter().zip(actions) {
+                verdicts.push(&block.documents[at], filter, action, finding);
+            }
         }
-        let found = found.into_iter().zip(all).map(|((at, filter, _, finding), action)| {
-            FoundDocument { document: block.documents[at], filter, action, finding }
-        });
-        Ok(found.collect())
+        Ok(())
     }
 }
 
-/// A document that a filter found, and what is done to it.
-struct FoundDocument<'d, 'a> {
-    document: DocumentInfo<'d>,
-    filter: &'a str,
-    action: VerdictAction,
-    finding: Finding,
-}
-
-/// Readers of the input columns that filters need, in row order.
-struct ShardColumns<'a> {
-    urls: BTreeMap<&'a str, ColumnValues<'a>>,
-    texts: Option<Texts<'a>>,
-}
-
 /// Consecutive documents with the columns that filters need.
-struct Block<'d> {
+struct Block<'d, 'a> {
     documents: Vec<DocumentInfo<'d>>,
     /// By column name.
-    urls: BTreeMap<String, Vec<Option<String>>>,
+    urls: BTreeMap<&'a str, Vec<Option<String>>>,
     /// Empty if no filter needs texts.
     texts: Vec<Option<String>>,
 }
 
-impl<'a> ShardColumns<'a> {
-    fn open(
-        filters: &OpenFilters<'a>,
-        context: Context<'a>,
-        shard: &'a Shard,
-        file: &'a InputFile,
+impl<'d, 'a> Block<'d, 'a> {
+    /// Reads the columns of `documents`, which follow those of the block before.
+    fn read(
+        documents: Vec<DocumentInfo<'d>>,
+        columns: &mut BTreeMap<&'a str, ColumnValues<'_>>,
+        texts: Option<&mut Texts<'_>>,
     ) -> Result<Self> {
         let mut urls = BTreeMap::new();
-        for name in filters.0.values().filter_map(|(config, _)| config.url_column()) {
-            let column = ColumnValues::open(file, &context.config.input, name, ColumnKind::Text)?;
-            urls.insert(name, column);
-        }
-        let needs_text = filters.0.values().any(|(config, _)| config.needs_text());
-        let texts = needs_text.then(|| Texts::open(context, shard)).transpose()?;
-        Ok(Self { urls, texts })
-    }
-
-    /// Reads the columns for `documents[block]`; blocks follow one another.
-    fn block<'d>(
-        &mut self,
-        documents: &'d DocumentBatch,
-        block: Range<usize>,
-    ) -> Result<Block<'d>> {
-        let documents: Vec<DocumentInfo<'d>> = block.map(|at| documents.get(at)).collect();
-        let mut urls = BTreeMap::new();
-        for (name, column) in &mut self.urls {
+        for (&name, column) in columns {
             let value =
                 |document: &DocumentInfo<'_>| Ok(column.value(document.row)?.map(str::to_owned));
-            let values = documents.iter().map(value).collect::<Result<Vec<_>>>()?;
-            urls.insert((*name).to_owned(), values);
+            urls.insert(name, documents.iter().map(value).collect::<Result<_>>()?);
         }
-        let mut texts = Vec::new();
-        if let Some(reader) = &mut self.texts {
-            let text = |document: &DocumentInfo<'_>| reader.text(document.row, document.num_bytes);
-            texts = documents.iter().map(text).collect::<Result<_>>()?;
-        }
-        Ok(Block { documents, urls, texts })
+        let texts = texts.map_or(Ok(Vec::new()), |texts| {
+            documents.iter().map(|it| texts.text(it.row, it.num_bytes)).collect::<Result<_>>()
+        })?;
+        Ok(Self { documents, urls, texts })
     }
-}
 
-impl Block<'_> {
     /// Returns document `at` with the URL of the column `url`.
     fn seen(&self, at: usize, url: Option<&str>) -> FilteredDocument<'_> {
         let DocumentInfo { id, language, .. } = self.documents[at];

@@ -1,15 +1,50 @@
-//! Counts of what filters found.
+//! What filters found in a shard, and its counts.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use polysift_corpus::filter::Verdict;
-use polysift_data::input::DocumentInfo;
-use polysift_runs::run::DocumentAmount;
+use polysift_base::error::Result;
+use polysift_corpus::context::Context;
+use polysift_corpus::filter::{Finding, Verdict};
+use polysift_data::input::{DocumentBuilder, DocumentInfo};
+use polysift_data::parts::{VerdictAction, VerdictRows, write_verdicts};
+use polysift_runs::run::{DocumentAmount, PartFile};
 
 /// Maximum number of hosts, and of details, that a report names.
 const MAX_NAMED: usize = 1000;
+
+/// The verdicts on the documents of a shard, in row order.
+#[derive(Default)]
+pub(crate) struct ShardVerdicts {
+    documents: DocumentBuilder,
+    rows: VerdictRows,
+}
+
+impl ShardVerdicts {
+    pub(crate) fn push(
+        &mut self,
+        document: &DocumentInfo<'_>,
+        filter: &str,
+        action: VerdictAction,
+        finding: &Finding,
+    ) {
+        self.documents.push(document);
+        self.rows.filters.push(filter.to_owned());
+        self.rows.actions.push(action);
+        self.rows.reasons.push(finding.reason.to_owned());
+        self.rows.details.push(finding.details.join(","));
+        self.rows.pieces.push(finding.pieces.clone().unwrap_or_default());
+    }
+
+    /// Writes the file `path`; returns its entry in a marker.
+    pub(crate) fn write(mut self, context: Context<'_>, path: &Path) -> Result<PartFile> {
+        self.rows.documents = self.documents.finish();
+        let stamp = write_verdicts(path, &self.rows, context.config.parts.zstd)?;
+        Ok(context.run.file(path, self.rows.documents.len() as u64, stamp))
+    }
+}
 
 /// Counts of the documents of a language that a filter judged and found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -18,12 +53,12 @@ pub(crate) struct FilterCounts {
     pub(crate) seen: DocumentAmount,
     /// Documents that it found.
     pub(crate) found: DocumentAmount,
-    /// FilterCounts documents by reason.
+    /// Found documents by reason.
     pub(crate) reasons: BTreeMap<String, DocumentAmount>,
-    /// FilterCounts documents by detail, several per document; reports keep the most frequent details.
+    /// Found documents by detail, several per document; reports keep the most frequent details.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) details: BTreeMap<String, DocumentAmount>,
-    /// FilterCounts documents by host, if the host is the reason; reports keep the most frequent hosts.
+    /// Found documents by host, if the host is the reason; reports keep the most frequent hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) hosts: BTreeMap<String, DocumentAmount>,
     /// Judged documents by note, found or not.

@@ -128,8 +128,16 @@ pub struct RunDir {
     root: PathBuf,
 }
 
-/// Damaged markers that this process has warned about.
-static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Returns what was `read` of the marker `path`; a damaged one (full or failing disk) causes one
+/// warning and counts as absent.
+pub(super) fn if_sound<T>(path: &Path, read: Result<Option<T>>) -> Result<Option<T>> {
+    static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let Err(error @ Error::Decode { .. }) = read else { return read };
+    if lock(&DAMAGED).insert(path.to_owned()) {
+        tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
+    }
+    Ok(None)
+}
 
 impl RunDir {
     /// Opens the run directory `root`, creating it if needed. Returns [`Error::Config`] for a URL
@@ -272,23 +280,9 @@ impl RunDir {
         read_json(path, "JSON of a run directory")
     }
 
-    /// Reads a marker; a damaged one (full or failing disk) causes one warning and counts as
-    /// absent.
+    /// Reads a marker, as [`if_sound`].
     pub(super) fn read_marker<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
-        match self.read_json(path) {
-            Err(error @ Error::Decode { .. }) => {
-                Self::warn_of_damage(path, &error);
-                Ok(None)
-            }
-            other => other,
-        }
-    }
-
-    pub(super) fn warn_of_damage(path: &Path, error: &Error) {
-        let mut damaged = lock(&DAMAGED);
-        if damaged.insert(path.to_owned()) {
-            tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
-        }
+        if_sound(path, self.read_json(path))
     }
 }
 

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::dir::{RunDir, Stage, json_lines, read_json_lines};
+use super::dir::{RunDir, Stage, if_sound, json_lines, read_json_lines};
 use super::plan::Shard;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{
@@ -469,9 +469,6 @@ impl RunDir {
     /// Finishes `stage` if all of `keys` are done, and returns whether they are. Checks the names
     /// of the markers before it reads them.
     pub fn try_finish(&self, stage: Stage, keys: &[String]) -> Result<bool> {
-        if self.finished(stage, keys)?.is_some() {
-            return Ok(true);
-        }
         let done = self.done_keys(stage)?;
         Ok(keys.iter().all(|key| done.contains(key))
             && self.summaries(stage, keys)?.iter().all(Option::is_some))
@@ -488,15 +485,8 @@ impl RunDir {
     /// is missing, damaged or of other units, or if a marker is gone.
     fn finished(&self, stage: Stage, keys: &[String]) -> Result<Option<Vec<Option<Summary>>>> {
         let path = self.finished_file(stage);
-        let items: Vec<(String, Summary)> = match if_there(read_json_lines(&path)) {
-            Ok(Some((_, items))) => items,
-            Ok(None) => return Ok(None),
-            Err(error @ Error::Decode { .. }) => {
-                Self::warn_of_damage(&path, &error);
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+        let read = if_sound(&path, if_there(read_json_lines::<(String, Summary)>(&path)))?;
+        let Some((_, items)) = read else { return Ok(None) };
         let mut by_key: HashMap<String, Summary> = items.into_iter().collect();
         let found: Vec<Option<Summary>> = keys.iter().map(|key| by_key.remove(key)).collect();
         let is_known = found.iter().all(Option::is_some);

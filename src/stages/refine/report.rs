@@ -21,14 +21,12 @@ pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
         if run.is_done(Stage::Refine, &keys[item])? {
             return Ok(());
         }
-        let (name, shard) = (scores.rows.heads[item / shards.len()], &shards[item % shards.len()]);
-        write_shard(scores, rounds, name, shard)
+        write_shard(scores, rounds, item / shards.len(), &shards[item % shards.len()])
     })
 }
 
-fn write_shard(scores: &RunScores<'_>, rounds: usize, name: &str, shard: &Shard) -> Result<()> {
-    let run = scores.context.run;
-    let head = scores.rows.heads.iter().position(|other| *other == name).unwrap_or_default();
+fn write_shard(scores: &RunScores<'_>, rounds: usize, head: usize, shard: &Shard) -> Result<()> {
+    let (run, name) = (scores.context.run, scores.rows.heads[head]);
     let done = scored_again(scores, 0..rounds, shard)?;
     let mut marker = ShardMarker::default();
     for index in 0..run.num_parts(shard)? {
