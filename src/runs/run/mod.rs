@@ -1,20 +1,10 @@
 //! The run directory: the files that stages read and write, and the record of what is done.
 //!
+//! `docs/run-directory.md` lists the outputs. The record is:
+//!
 //! ```text
-//! RUN/ config.toml                    the resolved settings, for commands given only the run
-//!      plan.jsonl.zst                 the shards: file or rows, language, size, fingerprint
+//! RUN/ plan.jsonl.zst                 the shards: file or rows, language, size, fingerprint
 //!      frozen/<stage>.json            settings and digests; a difference is refused
-//!      embeddings/<shard>/part-00000.parquet
-//!      heads/<head>/<lang>.safetensors
-//!      heads/<head>/<lang>.bin        a fastText model; its model card is the .json file
-//!      scores/<head>/<shard>/part-00000.parquet
-//!      verdicts/<shard>.parquet       documents that filters matched
-//!      filters/<filter>.json          counts of matches; per shard in filters/shards/<shard>.json
-//!      rounds/<round>/<head>/<shard>/part-00000.parquet   documents scored again in f32
-//!      refined/<head>/<shard>/part-00000.parquet          all scores, including the f32 ones
-//!      selection/<lang>.json          the exact thresholds, with counts and histograms
-//!      export/<shard>.parquet         removed/<reason>/<shard>.parquet
-//!      rejects/<shard>/part-00000.jsonl
 //!      state/<stage>/done/<key>.json  markers, written after the rename of the files they describe
 //!      state/embed/parts/<shard>/00000.json               markers of the parts of a shard
 //!      state/embed/saved/<shard>/00000.json               the part of a shard that a stop saved
