@@ -31,4 +31,9 @@ pub mod training;
 pub mod verdicts;
 pub mod work;
 
+pub use cascaded::Cascade;
 pub use context::Context;
+pub use embedded::Embedded;
+pub use heads::Heads;
+pub use texts::Texts;
+pub use work::StageWork;

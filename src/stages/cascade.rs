@@ -41,16 +41,15 @@ use polysift_base::io::remove;
 use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};
 use polysift_config::{CascadeConfig, FirstPass, Weight};
 use polysift_corpus::cascaded::{
-    Candidate, Cascade, LanguageCascade, language_file, language_key, mark_repair, repair_file,
-    repair_key, scores_key,
+    Candidate, LanguageCascade, language_file, language_key, mark_repair, repair_file, repair_key,
+    scores_key,
 };
-use polysift_corpus::context::Context;
 use polysift_corpus::frozen::FrozenEncoder;
-use polysift_corpus::heads::Heads;
 use polysift_corpus::languages::{language_of, planned_languages};
 use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::select::{threshold_settings, thresholds_of};
-use polysift_corpus::work::{StageWork, own_shards};
+use polysift_corpus::work::own_shards;
+use polysift_corpus::{Cascade, Context, Heads, StageWork};
 use polysift_encoder::Model;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
 use polysift_selection::{Threshold, ThresholdKind};

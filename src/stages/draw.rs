@@ -6,9 +6,8 @@ use rayon::prelude::*;
 
 use polysift_base::error::Result;
 use polysift_base::sample::{BottomKSample, hash_seed, ordinal_rank};
-use polysift_corpus::context::Context;
 use polysift_corpus::embedded::{ordinal, place_of};
-use polysift_corpus::texts::Texts;
+use polysift_corpus::{Context, Texts};
 use polysift_data::input::DocumentReader;
 use polysift_runs::run::Shard;
 

@@ -28,13 +28,11 @@ use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, remove};
 use polysift_config::{KEPT, PiiAudit, Rate, RunConfig};
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
 use polysift_corpus::rows::{Fate, PartRows, RowScores, RunRows, ShardRows};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, check_filtered, filter_settings, has_reports};
-use polysift_corpus::work::StageWork;
+use polysift_corpus::{Context, Embedded, StageWork};
 use polysift_data::export::{
     ExportColumns, ExportSpec, ExportWriter, ExportedFile, RowExtras, WriterOptions,
 };

@@ -13,14 +13,11 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig, FilterKind, IdsConfig, ListMode, RunConfig};
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
 use polysift_corpus::filter::{
     Filter, FilteredDocument, Finding, RobotsVerdict, digests, open_filter,
 };
-use polysift_corpus::texts::Texts;
 use polysift_corpus::verdicts::{FILTERS, REPORTS, actions};
-use polysift_corpus::work::StageWork;
+use polysift_corpus::{Context, Embedded, StageWork, Texts};
 use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
 use polysift_data::parts::read_documents;
 use polysift_runs::run::{Plan, Shard, ShardMarker, Stage};

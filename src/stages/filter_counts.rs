@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use polysift_base::error::Result;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_corpus::filter::{Finding, Verdict};
 use polysift_data::input::{DocumentBuilder, DocumentInfo};
 use polysift_data::parts::{VerdictAction, VerdictRows, write_verdicts};

@@ -65,14 +65,12 @@ use rayon::prelude::*;
 
 use documents::{RoundDocuments, RunScores};
 use polysift_base::error::{Error, Result};
-use polysift_corpus::context::Context;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::{encoder_digest, is_precise, load_precise, recipe};
 use polysift_corpus::rows::RunRows;
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{refine_settings, scored_run};
-use polysift_corpus::texts::Texts;
-use polysift_corpus::work::StageWork;
+use polysift_corpus::{Context, StageWork, Texts};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
 use polysift_data::parts::{ScoreRows, round_to, write_scores};
 use polysift_encoder::{EmbeddedTexts, Model};

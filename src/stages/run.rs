@@ -15,7 +15,7 @@ use crate::train::train;
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::{Progress, Stop};
 use polysift_config::RunConfig;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_corpus::heads::check_files;
 use polysift_corpus::languages::planned_languages;
 use polysift_corpus::plan::{frozen, plan};

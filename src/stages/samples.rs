@@ -17,7 +17,7 @@ use serde_json::json;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::list;
 use polysift_config::Chunks;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_corpus::frozen::FrozenEncoder;
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingScan, EmbeddingWriter, round_to};

@@ -9,13 +9,9 @@ use serde_json::json;
 
 use polysift_base::error::{Error, Result};
 use polysift_config::EmbeddingDtype;
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
 use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
-use polysift_corpus::heads::Heads;
 use polysift_corpus::model::refined_precision;
-use polysift_corpus::texts::Texts;
-use polysift_corpus::work::StageWork;
+use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
 use polysift_data::input::{DocumentBatch, DocumentInfo, NumberColumn};
 use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
 use polysift_heads::head::{DocumentScore, RowHead, ScoreScratch};

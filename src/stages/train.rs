@@ -14,7 +14,6 @@ use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
 use polysift_base::sample::text_key;
 use polysift_config::{HeadKind, Negatives, RunConfig};
-use polysift_corpus::context::Context;
 use polysift_corpus::embedded::place_of;
 use polysift_corpus::frozen::FrozenEncoder;
 use polysift_corpus::heads::in_words;
@@ -22,7 +21,7 @@ use polysift_corpus::languages::{ALL_LANGUAGES, language_of, planned_languages};
 use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::plan::plan;
 use polysift_corpus::training::{PlannedHead, TrainingJob, corpus_languages, jobs, to_train};
-use polysift_corpus::work::StageWork;
+use polysift_corpus::{Context, StageWork};
 use polysift_data::input::{
     LabelledText, SampleColumns, SkippedRows, for_each_sample, read_samples,
 };

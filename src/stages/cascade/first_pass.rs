@@ -11,7 +11,7 @@ use super::pilot::Pilot;
 use polysift_base::error::Result;
 use polysift_base::io::write_atomic;
 use polysift_config::{FirstPass, HeadConfig, HeadKind};
-use polysift_corpus::heads::Heads;
+use polysift_corpus::Heads;
 use polysift_data::input::{LANG, Split};
 use polysift_heads::head::Provenance;
 use polysift_heads::train::{Samples, TrainingRequest, train_head};

@@ -7,8 +7,7 @@ use polysift_base::error::Result;
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 use polysift_config::{Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass};
-use polysift_corpus::context::Context;
-use polysift_corpus::heads::Heads;
+use polysift_corpus::{Context, Heads};
 use polysift_encoder::{EmbeddedTexts, Model, load};
 
 pub(super) struct FullRun<'a> {

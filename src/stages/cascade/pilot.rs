@@ -11,7 +11,7 @@ use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::rank;
 use polysift_config::{Chunks, Rate, Weight};
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_data::parts::round_to;
 use polysift_encoder::{EmbeddedTexts, Model};
 use polysift_heads::head::DocumentScore;

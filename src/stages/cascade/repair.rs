@@ -3,12 +3,11 @@
 use polysift_base::error::Result;
 use polysift_config::{CascadeConfig, Rate};
 use polysift_corpus::audit::{Audited, audited, least_recall, most_lost, wanted};
-use polysift_corpus::cascaded::{Cascade, Repair, mark_repair, repair_file};
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
+use polysift_corpus::cascaded::{Repair, mark_repair, repair_file};
 use polysift_corpus::languages::language_of;
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
+use polysift_corpus::{Cascade, Context, Embedded};
 use polysift_runs::run::Stage;
 use polysift_selection::Selection;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::first_pass::{Predicted, TrainedPass};
 use polysift_base::error::Result;
+use polysift_corpus::Context;
 use polysift_corpus::cascaded::LanguageCascade;
-use polysift_corpus::context::Context;
 use polysift_data::input::{DocumentBuilder, DocumentReader};
 use polysift_data::parts::{ScoreRows, write_scores};
 use polysift_runs::run::{Shard, ShardMarker};

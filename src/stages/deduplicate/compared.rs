@@ -11,10 +11,9 @@ use polysift_base::error::{Error, Result};
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::sample::{BottomKSample, hash_seed, ordinal_rank};
 use polysift_config::{Keep, NearFilter};
-use polysift_corpus::cascaded::Cascade;
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::{Embedded, ordinal, place_of};
+use polysift_corpus::embedded::{ordinal, place_of};
 use polysift_corpus::verdicts::row_verdicts;
+use polysift_corpus::{Cascade, Context, Embedded};
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingScan, VerdictAction, read_scores};
 use polysift_heads::vectors::{

@@ -20,7 +20,7 @@ use crate::input_progress::InputProgress;
 use polysift_base::batch::{PackedBatch, plan_batches};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::{Busy, STOP_POLL};
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_encoder::{self as encoder, Encoder};
 
 /// Maximum batches per batch in flight whose chunks are sorted by length together.

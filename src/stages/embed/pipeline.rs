@@ -5,9 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use crate::input_progress::InputProgress;
 use polysift_base::progress::Busy;
-use polysift_corpus::cascaded::Cascade;
-use polysift_corpus::context::Context;
 use polysift_corpus::work::Failures;
+use polysift_corpus::{Cascade, Context};
 use polysift_encoder::Model;
 use polysift_heads::fasttext::LanguageIdentifier;
 use polysift_runs::run::{Claims, Shard};

@@ -8,7 +8,7 @@ use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
 use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
 use polysift_config::{LANGUAGE_CODE, is_language_code};
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
 use polysift_runs::run::Shard;
 

@@ -9,7 +9,7 @@ use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::panics::lock;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_data::input::Reject;
 use polysift_data::parts::EmbeddingWriter;
 use polysift_runs::run::{Encoded, PartMarker, Shard, ShardMarker, Stage};

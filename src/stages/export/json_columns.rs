@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::read_json;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_data::input::{InputFile, JsonColumns, RowReader};
 use polysift_runs::run::{Plan, Shard};
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use polysift_base::error::Result;
 use polysift_config::FilterConfig;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::encoder_digest;
 use polysift_corpus::verdicts::filter_settings;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use polysift_base::error::Result;
 use polysift_base::io::{is_url, read, write_atomic, write_new};
 use polysift_config::{DEFAULT_LANGUAGE, FilterAction, FilterConfig, RunConfig};
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_data::export::ExportSpec;
 use polysift_remote as remote;
 

@@ -14,12 +14,10 @@ use polysift_base::sample::{BottomKSample, ordinal_rank};
 use polysift_config::{
     HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_RISK_DIVISOR, REFINE_SAMPLE_EVERY,
 };
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
-use polysift_corpus::heads::Heads;
 use polysift_corpus::rows::{Row, RunRows};
 use polysift_corpus::scan::{Rescored, ScoreFiles, ScoredCorpus};
 use polysift_corpus::select::thresholds_of;
+use polysift_corpus::{Context, Embedded, Heads};
 use polysift_data::input::{DocumentBatch, DocumentBuilder};
 use polysift_data::parts::read_scores;
 use polysift_heads::head::DocumentScore;
