@@ -220,14 +220,10 @@ pub fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
 /// Checks that the stage to redo, if any, is one of `stages`. Returns [`Error::Config`] if it is
 /// not.
 pub fn check_redo(redo: Option<Stage>, stages: &[Stage]) -> Result<()> {
-    match redo.filter(|stage| !stages.contains(stage)) {
-        Some(stage) => {
-            let name = stage.name();
-            let reason = format!("`{name}` is not a stage of this command; use `run` or `{name}`");
-            Err(Error::config("--redo", reason))
-        }
-        None => Ok(()),
-    }
+    let Some(stage) = redo.filter(|stage| !stages.contains(stage)) else { return Ok(()) };
+    let name = stage.name();
+    let reason = format!("`{name}` is not a stage of this command; use `run` or `{name}`");
+    Err(Error::config("--redo", reason))
 }
 
 /// Freezes `plan` and keeps the settings in the run directory. Returns [`Error::Mismatch`] if

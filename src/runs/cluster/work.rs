@@ -70,13 +70,7 @@ impl Needs {
             Stage::Deduplicate => Self::Node,
             Stage::Train if encodes_samples() && config.selection.refine => refining,
             Stage::Train if encodes_samples() => encoder,
-            Stage::Cascade
-            | Stage::Embed
-            | Stage::Train
-            | Stage::Score
-            | Stage::Filter
-            | Stage::Threshold
-            | Stage::Export => Self::Cores,
+            _ => Self::Cores,
         }
     }
 }

@@ -107,7 +107,7 @@ pub struct LiveWorker {
 }
 
 impl Identity {
-    fn of_this_process(ttl_secs: u64) -> Self {
+    fn of_this_process() -> Self {
         let pid = std::process::id();
         let job = std::env::var("SLURM_JOB_ID").ok();
         let restarts =
@@ -115,7 +115,7 @@ impl Identity {
         Self {
             host: host(),
             pid,
-            ttl_secs,
+            ttl_secs: DEFAULT_LEASE_SECS,
             pid_space: pid_space(),
             pid_began: began(pid),
             slurm: job.map(|job| (job, restarts.unwrap_or(0))),
@@ -224,13 +224,11 @@ pub struct Worker {
 impl Worker {
     /// Registers this process in `run`; waits while another one has exclusive access.
     pub fn join(run: &RunDir, stop: &Stop) -> Result<Self> {
-        let ttl_secs = match std::env::var_os(LEASE_SECS) {
-            Some(text) => lease_secs(&text.to_string_lossy())?,
-            None => DEFAULT_LEASE_SECS,
-        };
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let mut worker = Self::observer(run);
-        worker.identity.ttl_secs = ttl_secs;
+        if let Some(text) = std::env::var_os(LEASE_SECS) {
+            worker.identity.ttl_secs = lease_secs(&text.to_string_lossy())?;
+        }
         worker.id = format!("{}.{}.{nanos:x}", worker.identity.host, worker.identity.pid);
         worker.register()?;
         if let Some(process) = worker.claimants()?.pop() {
@@ -251,9 +249,14 @@ impl Worker {
 
     /// Creates a worker that only looks: others do not see it, and it cannot hold leases.
     pub fn observer(run: &RunDir) -> Self {
-        let identity = Identity::of_this_process(DEFAULT_LEASE_SECS);
-        let (id, observations) = (String::new(), Mutex::default());
-        Self { run: run.clone(), id, identity, observations, heartbeat: None, note: Arc::default() }
+        Self {
+            run: run.clone(),
+            id: String::new(),
+            identity: Identity::of_this_process(),
+            observations: Mutex::default(),
+            heartbeat: None,
+            note: Arc::default(),
+        }
     }
 
     /// Returns the progress note that heartbeats write, for the caller to update.

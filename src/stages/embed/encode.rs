@@ -357,23 +357,3 @@ impl Open {
         Ok(())
     }
 }
-
-/// Forwards batches that need no encoding.
-pub(super) fn pass_on(
-    context: Context<'_>,
-    input: &InputProgress,
-    from_tokenize: &Receiver<Step<ChunkBatch>>,
-    to_write: &Sender<Step<ChunkBatch>>,
-) -> Result<()> {
-    while let Some(step) = from_tokenize.recv() {
-        context.stop.check()?;
-        if let Step::Batch(batch) = &step {
-            let documents = batch.documents.len() as u64;
-            input.advance(context.progress, documents, 0, batch.input_bytes);
-        }
-        if to_write.send_step(step).is_err() {
-            break; // the writer reports its error
-        }
-    }
-    context.stop.check()
-}

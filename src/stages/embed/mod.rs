@@ -175,9 +175,8 @@ impl Pipeline<'_> {
 
     fn embed_in_turn(&self, num_streams: usize) -> Result<()> {
         let Self { context, model, encoding: busy, input, .. } = self;
-        let encoder = model.map(|model| model.encoder.as_ref());
-        let encoding =
-            encoder.map(|encoder| Encoding::new(*context, encoder, num_streams, busy, input));
+        let encoding = model
+            .map(|model| Encoding::new(*context, model.encoder.as_ref(), num_streams, busy, input));
         // The queue holds only enough to keep the encoder busy: a shard read long before its turn
         // is held long. A token takes as many bytes as its text does on average.
         let window_bytes =
@@ -185,22 +184,24 @@ impl Pipeline<'_> {
         let token_bytes = encoding.as_ref().map_or(EMBEDDING_BYTES, window_bytes);
         let (to_tokenize, from_read) = queue(token_bytes.min(TEXT_BYTES));
         let (to_encode, from_tokenize) = queue(token_bytes);
-        let (to_write, from_encode) = queue(EMBEDDING_BYTES);
         std::thread::scope(|scope| {
             // Each thread drops its queue ends when it is done.
             let reader = scope.spawn(move || self.read(&to_tokenize));
             let tokenizer = scope.spawn(move || self.tokenize(&from_read, &to_encode));
-            let writer = scope.spawn(move || self.write(&from_encode));
-            let encoded = match encoding {
-                Some(encoding) => encoding.run(&from_tokenize, &to_write),
-                None => encode::pass_on(*context, input, &from_tokenize, &to_write),
+            let outcome = match encoding {
+                Some(encoding) => {
+                    let (to_write, from_encode) = queue(EMBEDDING_BYTES);
+                    let writer = scope.spawn(move || self.write(&from_encode));
+                    let encoded = encoding.run(&from_tokenize, &to_write);
+                    drop(to_write); // the writer drains its queue
+                    joined(writer.join()).and_then(|written| encoded.and(written))
+                }
+                None => self.write(&from_tokenize),
             };
-            // Dropping these ends both neighbours: one cannot send, the other drains its queue.
-            drop((from_tokenize, to_write));
-            let written = joined(writer.join())?;
+            drop(from_tokenize); // the tokenizing thread cannot send
             joined(tokenizer.join())?;
             joined(reader.join())?;
-            encoded.and(written)
+            outcome
         })
     }
 }

@@ -4,7 +4,7 @@
 //! large ones, and neither long nor numerous documents make it grow.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 
 use polysift_base::error::Error;
 use polysift_base::panics::{lock, unpoisoned};
@@ -138,6 +138,7 @@ impl ChunkBatch {
 
 struct Shared<T> {
     limit: usize,
+    /// A panic cannot leave it inconsistent.
     state: Mutex<QueueState<T>>,
     changed: Condvar,
 }
@@ -149,13 +150,8 @@ struct QueueState<T> {
 }
 
 impl<T> Shared<T> {
-    /// Locks the state; a panic cannot leave it inconsistent.
-    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
-        lock(&self.state)
-    }
-
     fn disconnect(&self) {
-        self.lock().is_disconnected = true;
+        lock(&self.state).is_disconnected = true;
         self.changed.notify_all();
     }
 }
@@ -178,7 +174,7 @@ pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
 impl<T> Sender<T> {
     /// Adds `item` once there is room for its `weight`.
     pub(super) fn send(&self, item: T, weight: usize) -> Result<(), Disconnected> {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         while !state.is_disconnected && state.weight > 0 && state.weight + weight > self.0.limit {
             state = unpoisoned(self.0.changed.wait(state));
         }
@@ -202,7 +198,7 @@ impl Sender<Step<ChunkBatch>> {
 
 impl<T> Receiver<T> {
     pub(super) fn try_recv(&self) -> Option<T> {
-        self.take(&mut self.0.lock())
+        self.take(&mut lock(&self.0.state))
     }
 
     fn take(&self, state: &mut QueueState<T>) -> Option<T> {
@@ -219,7 +215,7 @@ impl<T> Receiver<T> {
 
     /// Like [`Receiver::recv`], but returns `None` without waiting once `is_over`.
     pub(super) fn recv_until(&self, is_over: impl Fn() -> bool) -> Option<T> {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         loop {
             let item = self.take(&mut state);
             if item.is_some() || state.is_disconnected || is_over() {
@@ -239,7 +235,7 @@ impl<T> Drop for Sender<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.0.disconnect();
-        self.0.lock().items.clear();
+        lock(&self.0.state).items.clear();
     }
 }
 

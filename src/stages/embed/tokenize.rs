@@ -38,8 +38,13 @@ impl Pipeline<'_> {
                 };
                 batch.map_or_else(|error| Step::Failed { shard: Some(shard), error }, Step::Batch)
             });
-            if let Step::Failed { shard, .. } = &step {
-                failed = *shard;
+            match &step {
+                Step::Failed { shard, .. } => failed = *shard,
+                Step::Batch(batch) if self.model.is_none() => {
+                    let (progress, documents) = (self.context.progress, batch.documents.len());
+                    self.input.advance(progress, documents as u64, 0, batch.input_bytes);
+                }
+                _ => {}
             }
             if to_encode.send_step(step).is_err() {
                 return;
