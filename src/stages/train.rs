@@ -371,26 +371,21 @@ fn training_set(
     let (mean, is_balanced) =
         (labels.len() as f64 / in_language.len().max(1) as f64, in_language.len() > 1);
     let is_weighted = is_balanced || columns.weight.is_some();
-    for sample in labelled.samples {
-        samples.ids.push(sample.id);
-        samples.labels.push(sample.label);
-        if is_weighted {
-            // All languages have the same total weight.
-            let balance = mean / in_language[&sample.language] as f64;
-            samples.weights.push((f64::from(sample.weight) * balance) as f32);
-        }
-        samples.texts.push(sample.text);
-        samples.splits.push(sample.split);
+    let mut push = |id, label, weight, text, split| {
+        samples.ids.push(id);
+        samples.labels.push(label);
+        samples.weights.extend(is_weighted.then_some(weight));
+        samples.texts.push(text);
+        samples.splits.push(split);
+    };
+    for LabelledText { id, text, language, label, weight, split, .. } in labelled.samples {
+        // All languages have the same total weight.
+        let balance = mean / in_language[&language] as f64;
+        push(id, label, (f64::from(weight) * balance) as f32, text, split);
     }
     let sizes = pools.iter().map(|pool| (pool.documents.len(), pool.wanted)).collect();
     for (text, place) in pools.into_iter().flat_map(|pool| pool.documents) {
-        samples.ids.push(place.to_string());
-        samples.labels.push(0.0);
-        if is_weighted {
-            samples.weights.push(1.0);
-        }
-        samples.texts.push(text);
-        samples.splits.push(None);
+        push(place.to_string(), 0.0, 1.0, text, None);
     }
     if let Some(model) = model {
         let texts: Vec<&str> = samples.texts.iter().map(String::as_str).collect();

@@ -132,8 +132,7 @@ impl Identity {
 
     /// Returns `ttl_secs` as a duration, limited to the allowed range.
     fn ttl(&self) -> Duration {
-        let (least, most) = (*LEASE_SECS_RANGE.start(), *LEASE_SECS_RANGE.end());
-        Duration::from_secs(self.ttl_secs.clamp(least, most))
+        Duration::from_secs(self.ttl_secs.clamp(*LEASE_SECS_RANGE.start(), *LEASE_SECS_RANGE.end()))
     }
 
     /// Returns what `other` can tell without watching. An existing process may still be stopped.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::spec::{place_of, put, retention_heads, spec};
 use super::template::render_card;
@@ -305,19 +305,17 @@ fn columns(config: &RunConfig) -> Vec<Value> {
 fn example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
     let first = RowsRequest { count: 1, sort_by: None, ascending: false };
     let row = row_values(&[path], first, context.stop)?.into_iter().next();
-    let shown = |value: Value| match value {
-        Value::String(text) => match text.char_indices().nth(TEXT_CHARS) {
-            Some((end, _)) => json!(format!("{}…", &text[..end])),
-            None => json!(text),
-        },
-        other => other,
-    };
     Ok(row.map(|mut row| {
-        let columns = match row["columns"].take() {
-            Value::Object(columns) => columns,
-            _ => Map::new(),
-        };
-        columns.into_iter().map(|(name, value)| (name, shown(value))).collect()
+        let mut columns = row["columns"].take();
+        for value in columns.as_object_mut().into_iter().flatten().map(|(_, value)| value) {
+            if let Value::String(text) = value
+                && let Some((end, _)) = text.char_indices().nth(TEXT_CHARS)
+            {
+                text.truncate(end);
+                text.push('…');
+            }
+        }
+        columns
     }))
 }
 

@@ -45,17 +45,12 @@ pub(super) fn retention_heads(config: &RunConfig) -> Vec<String> {
     heads.into_iter().collect()
 }
 
-/// Returns the names of the new text columns: the identified language, then the filters that flag.
-fn text_columns(config: &RunConfig) -> impl Iterator<Item = &str> {
-    let flags = |(_, filter): &(&String, &FilterConfig)| filter.action == FilterAction::Flag;
-    let flags = config.filters.iter().filter(flags).map(|(name, _)| name.as_str());
-    config.input.language.new_column().into_iter().chain(flags)
-}
-
 pub(super) fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
-    let export = &config.export;
+    let (export, language) = (&config.export, config.input.language.new_column());
     let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);
     let scores = config.heads.iter().map(|(name, head)| head.column(name));
+    let flags = |(_, filter): &(&String, &FilterConfig)| filter.action == FilterAction::Flag;
+    let flags = config.filters.iter().filter(flags).map(|(name, _)| name.as_str());
     let rates = retention_heads
         .iter()
         .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)));
@@ -67,7 +62,7 @@ pub(super) fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec
         id: config.input.id.clone(),
         replace_embeddings: config.input.embeddings.is_some(),
         new_columns: scores.chain(rates).collect(),
-        text_columns: text_columns(config).map(str::to_owned).collect(),
+        text_columns: language.into_iter().chain(flags).map(str::to_owned).collect(),
         replaces_texts: config.pii.is_some() || cuts,
         counts_pii: config.pii.is_some(),
     }

@@ -43,7 +43,7 @@ fn render(origin: &str, text: &str, facts: &serde_json::Value) -> Result<String,
     environment.set_syntax(syntax.build()?);
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.set_fuel(Some(FUEL));
-    environment.add_filter("thousands", |number: u64| thousands_of(number));
+    environment.add_filter("thousands", thousands_of);
     environment.add_filter("size", bytes_for_people);
     for name in ["pretty", "pprint"] {
         environment.add_filter(name, |value: &Value| indented(value, 2));
@@ -93,12 +93,6 @@ fn tojson(value: &Value, indent: Option<Value>, named: Kwargs) -> Result<Value, 
 
 fn thousands_of(number: u64) -> String {
     let digits = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
 }
