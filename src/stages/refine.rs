@@ -176,19 +176,22 @@ impl Refining<'_> {
     }
 
     /// Scores `documents` of `shard` in f32 with every head and writes them as part of `round`.
-    /// Heads of rows keep their `stored` scores.
+    /// Heads of rows keep the scores in `scored`.
     fn score_again(
         &self,
         round: usize,
         shard: &Shard,
-        (documents, mut stored): (DocumentBatch, Vec<Vec<Option<DocumentScore>>>),
+        (documents, mut scored): (DocumentBatch, Vec<Vec<Option<DocumentScore>>>),
     ) -> Result<ShardMarker> {
-        let run = self.scores.context.run;
-        let num_rows = documents.len();
-        let mut input = Texts::open(self.scores.context, shard)?;
+        let RunScores { context, heads, ref rows, .. } = self.scores;
+        let (run, num_rows) = (context.run, documents.len());
+        let mut input = Texts::open(context, shard)?;
         let mut tokens = 0;
-        let mut scored: Vec<Vec<Option<DocumentScore>>> =
-            vec![Vec::new(); self.scores.rows.heads.len()];
+        for (name, all) in rows.heads.iter().zip(&mut scored) {
+            if heads.of_rows(name).is_none() {
+                all.clear();
+            }
+        }
         for start in (0..num_rows).step_by(BATCH_DOCUMENTS) {
             let batch = start..num_rows.min(start + BATCH_DOCUMENTS);
             let text = |at: usize| {
@@ -197,38 +200,34 @@ impl Refining<'_> {
                 input.text(row, num_bytes)?.ok_or_else(lost).map(Some)
             };
             let texts: Vec<Option<String>> = batch.clone().map(text).collect::<Result<_>>()?;
-            let embedded = self.embed(&texts, &mut tokens)?;
+            let (width, embedded) = self.embed(&texts, &mut tokens)?;
             let languages: Vec<&str> = batch.clone().map(|at| documents.language(at)).collect();
-            for (name, all) in self.scores.rows.heads.iter().zip(&mut scored) {
-                if self.scores.heads.of_rows(name).is_none() {
-                    all.extend(self.score(name, &languages, &texts, &embedded)?);
+            for (name, all) in rows.heads.iter().zip(&mut scored) {
+                if heads.of_rows(name).is_none() {
+                    let embedded = (width, &embedded);
+                    all.extend(heads.score_embedded(name, &languages, &texts, embedded)?);
                 }
             }
-            self.scores.context.progress.advance(batch.len() as u64, 0);
-        }
-        for (head, name) in self.scores.rows.heads.iter().enumerate() {
-            if self.scores.heads.of_rows(name).is_some() {
-                scored[head] = std::mem::take(&mut stored[head]);
-            }
+            context.progress.advance(batch.len() as u64, 0);
         }
         let mut marker = ShardMarker { rows: num_rows as u64, ..ShardMarker::default() };
         marker.counts = [("refined".to_owned(), marker.rows), (TOKENS.to_owned(), tokens)].into();
-        let mut rows = ScoreRows { documents, ..ScoreRows::default() };
-        for (name, scores) in self.scores.rows.heads.iter().zip(&scored) {
-            rows.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
-            rows.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
+        let mut part = ScoreRows { documents, ..ScoreRows::default() };
+        for (name, scores) in rows.heads.iter().zip(&scored) {
+            part.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
+            part.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
             let path = run.round_part(round, name, shard);
-            let stamp = write_scores(&path, &rows, self.scores.context.config.parts.zstd)?;
+            let stamp = write_scores(&path, &part, context.config.parts.zstd)?;
             marker.files.push(run.file(&path, marker.rows, stamp));
         }
         Ok(marker)
     }
 
-    /// Embeds `texts` as the embed stage would in f32, if a head needs that; adds the encoded
-    /// tokens to `tokens`.
-    fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<EmbeddedTexts> {
+    /// Embeds `texts` as the embed stage would in f32, if a head needs that; returns the width and
+    /// the embeddings. Adds the encoded tokens to `tokens`.
+    fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<(usize, EmbeddedTexts)> {
         if !self.scores.rows.heads.iter().any(|name| self.scores.heads.is_encoded(name)) {
-            return Ok(EmbeddedTexts::default());
+            return Ok((0, EmbeddedTexts::default()));
         }
         let Context { config, stop, progress, .. } = self.scores.context;
         let texts: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
@@ -239,21 +238,7 @@ impl Refining<'_> {
                 progress.advance(0, batch as u64);
             })?;
         round_to(&mut embedded.values, config.parts.embeddings);
-        Ok(embedded)
-    }
-
-    /// Scores documents with the heads `name`, which must not score rows, of their `languages`.
-    fn score(
-        &self,
-        name: &str,
-        languages: &[&str],
-        texts: &[Option<String>],
-        embedded: &EmbeddedTexts,
-    ) -> Result<Vec<Option<DocumentScore>>> {
-        let heads = self.scores.heads;
-        let is_encoded = heads.is_encoded(name);
-        let width = if is_encoded { self.model()?.encoder.info().embedding_size } else { 0 };
-        heads.score_embedded(name, languages, texts, (width, embedded))
+        Ok((model.encoder.info().embedding_size, embedded))
     }
 
     fn model(&self) -> Result<&Model> {
