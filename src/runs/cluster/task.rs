@@ -36,16 +36,6 @@ impl Task {
     ///
     /// Without `--num-tasks` or `POLYSIFT_NUM_TASKS`, a scheduler's index counts only if the run
     /// `is_shared`: other job arrays set it too, for instance one with a separate run in each task.
-    ///
-    /// ```
-    /// use polysift_runs::cluster::Task;
-    /// let env = |name: &str| match name {
-    ///     "JOB_COMPLETION_INDEX" => Some("3".to_owned()),
-    ///     _ => None,
-    /// };
-    /// assert_eq!(Task::resolve(None, Some(8), false, env)?, Some(Task { index: 3, count: 8 }));
-    /// # Ok::<(), polysift_base::Error>(())
-    /// ```
     pub fn resolve(
         task: Option<u32>,
         num_tasks: Option<u32>,
@@ -132,16 +122,14 @@ fn slurm(
     size: Option<Named>,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<(Named, Named)> {
-    let bounds = (number("SLURM_ARRAY_TASK_MIN", env)?, number("SLURM_ARRAY_TASK_MAX", env)?);
-    let whole = match (size, bounds) {
-        (Some(tasks), (Some(min), Some(max))) => {
-            let contiguous = max.value.checked_sub(min.value).and_then(|n| n.checked_add(1));
-            let within = (min.value..=max.value).contains(&task.value);
-            (contiguous == Some(tasks.value) && within).then_some((tasks, min.value))
-        }
-        _ => None,
+    let (min, max) = (number("SLURM_ARRAY_TASK_MIN", env)?, number("SLURM_ARRAY_TASK_MAX", env)?);
+    let whole = || {
+        let (tasks, min, max) = (size?, min?.value, max?.value);
+        let contiguous = max.checked_sub(min)?.checked_add(1)?;
+        let is_whole = contiguous == tasks.value && (min..=max).contains(&task.value);
+        is_whole.then_some((tasks, min))
     };
-    match (count, whole) {
+    match (count, whole()) {
         (_, Some((tasks, first))) if count.is_none_or(|count| count.value == tasks.value) => {
             Ok((Named { value: task.value - first, ..task }, count.unwrap_or(tasks)))
         }
@@ -254,6 +242,7 @@ mod tests {
         assert_eq!(resolve(None, None, &pod)?, Some((3, 8)));
         let own = [("JOB_COMPLETION_INDEX", "3"), ("POLYSIFT_NUM_TASKS", "16")];
         assert_eq!(resolve(None, None, &own)?, Some((3, 16)));
+        assert_eq!(resolve(None, Some(8), &pod[..1])?, Some((3, 8)));
         let child = [("AWS_BATCH_JOB_ARRAY_INDEX", "0"), ("AWS_BATCH_JOB_ARRAY_SIZE", "2")];
         assert_eq!(resolve(None, None, &child)?, Some((0, 2)));
         Ok(())

@@ -188,28 +188,22 @@ impl From<ShardMarker> for Summary {
 impl RunDir {
     /// Returns the path of part `index` of the embeddings of `shard`.
     pub fn embeddings_part(&self, shard: &Shard, index: usize) -> PathBuf {
-        self.path("embeddings").join(&shard.name).join(part_name(index, "parquet"))
+        self.path(format!("embeddings/{}/part-{index:05}.parquet", shard.name))
     }
 
     /// Returns the path of part `index` of the scores of `shard` by `head`.
     pub fn scores_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
-        self.path("scores").join(head).join(&shard.name).join(part_name(index, "parquet"))
-    }
-
-    /// Returns the path of part `index` of the first-pass scores of `shard` in a cascade.
-    pub fn first_pass_part(&self, shard: &Shard, index: usize) -> PathBuf {
-        self.path("cascade/scores").join(&shard.name).join(part_name(index, "parquet"))
+        self.path(format!("scores/{head}/{}/part-{index:05}.parquet", shard.name))
     }
 
     /// Returns the file of the documents of `shard` that a refine round scored again with `head`.
     pub fn round_part(&self, round: usize, head: &str, shard: &Shard) -> PathBuf {
-        let folder = self.path("rounds").join(format!("{round:02}")).join(head);
-        folder.join(&shard.name).join(part_name(0, "parquet"))
+        self.path(format!("rounds/{round:02}/{head}/{}/part-00000.parquet", shard.name))
     }
 
     /// Returns the path of part `index` of the refined scores of `shard` by `head`.
     pub fn refined_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
-        self.path("refined").join(head).join(&shard.name).join(part_name(index, "parquet"))
+        self.path(format!("refined/{head}/{}/part-{index:05}.parquet", shard.name))
     }
 
     /// Returns the file with the filter matches in `shard`.
@@ -230,11 +224,6 @@ impl RunDir {
     /// Returns the file with the counts of personal data in the exported texts of `shard`.
     pub fn pii_counts_file(&self, shard: &Shard) -> PathBuf {
         self.path(format!("audit/shards/{}.json", shard.name))
-    }
-
-    /// Returns the file with the lines of `shard` set aside while part `index` was read.
-    pub fn rejects_part(&self, shard: &Shard, index: usize) -> PathBuf {
-        self.path("rejects").join(&shard.name).join(part_name(index, "jsonl"))
     }
 
     /// Returns the entry of the file `path` in a marker.
@@ -493,10 +482,6 @@ impl RunDir {
         let done = if is_known { self.done_keys(stage)? } else { BTreeSet::new() };
         Ok((is_known && keys.iter().all(|key| done.contains(key))).then_some(found))
     }
-}
-
-fn part_name(index: usize, extension: &str) -> String {
-    format!("part-{index:05}.{extension}")
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ pub(super) fn score_shard(
                 logits: margins.clone(),
                 scores: margins,
             };
-            let path = run.first_pass_part(shard, marker.files.len());
+            let (name, index) = (&shard.name, marker.files.len());
+            let path = run.path(format!("cascade/scores/{name}/part-{index:05}.parquet"));
             let stamp = write_scores(&path, &scores, config.parts.zstd)?;
             marker.files.push(run.file(&path, rows, stamp));
             marker.rows += rows;

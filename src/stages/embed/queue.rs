@@ -128,12 +128,6 @@ impl ChunkBatch {
     pub(super) fn push(&mut self, num_chunks: usize) {
         self.chunk_offsets.push(self.num_chunks() + num_chunks);
     }
-
-    /// Sets the documents, all of which have been pushed, and drops their texts.
-    pub(super) fn take_documents(&mut self, mut documents: DocumentBatch) {
-        documents.drop_texts();
-        self.documents = documents;
-    }
 }
 
 struct Shared<T> {

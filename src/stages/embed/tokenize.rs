@@ -100,7 +100,8 @@ impl Pipeline<'_> {
             batch.chunks.extend(chunks);
             counts.push(num_tokens);
         }
-        batch.take_documents(texts.documents);
+        batch.documents = texts.documents;
+        batch.documents.drop_texts();
         if self.counts_tokens {
             batch.documents.set_num_tokens(counts);
         }
@@ -124,7 +125,8 @@ fn embedded(texts: TextBatch, has_embeddings: bool) -> ChunkBatch {
         batch.values.extend_from_slice(values);
         batch.push(num_chunks);
     }
-    batch.take_documents(documents);
+    batch.documents = documents;
+    batch.documents.drop_texts();
     batch.is_encoded = vec![true; batch.num_chunks()];
     batch
 }

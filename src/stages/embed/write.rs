@@ -114,7 +114,8 @@ impl Pipeline<'_> {
         let span = tracing::trace_span!("finish part", shard = %shard.name, index = end.index);
         let _entered = span.enter();
         if !end.rejects.is_empty() {
-            write_atomic(&run.rejects_part(shard, end.index), &lines(&end.rejects))?;
+            let path = format!("rejects/{}/part-{:05}.jsonl", shard.name, end.index);
+            write_atomic(&run.path(path), &lines(&end.rejects))?;
         }
         if part.num_nan > 0 {
             tracing::warn!(shard = %shard.name, rows = part.num_nan, "embeddings that are not finite; such rows are never selected");
