@@ -59,12 +59,7 @@ enum Event {
     /// The next step of the input; its chunks are on their way to the encoding threads.
     Step(Box<Step<ChunkBatch>>),
     /// Embeddings of a batch of `tokens` tokens.
-    Encoded {
-        places: Vec<ChunkPlace>,
-        tokens: usize,
-        embeddings: Result<Vec<f32>>,
-    },
-    ThreadEnded,
+    Encoded { places: Vec<ChunkPlace>, tokens: usize, embeddings: Result<Vec<f32>> },
 }
 
 /// Chunks that are not in a batch yet.
@@ -245,11 +240,11 @@ impl<'a> Encoding<'a> {
                 return;
             }
         }
-        let _ = to_collect.send(Event::ThreadEnded); // after a failed thread the receiver is gone
     }
 
     /// Assigns embeddings to their documents and sends complete steps. After a stop it also sends
-    /// incomplete steps with their embeddings, without waiting for reading and tokenizing.
+    /// incomplete steps with their embeddings, without waiting for reading and tokenizing: the other
+    /// threads end then, which closes the queue of events.
     fn collect(
         &self,
         events: &channel::Receiver<Event>,
@@ -258,19 +253,16 @@ impl<'a> Encoding<'a> {
         let width = self.encoder.info().embedding_size;
         let (stop, progress) = (self.context.stop, self.context.progress);
         let mut open: VecDeque<Open> = VecDeque::new();
-        let (mut passed, mut in_flight) = (0, self.in_flight);
-        loop {
-            match events.recv_timeout(STOP_POLL) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-                Ok(Event::ThreadEnded) => in_flight -= 1,
-                Ok(Event::Step(step)) => {
+        let mut passed = 0;
+        while let Ok(event) = events.recv() {
+            match event {
+                Event::Step(step) => {
                     let step = Open::new(*step, width);
                     let (documents, bytes) = step.done();
                     self.input.advance(progress, documents, 0, bytes);
                     open.push_back(step);
                 }
-                Ok(Event::Encoded { places, tokens, embeddings }) => {
+                Event::Encoded { places, tokens, embeddings } => {
                     let (mut documents, mut bytes) = (0, 0);
                     for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
                         let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
@@ -284,13 +276,7 @@ impl<'a> Encoding<'a> {
                     self.input.advance(progress, documents, tokens as u64, bytes);
                 }
             }
-            if stop.is_asked() {
-                if in_flight == 0 {
-                    break;
-                }
-                continue;
-            }
-            while open.front().is_some_and(|step| step.missing == 0) {
+            while !stop.is_asked() && open.front().is_some_and(|step| step.missing == 0) {
                 let Some(Open { step, .. }) = open.pop_front() else { break };
                 passed += 1;
                 if to_write.send_step(step).is_err() {
