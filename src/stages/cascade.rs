@@ -241,20 +241,15 @@ impl<'a> CascadeFit<'a> {
 
     /// Returns the size of each half of the pilot for `rows` documents, or why there is none.
     fn half_pilot(&self, thresholds: &[Threshold], rows: u64) -> Result<u64, String> {
-        let keeping: Vec<&Threshold> = thresholds
-            .iter()
-            .filter(|threshold| !matches!(threshold.kind, ThresholdKind::Remove(_)))
-            .collect();
+        let keeps = |threshold: &&Threshold| !matches!(threshold.kind, ThresholdKind::Remove(_));
+        let keeping: Vec<&Threshold> = thresholds.iter().filter(keeps).collect();
         if keeping.is_empty() {
             return Err("no threshold selects among them".to_owned());
         }
-        if let Some(other) =
-            keeping.iter().find(|threshold| !self.full.heads.is_encoded(&threshold.head_name))
-        {
-            return Err(format!(
-                "the head `{}` keeps documents without the encoder",
-                other.head_name
-            ));
+        let other = keeping.iter().find(|t| !self.full.heads.is_encoded(&t.head_name));
+        if let Some(other) = other {
+            let name = &other.head_name;
+            return Err(format!("the head `{name}` keeps documents without the encoder"));
         }
         let rates = keeping.iter().flat_map(|threshold| threshold.rates());
         let least = rates.map(|rate| rate.as_f64()).fold(1.0, f64::min);

@@ -57,18 +57,14 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
         let documents = counts.filter_map(|counts| counts.get(&work.items.keys[item]));
         ROUNDS as u64 * documents.sum::<u64>()
     };
-    work.for_all(
-        context,
-        "documents",
-        |item| Some(num_documents(item)),
-        |item| {
-            let language = &work.items.keys[item];
-            let documents = ComparedDocuments::open(context, near, &cascade, &embedded, language)?;
-            let near = documents.find()?;
-            context.progress.advance(num_documents(item) - near.num_compared, 0);
-            documents.write(&near)
-        },
-    )?;
+    let units = |item| Some(num_documents(item));
+    work.for_all(context, "documents", units, |item| {
+        let language = &work.items.keys[item];
+        let documents = ComparedDocuments::open(context, near, &cascade, &embedded, language)?;
+        let near = documents.find()?;
+        context.progress.advance(num_documents(item) - near.num_compared, 0);
+        documents.write(&near)
+    })?;
     let is_done = run.try_finish(Stage::Deduplicate, &work.items.keys)?;
     if is_done && !run.is_done(Stage::Deduplicate, REPORTS)? {
         write_report(context, near, &work.items.keys)?;

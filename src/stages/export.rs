@@ -36,7 +36,7 @@ use polysift_corpus::{Context, Embedded, StageWork};
 use polysift_data::export::{
     ExportColumns, ExportSpec, ExportWriter, ExportedFile, RowExtras, WriterOptions,
 };
-use polysift_data::input::{Format, InputColumn, RowReader, column_at, strings};
+use polysift_data::input::{DocumentInfo, Format, InputColumn, RowReader, column_at, strings};
 use polysift_data::parts::{EmbeddingRows, VerdictAction, VerdictRows, read_embeddings, write_pii};
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
@@ -177,12 +177,9 @@ fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
 /// Warns if the store of `to` does not answer, long before there is anything to export. This is no
 /// error, because an account that may only write learns nothing from the check.
 pub(crate) fn warn_of_place(to: &str) {
-    match remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/'))) {
-        Ok(_) | Err(Error::Missing { .. }) => {}
-        Err(error) => {
-            let error = error.report();
-            tracing::warn!(to, %error, "the place of the export cannot be looked at");
-        }
+    let found = remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/')));
+    if let Some(error) = found.err().filter(|error| !matches!(error, Error::Missing { .. })) {
+        tracing::warn!(to, error = %error.report(), "the place of the export cannot be looked at");
     }
 }
 
@@ -303,12 +300,12 @@ impl<'a> ShardExport<'a> {
         for (at, &row) in rows.iter().enumerate() {
             self.seek(row)?;
             let (name, rates) = self.decide()?;
-            if name == KEPT {
-                let document = self.part.documents.get(self.next);
-                let amount = self.marker.exported.entry(document.language.to_owned()).or_default();
+            let (document, is_kept) = (self.part.documents.get(self.next), name == KEPT);
+            let DocumentInfo { id, language, .. } = document;
+            if is_kept {
+                let amount = self.marker.exported.entry(language.to_owned()).or_default();
                 amount.add(document.into());
             }
-            let is_kept = name == KEPT;
             let group = groups.entry(name).or_insert_with(|| Group {
                 mask: vec![false; rows.len()],
                 rows: Vec::new(),
@@ -321,13 +318,8 @@ impl<'a> ShardExport<'a> {
             });
             group.mask[at] = true;
             if self.job.spec.replaces_texts {
-                let document = self.part.documents.get(self.next);
-                group.rows.push(RedactedRow {
-                    row,
-                    id: document.id.to_owned(),
-                    language: document.language.to_owned(),
-                    is_kept,
-                });
+                let (id, language) = (id.to_owned(), language.to_owned());
+                group.rows.push(RedactedRow { row, id, language, is_kept });
             }
             let (extras, part) = (&mut group.extras, &self.part);
             if let Some(embeddings) = &self.embeddings {
@@ -343,7 +335,7 @@ impl<'a> ShardExport<'a> {
             let columns = self.job.spec.text_columns.iter().zip(&mut extras.text_columns);
             for (name, column) in columns {
                 let value = if language_column == Some(name) {
-                    Some(self.part.documents.language(self.next))
+                    Some(language)
                 } else {
                     let found = |at: &usize| self.rows.verdicts.filters[*at] == *name;
                     let at = self.rows.verdicts.of_row(row).find(found);

@@ -21,23 +21,19 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     context.freeze(Stage::Threshold, &threshold_settings(context, &heads)?)?;
     let languages = heads.languages().iter().cloned().collect();
     let work = StageWork::dealt(context, Stage::Threshold, languages)?;
-    work.for_all(
-        context,
-        "languages",
-        |_| Some(1),
-        |item| {
-            context.stop.check()?;
-            let language = &work.items.keys[item];
-            let selection = select_language(context, &embedded, &heads, language, scores)?;
-            warn_of_unreached(language, &selection);
-            if let Some(cascade) = &context.config.cascade {
-                warn_of_recall(language, &selection, cascade);
-            }
-            let files = vec![run.write_json(&run.selection_file(language), &selection)?];
-            context.progress.advance(1, 0);
-            Ok(ShardMarker { rows: 1, files, ..ShardMarker::default() })
-        },
-    )
+    let one = |_| Some(1);
+    work.for_all(context, "languages", one, |item| {
+        context.stop.check()?;
+        let language = &work.items.keys[item];
+        let selection = select_language(context, &embedded, &heads, language, scores)?;
+        warn_of_unreached(language, &selection);
+        if let Some(cascade) = &context.config.cascade {
+            warn_of_recall(language, &selection, cascade);
+        }
+        let files = vec![run.write_json(&run.selection_file(language), &selection)?];
+        context.progress.advance(1, 0);
+        Ok(ShardMarker { rows: 1, files, ..ShardMarker::default() })
+    })
 }
 
 fn warn_of_unreached(language: &str, selection: &Selection) {

@@ -157,16 +157,13 @@ impl RunDir {
     /// [`Error::Missing`] if there is no run directory.
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
-        if [PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
-            let run = Self { root: root.to_owned() };
-            run.has_format()?;
-            Ok(run)
-        } else {
-            Err(Error::missing(
-                root,
-                "is not a run directory (it holds neither a plan nor frozen/)",
-            ))
+        if ![PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
+            let reason = "is not a run directory (it holds neither a plan nor frozen/)";
+            return Err(Error::missing(root, reason));
         }
+        let run = Self { root: root.to_owned() };
+        run.has_format()?;
+        Ok(run)
     }
 
     /// Returns true if the directory has a format file, which the oldest run directories lack.

@@ -261,10 +261,9 @@ impl RunDir {
     /// Reads the plan; [`Error::Missing`] if there is none yet.
     pub fn plan(&self) -> Result<Plan> {
         if !self.has_plan() {
-            return Err(Error::missing(
-                self.root(),
-                "the run directory holds no plan; run `polysift plan` or `polysift embed` first",
-            ));
+            let reason =
+                "the run directory holds no plan; run `polysift plan` or `polysift embed` first";
+            return Err(Error::missing(self.root(), reason));
         }
         let (mut header, shards) = read_json_lines(&self.path(PLAN))?;
         let settings = header.get_mut("input").map(Value::take).unwrap_or_default();

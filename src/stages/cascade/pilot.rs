@@ -218,22 +218,18 @@ impl Pilot {
         let (mut kept, mut retention) = (Vec::new(), 0);
         let keeping = thresholds.iter().filter(|t| !matches!(t.kind, ThresholdKind::Remove(_)));
         for threshold in keeping {
-            let head = threshold.head_name.clone();
-            let ThresholdKind::Retain(rates) = &threshold.kind else {
-                let documents =
-                    (0..decisions.len()).filter(|&at| decisions[at].is_some()).collect();
-                kept.push(Kept { head, rate: None, documents });
-                continue;
+            let rates = match &threshold.kind {
+                ThresholdKind::Retain(rates) => rates.iter().copied().map(Some).collect(),
+                _ => vec![None],
             };
-            for &rate in rates {
-                let wide = pilot_rate(n, rate, risk)?;
-                let is_kept = |at: &usize| {
-                    decisions[*at].as_ref().is_some_and(|rates| rates[retention] <= wide)
-                };
+            for &rate in &rates {
+                let wide = rate.map(|rate| pilot_rate(n, rate, risk)).transpose()?;
+                let passes = |rates: &Vec<Rate>| wide.is_none_or(|wide| rates[retention] <= wide);
+                let is_kept = |at: &usize| decisions[*at].as_ref().is_some_and(passes);
                 let documents = (0..decisions.len()).filter(is_kept).collect();
-                kept.push(Kept { head: head.clone(), rate: Some(rate), documents });
+                kept.push(Kept { head: threshold.head_name.clone(), rate, documents });
             }
-            retention += 1;
+            retention += usize::from(rates != [None]);
         }
         Ok(kept)
     }

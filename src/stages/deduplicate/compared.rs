@@ -208,23 +208,16 @@ impl<'a> ComparedDocuments<'a> {
             let ordinal = self.documents[document].ordinal;
             sample.offer(ordinal_rank(seed, ordinal), || document);
         });
-        let drawn: HashMap<usize, usize> = sample
-            .into_items()
-            .into_iter()
-            .enumerate()
-            .map(|(at, document)| (document, at))
-            .collect();
+        let drawn: HashMap<usize, usize> = sample.into_items().into_iter().zip(0..).collect();
         let vectors = Mutex::new((vec![Vec::new(); drawn.len()], 0));
-        self.for_each_vector(
-            |document| drawn.contains_key(&document),
-            |documents, rows, width| {
-                let (vectors, found_width) = &mut *lock(&vectors);
-                *found_width = width.max(*found_width);
-                for (document, row) in documents.iter().zip(rows.chunks_exact(width.max(1))) {
-                    vectors[drawn[document]] = row.to_vec();
-                }
-            },
-        )?;
+        let is_drawn = |document| drawn.contains_key(&document);
+        self.for_each_vector(is_drawn, |documents, rows, width| {
+            let (vectors, found_width) = &mut *lock(&vectors);
+            *found_width = width.max(*found_width);
+            for (document, row) in documents.iter().zip(rows.chunks_exact(width.max(1))) {
+                vectors[drawn[document]] = row.to_vec();
+            }
+        })?;
         let (vectors, width) = unpoisoned(vectors.into_inner());
         Ok((vectors.concat(), width))
     }
@@ -319,16 +312,14 @@ impl<'a> ComparedDocuments<'a> {
         for group in self.groups(clustered)? {
             let memory = |cluster: usize| Mutex::new(vec![0.0; ranges[cluster].len() * width]);
             let rows: Vec<Mutex<Vec<f32>>> = group.clone().map(memory).collect();
-            self.for_each_vector(
-                |document| group.contains(&(clusters[document] as usize)),
-                |documents, vectors, _| {
-                    for (document, vector) in documents.iter().zip(vectors.chunks_exact(*width)) {
-                        let cluster = clusters[*document] as usize - group.start;
-                        let place = ranks[*document] as usize * width;
-                        lock(&rows[cluster])[place..place + width].copy_from_slice(vector);
-                    }
-                },
-            )?;
+            let is_in_group = |document: usize| group.contains(&(clusters[document] as usize));
+            self.for_each_vector(is_in_group, |documents, vectors, _| {
+                for (document, vector) in documents.iter().zip(vectors.chunks_exact(*width)) {
+                    let cluster = clusters[*document] as usize - group.start;
+                    let place = ranks[*document] as usize * width;
+                    lock(&rows[cluster])[place..place + width].copy_from_slice(vector);
+                }
+            })?;
             let of_cluster = |(rows, cluster): (Mutex<Vec<f32>>, usize)| -> Result<Vec<_>> {
                 let ranked = &ranked[ranges[cluster].clone()];
                 let rows = unpoisoned(rows.into_inner());

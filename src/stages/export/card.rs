@@ -271,11 +271,8 @@ fn columns(config: &RunConfig) -> Vec<Value> {
         columns.push(json!({"name": name, "type": kind, "meaning": meaning}));
     };
     if spec.embeddings.is_some() {
-        add(
-            EMBEDDINGS,
-            "list of lists of floats",
-            "a vector for each chunk of the text".to_owned(),
-        );
+        let meaning = "a vector for each chunk of the text".to_owned();
+        add(EMBEDDINGS, "list of lists of floats", meaning);
     }
     for (name, head) in &config.heads {
         add(&head.column(name), "double", format!("score of the head `{name}`"));
@@ -289,11 +286,8 @@ fn columns(config: &RunConfig) -> Vec<Value> {
         add(name, "string", "language that a classifier identified, or `und`".to_owned());
     }
     for (name, _) in config.filters.iter().filter(|(_, f)| f.action == FilterAction::Flag) {
-        add(
-            name,
-            "string",
-            format!("why the filter `{name}` found the document; null if it did not"),
-        );
+        let meaning = format!("why the filter `{name}` found the document; null if it did not");
+        add(name, "string", meaning);
     }
     if spec.counts_pii {
         add(PII_COUNT, "int", "how often personal data was replaced in the text".to_owned());

@@ -45,10 +45,9 @@ impl Differences {
     pub(super) fn merge(&mut self, other: &Self) {
         self.documents += other.documents;
         self.numbers += other.numbers;
-        self.largest = match (self.largest, other.largest) {
-            (Some(mine), Some(theirs)) => Some(mine.max(theirs)),
-            (mine, theirs) => mine.or(theirs),
-        };
+        if other.largest > self.largest {
+            self.largest = other.largest;
+        }
         self.squares += other.squares;
         self.fourths += other.fourths;
     }
