@@ -279,12 +279,31 @@ impl RunDir {
         let state = self.path("state").join(stage.name());
         // The files of a unit are in the folder itself or in one of its direct subfolders.
         for folder in stage.outputs().iter().map(|folder| self.path(folder)).chain([state]) {
-            let within = list(&folder)?.into_iter().map(|entry| entry.path());
+            let within =
+                list(&folder)?.into_iter().map(|entry| entry.path()).filter(|p| p.is_dir());
             for output in within.chain([folder]).map(|folder| folder.join(key)) {
                 remove_temporaries_of(&output)?;
                 remove_temporaries(&output)?;
             }
         }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_beside_the_folders_of_outputs_are_passed_over()
+    -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let run = RunDir::create(dir.path())?;
+        run.write_json(&run.path("selection/deu_Latn.json"), &1)?;
+        let left = run.path("selection/.fra_Latn.json.17-0.tmp");
+        std::fs::write(&left, "")?;
+        run.sweep(Stage::Threshold, "fra_Latn")?;
+        assert!(!left.exists() && run.path("selection/deu_Latn.json").exists());
         Ok(())
     }
 }
