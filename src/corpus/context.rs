@@ -46,18 +46,31 @@ impl<'a> Context<'a> {
         Self { config, run, hub, stop, progress, redo: None, worker, task: None, waits: false }
     }
 
-    /// Freezes what `stage` depends on ([`RunDir::freeze`]) and keeps the settings. Outputs of a
-    /// `redo` are discarded here, after everything that the stage needs was found.
+    /// Freezes what `stage` depends on ([`RunDir::freeze`]) and keeps the settings, unless a later
+    /// stage may still refuse them. Outputs of a `redo` are discarded here, after everything that
+    /// the stage needs was found.
     pub fn freeze(&self, stage: Stage, settings: &Value) -> Result<()> {
-        if self.redo == Some(stage) {
-            self.worker.exclusive(self.stop, || self.run.discard_from(stage))?;
-        }
+        self.discard_redone(stage)?;
         self.run.freeze(stage, settings, self.worker, self.stop)?;
-        self.keep_settings()
+        self.keep_settings(Some(stage))
     }
 
-    /// Writes the settings to the run directory, for commands that take only the directory.
-    pub fn keep_settings(&self) -> Result<()> {
+    /// Discards the outputs of `stage` and of the stages that depend on it, if it is to be redone.
+    pub fn discard_redone(&self, stage: Stage) -> Result<()> {
+        if self.redo != Some(stage) {
+            return Ok(());
+        }
+        self.worker.exclusive(self.stop, || self.run.discard_from(stage))
+    }
+
+    /// Writes the settings to the run directory, for commands that take only the directory, unless
+    /// the settings of a stage after `stage` are frozen: it may refuse these.
+    pub fn keep_settings(&self, stage: Option<Stage>) -> Result<()> {
+        for later in Stage::ALL.into_iter().filter(|later| Some(*later) > stage) {
+            if self.run.frozen_settings(later)?.is_some() {
+                return Ok(());
+            }
+        }
         let path = self.run.path("config.toml");
         let text = self.config.to_toml("config.toml")?;
         if read(&path).is_ok_and(|stored| stored == text.as_bytes()) {

@@ -229,12 +229,10 @@ pub fn check_redo(redo: Option<Stage>, stages: &[Stage]) -> Result<()> {
 /// Freezes `plan` and keeps the settings in the run directory. Returns [`Error::Mismatch`] if
 /// another plan is frozen, unless everything is to be redone.
 pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
-    if context.redo == Some(Stage::Embed) {
-        context.worker.exclusive(context.stop, || context.run.discard_from(Stage::Embed))?;
-    }
+    context.discard_redone(Stage::Embed)?;
     context.run.freeze_plan(plan)?;
     context.run.share()?;
-    context.keep_settings()
+    context.keep_settings(None)
 }
 
 /// Returns true if heads are trained before the corpus is embedded, so that their errors show

@@ -25,9 +25,9 @@ impl RunDir {
     }
 
     /// Freezes `settings` for `stage`, or checks that they equal what was frozen before. Returns
-    /// [`Error::Mismatch`], listing each differing key, if the stage has begun a unit of work.
-    /// Otherwise the new settings replace the old, or [`Error::Busy`] if other processes are at
-    /// work.
+    /// [`Error::Mismatch`], listing each differing key, if the stage has begun a unit of work, and
+    /// for a new stage if later ones went on without it. Otherwise the new settings replace the old,
+    /// or [`Error::Busy`] if other processes are at work.
     pub fn freeze(
         &self,
         stage: Stage,
@@ -37,6 +37,7 @@ impl RunDir {
     ) -> Result<()> {
         loop {
             let Some(before) = self.frozen_settings(stage)? else {
+                self.check_order(stage)?;
                 let text = format!("{settings:#}\n");
                 if !write_new(&self.frozen_file(stage), text.as_bytes())? {
                     // Another process was first; its settings count once this machine sees them.
@@ -66,6 +67,22 @@ impl RunDir {
         }
     }
 
+    /// Checks that no selection was begun without `stage`, which has never run.
+    fn check_order(&self, stage: Stage) -> Result<()> {
+        let depends = |later: &Stage| later.depends_on(stage) && *later >= Stage::Deduplicate;
+        for later in Stage::ALL.into_iter().filter(depends) {
+            if self.frozen_settings(later)?.is_some() && self.is_begun(later) {
+                let difference = format!("  {} was done without {}", later.name(), stage.name());
+                return Err(Error::Mismatch {
+                    path: self.root().to_owned(),
+                    difference,
+                    hint: hint(stage),
+                });
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn is_begun(&self, stage: Stage) -> bool {
         let state = self.path("state").join(stage.name());
         ["done", "parts", "saved", "leases"].iter().any(|kind| state.join(kind).exists())
@@ -75,11 +92,7 @@ impl RunDir {
         Error::Mismatch {
             path: self.root().to_owned(),
             difference: difference(stage.name(), before, settings),
-            hint: format!(
-                "restore the settings, choose another run directory, or give `--redo {}` to \
-                 discard the outputs of this stage and of those after it",
-                stage.name()
-            ),
+            hint: hint(stage),
         }
     }
 
@@ -104,6 +117,14 @@ impl RunDir {
         }
         remove(&self.frozen_file(stage))
     }
+}
+
+fn hint(stage: Stage) -> String {
+    format!(
+        "restore the settings, choose another run directory, or give `--redo {}` to discard the \
+         outputs of this stage and of those after it",
+        stage.name()
+    )
 }
 
 /// Returns one line for each differing leaf: dotted key, frozen value, new value.
