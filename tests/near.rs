@@ -210,3 +210,54 @@ fn settings_that_cannot_work_are_refused() -> TestResult {
     assert_eq!(output.status.code(), Some(2));
     Ok(())
 }
+
+/// Equal embeddings whose product with themselves is less than 1 in f32.
+#[test]
+fn equal_documents_and_languages_without_embeddings_are_no_special_cases() -> TestResult {
+    let work = workspace()?;
+    let vector: Vec<f64> = (0..384).map(|i| (f64::from(i) * 0.7).sin()).collect();
+    let row = |(at, grade): (usize, f64)| json!({"id": format!("d{at}"), "text": "Text.", "grade": grade, "vectors": [vector]});
+    let grades = [-0.0, 0.0, -0.0, 0.0];
+    work.write_lines("near/deu_Latn.jsonl", grades.into_iter().enumerate().map(row))?;
+    let blank =
+        |at: usize| json!({"id": format!("f{at}"), "text": " ", "grade": 1, "vectors": null});
+    work.write_lines("near/fra_Latn.jsonl", (0..3).map(blank))?;
+    let more = ["--set", "filters.near.similarity=1", "--set", "filters.near.clusters=4"];
+    work.command("run", "out").args(more).assert().success();
+    let first = |at: usize| (format!("d{at}"), "d0".to_owned());
+    assert_eq!(verdicts(&work, "out")?, (1..4).map(first).collect());
+    let report = work.json("out/duplicates/report.json")?;
+    assert_eq!(report["languages"]["deu_Latn"]["details"]["1.00"]["documents"], 3);
+    assert_eq!(report["languages"]["fra_Latn"]["seen"]["documents"], 0);
+    Ok(())
+}
+
+#[test]
+fn a_run_that_refuses_settings_stays_as_it_was() -> TestResult {
+    let work = workspace()?;
+    let (plain, near) = SETTINGS.split_once("[filters.near]").ok_or("no filter")?;
+    assert!(near.contains("embeddings"));
+    work.write("run.toml", plain)?;
+    work.command("run", "out").assert().success();
+    let before = digests(&work.path("out"))?;
+
+    // Other thresholds, and a filter that the run went on without.
+    let threshold = ["--retention", "quality=0.5"];
+    work.command("run", "out").args(threshold).assert().code(78);
+    work.write("run.toml", SETTINGS)?;
+    for command in ["run", "deduplicate"] {
+        let refused = work.command(command, "out").assert().code(78);
+        refused.stderr(predicates::str::contains("threshold was done without deduplicate"));
+    }
+    assert_eq!(digests(&work.path("out"))?, before);
+
+    // Both are possible with `--redo`, and so is the way back.
+    work.command("run", "out").args(["--redo", "deduplicate"]).assert().success();
+    assert!(!verdicts(&work, "out")?.is_empty());
+    work.write("run.toml", plain)?;
+    work.command("run", "out").assert().code(78);
+    work.command("run", "out").args(["--redo", "deduplicate"]).assert().success();
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    assert_eq!(digests(&work.path("out"))?, before);
+    Ok(())
+}

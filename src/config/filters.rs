@@ -289,8 +289,8 @@ pub struct EmbeddingsConfig {
     /// has one head; else it has to be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
-    /// Number of clusters in each language; only documents of a cluster are compared. Default: one
-    /// for every 20,000 documents.
+    /// Number of clusters in each language, at most one for 40 documents; only documents of a
+    /// cluster are compared. Default: one for every 20,000 documents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clusters: Option<usize>,
     /// Maximum size of the embeddings in memory, in 10^6 bytes. If a language has more, its

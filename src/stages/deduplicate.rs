@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::filter_counts::{FilterCounts, ShardVerdicts};
-use compared::{ComparedDocuments, NearDuplicate, NearDuplicates, Part, ROUNDS};
+use compared::{ComparedDocuments, EQUAL, NearDuplicate, NearDuplicates, Part, ROUNDS};
 use polysift_base::error::{Error, Result};
 use polysift_config::{FilterAction, NearFilter};
 use polysift_corpus::filter::{Finding, Verdict};
@@ -39,9 +39,8 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     let Some(near) = config.near() else {
         // A filter that was there before is refused, or discarded with `--redo`.
-        let had_one = run.frozen_settings(Stage::Deduplicate)?.is_some();
-        let settings = had_one.then(|| duplicate_settings(config));
-        return settings.map_or(Ok(()), |none| context.freeze(Stage::Deduplicate, &none));
+        context.discard_redone(Stage::Deduplicate)?;
+        return run.check_frozen(Stage::Deduplicate, &duplicate_settings(config));
     };
     let embedded = Embedded::scored(run, &[near.head])?;
     check_row_filtered(context, &embedded)?;
@@ -84,6 +83,12 @@ fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]
             run.read_output(Stage::Deduplicate, language, &path)?.ok_or_else(lost)?;
         total.add(report.found.clone());
         reports.insert(language, report);
+    }
+    if total.seen.documents == 0 {
+        tracing::warn!(
+            filter = near.name,
+            "it looked at no document: none in its languages has an embedding"
+        );
     }
     let report = json!({"settings": near.filter, "total": total, "languages": reports});
     let files = vec![run.write_json(&run.duplicates_report_file(), &report)?];
@@ -185,7 +190,8 @@ impl ComparedDocuments<'_> {
                 };
                 let NearDuplicate { of, similarity, .. } = near.found[at];
                 let of = ids.get(&of).cloned().unwrap_or_default();
-                let hundredth = (f64::from(similarity.min(1.0)) * 100.0).floor() / 100.0;
+                let cut = if similarity < EQUAL { f64::from(similarity) } else { 1.0 };
+                let hundredth = (cut * 100.0).floor() / 100.0;
                 let details = vec![format!("{hundredth:.2}")];
                 counts.count(info, &Verdict::of(Finding { details, ..Finding::of(REASON) }));
                 let finding = Finding { details: vec![of.clone()], ..Finding::of(REASON) };

@@ -23,6 +23,11 @@ use polysift_runs::run::Shard;
 
 /// Number of documents in a cluster, on average.
 const CLUSTER_DOCUMENTS: usize = 20_000;
+/// Smallest number of documents per cluster, on average: fewer of them have few duplicates beside them.
+const LEAST_PER_CLUSTER: usize = 40;
+/// Similarity from which two embeddings are equal but for rounding: the sums of a unit vector's
+/// squares are off by some 10^-6.
+pub(super) const EQUAL: f32 = 0.999_99;
 /// Number of clusterings. Near duplicates on two sides of a border are mostly on one side of the
 /// borders of another.
 pub(super) const ROUNDS: usize = 2;
@@ -102,8 +107,9 @@ impl<'a> ComparedDocuments<'a> {
     ) -> Result<Self> {
         let keep = context.config.heads.get(near.head).map(|head| head.keep(near.head));
         let worth = |logit: Option<f32>| match logit.filter(|logit| !logit.is_nan()) {
-            Some(logit) if keep == Some(Keep::Below) => -logit,
-            logit => logit.unwrap_or(f32::NEG_INFINITY),
+            Some(logit) if keep == Some(Keep::Below) => 0.0 - logit,
+            Some(logit) => logit + 0.0, // both zeros are one score
+            None => f32::NEG_INFINITY,
         };
         let shards = embedded.shards_of(language);
         let read = |&(place, shard, num_parts): &(u64, &'a Shard, usize)| -> Result<Vec<_>> {
@@ -251,7 +257,8 @@ impl<'a> ComparedDocuments<'a> {
     /// Assigns the wanted documents to clusters and ranks them there.
     fn cluster(&self, round: usize, is_wanted: impl Fn(usize) -> bool + Sync) -> Result<Clustered> {
         let by_size = self.documents.len().div_ceil(CLUSTER_DOCUMENTS).max(1);
-        let wanted = self.near.embeddings.clusters.unwrap_or(by_size);
+        let most = (self.documents.len() / LEAST_PER_CLUSTER).max(1);
+        let wanted = self.near.embeddings.clusters.unwrap_or(by_size).min(most);
         let size = wanted.saturating_mul(SAMPLE_PER_CLUSTER);
         let (sample, width) = self.sample(round, size, &is_wanted)?;
         let centres = k_means(&sample, width, wanted, self.context.stop)?;
@@ -307,8 +314,11 @@ impl<'a> ComparedDocuments<'a> {
 
     fn find_in_clusters(&self, clustered: &Clustered) -> Result<Vec<NearDuplicate>> {
         let Clustered { width, clusters, ranked, ranks, ranges } = clustered;
-        let least = self.near.similarity as f32;
+        let least = EQUAL.min(self.near.similarity as f32);
         let mut found = Vec::new();
+        if *width == 0 {
+            return Ok(found); // no document has an embedding
+        }
         for group in self.groups(clustered)? {
             let memory = |cluster: usize| Mutex::new(vec![0.0; ranges[cluster].len() * width]);
             let rows: Vec<Mutex<Vec<f32>>> = group.clone().map(memory).collect();
