@@ -78,6 +78,20 @@ fn a_refined_run_in_int8_selects_what_f32_selects() -> TestResult {
     assert!(refined > 0);
     polysift().arg("verify").arg(work.path("int8")).assert().success();
     polysift().arg("status").arg(work.path("int8")).assert().success().stdout(contains("margin"));
+
+    // Texts alone are scored as near a threshold, so that the verdicts are those of the run.
+    let kept = selected(&work.path("int8/export"))?;
+    for file in ["a", "b"] {
+        let lines = std::fs::read(work.path(&format!("corpus/fra_Latn/{file}.jsonl")))?;
+        let mut annotate = polysift();
+        annotate.current_dir(work.dir.path()).args(["annotate", "--run", "int8"]);
+        let output = annotate.args(["--language", "fra_Latn"]).write_stdin(lines).output()?;
+        for line in String::from_utf8(output.stdout)?.lines() {
+            let document: serde_json::Value = serde_json::from_str(line)?;
+            let is_kept = document["id"].as_str().is_some_and(|id| kept.contains_key(id));
+            assert_eq!(document["annotation"]["verdict"] == "kept", is_kept, "{document}");
+        }
+    }
     Ok(())
 }
 

@@ -17,8 +17,9 @@ pub const GPU_FLOPS_PER_SEC: f64 = 2.65e6 * 188.7e6;
 pub fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     let mut config = context.config.encoder.clone();
     let refine = context.config.selection.refine;
-    if refine && stage == Stage::Train {
-        return load_precise(context); // the selection needs heads trained in this precision
+    // Refined thresholds need heads that were trained, and scores that were computed, in this one.
+    if refine && matches!(stage, Stage::Train | Stage::Score) {
+        return load_precise(context);
     }
     let discarded = |begun: Stage| {
         let goes = begun == stage || begun.depends_on(stage);
