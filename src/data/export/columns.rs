@@ -203,7 +203,7 @@ fn arrange(
     }
     for (column, name) in [(&spec.text, "text"), (&spec.id, "id")] {
         let Some(InputColumn { path, field }) = InputColumn::find(input.fields(), column) else {
-            if name == "text" {
+            if name == "text" && !input.fields().is_empty() {
                 return Err((column.clone(), "is not in the input".into()));
             }
             continue;
