@@ -96,10 +96,11 @@ impl FromStr for Budget {
             .into_iter()
             .find_map(|(suffix, exponent)| Some((text.strip_suffix(suffix)?, exponent)))
             .unwrap_or((text, 0));
-        let units = units(number, exponent).filter(|units| *units > 0);
+        // TOML and the files of a run hold whole numbers up to i64::MAX.
+        let units = units(number, exponent).filter(|units| (1..=i64::MAX as u64).contains(units));
         units.filter(|_| !number.starts_with('.')).map(Self).ok_or_else(|| {
             format!(
-                "`{text}` is not a budget; a number above 0 is needed, as in 500000, 1.5M or 70B"
+                "`{text}` is not a budget; a number above 0 is needed (below 2^63), as in 500000, 1.5M or 70B"
             )
         })
     }
@@ -236,12 +237,11 @@ mod tests {
             ("1.5M", 1_500_000),
             ("70B", 70_000_000_000),
             ("0.000000000001T", 1),
-            ("18446744073709551615", u64::MAX),
+            ("9223372036854775807", i64::MAX as u64),
         ] {
             assert_eq!(text.parse(), Ok(Budget(units)), "{text}");
         }
-        for text in
-            ["", "0", "0k", "-1", "1.5", "1.2345k", ".5M", "70 B", "70b", "1e9", "99999999T"]
+        for text in ["", "0", "0k", "-1", "1.5", "1.2345k", ".5M", "70 B", "70b", "1e9", "9300000T"]
         {
             assert!(text.parse::<Budget>().is_err(), "{text}");
         }
