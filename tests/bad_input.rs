@@ -11,7 +11,7 @@ use parquet::arrow::ArrowWriter;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
-use crate::util::{TestResult, Workspace, digests, read_parquet, text};
+use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, text};
 
 fn no_temporaries(work: &Workspace) -> TestResult {
     let files = digests(&work.path("out"))?;
@@ -388,6 +388,20 @@ fn links_to_nothing_and_files_that_are_not_read_are_told() -> TestResult {
         .args(["data", "--dry-run", "--language", "und"])
         .assert()
         .stderr(told);
+    work.write("run.toml", "[heads.r]\nkind = 'random'\n")?;
+    work.command("plan", "out")
+        .args(["data", "--dry-run", "--language", "und", "--text-column", "nope"])
+        .assert()
+        .code(65)
+        .stderr(contains("column `nope`"));
+    for folder in ["deu_Latn", "pt.BR", ".hidden"] {
+        work.write(&format!("by/{folder}/a.jsonl"), "{\"text\":\"a\"}\n")?;
+    }
+    work.command("plan", "out")
+        .args(["by/{lang}/*.jsonl", "--dry-run"])
+        .assert()
+        .success()
+        .stderr(contains("are left out: pt.BR").and(contains("hidden").not()));
     std::os::unix::fs::symlink("/nowhere/x", work.path("data/d.jsonl"))?;
     let told = contains("data/d.jsonl: is a link to a file that is gone");
     work.command("embed", "out").args(["data"]).assert().code(66).stderr(told);
@@ -411,5 +425,37 @@ fn names_that_results_cannot_be_named_after_are_refused_before_the_work() -> Tes
     work.write(&format!("data/{}.jsonl", "y".repeat(221)), text)?;
     let told = contains("has a name of more than 220 bytes");
     work.command("run", "other").assert().code(2).stderr(told);
+    for heads in ["heads.no_text.kind='random'", "heads={s={kind='random'},s_nan={kind='random'}}"]
+    {
+        let told = contains("is already a reason why documents are removed");
+        work.command("run", "other").args(["--set", heads]).assert().code(2).stderr(told);
+    }
+    Ok(())
+}
+
+/// Readers of Arrow schemas stop at 64 levels, and an export that nobody can read is worse than a
+/// refused row.
+#[test]
+fn what_is_nested_too_deeply_to_be_exported_is_refused_with_its_row() -> TestResult {
+    let work = Workspace::new()?;
+    work.write(
+        "run.toml",
+        "[input]\nfiles = ['deep.jsonl']\nlanguage = 'und'\n[encoder]\nmodel = 'none'\n\
+         [heads.r]\nkind = 'random'\n[languages._default]\nretention = { r = 1 }\n",
+    )?;
+    let row = |levels: usize| {
+        let nested = format!("{}1{}", "{\"a\":".repeat(levels - 1), "}".repeat(levels - 1));
+        format!("{{\"text\":\"a\"}}\n{{\"text\":\"b\",\"d\":{nested}}}\n")
+    };
+    for layout in ["flat", "nested"] {
+        work.write("deep.jsonl", row(60))?;
+        work.command("run", layout).args(["--layout", layout]).assert().success();
+        polysift().arg("verify").arg(work.path(layout)).assert().success();
+        let rows = read_parquet(&work.path(layout).join("export/deep.parquet"))?;
+        assert_eq!(rows.num_rows(), 2, "{layout}");
+    }
+    work.write("deep.jsonl", row(61))?;
+    let told = contains("row 2: is not JSON: more than 60 levels of nesting");
+    work.command("run", "refused").assert().code(65).stderr(told);
     Ok(())
 }

@@ -137,7 +137,12 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         let worker = Worker::observer(run);
         let context = Context::observing(&config, run, &hub, stop, progress, &worker);
         let agreement = evaluate_run(context, args.top, args.sample)?;
-        return put_out(args, &Report { agreement, ..Report::default() });
+        let mut report = Report { agreement, ..Report::default() };
+        if report.agreement.is_empty() {
+            let note = "without labelled texts (`--data`), two heads of the run are compared";
+            report.notes.push(note.to_owned());
+        }
+        return put_out(args, &report);
     }
     // The settings say how the languages of the corpus are found, not those of labelled texts.
     if args.language_column.is_some() || config.input.language.is_by_document() {

@@ -77,7 +77,13 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     let largest = documents.iter().max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes));
     let text = largest.and_then(|(_, group)| group.text.clone());
     let Some(text) = text else {
-        return Err(Error::missing(&args.folder, "no file below it has documents without labels"));
+        let labelled: Vec<&str> = labelled.iter().map(|(pattern, _)| pattern.as_str()).collect();
+        let reason = format!(
+            "documents to select from are missing: all files have a column `{LABEL_COLUMN}` ({}), so they are \
+             labelled texts; if they are documents, write a settings file by hand",
+            labelled.join(", ")
+        );
+        return Err(Error::missing(&args.folder, reason));
     };
     documents.retain(|(pattern, group)| {
         let is_alike = group.text.as_ref() == Some(&text);

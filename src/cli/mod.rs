@@ -392,12 +392,13 @@ impl CommandContext<'_> {
         if self.quiet && !args.json {
             return Ok(());
         }
-        if !config.has_embeddings() {
+        let brings = config.input.embeddings.is_some();
+        if brings || !config.has_embeddings() {
             let totals = json!({"shards": plan.shards.len(), "input_bytes": plan.bytes()});
             printer::show(args.json, &totals, |_| {
                 let (shards, bytes) = (plan.shards.len(), plan.bytes());
                 summary::field("input", format!("{shards} shards, {bytes} bytes"));
-                summary::field("encoder", "none");
+                summary::field("encoder", if brings { "the input has embeddings" } else { "none" });
             });
             return Ok(());
         }

@@ -151,11 +151,12 @@ impl Default for Seed {
 }
 
 /// Description of a valid language code.
-pub const LANGUAGE_CODE: &str = "made of ASCII letters, digits, `_` and `-`";
+pub const LANGUAGE_CODE: &str = "made of up to 64 ASCII letters, digits, `_` and `-`";
 
 /// Returns true if `code` is a valid language code; codes become parts of file names.
 pub fn is_language_code(code: &str) -> bool {
-    !code.is_empty() && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    let is_ours = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    (1..=64).contains(&code.len()) && code.bytes().all(is_ours)
 }
 
 impl RunConfig {
@@ -288,6 +289,7 @@ impl RunConfig {
         self.input.language.check()?;
         for (name, head) in &self.heads {
             head.check(name)?;
+            self.check_reason("heads", name)?;
             self.check_fallback(name, head)?;
             if head.learns_from_embeddings() && self.encoder.model == NO_MODEL {
                 let what = format!("the head `{name}` is trained on embeddings");
@@ -296,7 +298,7 @@ impl RunConfig {
         }
         for (name, filter) in &self.filters {
             filter.check(name)?;
-            self.check_reason(name)?;
+            self.check_reason("filters", name)?;
         }
         self.check_near()?;
         self.pii.as_ref().map_or(Ok(()), PiiConfig::check)?;
@@ -324,17 +326,18 @@ impl RunConfig {
         Err(Error::config(format!("heads.{name}.fallback"), reason))
     }
 
-    /// Checks that the name of the filter `name` is not yet a reason for a removal.
-    fn check_reason(&self, name: &str) -> Result<()> {
-        let of_head = |head: &String| {
-            let rest = name.strip_prefix(head.as_str());
-            rest.is_some_and(|rest| ["", "_unscored", "_nan"].contains(&rest))
+    /// Checks that the name of `table.name`, a head or filter, is not yet a reason for a removal.
+    fn check_reason(&self, table: &str, name: &str) -> Result<()> {
+        let of_head = |head: &String| match name.strip_prefix(head.as_str()) {
+            Some("") => table != "heads",
+            Some(rest) => ["_unscored", "_nan"].contains(&rest),
+            None => false,
         };
         let is_reason =
             [KEPT, NO_TEXT].contains(&name) || self.cascade.is_some() && name == CASCADE;
         if is_reason || self.heads.keys().any(of_head) {
             let reason = "is already a reason why documents are removed; choose another name";
-            return Err(Error::config(format!("filters.{name}"), reason));
+            return Err(Error::config(format!("{table}.{name}"), reason));
         }
         Ok(())
     }

@@ -198,9 +198,10 @@ fn largest_retention(config: &RunConfig) -> f64 {
     rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0)
 }
 
-/// Reads the first documents of files spread over the plan.
+/// Reads the first documents of files spread over the plan. Returns the first error if none can be
+/// read.
 fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result<Sample> {
-    let mut sample = Sample::default();
+    let (mut sample, mut failure) = (Sample::default(), None);
     let step = plan.shards.len().div_ceil(SAMPLE_FILES).max(1);
     for shard in plan.shards.iter().step_by(step) {
         stop.check()?;
@@ -213,6 +214,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
             Err(error) => {
                 // The embed stage will report this as well, for this shard only.
                 tracing::warn!(shard = %shard.name, error = %error.report(), "not sampled");
+                failure.get_or_insert(error);
                 continue;
             }
         };
@@ -238,7 +240,10 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
             sample.chunks.push(chunk);
         }
     }
-    Ok(sample)
+    match failure {
+        Some(error) if sample.rows == 0 => Err(error),
+        _ => Ok(sample),
+    }
 }
 
 /// Encodes as much of the sample as fits the time and returns tokens per second.

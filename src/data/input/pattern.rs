@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
+use polysift_config::LANGUAGE_CODE;
 use polysift_remote::ObjectVersion;
 
 /// Placeholder for the language code.
@@ -60,8 +61,16 @@ pub(super) fn search(
     takes: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<MatchedFile>> {
     let (ancestors, found, skipped) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let mut search = DirectorySearch { keys, takes, ancestors, found, skipped };
+    let mut search =
+        DirectorySearch { keys, takes, ancestors, found, skipped, nameless: Vec::new() };
     search.below(directory, "")?;
+    if !search.nameless.is_empty() {
+        tracing::warn!(
+            directory = %directory.display(),
+            "folders whose names are no language codes ({LANGUAGE_CODE}) are left out: {}",
+            search.nameless.join(", ")
+        );
+    }
     if !search.skipped.is_empty() {
         let counts = search.skipped.iter().map(|(extension, count)| format!("{count} {extension}"));
         let counts = counts.collect::<Vec<_>>().join(", ");
@@ -86,6 +95,8 @@ struct DirectorySearch<'a> {
     found: Vec<MatchedFile>,
     /// Number of skipped files for each extension of [`UNREAD`].
     skipped: BTreeMap<&'static str, u64>,
+    /// Folders in the place of `{lang}` that are no language codes.
+    nameless: Vec<String>,
 }
 
 impl DirectorySearch<'_> {
@@ -107,6 +118,8 @@ impl DirectorySearch<'_> {
                 let folder = key + "/";
                 if self.keys.enters(&folder) {
                     self.below(&path, &folder)?;
+                } else if self.keys.is_language(prefix) && !is_hidden(&name) {
+                    self.nameless.push(name);
                 }
             } else if (self.takes)(&name)
                 && let Some(MatchedKey { language }) = self.keys.matched(&key)
@@ -205,6 +218,16 @@ impl KeyPattern {
         let parts =
             parts.iter().map(|part| PatternPart::parse(part, pattern)).collect::<Result<_>>()?;
         Ok(Self { root, parts })
+    }
+
+    /// Returns true if a folder in `folder` is named after a language.
+    fn is_language(&self, folder: &str) -> bool {
+        let parts = &self.parts[..self.parts.len().min(folder.matches('/').count() + 1)];
+        let is_any = |part: &PatternPart| matches!(part, PatternPart::Any);
+        let Some(PatternPart::Globs { globs, .. }) = parts.last() else { return false };
+        globs.len() == 2
+            && globs.iter().all(|glob| glob.as_str().is_empty())
+            && !parts.iter().any(is_any)
     }
 
     /// Matches `key`; of several languages the longest is returned.
