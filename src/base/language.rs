@@ -4,9 +4,11 @@ use isolang::Language;
 
 /// ISO 639-3 codes that corpora use for the standard form of a language, each with the ISO 639-1
 /// code of that language; from the language aliases of CLDR.
-const STANDARD_FORMS: [&str; 18] = [
-    "als sq", "arb ar", "azj az", "cmn zh", "ekk et", "gaz om", "khk mn", "kmr ku", "lvs lv",
-    "npi ne", "ory or", "pbu ps", "pes fa", "plt mg", "swh sw", "uzn uz", "ydd yi", "zsm ms",
+#[rustfmt::skip]
+const STANDARD_FORMS: [(&str, &str); 18] = [
+    ("als", "sq"), ("arb", "ar"), ("azj", "az"), ("cmn", "zh"), ("ekk", "et"), ("gaz", "om"),
+    ("khk", "mn"), ("kmr", "ku"), ("lvs", "lv"), ("npi", "ne"), ("ory", "or"), ("pbu", "ps"),
+    ("pes", "fa"), ("plt", "mg"), ("swh", "sw"), ("uzn", "uz"), ("ydd", "yi"), ("zsm", "ms"),
 ];
 
 /// Returns the language of an ISO 639-3 or 639-1 `code`, alone or before a script or region.
@@ -30,9 +32,8 @@ pub fn language_name(code: &str) -> Option<&'static str> {
 /// Returns the ISO 639-1 code of a language, as hubs tag it, or the ISO 639-3 code if it has none.
 pub fn language_tag(code: &str) -> Option<&'static str> {
     let language = language(code)?;
-    let mut forms = STANDARD_FORMS.iter().filter_map(|form| form.split_once(' '));
-    let alias = forms.find(|(form, _)| *form == language.to_639_3());
-    let short = alias.map(|(_, tag)| tag).or(language.to_639_1());
+    let alias = STANDARD_FORMS.iter().find(|(form, _)| *form == language.to_639_3());
+    let short = alias.map(|(_, tag)| *tag).or(language.to_639_1());
     Some(short.unwrap_or(language.to_639_3()))
 }
 
