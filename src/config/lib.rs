@@ -359,6 +359,9 @@ impl RunConfig {
             Some(head) if self.heads.contains_key(head) => return Ok(()),
             Some(head) => format!("names the head `{head}`, which is not defined"),
             None if self.heads.len() == 1 => return Ok(()),
+            None if self.heads.is_empty() => {
+                "is missing; add a head that scores documents (`[heads.NAME]`)".to_owned()
+            }
             None => format!("is missing; the run has {} heads", self.heads.len()),
         };
         Err(Error::config(format!("{place}.head"), reason))

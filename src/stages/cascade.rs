@@ -208,7 +208,7 @@ impl<'a> CascadeFit<'a> {
             result.reason = (cost > MAX_COST).then(|| {
                 let percent = 100.0 * cost;
                 format!(
-                    "{first_pass} is the best first pass, and with it the run would cost {percent:.0}% of one without"
+                    "with the best first pass, {first_pass}, the run would cost {percent:.0}% of a run without a cascade"
                 )
             });
             if result.reason.is_none() {

@@ -305,8 +305,8 @@ impl<'a> ComparedDocuments<'a> {
             let documents = clustered.ranges[cluster].len();
             let (language, least) = (self.language, (2 * bytes[cluster]).div_ceil(1_000_000));
             let reason = format!(
-                "is {memory_mb}; a cluster of {language} has {documents} documents, which need \
-                 {least}; give as much, or more `clusters`"
+                "is {memory_mb}; the embeddings of a cluster of {documents} documents of {language} \
+                 need {least}; give as much, or more `clusters`"
             );
             Error::config(format!("filters.{}.memory_mb", self.near.name), reason)
         })
