@@ -23,7 +23,7 @@ use polysift_runs::run::Shard;
 
 /// Number of documents in a cluster, on average.
 const CLUSTER_DOCUMENTS: usize = 20_000;
-/// Smallest number of documents per cluster, on average: fewer of them have few duplicates beside them.
+/// Smallest mean number of documents of a cluster: smaller clusters hold few duplicates together.
 const LEAST_PER_CLUSTER: usize = 40;
 /// Similarity from which two embeddings are equal but for rounding: the sums of a unit vector's
 /// squares are off by some 10^-6.
