@@ -50,7 +50,7 @@ impl RunDir {
                 return Ok(());
             }
             if self.is_begun(stage) {
-                return Err(self.mismatch(stage, &before, settings));
+                return Err(self.mismatch(stage, difference(stage.name(), &before, settings)));
             }
             // Settings of a stage that has not begun may be replaced.
             worker.exclusive(stop, || {
@@ -62,7 +62,9 @@ impl RunDir {
     /// Checks `settings` against the frozen settings of `stage`, without freezing them.
     pub fn check_frozen(&self, stage: Stage, settings: &Value) -> Result<()> {
         match self.frozen_settings(stage)? {
-            Some(before) if before != *settings => Err(self.mismatch(stage, &before, settings)),
+            Some(before) if before != *settings => {
+                Err(self.mismatch(stage, difference(stage.name(), &before, settings)))
+            }
             _ => Ok(()),
         }
     }
@@ -73,11 +75,7 @@ impl RunDir {
         for later in Stage::ALL.into_iter().filter(depends) {
             if self.frozen_settings(later)?.is_some() && self.is_begun(later) {
                 let difference = format!("  {} was done without {}", later.name(), stage.name());
-                return Err(Error::Mismatch {
-                    path: self.root().to_owned(),
-                    difference,
-                    hint: hint(stage),
-                });
+                return Err(self.mismatch(stage, difference));
             }
         }
         Ok(())
@@ -88,12 +86,13 @@ impl RunDir {
         ["done", "parts", "saved", "leases"].iter().any(|kind| state.join(kind).exists())
     }
 
-    fn mismatch(&self, stage: Stage, before: &Value, settings: &Value) -> Error {
-        Error::Mismatch {
-            path: self.root().to_owned(),
-            difference: difference(stage.name(), before, settings),
-            hint: hint(stage),
-        }
+    fn mismatch(&self, stage: Stage, difference: String) -> Error {
+        let hint = format!(
+            "restore the settings, choose another run directory, or give `--redo {}` to discard the \
+             outputs of this stage and of those after it",
+            stage.name()
+        );
+        Error::Mismatch { path: self.root().to_owned(), difference, hint }
     }
 
     /// Returns the frozen settings of `stage`.
@@ -117,14 +116,6 @@ impl RunDir {
         }
         remove(&self.frozen_file(stage))
     }
-}
-
-fn hint(stage: Stage) -> String {
-    format!(
-        "restore the settings, choose another run directory, or give `--redo {}` to discard the \
-         outputs of this stage and of those after it",
-        stage.name()
-    )
 }
 
 /// Returns one line for each differing leaf: dotted key, frozen value, new value.
