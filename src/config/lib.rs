@@ -155,8 +155,12 @@ pub const LANGUAGE_CODE: &str = "made of up to 64 ASCII letters, digits, `_` and
 
 /// Returns true if `code` is a valid language code; codes become parts of file names.
 pub fn is_language_code(code: &str) -> bool {
-    let is_ours = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    (1..=64).contains(&code.len()) && code.bytes().all(is_ours)
+    (1..=64).contains(&code.len()) && code.bytes().all(is_language_byte)
+}
+
+/// Returns true if `byte` may stand in a language code.
+pub fn is_language_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 impl RunConfig {

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
-use polysift_config::LANGUAGE_CODE;
+use polysift_config::{LANGUAGE_CODE, is_language_byte};
 use polysift_remote::ObjectVersion;
 
 /// Placeholder for the language code.
@@ -303,10 +303,6 @@ fn languages<'n>(
     }
     found.sort_by_key(|code| std::cmp::Reverse(code.map_or(0, str::len)));
     found
-}
-
-fn is_language_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 #[cfg(test)]
