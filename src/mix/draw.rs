@@ -39,7 +39,7 @@ pub(super) struct DrawnFile {
     pub(super) counted: CountedFile,
 }
 
-/// What a mixture is made of, and where.
+/// Holds the settings of a mixture and the folders that it reads and writes.
 pub struct MixRequest<'a> {
     /// Settings of the mixture.
     pub config: &'a MixConfig,

@@ -183,8 +183,8 @@ pub(crate) fn warn_of_place(to: &str) {
     }
 }
 
-/// Claims the place `to` for the results of this run. A run with the same settings, which writes
-/// the same files, may write there too; `--redo` takes the place over. Returns [`Error::Mismatch`]
+/// Claims the place `to` for the results of this run. A run with equal settings may write there too,
+/// since its files are equal; `--redo` takes the place over. Returns [`Error::Mismatch`]
 /// if another run was first; [`Error::Service`], [`Error::Io`].
 fn claim(context: Context<'_>, to: &str) -> Result<()> {
     let path = place_of(context).join(OWNER);

@@ -1,4 +1,4 @@
-//! What filters found in a shard, and its counts.
+//! Collects the verdicts of filters on a shard, and counts the documents that they found.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -8,7 +8,7 @@ use polysift_kernels::{
 /// Rows per product: whole tiles of every instruction set, which with a usual hidden layer take
 /// half of an L2 cache of 1 MiB.
 pub const BLOCK_ROWS: usize = 126;
-/// Packed rows per product, whose similarities to a block of rows stay in the L2 cache.
+/// Packed rows per product: their similarities to a block of rows stay in the L2 cache.
 pub(super) const PACKED_BLOCK: usize = 1024;
 
 /// Rows `[n, width]` of unit norm, packed for products.

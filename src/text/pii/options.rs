@@ -73,7 +73,7 @@ impl Markers {
     }
 }
 
-/// What to find and how to replace it.
+/// Says which personal data is found, and what replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PiiOptions {
     /// Mode of finding and replacing.
