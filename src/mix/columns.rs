@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
-use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::draw::DrawnFile;
 use polysift_base::error::{Error, Result};
 use polysift_config::MixColumns;
+use polysift_data::input::retyped;
 
 /// Added columns: the source of a row, and the number of its document's copy, from 0.
 const ADDED: [(&str, DataType); 2] = [("source", DataType::Utf8), ("copy", DataType::Int32)];
 /// Prefix of the name of an input column that is called like an added one.
 const INPUT_PREFIX: &str = "input_";
-/// Maximum bytes of a batch for which 32-bit offsets always suffice for its texts.
-const NARROW_BYTES: usize = 1 << 30;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MixSchema {
@@ -85,25 +83,10 @@ impl MixSchema {
     /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`].
     pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
         let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
-            Some(column) => cast(column, field.data_type()),
+            Some(column) => retyped(column, field.data_type()),
             None => Ok(new_null_array(field.data_type(), batch.num_rows())),
         };
         self.inputs.iter().map(column).collect()
-    }
-
-    /// Makes batches of the output from `columns`, which are those of inputs and the added ones.
-    pub(super) fn batches(&self, columns: &[ArrayRef]) -> Result<Vec<RecordBatch>, ArrowError> {
-        let schema = self.output();
-        let rows = columns.first().map_or(0, |column| column.len());
-        let bytes: usize = columns.iter().map(|column| column.get_array_memory_size()).sum();
-        let step = if bytes <= NARROW_BYTES { rows.max(1) } else { 1 };
-        let batch = |start: usize| {
-            let columns = columns.iter().zip(schema.fields()).map(|(column, field)| {
-                cast(&column.slice(start, step.min(rows - start)), field.data_type())
-            });
-            RecordBatch::try_new(schema.clone(), columns.collect::<Result<_, _>>()?)
-        };
-        (0..rows).step_by(step).map(batch).collect()
     }
 }
 

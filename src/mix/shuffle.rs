@@ -240,15 +240,13 @@ impl Shuffle<'_> {
         let options = options(ROW_GROUP_BYTES);
         let mut writer = ExportWriter::create(&base, &self.schema.output(), &options)?;
         let all: Vec<&RecordBatch> = batches.iter().collect();
+        let columns: Vec<usize> = (0..self.schema.inputs.len() + 2).collect();
         for rows in order.chunks(BATCH_ROWS) {
             self.request.stop.check()?;
             let places: Vec<(usize, usize)> = rows.iter().map(|(_, place)| *place).collect();
-            let rows = interleave_record_batch(&all, &places).and_then(|rows| {
-                self.schema.batches(&rows.columns()[..self.schema.inputs.len() + 2])
-            });
-            for batch in rows.map_err(|e| Error::write(&base, e))? {
-                writer.write(&batch)?;
-            }
+            let rows = interleave_record_batch(&all, &places);
+            let rows = rows.and_then(|rows| rows.project(&columns));
+            writer.write(&rows.map_err(|e| Error::write(&base, e))?)?;
         }
         let written = writer.finish()?.into_iter().next();
         let stamp = written.ok_or_else(|| Error::corrupt(&base, "was not written"))?.stamp;

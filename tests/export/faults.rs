@@ -13,7 +13,9 @@ use polysift::input::DocumentInfo;
 use polysift::io::{remove_temporaries, stamp};
 use polysift::parts::{EmbeddingRows, EmbeddingWriter, ScoreRows, write_scores};
 
-use super::{StdError, TestResult, WriterOptions, documents, names, options, spec, write};
+use super::{
+    StdError, TestResult, WriterOptions, dense_rows, documents, names, options, spec, write,
+};
 
 /// Where the child writes; without it [`the_child_writes`] has nothing to do.
 const CHILD_DIR: &str = "POLYSIFT_TEST_CHILD_DIR";
@@ -72,7 +74,7 @@ fn write_all(dir: &Path) -> TestResult {
         };
         let input = documents(500)?;
         let columns = ExportColumns::new(&input.schema(), &spec, Path::new("input"))?;
-        let rows = columns.assemble(&input, &extras)?;
+        let rows = columns.assemble(&dense_rows(&input)?, &extras)?;
         let options = WriterOptions { max_file_bytes: Some(300_000), ..options() };
         write(&dir.join("export").join(name), &rows, &[], &options)?;
     }

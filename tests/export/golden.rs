@@ -9,7 +9,7 @@ use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{ExportColumns, ExportSpec, RowExtras};
 use serde_json::Value;
 
-use super::{StdError, TestResult, options, read, spec, write};
+use super::{StdError, TestResult, dense_rows, options, read, spec, write};
 use crate::util::root;
 
 /// Rows of a file as JSON, nulls written out.
@@ -43,7 +43,7 @@ fn export_golden(name: &str, spec: &ExportSpec) -> Result<RecordBatch, Box<dyn S
         hidden_size: 1,
         ..RowExtras::default()
     };
-    let rows = columns.assemble(&input, &extras)?;
+    let rows = columns.assemble(&dense_rows(&input)?, &extras)?;
     read(&write(&dir.path().join("x"), &rows, &[2], &options())?[0].path)
 }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray,
-    FixedSizeListArray, ListArray, MapArray, NullArray, RecordBatch, StringArray, StructArray,
-    UInt64Array,
+    ArrayRef, BinaryArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray, FixedSizeListArray,
+    ListArray, MapArray, NullArray, RecordBatch, StringArray, StructArray, UInt64Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{cast, concat};
@@ -90,16 +89,6 @@ pub(crate) fn batch(
         columns.push(array(data_type, num_rows, true, &mut rng)?);
     }
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
-}
-
-/// `batch` with dictionary columns encoded anew, so that their keys depend on its rows.
-pub(crate) fn rekeyed(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let rekey = |column: &ArrayRef| match column.data_type() {
-        DataType::Dictionary(_, values) => cast(&cast(column, values)?, column.data_type()),
-        _ => Ok(Arc::clone(column)),
-    };
-    let columns = batch.columns().iter().map(rekey).collect::<Result<_, _>>()?;
-    RecordBatch::try_new(batch.schema(), columns)
 }
 
 fn array(

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_cast::parse::string_to_timestamp_nanos;
+use chrono::{DateTime, NaiveDate, NaiveTime};
 use rayon::prelude::*;
 
 use super::document::{
@@ -249,7 +249,14 @@ fn columns() -> [ColumnRequest; 4] {
 fn time(text: &str) -> Result<f64, String> {
     let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
     let day = if text.len() == "2025-01".len() { format!("{text}-01") } else { text.to_owned() };
-    let time = || string_to_timestamp_nanos(&day).ok().map(|nanos| nanos as f64);
+    let time = || {
+        let time = day.replacen(' ', "T", 1);
+        let with_zone = DateTime::parse_from_str(&time, "%Y-%m-%dT%H:%M:%S%.f%#z");
+        let time = with_zone.map(|time| time.naive_utc()).or_else(|_| time.parse());
+        let time =
+            time.or_else(|_| day.parse::<NaiveDate>().map(|day| day.and_time(NaiveTime::MIN)));
+        Some(time.ok()?.and_utc().timestamp_nanos_opt()? as f64)
+    };
     let wrong = || {
         format!(
             "`{FETCHED}` is `{text}`; a date as in 2025-01-31, a time of RFC 3339 or a number is needed"

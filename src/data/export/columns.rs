@@ -7,12 +7,11 @@ use std::sync::Arc;
 use arrow_array::{
     Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray, StructArray,
 };
-use arrow_cast::cast;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use serde_json::{Map, Value, json};
 
 use super::{ExportSpec, RowExtras};
-use crate::input::{InputColumn, METADATA, column_at};
+use crate::input::{InputColumn, METADATA, column_at, dense, retyped};
 use crate::parts::{embeddings_array, embeddings_type};
 use polysift_base::error::{Error, Result};
 use polysift_config::{EmbeddingDtype, Layout};
@@ -29,12 +28,15 @@ const SPARK: &str = "org.apache.spark.sql.parquet.row.metadata";
 /// Arranges the columns of an input file for the export.
 #[derive(Debug)]
 pub struct ExportColumns {
+    /// Columns of the input as they are read.
     input: SchemaRef,
     spec: ExportSpec,
     top: Vec<ExportColumn>,
     /// Columns inside the struct `metadata`, which follows `top`. An empty struct is left out.
     nested: Vec<ExportColumn>,
     schema: SchemaRef,
+    /// [`Self::schema`] without dictionaries, as rows are written.
+    rows: SchemaRef,
     /// Path of the input's text column, from the top level down, if its texts may be replaced.
     text: Option<Vec<String>>,
 }
@@ -80,7 +82,8 @@ impl ExportColumns {
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
         let text = text_path(input, spec, &top, &nested).map_err(misfit)?;
-        Ok(Self { input: Arc::clone(input), spec: spec.clone(), top, nested, schema, text })
+        let (input, rows) = (dense(input), dense(&schema));
+        Ok(Self { input, spec: spec.clone(), top, nested, schema, rows, text })
     }
 
     /// Returns the schema of the export.
@@ -98,12 +101,12 @@ impl ExportColumns {
             columns.iter().map(|column| self.array(input, extras, &column.source)).collect()
         };
         let mut columns = arrays(&self.top)?;
-        if !self.nested.is_empty() {
-            let metadata =
-                StructArray::try_new(children(&self.nested), arrays(&self.nested)?, None);
+        let metadata = self.rows.fields().get(columns.len()).map(|field| field.data_type());
+        if let Some(DataType::Struct(fields)) = metadata {
+            let metadata = StructArray::try_new(fields.clone(), arrays(&self.nested)?, None);
             columns.push(Arc::new(metadata.map_err(|e| shape(e.to_string()))?));
         }
-        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        let rows = RecordBatch::try_new(Arc::clone(&self.rows), columns);
         rows.map_err(|e| shape(e.to_string()))
     }
 
@@ -124,7 +127,7 @@ impl ExportColumns {
                 match extras.texts.as_ref().filter(|_| self.text.as_ref() == Some(path)) {
                     Some(texts) => {
                         checked(&spec.text, Some(texts.len()))?;
-                        cast(texts, column.data_type()).map_err(|e| shape(e.to_string()))
+                        retyped(texts, column.data_type()).map_err(|e| shape(e.to_string()))
                     }
                     None => Ok(column),
                 }

@@ -13,8 +13,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, GenericListArray, ListArray, OffsetSizeTrait, RecordBatch};
-use arrow_cast::cast;
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use bytes::Bytes;
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
@@ -24,7 +23,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{CdcOptions, EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnDescriptor;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, FirstError, NewFile, is_url};
@@ -117,13 +116,13 @@ impl ExportWriter {
         Ok(writer)
     }
 
-    /// Adds the rows of `batch`. Returns [`Error::Shape`] if its columns differ from the schema.
+    /// Adds the rows of `batch`, which has no dictionaries. Returns [`Error::Shape`] if Parquet
+    /// stores columns of its types otherwise than those of the schema.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        if batch.schema_ref().fields() != self.schema.fields() {
+        if stored(batch.schema_ref()).ok() != stored(&self.schema).ok() {
             let reason = format!("{:?} expected, got {:?}", self.schema, batch.schema_ref());
             return Err(Error::shape("export", reason));
         }
-        let batch = dense(batch).map_err(|e| Error::write(&self.base, e))?;
         let file_bytes = self.options.max_file_bytes.unwrap_or(u64::MAX);
         let slice_bytes = (file_bytes / SLICES_PER_FILE).min(SLICE_BYTES);
         let mut start = 0;
@@ -242,6 +241,11 @@ impl ExportWriter {
     }
 }
 
+/// Returns the columns that Parquet stores for `schema`.
+fn stored(schema: &Schema) -> Result<SchemaDescriptor, ParquetError> {
+    ArrowSchemaConverter::new().convert(schema)
+}
+
 /// Settings of row groups: zstd, page index, content-defined pages, stream split for vectors.
 fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<WriterProperties> {
     let level = ZstdLevel::try_new(options.zstd).map_err(|e| Error::write(base, e))?;
@@ -252,8 +256,8 @@ fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<W
         .set_data_page_row_count_limit(2 * MAX_GROUP_ROWS)
         .set_dictionary_enabled(false)
         .set_max_row_group_row_count(None);
-    let columns = ArrowSchemaConverter::new().convert(schema).map_err(|e| Error::write(base, e))?;
-    for column in columns.columns().iter().filter(|column| column.max_rep_level() > 0) {
+    let stored = stored(schema).map_err(|e| Error::write(base, e))?;
+    for column in stored.columns().iter().filter(|column| column.max_rep_level() > 0) {
         let Some(encoding) = vector_encoding(column) else { continue };
         builder = builder
             .set_column_encoding(column.path().clone(), encoding)
@@ -344,40 +348,11 @@ fn list_bytes<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Vec<u64> {
     offsets.windows(2).map(sum).collect()
 }
 
-/// Returns `batch` with dictionaries replaced by their values, at every depth.
-fn dense(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let mut fields = Vec::new();
-    let mut columns: Vec<ArrayRef> = Vec::new();
-    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        let data_type = dense_type(field.data_type());
-        columns.push(cast(column, &data_type)?);
-        fields.push(field.as_ref().clone().with_data_type(data_type));
-    }
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
-}
-
-fn dense_type(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Dictionary(_, values) => dense_type(values),
-        DataType::List(child) => DataType::List(dense_field(child)),
-        DataType::LargeList(child) => DataType::LargeList(dense_field(child)),
-        DataType::FixedSizeList(child, size) => DataType::FixedSizeList(dense_field(child), *size),
-        DataType::Map(child, sorted) => DataType::Map(dense_field(child), *sorted),
-        DataType::Struct(children) => DataType::Struct(children.iter().map(dense_field).collect()),
-        other => other.clone(),
-    }
-}
-
-fn dense_field(field: &FieldRef) -> FieldRef {
-    let data_type = dense_type(field.data_type());
-    Arc::new(Field::clone(field).with_data_type(data_type))
-}
-
 #[cfg(test)]
 mod tests {
-    use arrow_array::types::Int32Type;
     use arrow_array::{Int32Array, StringArray};
     use arrow_buffer::OffsetBuffer;
+    use arrow_schema::{ArrowError, Field};
 
     use super::*;
 
@@ -399,21 +374,6 @@ mod tests {
         ])?;
         assert_eq!(row_bytes(batch.columns(), 4), [2 + 4 + 2, 0, 6 + 4 + 6, 4]);
         assert_eq!(row_bytes(batch.slice(2, 2).columns(), 2), [6 + 4 + 6, 4]);
-        Ok(())
-    }
-
-    #[test]
-    fn dictionaries_become_their_values_inside_lists_too() -> Result<(), ArrowError> {
-        let words: arrow_array::DictionaryArray<Int32Type> =
-            vec![Some("a"), Some("b"), None, Some("a")].into_iter().collect();
-        let field = Arc::new(Field::new("element", words.data_type().clone(), true));
-        let offsets = OffsetBuffer::from_lengths([3, 1]);
-        let lists = ListArray::try_new(field, offsets, Arc::new(words), None)?;
-        let batch = RecordBatch::try_from_iter([("x", Arc::new(lists) as ArrayRef)])?;
-        let dense = dense(&batch)?;
-        let values = dense.column(0).as_list::<i32>().values();
-        let values: Vec<_> = values.as_string::<i32>().iter().collect();
-        assert_eq!(values, [Some("a"), Some("b"), None, Some("a")]);
         Ok(())
     }
 }

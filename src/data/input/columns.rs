@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringViewArray};
-use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use arrow_select::nullif::nullif;
 
+use super::values::{bytes, lists, strings};
 use super::vectors::{is_embeddings, vectors};
 use polysift_base::error::{Error, Result};
 
@@ -213,7 +213,6 @@ impl ColumnKind {
     fn takes(self, data_type: &DataType) -> bool {
         match (self, data_type) {
             (Self::Vectors, _) => is_embeddings(data_type),
-            (_, DataType::Dictionary(_, value)) => self.takes(value),
             (
                 Self::ScalarOrList,
                 DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _),
@@ -374,26 +373,18 @@ fn names(fields: &Fields, prefix: &str) -> Vec<String> {
     fields.iter().flat_map(of_field).collect()
 }
 
-/// Returns the values of a column as strings. Scalars are rendered; strings are not copied.
-pub fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
-    if let DataType::Dictionary(_, value) = column.data_type() {
-        return strings(&cast(column, value)?);
-    }
-    let view = cast(column, &DataType::Utf8View)?;
-    Ok(view.as_string_view().clone())
-}
-
 fn lossy_strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
-    let bytes = cast(column, &DataType::BinaryView)?;
-    let texts = bytes.as_binary_view().iter();
-    Ok(texts.map(|bytes| bytes.map(String::from_utf8_lossy)).collect())
+    Ok(bytes(column)?.iter().map(|bytes| bytes.map(String::from_utf8_lossy)).collect())
 }
 
 fn json_arrays(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
-    let item = Field::new_list_field(DataType::Utf8View, true);
-    let lists = cast(column, &DataType::LargeList(item.into()))?;
-    let json = |list: ArrayRef| json_array(list.as_string_view().iter());
-    Ok(lists.as_list::<i64>().iter().map(|list| list.map(json)).collect())
+    let lists = lists(column)?;
+    let items = strings(lists.values())?;
+    let json = |row: usize| {
+        let [start, end] = [row, row + 1].map(|at| lists.value_offsets()[at] as usize);
+        json_array((start..end).map(|item| string(&items, item)))
+    };
+    Ok((0..lists.len()).map(|row| lists.is_valid(row).then(|| json(row))).collect())
 }
 
 pub(super) fn json_array<'s>(items: impl Iterator<Item = Option<&'s str>>) -> String {

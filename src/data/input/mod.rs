@@ -42,6 +42,7 @@ mod row_values;
 mod rows;
 mod stream;
 mod table;
+mod values;
 mod vectors;
 
 use std::ops::Range;
@@ -49,7 +50,7 @@ use std::path::PathBuf;
 
 pub use column_values::{ColumnValues, NumberColumn};
 pub use columns::{ColumnKind, ColumnRequest, Reject, TableRow};
-pub use columns::{InputColumn, METADATA, column_at, strings};
+pub use columns::{InputColumn, METADATA, column_at};
 pub use discover::discover;
 pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS};
 pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
@@ -59,7 +60,7 @@ pub use labelled::class as label_class;
 pub use labelled::{LabelledText, LabelledTexts, SampleColumns, SkippedRows, Split, read_samples};
 pub use labelled::{for_each_sample, score_value};
 pub use lists::{ListFile, check_list, for_each_listed, list_files};
-pub use parquet::{FileFacts, RowGroup};
+pub use parquet::{FileFacts, RowGroup, dense};
 pub use pattern::{LANG, languages_of};
 pub use row_values::{RowsRequest, open_rows, row_values};
 pub use rows::{RowBatch, RowReader};
@@ -68,6 +69,7 @@ pub use table::{
     TableCounts, is_table, named_tables, read_table, table_at, table_columns, table_files,
     table_stem,
 };
+pub use values::{retyped, strings};
 
 /// Language code of a document whose language is unknown (ISO 639-2 "undetermined").
 pub const UNDETERMINED_LANGUAGE: &str = "und";

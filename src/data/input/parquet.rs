@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StringViewArray};
+use arrow_array::{Array, ArrayRef, RecordBatch, StringViewArray};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -22,10 +22,10 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::columns::{
     ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, column_at, string,
-    strings,
 };
 use super::content::Content;
 use super::lines::too_long;
+use super::values::strings;
 use super::vectors::Width;
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result, Source};
@@ -86,6 +86,9 @@ impl InputFile {
 /// An open Parquet file with a valid footer.
 pub(super) struct ParquetFile {
     pub path: PathBuf,
+    /// Columns as the file declares them, with days in place of milliseconds as dates.
+    pub schema: SchemaRef,
+    /// The footer, by which columns are read as [`dense`] says.
     pub footer: ArrowReaderMetadata,
     content: Content,
     /// The row groups to read.
@@ -99,18 +102,21 @@ impl ParquetFile {
         let content = Content::open(file)?;
         let failure = content.failure();
         let load = |options| failure.on(guarded(&path, || read_footer(&content, options)));
-        let mut footer = load(ArrowReaderOptions::new())?;
-        let fields: Fields = footer.schema().fields().iter().map(date32).collect();
-        if fields != *footer.schema().fields() {
-            let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
-            // If the days are stored as 64-bit milliseconds, the type stays.
-            footer = load(options).unwrap_or(footer);
-        }
+        let footer = load(ArrowReaderOptions::new())?;
+        // If days are stored as 64-bit milliseconds, the types of dates stay.
+        let schemas = [mapped(footer.schema(), date32), Arc::clone(footer.schema())];
+        let read_as = |schema: SchemaRef| {
+            let options = ArrowReaderOptions::new().with_schema(dense(&schema));
+            let footer = ArrowReaderMetadata::try_new(Arc::clone(footer.metadata()), options);
+            footer.map(|footer| (schema, footer))
+        };
+        let [dates, original] = schemas;
+        let (schema, footer) = guarded(&path, || read_as(dates).or_else(|_| read_as(original)))?;
         let (groups, rows) = chosen_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
             let rows = file.rows.clone().unwrap_or_default();
             Error::corrupt(&path, format!("rows {rows:?} are not those of whole row groups"))
         })?;
-        Ok(Self { path, footer, content, groups, rows })
+        Ok(Self { path, schema, footer, content, groups, rows })
     }
 
     pub(super) fn num_rows(&self) -> u64 {
@@ -193,13 +199,34 @@ fn chosen_groups(
 
 /// Replaces Date64 by Date32, because Parquet stores dates as days. A Date64 column was written as
 /// days too, and would lose its logical type if it were written as Date64 again.
-fn date32(field: &FieldRef) -> FieldRef {
+fn date32(data_type: &DataType) -> DataType {
+    if *data_type == DataType::Date64 { DataType::Date32 } else { data_type.clone() }
+}
+
+/// Returns `schema` with dictionaries replaced by their values: the types of the arrays that
+/// Parquet files are read as.
+pub fn dense(schema: &SchemaRef) -> SchemaRef {
+    mapped(schema, |data_type| match data_type {
+        DataType::Dictionary(_, values) => values.as_ref().clone(),
+        other => other.clone(),
+    })
+}
+
+/// Changes the types of `schema` that hold no other ones, at every depth.
+fn mapped(schema: &SchemaRef, change: fn(&DataType) -> DataType) -> SchemaRef {
+    let fields: Fields = schema.fields().iter().map(|field| mapped_field(field, change)).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+fn mapped_field(field: &FieldRef, change: fn(&DataType) -> DataType) -> FieldRef {
+    let inner = |field: &FieldRef| mapped_field(field, change);
     let data_type = match field.data_type() {
-        DataType::Date64 => DataType::Date32,
-        DataType::List(item) => DataType::List(date32(item)),
-        DataType::LargeList(item) => DataType::LargeList(date32(item)),
-        DataType::Struct(children) => DataType::Struct(children.iter().map(date32).collect()),
-        _ => return Arc::clone(field),
+        DataType::List(item) => DataType::List(inner(item)),
+        DataType::LargeList(item) => DataType::LargeList(inner(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(inner(item), *size),
+        DataType::Map(entries, sorted) => DataType::Map(inner(entries), *sorted),
+        DataType::Struct(children) => DataType::Struct(children.iter().map(inner).collect()),
+        other => change(other),
     };
     Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
@@ -302,10 +329,6 @@ impl ParquetRows {
             long_texts: VecDeque::new(),
             taken: 0,
         }
-    }
-
-    pub(super) fn schema(&mut self) -> Result<SchemaRef> {
-        Ok(self.batches()?.reader.schema())
     }
 
     fn batches(&mut self) -> Result<&mut ParquetBatches> {

@@ -2,14 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type};
-use arrow_array::{Array, RecordBatch};
-use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_cast::{can_cast_types, cast};
-use arrow_schema::{ArrowError, DataType};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, FieldRef};
 use serde_json::{Map, Value, json};
 
+use super::values::{json, strings};
 use super::{InputFile, RowReader};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
@@ -56,7 +53,7 @@ pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> R
                 if place >= request.count {
                     continue;
                 }
-                let columns = columns(&block.batch, at, &file.path)?;
+                let columns = columns(&block.batch, at);
                 let row = json!({"file": file.path, "row": row, "columns": columns});
                 best.insert(place, (value, row));
                 best.truncate(request.count);
@@ -90,39 +87,29 @@ fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f6
         wrong(format!("there is none; the columns are {}", names.join(", ")))
     })?;
     let found = column.data_type();
-    let is_number = found.is_numeric() || *found == DataType::Boolean;
-    if !is_number || !can_cast_types(found, &DataType::Float64) {
+    if !(found.is_numeric() || *found == DataType::Boolean) {
         return Err(wrong(format!("is of {found}; needed are numbers")));
     }
-    let column = cast(column, &DataType::Float64).map_err(|e| wrong(e.to_string()))?;
-    let values = column.as_primitive::<Float64Type>().iter();
-    Ok(values.map(|value| value.filter(|value| !value.is_nan())).collect())
+    let numbers = strings(column).map_err(|e| wrong(e.to_string()))?;
+    let number = |text: &str| match text {
+        "true" => Some(1.0),
+        "false" => Some(0.0),
+        number => number.parse().ok().filter(|number: &f64| !number.is_nan()),
+    };
+    Ok(numbers.iter().map(|text| text.and_then(number)).collect())
 }
 
-/// Returns the values of the row `at` by column; lists and structs are shortened text.
-fn columns(batch: &RecordBatch, at: usize, path: &Path) -> Result<Map<String, Value>> {
-    let decode = |e: ArrowError| Error::decode(path, "a table", e);
-    let options = FormatOptions::default();
-    let mut columns = Map::new();
-    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+/// Returns the values of the row `at` by column; lists and structs are shortened JSON.
+fn columns(batch: &RecordBatch, at: usize) -> Map<String, Value> {
+    let value = |(field, column): (&FieldRef, &ArrayRef)| {
         let value = match column.data_type() {
             _ if column.is_null(at) => Value::Null,
-            DataType::Float32 => json!(column.as_primitive::<Float32Type>().value(at)),
-            DataType::Float64 => json!(column.as_primitive::<Float64Type>().value(at)),
-            DataType::Boolean => json!(column.as_boolean().value(at)),
-            other => {
-                let formatter = ArrayFormatter::try_new(column, &options).map_err(decode)?;
-                let text = formatter.value(at).try_to_string().map_err(decode)?;
-                match text.parse::<serde_json::Number>() {
-                    Ok(number) if other.is_integer() => Value::Number(number),
-                    _ if other.is_nested() => cut_off(&text).into(),
-                    _ => Value::String(text),
-                }
-            }
+            other if other.is_nested() => cut_off(&json(column, at).to_string()).into(),
+            _ => json(column, at),
         };
-        columns.insert(field.name().clone(), value);
-    }
-    Ok(columns)
+        (field.name().clone(), value)
+    };
+    batch.schema_ref().fields().iter().zip(batch.columns()).map(value).collect()
 }
 
 fn cut_off(text: &str) -> String {

@@ -70,13 +70,11 @@ impl RowReader {
         match file.format {
             Format::Parquet => {
                 let parquet = ParquetFile::open(file)?;
-                let schema = Arc::clone(parquet.footer.schema());
-                let text = InputColumn::find(schema.fields(), &config.text);
+                let schema = Arc::clone(&parquet.schema);
+                let text = InputColumn::find(parquet.footer.schema().fields(), &config.text);
                 let (mask, max_bytes) = (ProjectionMask::all(), config.max_document_bytes);
-                let mut rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
-                let metadata = schema.metadata().clone();
-                let schema = rows.schema()?.as_ref().clone().with_metadata(metadata);
-                Ok(Self { schema: Arc::new(schema), source: RowSource::Parquet(Box::new(rows)) })
+                let rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
+                Ok(Self { schema, source: RowSource::Parquet(Box::new(rows)) })
             }
             Format::Csv(_) => Err(Error::corrupt(&file.path, "CSV is read as a table only")),
             Format::JsonLines(_) => {
@@ -95,7 +93,8 @@ impl RowReader {
         Ok(Self { schema, source: RowSource::Json(Box::new(rows)) })
     }
 
-    /// Returns the names and types of all columns in file order, and a Parquet file's metadata.
+    /// Returns the names and types of all columns in file order, and a Parquet file's metadata. A
+    /// column that the file declares as a dictionary is read as its values ([`super::dense`]).
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }

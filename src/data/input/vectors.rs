@@ -7,9 +7,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, LargeListArray};
 use arrow_buffer::OffsetBuffer;
-use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use arrow_select::filter::filter;
+
+use super::values::{floats, lists};
 
 /// Width of the vectors of a file, set by the first vector.
 #[derive(Debug, Default)]
@@ -70,17 +71,30 @@ pub(super) fn is_embeddings(data_type: &DataType) -> bool {
 pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
     let item = |data_type| -> FieldRef { Arc::new(Field::new_list_field(data_type, true)) };
     let vector = item(DataType::LargeList(item(DataType::Float32)));
+    let outer = lists(column)?;
     if depth(column.data_type()) == Some(2) {
-        return Ok(cast(column, &DataType::LargeList(vector))?.as_list::<i64>().clone());
+        let inner: ArrayRef = Arc::new(of_floats(lists(outer.values())?)?);
+        let (offsets, nulls) = (outer.offsets().clone(), outer.nulls().cloned());
+        return LargeListArray::try_new(vector, offsets, inner, nulls);
     }
-    let rows = cast(column, vector.data_type())?;
-    let rows = rows.as_list::<i64>();
+    let rows = of_floats(outer)?;
     // An empty list is no vector, rather than a vector of width 0.
     let is_vector = |row| rows.is_valid(row) && rows.value_length(row) > 0;
     let has_vector: Vec<bool> = (0..rows.len()).map(is_vector).collect();
     let offsets = OffsetBuffer::from_lengths(has_vector.iter().map(|has| usize::from(*has)));
-    let values = filter(rows, &BooleanArray::from(has_vector))?;
+    let values = filter(&rows, &BooleanArray::from(has_vector))?;
     LargeListArray::try_new(vector, offsets, values, rows.nulls().cloned())
+}
+
+/// Returns `lists` of numbers as lists of f32.
+fn of_floats(lists: LargeListArray) -> Result<LargeListArray, ArrowError> {
+    let (_, offsets, values, nulls) = lists.into_parts();
+    let values: ArrayRef = match values.data_type() {
+        DataType::Float32 => values,
+        _ => Arc::new(floats(&values)?.unary::<_, Float32Type>(|value| value as f32)),
+    };
+    let item = Arc::new(Field::new_list_field(DataType::Float32, true));
+    LargeListArray::try_new(item, offsets, values, nulls)
 }
 
 /// Returns the number of [`vectors`] of `row` and their values `[num_chunks, D]`; `None` for null.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::*;
 use crate::parts::write_scores;
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float32Type;
+use arrow_array::types::{Float16Type, Float32Type};
 
 const DTYPES: [EmbeddingDtype; 3] =
     [EmbeddingDtype::F32, EmbeddingDtype::F16, EmbeddingDtype::Bf16InF32];
@@ -189,8 +189,10 @@ fn values_of_lists(path: &Path) -> Result<Vec<u32>> {
     let batch = PartReader::open(path)?.read(&[EMBEDDINGS])?;
     let chunks = batch.column(0).as_list::<i32>().values().clone();
     let values = chunks.as_list::<i32>().values();
-    let values = arrow_cast::cast(values, &DataType::Float32).map_err(|e| Error::write(path, e))?;
-    Ok(to_bits(values.as_primitive::<Float32Type>().values()))
+    let Some(halves) = values.as_primitive_opt::<Float16Type>() else {
+        return Ok(to_bits(values.as_primitive::<Float32Type>().values()));
+    };
+    Ok(to_bits(halves.unary::<_, Float32Type>(half::f16::to_f32).values()))
 }
 
 #[test]
