@@ -499,6 +499,20 @@ fn columns_are_those_in_common_or_all() -> TestResult {
     assert_eq!(names(&batch), ["id", "text", "n", "input_source", "source", "copy"]);
     assert_eq!(batch.schema().field_with_name("n")?.data_type(), &DataType::Float64);
 
+    // A file without rows, and a column without values, take no column and no type away.
+    work.write("empty.jsonl", "")?;
+    work.write_lines(
+        "null.jsonl",
+        [json!({"id": "c", "text": "z", "n": null, "source": "s"})].into_iter(),
+    )?;
+    command(&work, "nulls").assert().success().stdout(contains("in one type: odd, url"));
+    let batch = read_parquet(&work.path("nulls/part-00000.parquet"))?;
+    assert_eq!(names(&batch), ["id", "text", "n", "input_source", "source", "copy"]);
+    assert_eq!(batch.column_by_name("n").map(Array::null_count), Some(1));
+    for name in ["empty.jsonl", "null.jsonl"] {
+        std::fs::remove_file(work.path(name))?;
+    }
+
     work.write("mix.toml", format!("columns = 'union'\n{settings}"))?;
     command(&work, "union").assert().code(65).stderr(contains("b.jsonl: column `odd`"));
     work.write_lines("b.jsonl", [json!({"id": "b", "text": "y", "url": "u"})].into_iter())?;

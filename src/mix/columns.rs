@@ -30,7 +30,10 @@ impl MixSchema {
     /// input column cannot have its new name.
     pub(crate) fn new(files: &[DrawnFile], columns: MixColumns, text: &str) -> Result<Self> {
         let mut found: Vec<(String, Option<DataType>, usize)> = Vec::new();
-        for DrawnFile { file, counted, .. } in files {
+        // A file without rows says nothing about columns.
+        let has_rows = |file: &&DrawnFile| file.counted.num_rows > 0;
+        let num_files = files.iter().filter(has_rows).count();
+        for DrawnFile { file, counted, .. } in files.iter().filter(has_rows) {
             for field in counted.schema.fields() {
                 let known = found.iter_mut().find(|(name, ..)| name == field.name());
                 let Some((name, data_type, count)) = known else {
@@ -49,7 +52,7 @@ impl MixSchema {
         let (mut inputs, mut left_out) = (Vec::new(), Vec::new());
         for (name, data_type, count) in found {
             match data_type {
-                Some(data_type) if count == files.len() || columns == MixColumns::Union => {
+                Some(data_type) if count == num_files || columns == MixColumns::Union => {
                     let is_taken = ADDED.iter().any(|(added, _)| *added == name);
                     let renamed =
                         if is_taken { format!("{INPUT_PREFIX}{name}") } else { name.clone() };

@@ -16,7 +16,7 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_config::{DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, MixConfig, TokenCount};
 use polysift_data::export::{ExportWriter, WriterOptions};
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, Format, InputFile, RowReader, TableRow, read_table,
+    ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowReader, TableRow, read_table,
 };
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
@@ -130,7 +130,10 @@ impl TokenCounter {
         writer.writer.finish()?;
         let data_bytes = file.decoded_bytes()?.unwrap_or(read_bytes);
         let input = InputConfig { text: self.text.clone(), ..InputConfig::default() };
-        let fields = RowReader::open(file, &input)?.schema().fields().clone();
+        let fields = match file.format {
+            Format::JsonLines(_) => JsonColumns::infer(file, &input)?.known_fields(),
+            _ => RowReader::open(file, &input)?.schema().fields().clone(),
+        };
         let facts = [(DATA_BYTES, data_bytes), (NUM_ROWS, num_rows)];
         let facts = facts.map(|(key, number)| (key.to_owned(), number.to_string()));
         let schema = Schema::new_with_metadata(fields, facts);

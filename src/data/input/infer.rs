@@ -212,6 +212,15 @@ impl JsonColumns {
         self.0.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
     }
 
+    /// Returns the columns; one without values has the type `Null`.
+    pub fn known_fields(&self) -> Fields {
+        let field = |(name, shape): &(String, JsonShape)| match shape {
+            JsonShape::Unknown => Field::new(name, DataType::Null, true),
+            shape => Field::new(name, shape.data_type(), true),
+        };
+        self.0.iter().map(field).collect()
+    }
+
     pub(super) fn arrays(
         &self,
         objects: &[Option<&Json<'_>>],
