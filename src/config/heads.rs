@@ -66,6 +66,9 @@ const KEYS: [(&[HeadKind], &[&str]); 9] = {
     ]
 };
 
+/// Maximum width of a layer of a head; two layers of that width take 16 GiB.
+const MAX_WIDTH: usize = 1 << 16;
+
 /// How the outputs of a head become one score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HeadOutput {
@@ -518,6 +521,13 @@ impl HeadConfig {
     fn wrong_output(&self, name: &str) -> Option<Wrong> {
         let output = self.output(name);
         let is_linear = matches!(self.kind, HeadKind::Logistic | HeadKind::Ridge);
+        let class = match output {
+            HeadOutput::Class(class) | HeadOutput::SigmoidOf(class) => class,
+            _ => 0,
+        };
+        if self.hidden.iter().flatten().chain([&class]).any(|width| *width > MAX_WIDTH) {
+            return Some(("hidden", "has widths of at most 65536, and so has `output`"));
+        }
         let reason = if self.kind == HeadKind::Cosine && output != HeadOutput::Raw {
             "a cosine head's score is the similarity itself: `raw`"
         } else if is_linear && !output.is_single() {

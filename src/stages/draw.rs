@@ -41,16 +41,18 @@ pub(crate) fn count_rows(context: Context<'_>, shards: &[(u64, &Shard)]) -> Resu
 }
 
 /// Draws a uniform sample of the documents with text of `shards`, which are given with their places
-/// in the plan; returns ordinals and texts in random order. The sample has at least `size`
-/// documents, unless too many rows have no text. It depends on the seed of the run and `purpose`.
+/// in the plan; returns ordinals and texts in random order, and whether all rows were drawn. The
+/// sample has at least `size` documents, unless too many rows have no text. It depends on the seed
+/// of the run and `purpose`.
 pub(crate) fn draw_texts(
     context: Context<'_>,
     purpose: &str,
     shards: &[(u64, &Shard)],
     size: usize,
-) -> Result<Vec<(u64, String)>> {
+) -> Result<(Vec<(u64, String)>, bool)> {
     let seed = hash_seed(&[purpose], context.config.seed.0);
-    let sample = BottomKSample::new(size + size / SPARE);
+    let num_rows = size.saturating_add(size / SPARE);
+    let sample = BottomKSample::new(num_rows);
     shards.par_iter().try_for_each(|&(place, shard)| {
         for_each_row(context, shard, |row| {
             let ordinal = ordinal(place, row);
@@ -58,6 +60,7 @@ pub(crate) fn draw_texts(
         })
     })?;
     let drawn = sample.into_items();
+    let is_all = drawn.len() < num_rows;
     let of_shard = |&(place, shard): &(u64, &Shard)| {
         let mut own: Vec<u64> =
             drawn.iter().copied().filter(|ordinal| place_of(*ordinal).0 == place).collect();
@@ -77,5 +80,5 @@ pub(crate) fn draw_texts(
     let mut texts: BTreeMap<u64, Option<String>> = read.into_iter().flatten().collect();
     let found =
         drawn.into_iter().filter_map(|ordinal| Some((ordinal, texts.remove(&ordinal).flatten()?)));
-    Ok(found.collect())
+    Ok((found.collect(), is_all))
 }

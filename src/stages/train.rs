@@ -272,37 +272,43 @@ fn draw_negatives(
         }
     }
     let mut known: HashSet<u128> = samples.iter().map(|sample| text_key(&sample.text)).collect();
-    let (mut pools, mut left) = (Vec::new(), negatives.corpus);
-    let each = left.div_ceil(shards.len().max(1));
-    for shards in shards.values() {
-        let wanted = each.min(left);
+    let mut pools = Vec::new();
+    let (each, more) = match shards.len() {
+        0 => (0, 0),
+        languages => (negatives.corpus / languages, negatives.corpus % languages),
+    };
+    for (at, shards) in shards.values().enumerate() {
+        let wanted = each + usize::from(at < more);
         let most = negatives.num_drawn(wanted);
-        let (mut size, mut before) = (most, 0);
+        let mut size = most;
         let new = loop {
-            let drawn = draw_texts(context, "negatives", shards, size)?;
-            let (found, mut own) = (drawn.len(), HashSet::new());
+            let (drawn, is_all) = draw_texts(context, "negatives", shards, size)?;
+            let mut own = HashSet::new();
             let is_new = |(_, text): &(u64, String)| {
                 let key = text_key(text);
                 !known.contains(&key) && own.insert(key)
             };
             let new: Vec<_> = drawn.into_iter().filter(is_new).take(most).collect();
-            if new.len() == most || found == before {
+            if new.len() == most || is_all {
                 known.extend(own);
                 break new;
             }
             // A larger sample begins with the smaller one.
-            (size, before) = (2 * size, found);
+            size = size.saturating_mul(2);
         };
         if new.len() < most {
             let (head, language, found) = (job.name, job.language(), new.len());
-            tracing::warn!(head, language, "for {most} negatives the corpus has {found} documents");
+            tracing::warn!(
+                head,
+                language,
+                "{wanted} negatives are drawn from {most} documents; the corpus has {found}"
+            );
         }
         let documents = new.into_iter().map(|(ordinal, text)| {
             let (shard, row) = place_of(ordinal);
             (text, json!({"file": plan.shards[shard as usize].file, "row": row}))
         });
         pools.push(Pool { documents: documents.collect(), wanted });
-        left -= wanted;
     }
     Ok(pools)
 }

@@ -94,9 +94,13 @@ fn a_head_of_several_languages_draws_equally_many_of_each() -> TestResult {
     assert_eq!((of("deu_Latn"), of("fra_Latn")), (11, 10));
     run(&work, "others", &head("others", 5)).assert().success();
     assert!(rows(&work, "others", "deu_Latn")?.iter().all(|row| row.starts_with("fra_Latn")));
+    // One more than the sum is of the first language; of documents without text, others are drawn.
+    run(&work, "three", &head("all", 3)).assert().success();
+    let three = rows(&work, "three", "_all")?;
+    assert_eq!(three.iter().filter(|row| row.starts_with("deu_Latn")).count(), 2);
     // Of 25 German documents two have no text and three are positives.
     let few = run(&work, "few", &head("all", 500)).assert().success();
-    few.stderr(contains("for 250 negatives the corpus has 20 documents"));
+    few.stderr(contains("250 negatives are drawn from 250 documents; the corpus has 20"));
     Ok(())
 }
 

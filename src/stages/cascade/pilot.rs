@@ -70,7 +70,7 @@ impl Pilot {
     ) -> Result<Self> {
         let &FullRun { context, heads, model, .. } = full;
         let Context { config, stop, progress, .. } = context;
-        let mut found = draw_texts(context, "pilot", shards, size)?;
+        let (mut found, _) = draw_texts(context, "pilot", shards, size)?;
         found.truncate(size);
         let (ordinals, owned): (_, Vec<String>) = found.into_iter().unzip();
         let texts: Vec<&str> = owned.iter().map(String::as_str).collect();

@@ -39,15 +39,21 @@ pub(super) fn train(
     let default = [DEFAULT_INVERSE_PENALTY];
     let tried = if splits.validation.is_empty() { &default[..] } else { &INVERSE_PENALTIES };
     let mut parameters = vec![0.0; request.samples.hidden_size + 1];
-    let mut best: Option<(f64, f64, Scorer)> = None;
+    let mut best: Option<(Option<f64>, f64, Scorer)> = None;
     for &inverse_penalty in tried {
         stop.check()?;
         objective.penalty = 1.0 / (inverse_penalty * splits.train.len() as f64);
         parameters = objective.minimise(parameters).map_err(|e| request.error(e.to_string()))?;
         let scorer = objective.scorer(&parameters);
         let metrics = request.metrics(&scorer, &splits.validation);
-        let loss = metrics.and_then(|metrics| metrics.loss).unwrap_or_default();
-        if best.as_ref().is_none_or(|(lowest, ..)| loss < *lowest) {
+        let loss = metrics.and_then(|metrics| metrics.loss);
+        // Without a loss, as with weights of 0, the default is as good as another penalty.
+        let is_better = |lowest: Option<f64>| match (loss, lowest) {
+            (Some(loss), Some(lowest)) => loss < lowest,
+            (None, None) => inverse_penalty == DEFAULT_INVERSE_PENALTY,
+            (loss, _) => loss.is_some(),
+        };
+        if best.as_ref().is_none_or(|(lowest, ..)| is_better(*lowest)) {
             best = Some((loss, inverse_penalty, scorer));
         }
     }
@@ -56,7 +62,7 @@ pub(super) fn train(
     };
     let record = TrainingRecord {
         inverse_penalty: Some(inverse_penalty),
-        kept_loss: (!splits.validation.is_empty()).then(|| rounded(loss)),
+        kept_loss: loss.filter(|_| !splits.validation.is_empty()).map(rounded),
         seed: request.seed,
         ..TrainingRecord::default()
     };
