@@ -143,6 +143,21 @@ fn a_column_of_the_input_is_a_score() -> TestResult {
     let report: Value = serde_json::from_slice(&output.stdout)?;
     assert_eq!(report["heads"][0]["unscored"], 6, "{report}");
     assert_eq!(report["measures"][0]["roc_auc"], 1.0);
+
+    // Scores are f32: one that equals a threshold is not above it, whatever its digits.
+    let equal = (0..20).map(|i| json!({"text": text(i), "label": i % 2, "edu": 0.1}));
+    work.write_lines("labelled/fra_Latn.jsonl", equal)?;
+    let output = polysift()
+        .current_dir(work.dir.path())
+        .args(evaluate)
+        .args(["--threshold", "0.1"])
+        .output()?;
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let decision = &report["decisions"][0];
+    assert_eq!(
+        (&decision["rule"], &decision["called_positive"]),
+        (&json!("score above 0.1"), &json!(0))
+    );
     Ok(())
 }
 

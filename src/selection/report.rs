@@ -298,7 +298,7 @@ impl Bound {
     }
 
     /// Returns the bound of a fixed threshold.
-    pub(super) fn fixed(keep: Keep, threshold: FixedThreshold) -> Self {
+    pub fn fixed(keep: Keep, threshold: FixedThreshold) -> Self {
         let score = f64::from(threshold.score() as f32);
         match threshold {
             FixedThreshold::Beyond(_) => Self::strictly(keep, score),

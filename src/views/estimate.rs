@@ -10,13 +10,16 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_config::{DEFAULT_LANGUAGE, EmbeddingDtype, LanguageSource, Rate, RunConfig};
 use polysift_corpus::model::GPU_FLOPS_PER_SEC;
 use polysift_corpus::training::PlannedHead;
-use polysift_data::input::DocumentReader;
+use polysift_data::input::{DocumentBatch, DocumentReader};
 use polysift_encoder::{self as encoder, EncoderInfo, HubSettings, Model, ResolvedSetting};
-use polysift_runs::run::Plan;
+use polysift_runs::run::{Plan, Shard};
 
 const SAMPLE_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 128;
 const SAMPLE_SECS: f64 = 3.0;
+/// Bytes of a file of JSON lines, as it is stored, whose rows are counted: many times those that a
+/// reader has read ahead.
+const COUNTED_BYTES: u64 = 4 << 20;
 /// Bytes on disk of a score: logit and score uncompressed, ids compressed to about half.
 const SCORE_BYTES: f64 = 40.0;
 
@@ -78,10 +81,8 @@ struct Sample {
     rows: u64,
     chunks: Vec<Vec<u32>>,
     tokens: u64,
-    /// Rows and bytes of the sampled files that know their number of rows.
+    /// Rows of the sampled files as far as they are known, and the bytes of the files that hold them.
     counted: (u64, u64),
-    /// Bytes of the texts, for scaling if no file knows its number of rows.
-    bytes: u64,
     /// Tokens and bytes of texts that fit into one chunk without being truncated.
     whole: (u64, u64),
 }
@@ -176,7 +177,7 @@ impl Sample {
     }
 
     fn scaled_rows(&self, plan: &Plan) -> u64 {
-        let (rows, bytes) = if self.counted.1 > 0 { self.counted } else { (self.rows, self.bytes) };
+        let (rows, bytes) = self.counted;
         (plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64
     }
 }
@@ -207,9 +208,10 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         stop.check()?;
         let read = || -> Result<_> {
             let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
-            Ok((reader.num_rows_hint(), reader.next_batch(SAMPLE_ROWS)?))
+            let batch = reader.next_batch(SAMPLE_ROWS)?;
+            Ok((rows_of(&mut reader, batch.as_ref(), shard)?, batch))
         };
-        let (rows, batch) = match read() {
+        let ((rows, bytes), batch) = match read() {
             Ok(read) => read,
             Err(error) => {
                 // The embed stage will report this as well, for this shard only.
@@ -218,13 +220,10 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
                 continue;
             }
         };
-        if let Some(rows) = rows {
-            sample.counted.0 += rows;
-            sample.counted.1 += shard.bytes;
-        }
+        sample.counted.0 += rows;
+        sample.counted.1 += bytes;
         let Some(batch) = batch else { continue };
         sample.rows += batch.len() as u64;
-        sample.bytes += batch.num_bytes().iter().sum::<u64>();
         let texts: Vec<&str> = batch.texts().map(|(_, text)| text).collect();
         let tokenized = model.tokenizer.chunks_all(&texts)?;
         for (text, chunks) in texts.iter().zip(&tokenized) {
@@ -244,6 +243,26 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         Some(error) if sample.rows == 0 => Err(error),
         _ => Ok(sample),
     }
+}
+
+/// Returns the number of rows of `shard`, or of its beginning, and the bytes of the file with them.
+/// `batch` holds the rows that `reader` has read.
+fn rows_of(
+    reader: &mut DocumentReader,
+    batch: Option<&DocumentBatch>,
+    shard: &Shard,
+) -> Result<(u64, u64)> {
+    if let Some(rows) = reader.num_rows_hint() {
+        return Ok((rows, shard.bytes));
+    }
+    let mut rows = batch.map_or(0, DocumentBatch::len);
+    while reader.bytes_read().is_some_and(|bytes| bytes < COUNTED_BYTES) {
+        match reader.next_batch(SAMPLE_ROWS)? {
+            Some(batch) => rows += batch.len(),
+            None => return Ok((rows as u64, shard.bytes)),
+        }
+    }
+    Ok((rows as u64, reader.bytes_read().unwrap_or(shard.bytes)))
 }
 
 /// Encodes as much of the sample as fits the time and returns tokens per second.

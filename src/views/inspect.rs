@@ -153,6 +153,9 @@ impl Column {
 
     fn describe(mut self, data_type: &DataType) -> Value {
         let mut description = json!({"type": data_type.to_string(), "nulls": self.nulls});
+        if self.nans > 0 {
+            description["nans"] = json!(self.nans);
+        }
         if !self.values.is_empty() {
             self.values.sort_unstable_by(f64::total_cmp);
             let last = (self.values.len() - 1) as f64;

@@ -38,8 +38,9 @@ use polysift_corpus::embedded::Embedded;
 use polysift_corpus::heads::{Heads, in_words};
 use polysift_corpus::rows::RunRows;
 use polysift_corpus::scan::ScoreFiles;
-use polysift_corpus::select::scored_run;
+use polysift_corpus::select::{scored_run, stored_selections};
 use polysift_data::input::{InputFile, LANG};
+use polysift_selection::Bound;
 use rows::{AnnotationRow, DrawnDocument, EarlierRounds, read_rows};
 
 /// Default maximum number of documents of a language that a sample is drawn from.
@@ -181,15 +182,11 @@ fn near_thresholds(
     language: &str,
     (head, heads): (&str, &Heads),
 ) -> Result<NearThresholds> {
+    let keep = heads.get(head, language).map_or(Keep::Above, |head| head.spec().keep);
     let mut thresholds: Vec<NearThreshold> =
         request.rates.iter().map(|rate| NearThreshold::Share(rate.as_f64())).collect();
     if thresholds.is_empty() {
-        let own = context.config.thresholds(language);
-        let kept = own.retention.get(head).into_iter().flatten();
-        thresholds.extend(kept.map(|rate| NearThreshold::Share(rate.as_f64())));
-        thresholds
-            .extend(own.removal.get(head).map(|rate| NearThreshold::Share(1.0 - rate.as_f64())));
-        thresholds.extend(own.threshold.get(head).map(|fixed| NearThreshold::Score(fixed.score())));
+        thresholds = own_thresholds(context, language, (head, keep));
     }
     if thresholds.is_empty() {
         let reason = format!(
@@ -201,9 +198,31 @@ fn near_thresholds(
     Ok(NearThresholds {
         share: request.near.map_or(0.0, Rate::as_f64),
         head: context.config.heads.keys().position(|name| name == head).unwrap_or_default(),
-        keep: heads.get(head, language).map_or(Keep::Above, |head| head.spec().keep),
+        keep,
         thresholds,
     })
+}
+
+/// Returns the thresholds of a head in `language`: as they were found, or else as they are set.
+fn own_thresholds(
+    context: Context<'_>,
+    language: &str,
+    (head, keep): (&str, Keep),
+) -> Vec<NearThreshold> {
+    let stored = stored_selections(context.run, BTreeSet::from([language.to_owned()]));
+    if let Some(selection) = stored.ok().and_then(|mut stored| stored.remove(language)) {
+        let of_head = selection.thresholds.iter().filter(|of| of.threshold.head_name == head);
+        let bounds = of_head.flat_map(|of| &of.outcomes).map(|outcome| outcome.bound);
+        let is_near = |bound: &Bound| !matches!(bound, Bound::All | Bound::Nothing);
+        return bounds.filter(is_near).map(NearThreshold::Bound).collect();
+    }
+    let own = context.config.thresholds(language);
+    let kept = own.retention.get(head).into_iter().flatten();
+    let kept = kept.map(|rate| rate.as_f64());
+    let removed = own.removal.get(head).map(|rate| 1.0 - rate.as_f64());
+    let shares = kept.chain(removed).map(NearThreshold::Share);
+    let fixed = own.threshold.get(head).map(|fixed| Bound::fixed(keep, *fixed));
+    shares.chain(fixed.map(NearThreshold::Bound)).collect()
 }
 
 fn draw<'a>(

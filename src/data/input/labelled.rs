@@ -5,7 +5,9 @@ use super::document_batch::DocumentInfo;
 use super::documents::DocumentRequest;
 use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
 use polysift_base::error::Result;
-use polysift_config::{HeadConfig, InputConfig, LabelKind, LanguageSource};
+use polysift_config::{
+    HeadConfig, InputConfig, LANGUAGE_CODE, LabelKind, LanguageSource, is_language_code,
+};
 
 /// Labels of the positive class, which a quality head keeps and a toxicity head removes.
 const POSITIVE: [&str; 4] = ["positive", "toxic", "1", "true"];
@@ -191,6 +193,9 @@ fn sample(
     document: DocumentInfo<'_>,
     text: &str,
 ) -> Result<Option<LabelledText>, String> {
+    if columns.language.is_some() && !is_language_code(document.language) {
+        return Err(format!("the language `{}` is not {LANGUAGE_CODE}", document.language));
+    }
     let label = label(columns, row)?;
     let (inclusion_probability, copies) = drawn_as(columns, row)?;
     let score = |name: &&str| row.text(name).map(|text| score_value(name, text)).transpose();

@@ -11,7 +11,7 @@ use super::template::render_card;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, is_url};
 use polysift_base::language::{language_name, language_tag};
-use polysift_config::{CardConfig, FilterAction, HeadConfig, KEPT, RunConfig};
+use polysift_config::{CardConfig, FilterAction, FixedThreshold, HeadConfig, KEPT, RunConfig};
 use polysift_corpus::embedded::all_done;
 use polysift_corpus::frozen::FrozenEmbeddings;
 use polysift_corpus::select::stored_selections;
@@ -224,7 +224,13 @@ fn thresholds(language: &str, selection: &Selection) -> Vec<Value> {
             let (kind, value) = match &threshold.kind {
                 ThresholdKind::Retain(_) => ("retention", json!(threshold.rate(i))),
                 ThresholdKind::Remove(_) => ("removal", json!(threshold.rate(i))),
-                ThresholdKind::Fixed(fixed) => ("threshold", json!(fixed.score())),
+                ThresholdKind::Fixed(FixedThreshold::Beyond(score)) => ("threshold", json!(score)),
+                ThresholdKind::Fixed(FixedThreshold::AtLeast { at_least }) => {
+                    ("at least", json!(at_least))
+                }
+                ThresholdKind::Fixed(FixedThreshold::AtMost { at_most }) => {
+                    ("at most", json!(at_most))
+                }
                 ThresholdKind::Budget(budget) => ("budget", json!(budget.0)),
             };
             rows.push(json!({

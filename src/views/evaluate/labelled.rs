@@ -211,7 +211,8 @@ impl<'a> LanguageTexts<'a> {
             judged.tabulate((name, language), output, self.cuts, report);
             let provenance = head.card().provenance.as_ref();
             let digests = provenance.map_or(&[][..], |provenance| &provenance.data_digests);
-            let mut files = report.data.iter();
+            let is_own = |file: &&DataFile| file.language.as_ref().is_none_or(|of| of == language);
+            let mut files = report.data.iter().filter(is_own);
             report.heads.push(HeadUsed {
                 head: name.to_owned(),
                 language: language.to_owned(),

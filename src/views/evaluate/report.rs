@@ -280,7 +280,7 @@ impl Judged<'_> {
     }
 
     fn is_positive(&self, row: usize, group: &TextGroup) -> bool {
-        f64::from(self.labels[row]) > group.cut.unwrap_or(f64::from(DECISION))
+        self.labels[row] > group.cut.map_or(DECISION, |cut| cut as f32)
     }
 
     fn measures(&self, group: &TextGroup, rows: &[usize], output: ScoreMeaning) -> Measures {

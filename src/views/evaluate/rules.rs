@@ -67,7 +67,7 @@ impl Ranked<'_> {
         cuts: &[f64],
         selection: Option<&Selection>,
     ) -> Vec<Calls> {
-        let mut calls = Vec::new();
+        let mut calls: Vec<Calls> = Vec::new();
         match ScoreMeaning::of(self.spec) {
             ScoreMeaning::Probability => calls.push(self.above(f64::from(DECISION))),
             ScoreMeaning::Grade => {
@@ -81,7 +81,7 @@ impl Ranked<'_> {
             match &rule.kind {
                 ThresholdKind::Fixed(threshold) => {
                     let score = threshold.score();
-                    if calls.iter().all(|call: &Calls| call.threshold != Some(score)) {
+                    if calls.iter().all(|call| (call.threshold, call.cut) != (Some(score), None)) {
                         calls.push(self.above(score));
                     }
                 }
@@ -97,8 +97,9 @@ impl Ranked<'_> {
         calls
     }
 
+    /// Scores are compared with the f32 next to `threshold`, as by a run's thresholds.
     fn above(&self, threshold: f64) -> Calls {
-        let positive = |score: &DocumentScore| f64::from(score.score) > threshold;
+        let positive = |score: &DocumentScore| score.score > threshold as f32;
         let positive = self.scores.iter().map(positive).collect();
         Calls::new(format!("score above {threshold}"), Some(threshold), positive)
     }

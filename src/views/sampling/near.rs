@@ -2,13 +2,14 @@
 
 use super::frame::FrameDocument;
 use polysift_config::Keep;
-use polysift_selection::RankKey;
+use polysift_selection::{Bound, RankKey};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum NearThreshold {
     /// The threshold keeps this share of the documents, the best ones.
     Share(f64),
-    Score(f64),
+    /// The threshold keeps the documents inside the bound.
+    Bound(Bound),
 }
 
 /// The thresholds of a head that a share of the sample is drawn near to.
@@ -61,16 +62,14 @@ impl NearThresholds {
     }
 
     fn kept_share(&self, threshold: NearThreshold, documents: &[FrameDocument]) -> f64 {
-        let threshold = match threshold {
+        let bound = match threshold {
             NearThreshold::Share(share) => return share,
-            NearThreshold::Score(score) => score,
+            NearThreshold::Bound(bound) => bound,
         };
-        let scores = || documents.iter().filter_map(|d| Some(f64::from(d.number?.1)));
-        let is_kept = |score: &f64| match self.keep {
-            Keep::Above => *score > threshold,
-            Keep::Below => *score < threshold,
-        };
-        scores().filter(is_kept).count() as f64 / scores().count().max(1) as f64
+        let scored = || documents.iter().filter_map(|document| document.number);
+        let is_kept =
+            |number: &(f32, f32)| bound.keeps_key(RankKey::of_logit(number.0, self.keep), number.1);
+        scored().filter(is_kept).count() as f64 / scored().count().max(1) as f64
     }
 }
 
@@ -83,4 +82,26 @@ fn normalised(mut density: Vec<f64>) -> Vec<f64> {
         }
     }
     density
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_keeps_its_share_of_the_documents() {
+        let document = |score: f32| FrameDocument { ordinal: 0, number: Some((score, score)) };
+        let documents: Vec<FrameDocument> = (0..5u8).map(|score| document(score.into())).collect();
+        let near =
+            NearThresholds { share: 1.0, head: 0, keep: Keep::Above, thresholds: Vec::new() };
+        let bounds = [
+            (Bound::AtLeast(3.0), 2.0),
+            (Bound::Above(3.0), 1.0),
+            (Bound::UpTo(RankKey::of_logit(2.0, Keep::Above)), 3.0),
+        ];
+        for (bound, kept) in bounds {
+            let share = near.kept_share(NearThreshold::Bound(bound), &documents);
+            assert!((share * 5.0 - kept).abs() < 1e-12, "{bound:?}: {share}");
+        }
+    }
 }
