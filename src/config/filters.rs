@@ -1,5 +1,6 @@
 //! `[filters]`: rules that remove, flag or change documents.
 
+use chrono::NaiveDate;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -533,7 +534,12 @@ impl RobotsConfig {
 
 /// Returns true if a text is a year, a month or a day, as in 2025-01-31.
 fn is_date(text: &str) -> bool {
-    let of_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
-    [4, 2, 2].starts_with(&lengths) && text.split('-').all(of_digits)
+    let rest = match text.len() {
+        4 => "-01-01",
+        7 => "-01",
+        10 => "",
+        _ => return false,
+    };
+    text.starts_with(|first: char| first.is_ascii_digit())
+        && NaiveDate::parse_from_str(&format!("{text}{rest}"), "%Y-%m-%d").is_ok()
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::embedded::{Embedded, all_done};
-use crate::filter::Finding;
+use crate::filter::{CONTAMINATED, Finding};
 use polysift_base::error::Result;
 use polysift_config::{FilterAction, FilterConfig, RunConfig};
 use polysift_data::parts::{VerdictAction, VerdictRows, read_verdicts};
@@ -139,16 +139,21 @@ pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u6
 /// settings in the order of their names. Of pieces that several filters leave, the intersection
 /// remains, and the last of them has it; a document with nothing left is removed.
 pub fn actions(text: &str, found: &mut [(FilterAction, &mut Finding)]) -> Vec<VerdictAction> {
-    let mut before: Option<Vec<Range<usize>>> = None;
+    // What is left, and whether only decontamination cut.
+    let mut before: Option<(Vec<Range<usize>>, bool)> = None;
     let action =
         |(action, finding): &mut (FilterAction, &mut Finding)| match (action, &finding.pieces) {
             (FilterAction::Flag, _) => VerdictAction::Flag,
             (FilterAction::Cut, Some(own)) => {
-                let left = match before.take() {
-                    Some(pieces) => cut_by_both(text, &pieces, own),
-                    None => Some(own.clone()),
+                let by_index = finding.reason == CONTAMINATED;
+                let (left, by_index) = match before.take() {
+                    Some((pieces, all)) => {
+                        let by_indexes = all && by_index;
+                        (cut_by_both(text, &pieces, own, by_indexes), by_indexes)
+                    }
+                    None => (Some(own.clone()), by_index),
                 };
-                before = Some(left.clone().unwrap_or_default());
+                before = Some((left.clone().unwrap_or_default(), by_index));
                 finding.pieces = left;
                 if finding.pieces.is_some() { VerdictAction::Cut } else { VerdictAction::Remove }
             }

@@ -91,7 +91,13 @@ impl ConsentFilter {
             return found("domain", vec![domain.to_owned()], None);
         }
         let (Some(files), Some(source)) = (&self.files, &self.robots) else {
-            return Verdict::default();
+            // Without a source of files there is nothing to note.
+            let is_removed = self.unknown == Unknown::Remove;
+            return if is_removed {
+                unknown(NO_ROBOTS, Some(host.to_owned()))
+            } else {
+                Verdict::default()
+            };
         };
         let Some(blocked) = files.blocked(&location, &source.agents) else {
             return unknown(NO_ROBOTS, Some(host.to_owned()));
@@ -275,9 +281,14 @@ fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {
 
 /// Returns the authority of `host`, which may be a URL; https unless it is known to be http.
 fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
-    let protocol = protocol.map(|protocol| protocol.trim_end_matches("://"));
-    let is_http = protocol.map_or(host.ends_with(":80"), |protocol| protocol == "http");
-    let scheme = if is_http { "http" } else { "https" };
+    let protocol = protocol.map(|protocol| protocol.trim_end_matches("://").trim_end_matches(':'));
+    let scheme = match protocol.map(str::to_ascii_lowercase).as_deref() {
+        Some("http") => "http",
+        Some("https") => "https",
+        Some(other) => return Err(format!("`{PROTOCOL}` is `{other}`, not http or https")),
+        None if host.ends_with(":80") => "http",
+        None => "https",
+    };
     let url = match host.split_once("://") {
         Some(_) if protocol.is_none() => host.to_owned(),
         Some((_, rest)) => format!("{scheme}://{rest}"),
@@ -304,6 +315,8 @@ struct RobotsFiles(HashMap<String, Arc<RobotsRules>>);
 struct RobotsFile {
     fetched: Option<f64>,
     hash: u128,
+    /// Whether another file was fetched at the same time.
+    is_ambiguous: bool,
     /// `None` until the file is parsed.
     rules: Option<Arc<RobotsRules>>,
 }
@@ -352,18 +365,16 @@ impl RobotsFiles {
         };
         source.for_each_file(stop, &mut |RobotsText { authority, content, fetched }| {
             let hash = twox_hash::XxHash3_128::oneshot(content.as_bytes());
-            if let Some(before) = files.get(&authority) {
-                if fetched == before.fetched && hash != before.hash {
-                    return Err(format!(
-                        "{authority} has two files, and nothing says which was fetched last \
-                         (`{FETCHED}`)"
-                    ));
-                }
+            if let Some(before) = files.get_mut(&authority) {
+                before.is_ambiguous |= fetched == before.fetched && hash != before.hash;
                 if fetched <= before.fetched {
                     return Ok(());
                 }
             }
-            files.insert(authority.clone(), RobotsFile { fetched, hash, rules: None });
+            files.insert(
+                authority.clone(),
+                RobotsFile { fetched, hash, is_ambiguous: false, rules: None },
+            );
             pending.push((authority, content.to_owned()));
             if pending.len() == BATCH_FILES {
                 parse(&mut pending, &mut files);
@@ -371,6 +382,13 @@ impl RobotsFiles {
             Ok(())
         })?;
         parse(&mut pending, &mut files);
+        let ambiguous = files.iter().filter(|(_, file)| file.is_ambiguous);
+        if let Some(authority) = ambiguous.map(|(authority, _)| authority).min() {
+            let reason = format!(
+                "{authority} has two files, and nothing says which was fetched last (`{FETCHED}`)"
+            );
+            return Err(Error::corrupt(&source.paths[0], reason));
+        }
         let rules = |(authority, file): (_, RobotsFile)| Some((authority, file.rules?));
         Ok(Self(files.into_iter().filter_map(rules).collect()))
     }

@@ -8,6 +8,8 @@ use polysift_base::error::{Error, Result};
 use polysift_config::{DecontaminationConfig, FilterAction};
 use polysift_text::decontamination::{Hit, Hits, Index, ItemCoverage, Rule, cut};
 
+/// Reason of this filter's findings.
+pub(crate) const CONTAMINATED: &str = "contaminated";
 /// Maximum number of n-grams that a report names; the most frequent ones are often templates.
 const MAX_NGRAMS: usize = 100;
 
@@ -49,7 +51,7 @@ impl Filter for DecontaminationFilter {
         let task = |task: usize| self.index.tasks()[task].task.clone();
         let details = self.index.tasks_hit(&hits).into_iter().map(task).collect();
         let pieces = self.cuts.then(|| cut(text, &hits)).flatten();
-        let finding = Finding { details, pieces, ..Finding::of("contaminated") };
+        let finding = Finding { details, pieces, ..Finding::of(CONTAMINATED) };
         Verdict { finding: Some(finding), note: None, ngrams }
     }
 

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use consent::ConsentFilter;
+pub(crate) use decontamination::CONTAMINATED;
 use decontamination::DecontaminationFilter;
 pub use document::{
     AgentVerdict, Filter, FilteredDocument, Finding, Leaks, RobotsVerdict, Verdict,

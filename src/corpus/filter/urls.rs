@@ -79,7 +79,8 @@ fn is_suffix(host: &str) -> bool {
     registrable_domain(&below, Suffixes::Icann) == Some(&below)
 }
 
-/// Returns the host or its registrable domain, whichever is listed.
+/// Returns what is listed of the host, its registrable domain, and the domains that the host is in
+/// if they are listed with a dot before them.
 pub(super) fn listed_domain<'a>(
     host: &'a str,
     suffixes: Suffixes,
@@ -88,15 +89,18 @@ pub(super) fn listed_domain<'a>(
     if listed.contains(host) {
         return Some(host);
     }
-    registrable_domain(host, suffixes).filter(|domain| listed.contains(domain))
+    let dotted = format!(".{host}");
+    let mut ends = dotted.match_indices('.').map(|(at, _)| at);
+    let registrable = registrable_domain(host, suffixes).filter(|domain| listed.contains(domain));
+    registrable.or_else(|| ends.find(|at| listed.contains(&dotted[*at..])).map(|at| &host[at..]))
 }
 
 /// Parses an entry: a host, `*.example.com`, `.example.com`, or a host with a path. Entries that no
 /// URL can match are errors: several entries in a line, wildcards in a path, a public suffix.
 pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let wrong = || format!("`{entry}` is no host and no URL");
-    let name = entry.strip_prefix('*').unwrap_or(entry);
-    let name = name.strip_prefix('.').unwrap_or(name);
+    let below = entry.strip_prefix("*.").or_else(|| entry.strip_prefix('.'));
+    let name = below.unwrap_or(entry);
     let rest = name.split_once("://").map_or(name, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     // The URL parser would accept these characters or drop them.
@@ -115,8 +119,11 @@ pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     };
     let location = locate(&url).map_err(|_| wrong())?;
     let host = &location.authority.host;
+    let is_registrable = || registrable_domain(host, Suffixes::Icann) == Some(host);
     match location.path(Matching::Rfc9309) {
         "/" if is_suffix(host) => Err(format!("`{entry}` is a public suffix, not a domain")),
+        // A host matches by itself alone, unless its key begins with a dot.
+        "/" if below.is_some() && !is_registrable() => Ok(Cow::Owned(format!(".{host}"))),
         "/" => Ok(Cow::Owned(host.to_string())),
         path => Ok(Cow::Owned(format!("{host}{path}"))),
     }
@@ -132,6 +139,7 @@ mod tests {
             ("www.Example.com", "www.example.com"),
             ("*.example.com", "example.com"),
             ("e.com/ads/", "e.com/ads/"),
+            ("*.blog.example.com", ".blog.example.com"),
             ("intranet", "intranet"),
             ("1.2.3.4", "1.2.3.4"),
         ] {
@@ -143,6 +151,7 @@ mod tests {
             ("e.com/*", "ends in a wildcard"),
             ("e.com,adult", "is no host and no URL"),
             ("/ads/", "is no host and no URL"),
+            ("*example.com", "is no host and no URL"),
         ] {
             assert!(url_key(entry).is_err_and(|told| told.contains(reason)), "{entry}");
         }

@@ -189,13 +189,17 @@ fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<S
         let middle = u128::from(seen_bytes + group.bytes / 2);
         let place = middle * u128::from(count) / u128::from(bytes);
         match ranges.last_mut() {
-            Some((rows, size)) if last == Some(place) => {
+            // An empty shard would have the name of the one behind it.
+            Some((rows, size)) if last == Some(place) || rows.is_empty() || group.rows == 0 => {
                 rows.end += group.rows;
                 *size += group.bytes;
             }
             _ => ranges.push((row..row + group.rows, group.bytes)),
         }
-        last = Some(place);
+        // An empty group may be where the next shard begins.
+        if group.rows > 0 {
+            last = Some(place);
+        }
         row += group.rows;
         seen_bytes += group.bytes;
     }
@@ -303,6 +307,8 @@ impl RunDir {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -344,6 +350,8 @@ mod tests {
         fn a_split_file_loses_no_row(
             groups in proptest::collection::vec((0u64..50, 1u64..100), 1..40), limit in 1u64..500
         ) {
+            let group = |&(rows, bytes): &(u64, u64)| (rows, if rows == 0 { 0 } else { bytes });
+            let groups: Vec<(u64, u64)> = groups.iter().map(group).collect();
             let row_groups: Vec<RowGroup> =
                 groups.iter().map(|&(rows, bytes)| RowGroup { rows, bytes }).collect();
             let bytes = groups.iter().map(|(_, bytes)| bytes).sum();
@@ -368,6 +376,8 @@ mod tests {
                 next = rows.end;
             }
             prop_assert_eq!(next, num_rows);
+            let names: HashSet<&str> = shards.iter().map(|shard| shard.name.as_str()).collect();
+            prop_assert_eq!(names.len(), shards.len());
             // A shard is larger than the limit by at most one row group.
             for shard in shards.iter().filter(|_| shards.len() > 1) {
                 let largest = groups.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();

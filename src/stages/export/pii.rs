@@ -60,12 +60,14 @@ impl ShardRedactor {
         let options =
             glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
         let here = std::env::current_dir().unwrap_or_default();
+        let absolute = here.join(&shard.file);
         // Folders above the working directory do not describe the corpus.
-        let file = shard.file.strip_prefix(&here).unwrap_or(&shard.file);
+        let relative = absolute.strip_prefix(&here).ok();
         let is_match = |pattern: &glob::Pattern| {
-            let is_of_file = file.is_relative() || pattern.as_str().starts_with('/');
+            let is_absolute = pattern.as_str().starts_with('/');
+            let file = if is_absolute { Some(absolute.as_path()) } else { relative };
             pattern.matches_with(&shard.name, options)
-                || is_of_file && pattern.matches_path_with(file, options)
+                || file.is_some_and(|file| pattern.matches_path_with(file, options))
         };
         if exceptions.iter().any(is_match) {
             return Ok(None);

@@ -73,18 +73,22 @@ pub fn cut(text: &str, hits: &Hits) -> Option<Vec<Range<usize>>> {
     (!pieces.is_empty()).then_some(pieces)
 }
 
-/// Returns the parts of `text` that are in both `pieces` and `others`, the cuts by two indexes, and
-/// as long as [`cut`] requires. `None` means that the document is removed.
+/// Returns the parts of `text` that are in both `pieces` and `others`, which two cuts leave; of cuts
+/// by two indexes, those as long as [`cut`] requires. `None` means that the document is removed.
 pub fn cut_by_both(
     text: &str,
     pieces: &[Range<usize>],
     others: &[Range<usize>],
+    are_by_indexes: bool,
 ) -> Option<Vec<Range<usize>>> {
     let of_piece = |piece: &Range<usize>| {
         let piece = piece.clone();
         others.iter().map(move |other| piece.start.max(other.start)..piece.end.min(other.end))
     };
-    let common = pieces.iter().flat_map(of_piece).filter(|piece| is_long(text, piece));
+    let stays = |piece: &Range<usize>| {
+        if are_by_indexes { is_long(text, piece) } else { !piece.is_empty() }
+    };
+    let common = pieces.iter().flat_map(of_piece).filter(stays);
     Some(common.collect()).filter(|pieces: &Vec<_>| !pieces.is_empty())
 }
 
