@@ -509,6 +509,9 @@ fn columns_are_those_in_common_or_all() -> TestResult {
     let batch = read_parquet(&work.path("nulls/part-00000.parquet"))?;
     assert_eq!(names(&batch), ["id", "text", "n", "input_source", "source", "copy"]);
     assert_eq!(batch.column_by_name("n").map(Array::null_count), Some(1));
+    // A mixture is an input like any other; its description is not a file of documents.
+    let again = ["run", "nulls", "--run", "again", "--model", "none"];
+    polysift().current_dir(work.dir.path()).args(again).assert().success();
     for name in ["empty.jsonl", "null.jsonl"] {
         std::fs::remove_file(work.path(name))?;
     }

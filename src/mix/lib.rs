@@ -43,13 +43,12 @@ use draw::{Draw, DrawnFile, MixCorpus};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{confine, create_folder, list, read_json, remove, write_json, write_new};
 use polysift_config::MixConfig;
-use polysift_data::input::{InputFile, UNDETERMINED_LANGUAGE, discover};
+use polysift_data::input::{InputFile, MIXTURE, UNDETERMINED_LANGUAGE, discover};
 use polysift_runs::run::{RunDir, Worker, difference};
 use shuffle::{JSON, Shuffle};
 
 /// Maximum files of an output. Each has a section in every file of the shuffle.
 const MAX_FILES: u64 = 100_000;
-const REPORT: &str = "mix.json";
 /// Time to wait for a file that another process creates.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -131,7 +130,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     }
     let plan = plan(&corpus, &counter, num_files)?;
     accept(request, &worker, &plan)?;
-    let path = out.join(REPORT);
+    let path = out.join(MIXTURE);
     let done: Option<MixReport> = read_json(&path, JSON)?;
     let done = done.filter(|report| report.files.iter().all(|file| file.is_in(out)));
     let report = if let Some(report) = done {
@@ -264,7 +263,7 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
             Some(_) if redo => {
                 // Markers of finished work are removed before it, and the plan last.
                 let run = worker.run();
-                let done = [request.out.join(REPORT), run.path("parts"), run.path("shuffle")];
+                let done = [request.out.join(MIXTURE), run.path("parts"), run.path("shuffle")];
                 let all = || done.iter().chain(&written).chain([&path]);
                 worker.exclusive(request.stop, || all().try_for_each(|path| remove(path)))?;
                 redo = false;
@@ -286,7 +285,7 @@ fn written(out: &Path) -> Result<Vec<PathBuf>> {
     let mut found = list(out)?;
     found.retain(|entry| {
         let name = entry.file_name();
-        name == REPORT || part(&name.to_string_lossy()) == Some(true)
+        name == MIXTURE || part(&name.to_string_lossy()) == Some(true)
     });
     let mut found: Vec<PathBuf> = found.iter().map(DirEntry::path).collect();
     found.sort();

@@ -14,7 +14,7 @@ use polysift_base::error::{Error, Result};
 use polysift_corpus::context::Context;
 use polysift_corpus::model::encoder_digest;
 use polysift_corpus::select::selections;
-use polysift_data::input::{InputFile, discover, open_rows};
+use polysift_data::input::{InputFile, MIXTURE, discover, open_rows};
 use polysift_heads::fasttext::{FastTextModel, is_model};
 use polysift_heads::head::{FastTextHead, HEAD_EXTENSIONS, Head};
 use polysift_runs::run::RunDir;
@@ -33,7 +33,7 @@ pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             Error::config(path.display().to_string(), "is not UTF-8; name its files one by one")
         })?;
         // A mixture has a file with its description beside its parts.
-        let is_mixture = path.join("mix.json").is_file();
+        let is_mixture = path.join(MIXTURE).is_file();
         let pattern = if is_mixture { format!("{pattern}/part-*") } else { pattern.to_owned() };
         let found = discover(&[pattern], Path::new("."))?;
         // Paths start with the directory as typed, not with an absolute path.

@@ -17,6 +17,8 @@ use polysift_remote::{self as remote, Dataset, Location, ObjectVersion};
 
 /// Maximum number of patterns searched in parallel.
 const MAX_SEARCHES: usize = 32;
+/// Description of a mixture, beside its files of documents.
+pub const MIXTURE: &str = "mix.json";
 const KNOWN_EXTENSIONS: &str =
     ".parquet, or .jsonl, .ndjson, .json with or without .gz, .gzip, .zst, .zstd";
 
@@ -36,7 +38,8 @@ const KNOWN_EXTENSIONS: &str =
 /// [`Error::Missing`] if a pattern matches nothing; [`Error::Config`] if a named file has an
 /// unknown extension, a pattern is malformed, or two patterns give one file two languages.
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
-    let found = find(patterns, base, &|name| document_format(name).is_some())?;
+    let takes = |name: &str| name != MIXTURE && document_format(name).is_some();
+    let found = find(patterns, base, &takes)?;
     by_name(found.into_iter().map(|(file, name)| {
         // A shard's name has the language, even if all files have the same one.
         let name = match file.language.as_deref() {
@@ -131,6 +134,8 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
     if found.is_empty() {
         let reason = if holds_run(&literal) {
             "is a run directory, which is not searched; name a folder in it".to_owned()
+        } else if takes("") {
+            "no file there has such a name".to_owned()
         } else {
             format!("no file there ends in {KNOWN_EXTENSIONS}")
         };

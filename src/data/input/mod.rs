@@ -51,7 +51,7 @@ use std::path::PathBuf;
 pub use column_values::{ColumnValues, NumberColumn};
 pub use columns::{ColumnKind, ColumnRequest, Reject, TableRow};
 pub use columns::{InputColumn, METADATA, column_at};
-pub use discover::discover;
+pub use discover::{MIXTURE, discover};
 pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS};
 pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
 pub use documents::DocumentReader;
