@@ -181,3 +181,34 @@ fn a_lease_time_that_is_none_is_refused_and_one_that_a_file_claims_is_not_believ
     work.command("embed", "out").assert().success();
     Ok(())
 }
+
+#[test]
+fn a_process_that_wakes_up_after_others_began_anew_names_no_file() -> TestResult {
+    let work = Workspace::new()?;
+    let row = |i: u32| json!({"id": i, "text": text(i as usize).repeat(20), "s": f64::from(i)});
+    work.write_lines("rows.jsonl", (0..20_000).map(row))?;
+    work.write(
+        "run.toml",
+        "[input]\nfiles = ['rows.jsonl']\nlanguage = 'deu_Latn'\n[encoder]\nmodel = 'none'\n\
+         [heads.s]\nkind = 'column'\nscore = 's'\n[languages._default]\nretention = { s = 0.9 }\n",
+    )?;
+    for stage in ["embed", "score", "threshold"] {
+        work.command(stage, "out").assert().success();
+    }
+    let mut stopped = spawn(&work, "export", "out", &["--quiet"])?;
+    let export = work.path("out/export");
+    wait_until(&mut stopped, || num_files(&export) > 0)?;
+    signal(&stopped, "-STOP")?;
+    std::thread::sleep(Duration::from_secs(9)); // until it counts as dead
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    work.write("run.toml", settings.replace("s = 0.9", "s = 0.1"))?;
+    for stage in ["threshold", "export"] {
+        work.command(stage, "out").args(["--redo", stage]).assert().success();
+    }
+    let written = digests(&export)?;
+    signal(&stopped, "-CONT")?;
+    assert_eq!(stopped.wait()?.code(), Some(75));
+    assert_eq!(digests(&export)?, written);
+    polysift().arg("verify").arg(work.path("out")).assert().success();
+    Ok(())
+}

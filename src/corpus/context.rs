@@ -8,7 +8,7 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_config::RunConfig;
 use polysift_encoder::HubSettings;
 use polysift_runs::cluster::Task;
-use polysift_runs::run::{RunDir, Stage, Worker};
+use polysift_runs::run::{Claims, RunDir, Stage, Worker};
 
 /// The arguments that every stage takes.
 #[derive(Clone, Copy)]
@@ -31,6 +31,8 @@ pub struct Context<'a> {
     pub task: Option<Task>,
     /// True if a stage waits for the units of work that other processes hold.
     pub waits: bool,
+    /// The unit of work that is being done; `None` between units.
+    pub held: Option<(&'a Claims<'a>, usize)>,
 }
 
 impl<'a> Context<'a> {
@@ -43,7 +45,24 @@ impl<'a> Context<'a> {
         progress: &'a dyn Progress,
         worker: &'a Worker,
     ) -> Self {
-        Self { config, run, hub, stop, progress, redo: None, worker, task: None, waits: false }
+        Self {
+            config,
+            run,
+            hub,
+            stop,
+            progress,
+            redo: None,
+            worker,
+            task: None,
+            waits: false,
+            held: None,
+        }
+    }
+
+    /// Checks that this process still holds the unit of work that it does. Stages ask before an
+    /// output gets its final name: another process may have taken over, and even begun anew.
+    pub fn check_held(&self) -> Result<()> {
+        self.held.map_or(Ok(()), |(claims, item)| claims.check(item))
     }
 
     /// Freezes what `stage` depends on ([`RunDir::freeze`]) and keeps the settings, unless a later

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use crate::context::Context;
 use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_runs::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, StageItems};
 
@@ -79,23 +80,23 @@ impl StageWork {
     }
 
     /// Does the units in parallel and finishes the stage if all are done: `work` writes the outputs
-    /// of a unit and returns its marker. Units with bad data are reported and skipped. Progress
+    /// of a unit, after [`Context::check_held`], and returns its marker. Units with bad data are reported and skipped. Progress
     /// counts in `unit`; a unit of work has `units(item)` of them, if known.
     pub fn for_all(
         &self,
         context: Context<'_>,
         unit: &'static str,
         units: impl Fn(usize) -> Option<u64> + Sync,
-        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+        work: impl Fn(Context<'_>, usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
         if !self.is_over() {
             let total = self.items.own.iter().map(|&item| units(item)).sum();
             context.progress.begin(self.items.stage.name(), total, unit);
-            let outcome = self.claim_all(context, |item| {
+            let outcome = self.claim_all(context, |context, item| {
                 if !self.items.is_own[item] {
                     context.progress.extend(units(item).unwrap_or(0));
                 }
-                work(item)
+                work(context, item)
             });
             context.progress.end();
             outcome?;
@@ -106,12 +107,12 @@ impl StageWork {
     fn claim_all(
         &self,
         context: Context<'_>,
-        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+        work: impl Fn(Context<'_>, usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
         let claims = self.claims(context);
         let failures = Mutex::new(Failures::new(context.run, self.items.stage));
         claims.for_all(self.at_once, |item| {
-            let outcome = work(item).and_then(|marker| self.mark(context, &claims, item, &marker));
+            let outcome = self.hold(context, &claims, item, &work);
             let mut failures = lock(&failures);
             failures.attempted += 1;
             outcome.or_else(|error| failures.record(&self.items.keys[item], error))
@@ -123,22 +124,32 @@ impl StageWork {
     pub fn for_all_in_turn(
         &self,
         context: Context<'_>,
-        work: impl Fn(usize) -> Result<ShardMarker> + Sync,
+        work: impl Fn(Context<'_>, usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
         let claims = self.claims(context);
-        claims.for_all(1, |item| self.mark(context, &claims, item, &work(item)?))
+        claims.for_all(1, |item| self.hold(context, &claims, item, &work))
     }
 
-    /// Marks `item` as done if this process still holds it.
-    fn mark(
+    /// Does `item` and marks it as done. An error of a unit that another process took over is that
+    /// it was lost: the other one removes temporary files.
+    fn hold(
         &self,
         context: Context<'_>,
         claims: &Claims<'_>,
         item: usize,
-        marker: &ShardMarker,
+        work: impl Fn(Context<'_>, usize) -> Result<ShardMarker>,
     ) -> Result<()> {
-        claims.check(item)?;
-        context.run.mark_shard(self.items.stage, &self.items.keys[item], marker)
+        let (stage, key) = (self.items.stage, &self.items.keys[item]);
+        let outcome = work(Context { held: Some((claims, item)), ..context }, item);
+        if let Err(lost) = claims.check(item) {
+            // What was being sent to a store may have replaced what the other process sent.
+            let marker = context.run.shard_marker(stage, key)?;
+            if marker.is_some_and(|marker| marker.files.iter().any(|file| is_url(&file.path))) {
+                context.run.undo(stage, key)?;
+            }
+            return Err(lost);
+        }
+        context.run.mark_shard(stage, key, &outcome?)
     }
 
     /// Finishes the stage if all of its units are done.

@@ -97,7 +97,8 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let work = StageWork::new(waiting, Stage::Cascade, keys, &all)?;
     if !work.is_over() {
         context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");
-        let outcome = work.for_all_in_turn(context, |item| {
+        let outcome = work.for_all_in_turn(context, |context, item| {
+            context.check_held()?;
             fit.write_language(languages[item]).inspect(|_| context.progress.advance(1, 0))
         });
         context.progress.end();
@@ -348,7 +349,7 @@ impl<'a> CascadeFit<'a> {
                 |item: usize| pass_of(item).map_or(Some(0), |_| self.plan.shards[item].num_rows);
             let input = InputProgress::default();
             work.items.own.iter().for_each(|&item| input.add(self.plan.shards[item].bytes));
-            let one = |item: usize| {
+            let one = |context: Context<'_>, item: usize| {
                 let shard = &self.plan.shards[item];
                 let marker = match pass_of(item) {
                     Some((pass, result)) => score::score_shard(context, pass, result, shard)?,

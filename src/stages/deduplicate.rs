@@ -57,11 +57,12 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
         ROUNDS as u64 * documents.sum::<u64>()
     };
     let units = |item| Some(num_documents(item));
-    work.for_all(context, "documents", units, |item| {
+    work.for_all(context, "documents", units, |context, item| {
         let language = &work.items.keys[item];
         let documents = ComparedDocuments::open(context, near, &cascade, &embedded, language)?;
         let near = documents.find()?;
         context.progress.advance(num_documents(item) - near.num_compared, 0);
+        context.check_held()?;
         documents.write(&near)
     })?;
     let is_done = run.try_finish(Stage::Deduplicate, &work.items.keys)?;

@@ -120,8 +120,8 @@ pub fn export(context: Context<'_>) -> Result<()> {
         columns: LanguageColumns::of(context, &embedded.plan)?,
     };
     let rows = |place: usize| Some(embedded.summaries[place].rows);
-    work.for_all(context, "documents", rows, |place| {
-        ShardExport::run(&job, place as u64, &embedded.plan.shards[place])
+    work.for_all(context, "documents", rows, |context, place| {
+        ShardExport::run(context, &job, place as u64, &embedded.plan.shards[place])
     })?;
     finish(context, &work, &embedded.plan)
 }
@@ -253,8 +253,12 @@ fn joined(text: &str, pieces: &[Range<usize>]) -> String {
 }
 
 impl<'a> ShardExport<'a> {
-    fn run(job: &'a ExportJob<'a>, place: u64, shard: &'a Shard) -> Result<ShardMarker> {
-        let context = job.context;
+    fn run(
+        context: Context<'_>,
+        job: &'a ExportJob<'a>,
+        place: u64,
+        shard: &'a Shard,
+    ) -> Result<ShardMarker> {
         let mut reader = job.columns.open(shard, &shard.input()?, context)?;
         let embedded = context.run.done(Stage::Embed, &shard.name)?;
         let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
@@ -291,7 +295,7 @@ impl<'a> ShardExport<'a> {
             }
             context.progress.advance(block.rows.len() as u64, 0);
         }
-        export.finish()
+        export.finish(context)
     }
 
     /// Groups `rows` of the shard by output file.
@@ -475,20 +479,21 @@ impl<'a> ShardExport<'a> {
         Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
     }
 
-    fn finish(mut self) -> Result<ShardMarker> {
-        let run = self.job.context.run;
+    fn finish(mut self, context: Context<'_>) -> Result<ShardMarker> {
+        let run = context.run;
         for writer in self.writers.into_values() {
+            context.check_held()?;
             for file in writer.finish()? {
-                self.marker.files.push(placed(self.job.context, file)?);
+                self.marker.files.push(placed(context, file)?);
             }
         }
-        let Some(config) = &self.job.context.config.pii else { return Ok(self.marker) };
+        let Some(config) = &context.config.pii else { return Ok(self.marker) };
         let (mut found, counts) = self.redactor.map(|r| (r.found, r.counts)).unwrap_or_default();
         if config.audit != PiiAudit::None {
             let path = run.path(format!("audit/pii/{}.parquet", self.shard.name));
             found.sort();
             let has_values = config.audit == PiiAudit::Values;
-            let zstd = self.job.context.config.export.zstd;
+            let zstd = context.config.export.zstd;
             let stamp = write_pii(&path, &found, has_values, zstd)?;
             self.marker.files.push(run.file(&path, found.len() as u64, stamp));
         }

@@ -45,7 +45,7 @@ pub fn filter(context: Context<'_>) -> Result<()> {
         }
     }
     let rows = |place: usize| Some(embedded.summaries[place].rows);
-    work.for_all(context, "documents", rows, |place| {
+    work.for_all(context, "documents", rows, |context, place| {
         filters.filter_shard(context, &embedded.plan.shards[place])
     })?;
     if run.try_finish(Stage::Filter, &work.items.keys)? && !run.is_done(Stage::Filter, REPORTS)? {
@@ -129,6 +129,7 @@ impl<'a> OpenFilters<'a> {
             let found = by_language.values().map(|found| found.found.documents).sum();
             marker.counts.insert((*name).to_owned(), found);
         }
+        context.check_held()?;
         marker.files.push(verdicts.write(context, &run.verdicts_file(shard))?);
         marker.files.push(run.write_json(&run.verdict_counts_file(shard), &counts)?);
         Ok(marker)

@@ -97,11 +97,13 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     }
     context.freeze(Stage::Refine, &refine_settings(context, &heads)?)?;
     let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
-    let scores = RunScores { context, embedded: &embedded, heads: &heads, rows };
-    let refining = Refining { scores, model: OnceLock::new() };
     // The rounds depend on each other, so one process does all of them.
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
-    work.claims(context).for_all(1, |_| refining.all_rounds())
+    let claims = work.claims(context);
+    let context = Context { held: Some((&claims, 0)), ..context };
+    let scores = RunScores { context, embedded: &embedded, heads: &heads, rows };
+    let refining = Refining { scores, model: OnceLock::new() };
+    claims.for_all(1, |_| refining.all_rounds())
 }
 
 struct Refining<'a> {
@@ -121,6 +123,7 @@ impl Refining<'_> {
             };
             // The sample may be empty; a later round without documents is the last one.
             if documents == 0 && round > 0 {
+                self.scores.context.check_held()?;
                 report::write_parts(&self.scores, round)?;
                 if !self.scores.context.run.is_done(Stage::Refine, ALL_LANGUAGES)? {
                     report::write_report(&self.scores, round)?;
@@ -217,6 +220,7 @@ impl Refining<'_> {
             part.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
             part.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
             let path = run.round_part(round, name, shard);
+            context.check_held()?;
             let stamp = write_scores(&path, &part, context.config.parts.zstd)?;
             marker.files.push(run.file(&path, marker.rows, stamp));
         }

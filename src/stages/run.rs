@@ -116,6 +116,7 @@ impl<'a> JoinedRun<'a> {
             worker: &self.worker,
             task,
             waits: task.is_none() || stages.len() > 1,
+            held: None,
         }
     }
 

@@ -35,7 +35,7 @@ pub fn score(context: Context<'_>) -> Result<()> {
         heads.warn_of_unserved();
     }
     let rows = |item: usize| Some(embedded.summaries[item % shards.len()].rows);
-    work.for_all(context, "documents", rows, |item| {
+    work.for_all(context, "documents", rows, |context, item| {
         let (head, place) = (item / shards.len(), item % shards.len());
         score_shard(context, &heads, names[head], &shards[place])
     })
@@ -93,6 +93,7 @@ fn score_shard(
     let embedded = run.done(Stage::Embed, &shard.name)?;
     let write = |index: usize, scored: &ScoreRows| {
         let path = run.scores_part(name, shard, index);
+        context.check_held()?;
         let stamp = write_scores(&path, scored, context.config.parts.zstd)?;
         let rows = scored.documents.len() as u64;
         context.progress.advance(rows, 0);

@@ -22,7 +22,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     let languages = heads.languages().iter().cloned().collect();
     let work = StageWork::dealt(context, Stage::Threshold, languages)?;
     let one = |_| Some(1);
-    work.for_all(context, "languages", one, |item| {
+    work.for_all(context, "languages", one, |context, item| {
         context.stop.check()?;
         let language = &work.items.keys[item];
         let selection = select_language(context, &embedded, &heads, language, scores)?;
@@ -30,6 +30,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
         if let Some(cascade) = &context.config.cascade {
             warn_of_recall(language, &selection, cascade);
         }
+        context.check_held()?;
         let files = vec![run.write_json(&run.selection_file(language), &selection)?];
         context.progress.advance(1, 0);
         Ok(ShardMarker { rows: 1, files, ..ShardMarker::default() })

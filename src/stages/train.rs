@@ -59,7 +59,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
     let input = InputProgress::default();
     work.items.own.iter().for_each(|&item| input.add(jobs[item].bytes()));
     // One after another, since each uses all threads.
-    let outcome = work.for_all_in_turn(context, |item| {
+    let outcome = work.for_all_in_turn(context, |context, item| {
         let (job, is_own) = (&jobs[item], work.items.is_own[item]);
         if !is_own {
             context.progress.extend(1);
@@ -189,6 +189,11 @@ fn train_one(
     let request =
         TrainingRequest { samples: chosen.as_ref().unwrap_or(&set.samples), ..request.clone() };
     let num_samples = request.samples.labels.len() as u64;
+    let trained = match job.head.kind {
+        HeadKind::FastText => None,
+        _ => Some(train_head(&request, stop)?.to_bytes()?),
+    };
+    context.check_held()?;
     let mut marker = ShardMarker { rows: num_samples, ..ShardMarker::default() };
     let mut wrote = |path: &Path, stamp| marker.files.push(run.file(path, marker.rows, stamp));
     if job.head.negatives.is_some() {
@@ -197,14 +202,13 @@ fn train_one(
         let places: String = drawn.flat_map(|row| [&*set.samples.ids[*row], "\n"]).collect();
         wrote(&path, write_atomic(&path, places.as_bytes())?);
     }
-    if job.head.kind == HeadKind::FastText {
+    let Some(bytes) = trained else {
         let path = run.text_head_file(job.name, &language);
         let (_, [model, card]) = train_text_head(&request, &path, stop)?;
         wrote(&path, model);
         wrote(&FastTextHead::card_path(&path), card);
         return Ok(marker);
-    }
-    let bytes = train_head(&request, stop)?.to_bytes()?;
+    };
     for language in &job.serves {
         let path = run.head_file(job.name, language);
         wrote(&path, write_atomic(&path, &bytes)?);

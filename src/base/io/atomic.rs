@@ -3,7 +3,7 @@
 //! Invariant: whatever happens, the final name has either the old content or all of the new one.
 
 use std::fmt::Debug;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -107,14 +107,19 @@ impl AtomicFile {
         let (file, temporary) = loop {
             let temporary = path.with_file_name(temporary_name(&name));
             match OpenOptions::new().write(true).create_new(true).open(&temporary) {
-                Ok(file) => break (file, temporary),
+                Ok(file) => {
+                    // While this process holds the lock, no other one takes the file for
+                    // abandoned. One that did so before holds the lock, or has removed the file.
+                    let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+                    if !is_taken && temporary.exists() {
+                        break (file, temporary);
+                    }
+                }
                 // Process ids recur, in containers on every start: a killed run left this file.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io(path, "create")(error)),
             }
         };
-        // While this process holds the lock, no other one takes the file for abandoned.
-        let _ = file.try_lock();
         boundary();
         let hashed = HashedFile { file, hasher: blake3::Hasher::new() };
         Ok(Self {

@@ -264,8 +264,7 @@ impl RunDir {
 
     /// Reopens the embeddings of `shard`, to make them again from the documents encoded so far.
     pub fn reopen_embeddings(&self, shard: &Shard) -> Result<()> {
-        self.reopen(Stage::Embed)?;
-        remove(&self.marker(Stage::Embed, DONE, &shard.name))?;
+        self.undo(Stage::Embed, &shard.name)?;
         for (index, part) in self.part_markers(shard)?.iter().enumerate() {
             self.mark_saved(shard, index, &part.file)?;
             remove(&self.part_file("parts", shard, index))?;
@@ -420,6 +419,12 @@ impl RunDir {
         remove(&self.marker(stage, FAILED, key))
     }
 
+    /// Forgets that `key` is done in `stage`, so that it is done again.
+    pub fn undo(&self, stage: Stage, key: &str) -> Result<()> {
+        self.reopen(stage)?;
+        remove(&self.marker(stage, DONE, key))
+    }
+
     fn finished_file(&self, stage: Stage) -> PathBuf {
         self.path("state").join(stage.name()).join(FINISHED)
     }
@@ -436,8 +441,9 @@ impl RunDir {
             let path = self.finished_file(stage);
             let items = keys.iter().zip(summaries.iter().flatten());
             write_atomic(&path, &json_lines(&path, &json!({"stage": stage}), items)?)?;
-            // The leases are no longer needed: whoever asks for a unit now finds it done.
-            remove(&self.leases(stage))?;
+            // The leases are no longer needed: whoever asks for a unit now finds it done. Another
+            // process may just be making one, which keeps the folder.
+            let _ = remove(&self.leases(stage));
         }
         Ok(summaries)
     }

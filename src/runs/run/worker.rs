@@ -9,7 +9,8 @@
 //!   [`CLOCK_SKEW`].
 //!
 //! A process that sleeps for longer can wake up after its work was taken over; it notices before it
-//! gives any file its final name ([`Lease::check`]).
+//! gives any file its final name ([`Lease::check`]). Only an object that is being sent to a store
+//! cannot be held back: its unit is then done again.
 //!
 //! A lease is a symbolic link `<base>.<n>` to the id of its holder: on every file system a link is
 //! created in one step, which fails if it exists, and read in one step. The lease of a dead holder
@@ -61,6 +62,7 @@ const WORKERS: &str = "state/workers";
 const EXCLUSIVE: &str = "state/exclusive";
 /// Folder of the leases of [`Worker::share`].
 pub(super) const SHARED: &str = "state/shared";
+const SIGTERM: i32 = 15;
 /// Holder of a released lease; no process has this id.
 const NOBODY: &str = "nobody";
 
@@ -184,11 +186,19 @@ fn began(pid: u32) -> Option<u64> {
 pub type ProgressNote = Arc<Mutex<Option<Value>>>;
 
 /// Writes the `file` of the process `own` again and again, with the progress that is in `note`,
-/// until the other end of `stopped` is dropped.
-fn keep_alive(file: &Path, mut own: Identity, note: &ProgressNote, stopped: &Receiver<()>) {
+/// until the other end of `stopped` is dropped. If the file is gone, another process has the
+/// directory: this one is asked to stop, since a transfer would replace what the other one wrote.
+fn keep_alive(
+    file: &Path,
+    mut own: Identity,
+    note: &ProgressNote,
+    stopped: &Receiver<()>,
+    stop: &Stop,
+) {
     while stopped.recv_timeout(own.ttl() / BEATS) == Err(RecvTimeoutError::Timeout) {
         if !file.exists() {
             tracing::warn!("other processes took this one for dead: it had no heartbeat");
+            stop.ask(SIGTERM);
             return;
         }
         own.beats += 1;
@@ -241,7 +251,8 @@ impl Worker {
         }
         let (file, own, note) = (worker.file(&worker.id), worker.identity.clone(), worker.note());
         let (sender, stopped) = channel();
-        let thread = std::thread::spawn(move || keep_alive(&file, own, &note, &stopped));
+        let stop = stop.clone();
+        let thread = std::thread::spawn(move || keep_alive(&file, own, &note, &stopped, &stop));
         worker.heartbeat = Some((sender, thread));
         Ok(worker)
     }

@@ -51,6 +51,7 @@ pub(super) fn score_shard(
             };
             let (name, index) = (&shard.name, marker.files.len());
             let path = run.path(format!("cascade/scores/{name}/part-{index:05}.parquet"));
+            context.check_held()?;
             let stamp = write_scores(&path, &scores, config.parts.zstd)?;
             marker.files.push(run.file(&path, rows, stamp));
             marker.rows += rows;
