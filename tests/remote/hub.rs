@@ -64,12 +64,15 @@ fn without_a_network_the_cache_is_searched() -> TestResult {
 fn a_hub_that_refuses_says_what_can_be_done() -> TestResult {
     let work = Workspace::new()?;
     write_parquet(&work.path("set/a.parquet"), 0..50, 20, 100)?;
-    for (status, message) in [(401, "HF_TOKEN"), (403, "accept the dataset's terms"), (404, "404")]
-    {
+    for (status, code, message) in [
+        (401, 69, "HF_TOKEN"),
+        (403, 69, "accept the dataset's terms"),
+        (404, 66, "the hub has no such dataset"),
+    ] {
         let hub = Hub::serve(vec![(ID.into(), work.path("set"))], status)?;
         let mut command = run(&work, "hf://datasets/someone/other/*.parquet", "none");
         command.env("HF_ENDPOINT", hub.endpoint()).env("HF_HOME", work.path("home"));
-        command.assert().code(69).stderr(contains(message));
+        command.assert().code(code).stderr(contains(message));
         let mut command = run(&work, "hf://datasets/someone/some-texts/none/*.parquet", "none");
         command.env("HF_ENDPOINT", hub.endpoint()).env("HF_HOME", work.path("home"));
         command.assert().code(66).stderr(contains("no such object"));

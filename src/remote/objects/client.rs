@@ -23,6 +23,7 @@ use super::wire::{Connector, WebConnector};
 use crate::location::{Location, Scheme};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
+use polysift_base::io::redacted;
 use polysift_base::panics::lock;
 use polysift_base::progress::{STOP_POLL, Stop};
 
@@ -147,7 +148,7 @@ pub(super) fn client(location: &Location) -> Result<Client> {
 }
 
 fn new_client(location: &Location) -> Result<Client> {
-    let (root, retry_timeout) = (location.root.as_str(), retry_time());
+    let (root, retry_timeout) = (location.root.as_str(), retry_time()?);
     let retry = RetryConfig { max_retries: RETRIES, retry_timeout, ..RetryConfig::default() };
     let made = match location.scheme {
         Scheme::S3 => {
@@ -171,7 +172,8 @@ fn new_client(location: &Location) -> Result<Client> {
         }
         Scheme::Hub => web_client(&hub_settings().endpoint, hub_connector(hub_settings())?, retry),
     };
-    made.map_err(|error| store_error(root, &error.to_string()))
+    // Nothing was asked yet: the environment is wrong.
+    made.map_err(|error| Error::config(root, redacted(&error.to_string())))
 }
 
 /// Refuses an endpoint that is not a URL, because the client would panic.
@@ -194,6 +196,7 @@ fn web_client(
 /// Returns a connector that sends the token of `hub`.
 pub(super) fn hub_connector(hub: &HubSettings) -> Result<WebConnector> {
     check_endpoint("HF_ENDPOINT", Some(&hub.endpoint))?;
+    retry_time()?;
     let token = hub.token.as_ref().and_then(|token| {
         // A token that does not fit in a header is ignored.
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
@@ -203,9 +206,12 @@ pub(super) fn hub_connector(hub: &HubSettings) -> Result<WebConnector> {
     Ok(WebConnector { allows_http: hub.endpoint.starts_with("http://"), token })
 }
 
-fn retry_time() -> Duration {
-    let seconds = std::env::var(RETRY_SECS).ok().and_then(|value| value.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(DEFAULT_RETRY_SECS))
+fn retry_time() -> Result<Duration> {
+    let Ok(text) = std::env::var(RETRY_SECS) else {
+        return Ok(Duration::from_secs(DEFAULT_RETRY_SECS));
+    };
+    let wrong = |_| Error::config(RETRY_SECS, format!("`{text}` is not a number of seconds"));
+    text.trim().parse().map(Duration::from_secs).map_err(wrong)
 }
 
 /// Limits retries of requests that the client does not retry, such as interrupted answers.
@@ -222,7 +228,7 @@ impl Retries {
     /// Waits, at least as long as `asked`, and returns true if a retry after `error` is allowed.
     pub(super) async fn allow(&mut self, error: &object_store::Error, asked: Duration) -> bool {
         let wait = Duration::from_millis(100 << self.tries).min(Duration::from_secs(10)).max(asked);
-        let is_late = self.since.elapsed() + asked > retry_time();
+        let is_late = retry_time().is_ok_and(|time| self.since.elapsed() + asked > time);
         if is_final(error) || self.tries == RETRIES || is_late {
             return false;
         }

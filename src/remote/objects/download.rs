@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody, HttpResponse};
 use object_store::{ClientOptions, HeaderValue, Result};
@@ -53,6 +54,22 @@ pub(super) async fn ask(client: &HttpClient, request: Result<HttpRequest>) -> Re
         };
         let is_silent = status(&error).is_none() && tries == CONNECTIONS;
         if is_silent || !retries.allow(&error, after).await {
+            return Err(error);
+        }
+    }
+}
+
+/// Like [`ask`], and reads the answer; asks again a few times if the answer breaks off.
+pub(super) async fn ask_whole(client: &HttpClient, request: Result<HttpRequest>) -> Result<Bytes> {
+    let (request, mut retries, mut tries) = (request?, Retries::new(), 0);
+    loop {
+        tries += 1;
+        let answer = ask(client, Ok(request.clone())).await?;
+        let error = match answer.into_body().bytes().await {
+            Ok(bytes) => return Ok(bytes),
+            Err(error) => failed(error),
+        };
+        if tries == CONNECTIONS || !retries.allow(&error, Duration::ZERO).await {
             return Err(error);
         }
     }

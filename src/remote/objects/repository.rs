@@ -9,7 +9,7 @@ use object_store::client::HttpClient;
 use serde::Deserialize;
 
 use super::client::wait;
-use super::download::{ask, download, failed, hub_client, request_of};
+use super::download::{ask_whole, download, failed, hub_client, request_of};
 use super::explain::{message, status};
 use super::key::encoded;
 use crate::location::Snapshot;
@@ -113,6 +113,10 @@ impl<'a> Repository<'a> {
 
     /// Returns the path of huggingface_hub's note that `file` is absent from the snapshot.
     fn absent(&self, file: &str) -> Option<PathBuf> {
+        // The files of a data set are on a list: one that is not there now may be there later.
+        if matches!(self.kind, RepoType::Dataset) {
+            return None;
+        }
         let snapshot = self.cached("")?;
         let repo = snapshot.parent()?.parent()?;
         Some(repo.join(".no_exist").join(snapshot.file_name()?).join(file))
@@ -147,9 +151,8 @@ impl<'a> Repository<'a> {
         }
         let url = self.url("api/", "revision/{}");
         let answer = wait(async {
-            let answer = ask(&hub_client(self.settings)?, request_of(&url, None)).await;
-            let answer = answer.map_err(|error| self.explain(&error))?.into_body().bytes().await;
-            answer.map_err(|error| self.explain(&failed(error)))
+            let answer = ask_whole(&hub_client(self.settings)?, request_of(&url, None)).await;
+            answer.map_err(|error| self.explain(&error))
         })?;
         let info: RevisionInfo = serde_json::from_slice(&answer)
             .map_err(|e| self.error(format!("the hub does not describe the revision: {e}")))?;
@@ -215,6 +218,11 @@ impl<'a> Repository<'a> {
 
     fn explain(&self, error: &object_store::Error) -> Error {
         let (noun, download) = self.noun_and_download();
+        if status(error) == Some(404) {
+            let reason =
+                format!("the hub has no such {noun}, or not the revision `{}`", self.revision);
+            return Error::Missing { path: self.id.into(), reason };
+        }
         self.error(match status(error) {
             Some(401) => format!(
                 "the hub wants to know who asks (401): the id does not exist, or the {noun} is \
