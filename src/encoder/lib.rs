@@ -29,6 +29,7 @@ mod cuda;
 mod device;
 mod encode;
 #[cfg(any(test, feature = "fake"))]
+#[path = "encode/tests/fake.rs"]
 pub mod fake;
 mod families;
 mod files;
