@@ -12,22 +12,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use encoding_rs::{
-    Encoding, ISO_8859_2, MACINTOSH, WINDOWS_1250, WINDOWS_1251, WINDOWS_1252, WINDOWS_1253,
-    WINDOWS_1254, WINDOWS_1257,
-};
-
-/// Code pages that are tried in addition to Latin-1 and code page 437.
-const ENCODINGS: [&Encoding; 8] = [
-    WINDOWS_1252,
-    WINDOWS_1251,
-    WINDOWS_1250,
-    WINDOWS_1253,
-    WINDOWS_1254,
-    WINDOWS_1257,
-    ISO_8859_2,
-    MACINTOSH,
-];
+/// The characters of the bytes from 0x80 on in Windows-1252, 1251, 1250, 1253, 1254, 1257, ISO 8859-2
+/// and Mac Roman, a line each, as Python decodes them. U+FFFD stands for a byte without a printable
+/// character.
+const CODE_PAGES_TEXT: &str = include_str!("code_pages.txt");
 const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐\
     └┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
 /// Symbols that ordinary text has next to letters above ASCII.
@@ -41,16 +29,16 @@ type CodePage = HashMap<char, u8>;
 /// All code pages; the first two, Latin-1 and Windows-1252, are also tried on parts of a line.
 static CODE_PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
     let latin1 = (0x80..=0xff).map(|byte| (char::from(byte), byte)).collect();
-    let page = |encoding| (0x80..=0xff).map(|byte| (read(encoding, byte), byte)).collect();
+    let page = |line| characters(line).zip(0x80..=0xff).collect();
     let cp437 = CP437.chars().zip(0x80..=0xff).collect();
-    [latin1].into_iter().chain(ENCODINGS.map(page)).chain([cp437]).collect()
+    [latin1].into_iter().chain(CODE_PAGES_TEXT.lines().map(page)).chain([cp437]).collect()
 });
 
-/// Decodes a byte; a byte without a character gives the control character of its number.
-fn read(encoding: &'static Encoding, byte: u8) -> char {
-    let bytes = [byte];
-    let text = encoding.decode_without_bom_handling_and_without_replacement(&bytes);
-    text.and_then(|text| text.chars().next()).unwrap_or(char::from(byte))
+/// Returns the characters of a `line` of the code pages; a byte without one has the control
+/// character of its number.
+fn characters(line: &str) -> impl Iterator<Item = char> {
+    let char_of = |(byte, c)| if c == char::REPLACEMENT_CHARACTER { char::from(byte) } else { c };
+    (0x80u8..=0xff).zip(line.chars()).map(char_of)
 }
 
 /// Returns `text` repaired, or unchanged if there is nothing to repair.
@@ -193,7 +181,10 @@ fn clean(line: &str) -> String {
                     rest = &end[1..];
                 }
             }
-            '\u{80}'..='\u{9f}' => out.push(read(WINDOWS_1252, c as u8)),
+            '\u{80}'..='\u{9f}' => {
+                let windows_1252 = CODE_PAGES_TEXT.lines().next().unwrap_or_default();
+                out.extend(characters(windows_1252).nth(c as usize - 0x80));
+            }
             '\0'..='\x08'
             | '\x0b'
             | '\x0e'..='\x1f'
