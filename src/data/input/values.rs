@@ -1,7 +1,7 @@
 //! Values of columns as text and as JSON, and columns of one type as another.
 //!
 //! The types are those of Parquet files without dictionaries ([`super::dense`]). `arrow-cast` has
-//! all pairs of types, and costs a tenth of the processor time of a build.
+//! all pairs of types; it took 8% of the time of a build (`benches/runs/2026-11-29-size.md`).
 
 use std::sync::Arc;
 
