@@ -534,12 +534,28 @@ impl RobotsConfig {
 
 /// Returns true if a text is a year, a month or a day, as in 2025-01-31.
 fn is_date(text: &str) -> bool {
-    let rest = match text.len() {
-        4 => "-01-01",
-        7 => "-01",
-        10 => "",
-        _ => return false,
-    };
-    text.starts_with(|first: char| first.is_ascii_digit())
-        && NaiveDate::parse_from_str(&format!("{text}{rest}"), "%Y-%m-%d").is_ok()
+    let of_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+    // The first day of a year or a month stands for it.
+    let day = format!("{text}{}", &"-01-01"[3 * (lengths.len().clamp(1, 3) - 1)..]);
+    [4, 2, 2].starts_with(&lengths)
+        && text.split('-').all(of_digits)
+        && NaiveDate::parse_from_str(&day, "%Y-%m-%d").is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for date in ["2025", "2025-01", "2024-02-29"] {
+            assert!(is_date(date), "{date}");
+        }
+        for other in
+            ["", "25", "2025-13", "2025-02-29", "2025- 1- 1", "2025-1-1", "+202", "2025-01-01-01"]
+        {
+            assert!(!is_date(other), "{other}");
+        }
+    }
 }

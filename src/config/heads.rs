@@ -525,8 +525,11 @@ impl HeadConfig {
             HeadOutput::Class(class) | HeadOutput::SigmoidOf(class) => class,
             _ => 0,
         };
-        if self.hidden.iter().flatten().chain([&class]).any(|width| *width > MAX_WIDTH) {
-            return Some(("hidden", "has widths of at most 65536, and so has `output`"));
+        if self.hidden.iter().flatten().any(|width| *width > MAX_WIDTH) {
+            return Some(("hidden", "has a width above 65536"));
+        }
+        if class > MAX_WIDTH {
+            return Some(("output", "names a class above 65536"));
         }
         let reason = if self.kind == HeadKind::Cosine && output != HeadOutput::Raw {
             "a cosine head's score is the similarity itself: `raw`"

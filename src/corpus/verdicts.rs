@@ -139,7 +139,7 @@ pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u6
 /// settings in the order of their names. Of pieces that several filters leave, the intersection
 /// remains, and the last of them has it; a document with nothing left is removed.
 pub fn actions(text: &str, found: &mut [(FilterAction, &mut Finding)]) -> Vec<VerdictAction> {
-    // What is left, and whether only decontamination cut.
+    // The pieces that all filters so far leave, and whether all of them look for benchmarks.
     let mut before: Option<(Vec<Range<usize>>, bool)> = None;
     let action =
         |(action, finding): &mut (FilterAction, &mut Finding)| match (action, &finding.pieces) {

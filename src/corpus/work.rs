@@ -142,7 +142,7 @@ impl StageWork {
         let (stage, key) = (self.items.stage, &self.items.keys[item]);
         let outcome = work(Context { held: Some((claims, item)), ..context }, item);
         if let Err(lost) = claims.check(item) {
-            // What was being sent to a store may have replaced what the other process sent.
+            // An object that this process was sending may have replaced the other process's object.
             let marker = context.run.shard_marker(stage, key)?;
             if marker.is_some_and(|marker| marker.files.iter().any(|file| is_url(&file.path))) {
                 context.run.undo(stage, key)?;

@@ -277,10 +277,8 @@ fn draw_negatives(
     }
     let mut known: HashSet<u128> = samples.iter().map(|sample| text_key(&sample.text)).collect();
     let mut pools = Vec::new();
-    let (each, more) = match shards.len() {
-        0 => (0, 0),
-        languages => (negatives.corpus / languages, negatives.corpus % languages),
-    };
+    let num_languages = shards.len().max(1);
+    let (each, more) = (negatives.corpus / num_languages, negatives.corpus % num_languages);
     for (at, shards) in shards.values().enumerate() {
         let wanted = each + usize::from(at < more);
         let most = negatives.num_drawn(wanted);

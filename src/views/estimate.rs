@@ -17,8 +17,8 @@ use polysift_runs::run::{Plan, Shard};
 const SAMPLE_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 128;
 const SAMPLE_SECS: f64 = 3.0;
-/// Bytes of a file of JSON lines, as it is stored, whose rows are counted: many times those that a
-/// reader has read ahead.
+/// Rows are counted in this many bytes at the beginning of a file of JSON lines, as it is stored. A
+/// reader buffers far fewer bytes, so its position tells how many bytes the rows take.
 const COUNTED_BYTES: u64 = 4 << 20;
 /// Bytes on disk of a score: logit and score uncompressed, ids compressed to about half.
 const SCORE_BYTES: f64 = 40.0;

@@ -119,7 +119,8 @@ impl ExportWriter {
     /// Adds the rows of `batch`, which has no dictionaries. Returns [`Error::Shape`] if Parquet
     /// stores columns of its types otherwise than those of the schema.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        if stored(batch.schema_ref()).ok() != stored(&self.schema).ok() {
+        let is_equal = batch.schema_ref().fields() == self.schema.fields();
+        if !is_equal && stored(batch.schema_ref()).ok() != stored(&self.schema).ok() {
             let reason = format!("{:?} expected, got {:?}", self.schema, batch.schema_ref());
             return Err(Error::shape("export", reason));
         }

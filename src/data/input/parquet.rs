@@ -103,14 +103,13 @@ impl ParquetFile {
         let failure = content.failure();
         let load = |options| failure.on(guarded(&path, || read_footer(&content, options)));
         let footer = load(ArrowReaderOptions::new())?;
-        // If days are stored as 64-bit milliseconds, the types of dates stay.
-        let schemas = [mapped(footer.schema(), date32), Arc::clone(footer.schema())];
+        let (dates, original) = (mapped(footer.schema(), date32), Arc::clone(footer.schema()));
         let read_as = |schema: SchemaRef| {
             let options = ArrowReaderOptions::new().with_schema(dense(&schema));
             let footer = ArrowReaderMetadata::try_new(Arc::clone(footer.metadata()), options);
             footer.map(|footer| (schema, footer))
         };
-        let [dates, original] = schemas;
+        // If days are stored as 64-bit milliseconds, the types of dates stay.
         let (schema, footer) = guarded(&path, || read_as(dates).or_else(|_| read_as(original)))?;
         let (groups, rows) = chosen_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
             let rows = file.rows.clone().unwrap_or_default();

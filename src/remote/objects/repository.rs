@@ -218,12 +218,12 @@ impl<'a> Repository<'a> {
 
     fn explain(&self, error: &object_store::Error) -> Error {
         let (noun, download) = self.noun_and_download();
-        if status(error) == Some(404) {
-            let reason =
-                format!("the hub has no such {noun}, or not the revision `{}`", self.revision);
-            return Error::Missing { path: self.id.into(), reason };
-        }
         self.error(match status(error) {
+            Some(404) => {
+                let reason =
+                    format!("the hub has no such {noun}, or not the revision `{}`", self.revision);
+                return Error::Missing { path: self.id.into(), reason };
+            }
             Some(401) => format!(
                 "the hub wants to know who asks (401): the id does not exist, or the {noun} is \
                  private and HF_TOKEN is not set to a token that may read it"

@@ -62,6 +62,7 @@ const WORKERS: &str = "state/workers";
 const EXCLUSIVE: &str = "state/exclusive";
 /// Folder of the leases of [`Worker::share`].
 pub(super) const SHARED: &str = "state/shared";
+/// Signal in whose name a process stops whose directory another one has.
 const SIGTERM: i32 = 15;
 /// Holder of a released lease; no process has this id.
 const NOBODY: &str = "nobody";
