@@ -5,39 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::AsArray;
 use serde_json::{Value, json};
 
-use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, root};
-
-const SETTINGS: &str = "
-[input]
-files = ['near/{lang}.jsonl']
-embeddings = 'vectors'
-max_shard_bytes = 20000
-[parts]
-rows = 16
-[heads.quality]
-kind = 'column'
-score = 'grade'
-[languages._default]
-retention = { quality = 1 }
-[export]
-keep_removed = true
-[filters.requests]
-kind = 'ids'
-lists = ['near/removed.txt']
-[filters.near]
-kind = 'embeddings'
-similarity = 0.94
-";
-
-fn workspace() -> Result<Workspace, Box<dyn std::error::Error>> {
-    let work = Workspace::new()?;
-    let golden = root().join("tests/golden/near");
-    for name in ["deu_Latn.jsonl", "fra_Latn.jsonl", "removed.txt"] {
-        work.write(&format!("near/{name}"), std::fs::read(golden.join(name))?)?;
-    }
-    work.write("run.toml", SETTINGS)?;
-    Ok(work)
-}
+use crate::util::{NEAR_SETTINGS, TestResult, Workspace, digests, polysift, read_parquet, root};
 
 /// Near duplicates that numpy finds, and which document each is near to.
 fn expected() -> Result<BTreeMap<String, (String, f64)>, Box<dyn std::error::Error>> {
@@ -78,7 +46,7 @@ fn verdicts(
 
 #[test]
 fn near_duplicates_are_those_that_numpy_finds() -> TestResult {
-    let work = workspace()?;
+    let work = Workspace::with_near_duplicates()?;
     work.command("run", "out").assert().success();
     let expected = expected()?;
     let of = |(id, (of, _)): (&String, &(String, f64))| (id.clone(), of.clone());
@@ -122,7 +90,7 @@ fn near_duplicates_are_those_that_numpy_finds() -> TestResult {
 
 #[test]
 fn clusters_memory_and_processes_change_nothing_where_duplicates_are_close() -> TestResult {
-    let work = workspace()?;
+    let work = Workspace::with_near_duplicates()?;
     // Groups at a similarity of 0.99, which k-means keeps together.
     let close = ["--set", "filters.near.similarity=0.985"];
     work.command("run", "whole").args(close).assert().success();
@@ -163,7 +131,7 @@ fn clusters_memory_and_processes_change_nothing_where_duplicates_are_close() -> 
 
 #[test]
 fn a_flagged_duplicate_stays_and_names_the_better_document() -> TestResult {
-    let work = workspace()?;
+    let work = Workspace::with_near_duplicates()?;
     work.command("run", "out").args(["--set", "filters.near.action=flag"]).assert().success();
     let expected = expected()?;
     let mut flagged = 0;
@@ -185,7 +153,7 @@ fn a_flagged_duplicate_stays_and_names_the_better_document() -> TestResult {
 
 #[test]
 fn settings_that_cannot_work_are_refused() -> TestResult {
-    let work = workspace()?;
+    let work = Workspace::with_near_duplicates()?;
     for (setting, reason) in [
         ("filters.near={kind='embeddings'}", "filters.near.similarity: is missing"),
         ("filters.near.similarity=0", "is no similarity; above 0 to 1 is allowed"),
@@ -214,7 +182,7 @@ fn settings_that_cannot_work_are_refused() -> TestResult {
 /// Equal embeddings whose product with themselves is less than 1 in f32.
 #[test]
 fn equal_documents_and_languages_without_embeddings_are_no_special_cases() -> TestResult {
-    let work = workspace()?;
+    let work = Workspace::with_near_duplicates()?;
     let vector: Vec<f64> = (0..384).map(|i| (f64::from(i) * 0.7).sin()).collect();
     let row = |(at, grade): (usize, f64)| json!({"id": format!("d{at}"), "text": "Text.", "grade": grade, "vectors": [vector]});
     let grades = [-0.0, 0.0, -0.0, 0.0];
@@ -234,8 +202,8 @@ fn equal_documents_and_languages_without_embeddings_are_no_special_cases() -> Te
 
 #[test]
 fn a_run_that_refuses_settings_stays_as_it_was() -> TestResult {
-    let work = workspace()?;
-    let (plain, near) = SETTINGS.split_once("[filters.near]").ok_or("no filter")?;
+    let work = Workspace::with_near_duplicates()?;
+    let (plain, near) = NEAR_SETTINGS.split_once("[filters.near]").ok_or("no filter")?;
     assert!(near.contains("embeddings"));
     work.write("run.toml", plain)?;
     work.command("run", "out").assert().success();
@@ -244,7 +212,7 @@ fn a_run_that_refuses_settings_stays_as_it_was() -> TestResult {
     // Other thresholds, and a filter that the run went on without.
     let threshold = ["--retention", "quality=0.5"];
     work.command("run", "out").args(threshold).assert().code(78);
-    work.write("run.toml", SETTINGS)?;
+    work.write("run.toml", NEAR_SETTINGS)?;
     for command in ["run", "deduplicate"] {
         let refused = work.command(command, "out").assert().code(78);
         refused.stderr(predicates::str::contains("threshold was done without deduplicate"));

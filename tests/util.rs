@@ -84,6 +84,29 @@ pub(crate) struct Workspace {
     pub(crate) dir: TempDir,
 }
 
+/// Settings of [`Workspace::with_near_duplicates`].
+pub(crate) const NEAR_SETTINGS: &str = "
+[input]
+files = ['near/{lang}.jsonl']
+embeddings = 'vectors'
+max_shard_bytes = 20000
+[parts]
+rows = 16
+[heads.quality]
+kind = 'column'
+score = 'grade'
+[languages._default]
+retention = { quality = 1 }
+[export]
+keep_removed = true
+[filters.requests]
+kind = 'ids'
+lists = ['near/removed.txt']
+[filters.near]
+kind = 'embeddings'
+similarity = 0.94
+";
+
 impl Workspace {
     /// With an encoder whose embeddings mean little, and which is loaded in a thirtieth of the bundled one's time.
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
@@ -94,6 +117,17 @@ impl Workspace {
     /// For tests in which embeddings have to mean something, or to take time.
     pub(crate) fn with_bundled_encoder() -> Result<Self, Box<dyn Error>> {
         Self::with_settings("")
+    }
+
+    /// Two languages with embeddings and near duplicates, of tests/golden/near.py.
+    pub(crate) fn with_near_duplicates() -> Result<Self, Box<dyn Error>> {
+        let work = Self::new()?;
+        let golden = root().join("tests/golden/near");
+        for name in ["deu_Latn.jsonl", "fra_Latn.jsonl", "removed.txt"] {
+            work.write(&format!("near/{name}"), std::fs::read(golden.join(name))?)?;
+        }
+        work.write("run.toml", NEAR_SETTINGS)?;
+        Ok(work)
     }
 
     fn with_settings(encoder: &str) -> Result<Self, Box<dyn Error>> {

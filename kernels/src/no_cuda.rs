@@ -7,8 +7,44 @@ mod error;
 #[path = "cuda/info.rs"]
 mod info;
 
+use half::bf16;
+
 pub use error::{CudaError, Result};
 pub use info::DeviceInfo;
+
+/// Rows of unit norm on a GPU; never exist in this build.
+#[derive(Debug)]
+pub enum NearRows {}
+
+impl NearRows {
+    /// Most rows of a block.
+    pub const BLOCK_ROWS: usize = 1;
+
+    /// Returns no rows, as there is no GPU.
+    pub fn new(device: &Device, _width: usize, _least: f32) -> Result<Self> {
+        match *device {}
+    }
+
+    /// Removes all blocks.
+    pub fn clear(&mut self) {
+        match *self {}
+    }
+
+    /// Appends a block.
+    pub fn push(&mut self, _rows: &[f32]) -> Result<()> {
+        match *self {}
+    }
+
+    /// Compares the last block with all blocks.
+    pub fn compare(&mut self, _n: usize, _: impl FnMut(usize, usize, &[bf16])) -> Result<()> {
+        match *self {}
+    }
+
+    /// Returns a lower bound of the values for near rows.
+    pub fn bound(&self) -> f32 {
+        match *self {}
+    }
+}
 
 /// A GPU; never exists in this build.
 #[derive(Debug, Clone)]

@@ -12,6 +12,8 @@ mod e4m3;
 mod matmul;
 #[path = "cuda/matmul_norm.rs"]
 mod matmul_norm;
+#[path = "cuda/near.rs"]
+mod near;
 #[path = "cuda/rows.rs"]
 mod rows;
 #[path = "cuda/runtime.rs"]

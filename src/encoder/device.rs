@@ -68,6 +68,20 @@ pub fn usable(gpus: &[Gpu]) -> Result<Vec<usize>, CudaError> {
     good_ones(gpus.iter().map(|gpu| gpu.free_bytes.clone().map(|_| gpu.info.ordinal)))
 }
 
+/// Opens the first usable GPU that `choice` allows, for work with the same result on the CPU.
+pub fn open_any_gpu(choice: &DeviceChoice) -> Option<Device> {
+    let ordinals = match choice {
+        DeviceChoice::Cpu => Vec::new(),
+        DeviceChoice::Cuda(named) if !named.is_empty() => named.clone(),
+        _ => (0..devices().map_or(0, |gpus| gpus.len())).collect(),
+    };
+    let open = |ordinal| {
+        let opened = Device::open(ordinal);
+        opened.inspect_err(|cause| tracing::debug!("cuda:{ordinal} is not used: {cause}")).ok()
+    };
+    ordinals.into_iter().find_map(open)
+}
+
 /// Opens exactly the GPUs that are `named`, or all usable ones if the list is empty. Returns the
 /// first error if no GPU is usable, or a named one is not.
 pub fn open_gpus(named: &[usize]) -> Result<Vec<Device>, CudaError> {

@@ -43,7 +43,7 @@ mod weights;
 pub use classifier::Classifier;
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEncoder;
-pub use device::{Gpu, Placement, gpus, open_gpus, usable};
+pub use device::{Gpu, Placement, gpus, open_any_gpu, open_gpus, usable};
 pub use encode::{Encoder, EncoderInfo, batch_tokens, embed_chunks};
 pub use files::{ModelFiles, resolve};
 pub use recipe::Recipe;

@@ -26,6 +26,7 @@ use polysift_corpus::verdicts::{REPORTS, check_row_filtered, deduplicated, dupli
 use polysift_corpus::{Cascade, Context, Embedded, StageWork};
 use polysift_data::input::DocumentBatch;
 use polysift_data::parts::{VerdictAction, read_documents};
+use polysift_encoder::open_any_gpu;
 use polysift_runs::run::{PartFile, ShardMarker, Stage};
 
 /// Number of examples in a report, by language.
@@ -50,6 +51,10 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
     let work =
         StageWork { at_once: 1, ..StageWork::dealt(context, Stage::Deduplicate, languages)? };
     let cascade = Cascade::of(context, &embedded.plan)?;
+    let gpu = open_any_gpu(&config.encoder.device);
+    if let Some(gpu) = &gpu {
+        tracing::info!("comparing embeddings on cuda:{}", gpu.ordinal());
+    }
     // Each document may be compared in every round.
     let num_documents = |item: usize| -> u64 {
         let counts = embedded.summaries.iter().map(|summary| &summary.counts);
@@ -59,7 +64,8 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
     let units = |item| Some(num_documents(item));
     work.for_all(context, "documents", units, |context, item| {
         let language = &work.items.keys[item];
-        let documents = ComparedDocuments::open(context, near, &cascade, &embedded, language)?;
+        let gpu = gpu.as_ref();
+        let documents = ComparedDocuments::open(context, near, &cascade, &embedded, language, gpu)?;
         let near = documents.find()?;
         context.progress.advance(num_documents(item) - near.num_compared, 0);
         context.check_held()?;

@@ -7,7 +7,7 @@ use polysift::encoder::{gpus, usable};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
-use crate::util::{TestResult, Workspace, polysift, read_parquet};
+use crate::util::{TestResult, Workspace, digests, polysift, read_parquet};
 
 /// Whether there is a GPU to test with; says so if not.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -196,5 +196,32 @@ fn a_gpu_without_memory_is_an_error_and_no_reason_for_the_cpu() -> TestResult {
         .assert()
         .failure()
         .stderr(contains("cuda:0: out of memory").and(contains("choose another device")));
+    Ok(())
+}
+
+#[test]
+fn near_duplicates_are_those_that_the_cpu_finds() -> TestResult {
+    if !is_there_a_gpu()? {
+        return Ok(());
+    }
+    let work = Workspace::with_near_duplicates()?;
+    let of = |run: &str| digests(&work.path(run).join("duplicates"));
+    // Clusters of some 40 documents, and all documents of a language in one.
+    for (clusters, similarity) in [("3", "0.94"), ("1", "0.985"), ("1", "0.3")] {
+        let settings = [clusters, similarity].join("-");
+        let [gpu, cpu] = ["gpu", "cpu"].map(|device| format!("{device}-{settings}"));
+        let run = |run: &str, device: &str| {
+            let mut command = work.command("run", run);
+            command.args(["-v", "--device", device]);
+            command.args(["--set", &format!("filters.near.clusters={clusters}")]);
+            command.args(["--set", &format!("filters.near.similarity={similarity}")]);
+            command.assert().success()
+        };
+        run(&gpu, "cuda").stderr(contains("comparing embeddings on cuda:0"));
+        run(&cpu, "cpu").stderr(contains("comparing embeddings on").not());
+        assert_eq!(of(&gpu)?, of(&cpu)?, "{settings}");
+        let report = work.json(&format!("{gpu}/duplicates/report.json"))?;
+        assert!(report["total"]["found"]["documents"].as_u64() > Some(50), "{settings}");
+    }
     Ok(())
 }

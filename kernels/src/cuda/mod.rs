@@ -40,6 +40,7 @@ mod matmul;
 mod matmul_norm;
 mod memory;
 mod module;
+mod near;
 mod pool;
 mod recordings;
 mod rotate;
@@ -60,6 +61,7 @@ pub use linear::{LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulSha
 pub use matmul::matmul;
 pub use matmul_norm::{has_matmul_norm, matmul_norm};
 pub use memory::{Buffer, Element, Pinned};
+pub use near::NearRows;
 pub use pool::{PooledTokens, pool};
 pub use rotate::rotate;
 pub use staged::{BUCKETS, Limits, Staged, bucket_for, max_sequences};

@@ -1,8 +1,10 @@
 //! The near duplicates within a cluster.
 
 use super::packed_rows::{BLOCK_ROWS, PACKED_BLOCK, PackedRows, SearchScratch};
+use half::bf16;
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
+use polysift_kernels::cuda::NearRows;
 use rayon::prelude::*;
 
 /// Which row another row duplicates.
@@ -59,6 +61,59 @@ pub fn duplicates(
         kept.push(&kept_now);
     }
     Ok(found)
+}
+
+/// Finds what [`duplicates`] finds, with products on a GPU that say which rows may be near. Their
+/// similarities are computed again on the CPU, so that the result is equal to the bit. `near` was
+/// made for the same `width` and `least`; its rows are replaced.
+pub fn duplicates_on_gpu(
+    near: &mut NearRows,
+    rows: &[f32],
+    width: usize,
+    least: f32,
+    stop: &Stop,
+) -> Result<Vec<Option<Duplicate>>> {
+    let (bound, mut scratch) = (near.bound(), SearchScratch::default());
+    let mut found: Vec<Option<Duplicate>> = Vec::with_capacity(rows.len() / width);
+    near.clear();
+    for block in rows.chunks(NearRows::BLOCK_ROWS * width) {
+        stop.check()?;
+        let start = found.len();
+        let mut candidates = vec![Vec::new(); block.len() / width];
+        near.push(block)?;
+        near.compare(candidates.len(), |first, columns, values| {
+            let rows = candidates.par_iter_mut().zip(values.par_chunks_exact(columns));
+            rows.enumerate().for_each(|(at, (candidates, values))| {
+                let better = values.len().min(start + at - first);
+                let stays = |row: &usize| found.get(*row).is_none_or(Option::is_none);
+                candidates
+                    .extend(at_least(bound, &values[..better]).map(|at| first + at).filter(stays));
+            });
+        })?;
+        for (row, mut candidates) in block.chunks_exact(width).zip(candidates) {
+            candidates.retain(|candidate| found[*candidate].is_none());
+            let others: Vec<f32> =
+                candidates.iter().flat_map(|at| &rows[at * width..][..width]).copied().collect();
+            let others = PackedRows::new(&others, width);
+            let (at, similarity) = others.nearest(row, &mut scratch)[0];
+            let is_found = similarity >= least;
+            found.push(is_found.then(|| Duplicate { of: candidates[at], similarity }));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the indices of the `values` that are at least `bound`, which are few.
+fn at_least(bound: f32, values: &[bf16]) -> impl Iterator<Item = usize> {
+    const STEP: usize = 64;
+    // The upper half of an f32 is a bf16; `to_f32` does more, for NaN.
+    let is_near = move |value: &bf16| f32::from_bits(u32::from(value.to_bits()) << 16) >= bound;
+    let steps = values.chunks(STEP).enumerate();
+    let steps = steps.filter(move |(_, step)| step.iter().fold(false, |any, x| any | is_near(x)));
+    steps.flat_map(move |(at, step)| {
+        let near = step.iter().enumerate().filter(move |(_, value)| is_near(value));
+        near.map(move |(own, _)| at * STEP + own)
+    })
 }
 
 #[cfg(test)]

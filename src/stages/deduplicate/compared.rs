@@ -17,8 +17,9 @@ use polysift_corpus::{Cascade, Context, Embedded};
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingScan, VerdictAction, read_scores};
 use polysift_heads::vectors::{
-    BLOCK_ROWS, PackedRows, SearchScratch, duplicates, k_means, unit_mean,
+    BLOCK_ROWS, PackedRows, SearchScratch, duplicates, duplicates_on_gpu, k_means, unit_mean,
 };
+use polysift_kernels::cuda::{Device, NearRows};
 use polysift_runs::run::Shard;
 
 /// Number of documents in a cluster, on average.
@@ -68,6 +69,8 @@ pub(super) struct ComparedDocuments<'a> {
     pub(super) parts: Vec<Part<'a>>,
     documents: Vec<ComparedDocument>,
     pub(super) language: &'a str,
+    /// Computes the products if there is one.
+    gpu: Option<&'a Device>,
 }
 
 /// The near duplicates of a language.
@@ -104,6 +107,7 @@ impl<'a> ComparedDocuments<'a> {
         cascade: &Cascade,
         embedded: &'a Embedded,
         language: &'a str,
+        gpu: Option<&'a Device>,
     ) -> Result<Self> {
         let keep = context.config.heads.get(near.head).map(|head| head.keep(near.head));
         let worth = |logit: Option<f32>| match logit.filter(|logit| !logit.is_nan()) {
@@ -144,7 +148,7 @@ impl<'a> ComparedDocuments<'a> {
                 parts.push(Part { place, shard, index, documents: start..documents.len() });
             }
         }
-        Ok(Self { context, near, parts, documents, language })
+        Ok(Self { context, near, parts, documents, language, gpu })
     }
 
     /// Returns the documents of `part` among its `rows`, with their indices in `rows`.
@@ -319,6 +323,8 @@ impl<'a> ComparedDocuments<'a> {
         if *width == 0 {
             return Ok(found); // no document has an embedding
         }
+        let gpu = self.gpu.map(|gpu| NearRows::new(gpu, *width, least));
+        let mut gpu = gpu.transpose()?;
         for group in self.groups(clustered)? {
             let memory = |cluster: usize| Mutex::new(vec![0.0; ranges[cluster].len() * width]);
             let rows: Vec<Mutex<Vec<f32>>> = group.clone().map(memory).collect();
@@ -330,10 +336,14 @@ impl<'a> ComparedDocuments<'a> {
                     lock(&rows[cluster])[place..place + width].copy_from_slice(vector);
                 }
             })?;
-            let of_cluster = |(rows, cluster): (Mutex<Vec<f32>>, usize)| -> Result<Vec<_>> {
+            let of_cluster = |(rows, cluster): (Mutex<Vec<f32>>, usize),
+                              gpu: Option<&mut NearRows>| {
                 let ranked = &ranked[ranges[cluster].clone()];
                 let rows = unpoisoned(rows.into_inner());
-                let found = duplicates(&rows, *width, least, self.context.stop)?;
+                let found = match gpu {
+                    Some(gpu) => duplicates_on_gpu(gpu, &rows, *width, least, self.context.stop)?,
+                    None => duplicates(&rows, *width, least, self.context.stop)?,
+                };
                 self.context.progress.advance(ranked.len() as u64, 0);
                 let near = ranked.iter().zip(found).filter_map(|(&document, duplicate)| {
                     let duplicate = duplicate?;
@@ -342,8 +352,12 @@ impl<'a> ComparedDocuments<'a> {
                 });
                 Ok(near.collect())
             };
-            let of_group = rows.into_par_iter().zip(group).map(of_cluster);
-            found.extend(of_group.collect::<Result<Vec<_>>>()?.into_iter().flatten());
+            let of_group: Result<Vec<Vec<_>>> = if let Some(gpu) = &mut gpu {
+                rows.into_iter().zip(group).map(|cluster| of_cluster(cluster, Some(gpu))).collect()
+            } else {
+                rows.into_par_iter().zip(group).map(|cluster| of_cluster(cluster, None)).collect()
+            };
+            found.extend(of_group?.into_iter().flatten());
         }
         Ok(found)
     }
