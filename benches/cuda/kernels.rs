@@ -10,9 +10,8 @@ use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
     Bound, Buffer, Device, Embedding, LeftOperand, Limits, Linear, MatmulEpilogue, MatmulPrecision,
-    MatmulShape, MatrixInstructions, Norm, Operands, Output, PooledTokens, Staged, Stream,
-    attention, embed_layer_norm, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences,
-    pool,
+    MatrixInstructions, Norm, Operands, Output, PooledTokens, Staged, Stream, attention,
+    embed_layer_norm, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences, pool,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -71,14 +70,7 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
     let warm_up = SUSTAINED;
     let bench = Bench { stream: device.stream()?, repetitions: common.repetitions, warm_up };
     let n = options.matrix;
-    let shape = MatmulShape {
-        tokens: n,
-        outputs: n,
-        inputs: n,
-        epilogue: MatmulEpilogue::Bias,
-        precision: MatmulPrecision::Bf16,
-    };
-    let (products, operations) = bench.matmul(shape)?;
+    let (products, operations) = bench.matmul((n, n, n), Epilogue::Bias, MatmulPrecision::Bf16)?;
     let fastest = products.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
     let matrix_tflops = operations / fastest / 1e12;
     let bench = Bench { warm_up: Duration::ZERO, ..bench };
@@ -102,6 +94,14 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
         write_json(&common.out, &result)?;
     }
     Ok(())
+}
+
+/// A [`MatmulEpilogue`] of the tables.
+#[derive(Clone, Copy)]
+enum Epilogue {
+    Bias,
+    Gelu,
+    Residual,
 }
 
 /// Returns the name that the tables give to kernels with these instructions.
@@ -221,32 +221,40 @@ impl Bench {
     }
 
     /// Time of a matrix product by each kernel, with what computes it, and its operations.
-    fn matmul(&self, shape: MatmulShape) -> Result<(Vec<(String, f64)>, f64)> {
+    fn matmul(
+        &self,
+        (tokens, outputs, inputs): (usize, usize, usize),
+        epilogue: Epilogue,
+        precision: MatmulPrecision,
+    ) -> Result<(Vec<(String, f64)>, f64)> {
         let stream = &self.stream;
-        let MatmulShape { tokens, outputs, inputs, .. } = shape;
         let weight = repeated(&random_values((outputs * inputs).min(BLOCK)), outputs * inputs);
         let bias = random_values(outputs);
         let x = self.random(tokens * inputs)?;
-        let is_fp8 = shape.precision == MatmulPrecision::Fp8;
+        let is_fp8 = precision == MatmulPrecision::Fp8;
         let linear =
             Linear::new(stream, &weight, &bias, is_fp8.then_some(Bound::Within(448.0 * SCALE)))?;
         let x_fp8 = is_fp8.then(|| self.random_fp8(tokens * inputs)).transpose()?;
         let residual = self.random(tokens * outputs)?;
-        let mut y = if shape.writes_fp8() {
+        let epilogue = match epilogue {
+            Epilogue::Bias => MatmulEpilogue::Bias,
+            Epilogue::Gelu => MatmulEpilogue::Gelu,
+            Epilogue::Residual => MatmulEpilogue::Residual(&residual),
+        };
+        let mut y = if linear.writes_fp8(epilogue) {
             Y::Fp8(stream.device().alloc(tokens * outputs, "the benchmark")?)
         } else {
             Y::Bf16(self.random(tokens * outputs)?)
         };
         let x = x_fp8.as_ref().map_or(LeftOperand::Bf16(&x), LeftOperand::Fp8);
-        let residual = Some(&residual);
         let mut seconds = Vec::new();
         for by in self.instructions() {
-            if by == MatrixInstructions::Warp && shape.precision == MatmulPrecision::Fp8 {
+            if by == MatrixInstructions::Warp && is_fp8 {
                 continue;
             }
             let time = self.time(|stream| {
-                let operands = Operands { x, residual, y: y.result() };
-                matmul(stream, shape, &linear, &operands, by)
+                let operands = Operands { rows: tokens, x, epilogue, y: y.result() };
+                matmul(stream, &linear, &operands, by)
             })?;
             seconds.push((name(by).to_owned(), time));
         }
@@ -269,20 +277,20 @@ impl Bench {
         let mut timings = Vec::new();
         let (bf16, fp8) = (MatmulPrecision::Bf16, MatmulPrecision::Fp8);
         for (name, outputs, inputs, epilogue, precision) in [
-            ("qkv", 3 * h, h, MatmulEpilogue::Bias, bf16),
-            ("attention output", h, h, MatmulEpilogue::Residual, bf16),
-            ("ffn1 + gelu", f, h, MatmulEpilogue::Gelu, bf16),
-            ("ffn2", h, f, MatmulEpilogue::Residual, bf16),
-            ("qkv, fp8", 3 * h, h, MatmulEpilogue::Bias, fp8),
-            ("attention output, fp8", h, h, MatmulEpilogue::Residual, fp8),
-            ("ffn1 + gelu, fp8", f, h, MatmulEpilogue::Gelu, fp8),
-            ("ffn2, fp8", h, f, MatmulEpilogue::Residual, fp8),
+            ("qkv", 3 * h, h, Epilogue::Bias, bf16),
+            ("attention output", h, h, Epilogue::Residual, bf16),
+            ("ffn1 + gelu", f, h, Epilogue::Gelu, bf16),
+            ("ffn2", h, f, Epilogue::Residual, bf16),
+            ("qkv, fp8", 3 * h, h, Epilogue::Bias, fp8),
+            ("attention output, fp8", h, h, Epilogue::Residual, fp8),
+            ("ffn1 + gelu, fp8", f, h, Epilogue::Gelu, fp8),
+            ("ffn2, fp8", h, f, Epilogue::Residual, fp8),
         ] {
             if precision == fp8 && stream.device().info().compute_capability != (9, 0) {
                 continue;
             }
             let (products, operations) =
-                self.matmul(MatmulShape { tokens, outputs, inputs, epilogue, precision })?;
+                self.matmul((tokens, outputs, inputs), epilogue, precision)?;
             for (by, seconds) in products {
                 let timing = Timing::new(tokens, (name, layers), seconds, Some(operations));
                 timings.push(Timing { by, ..timing });

@@ -1,4 +1,4 @@
-//! Sizes, kind and operands of a matrix product on a GPU.
+//! Weights, operands and kind of a matrix product on a GPU.
 
 use half::bf16;
 
@@ -81,20 +81,25 @@ impl Linear {
         }
     }
 
+    /// Returns true if the result of a product with this epilogue is e4m3.
+    pub fn writes_fp8(&self, epilogue: MatmulEpilogue<'_>) -> bool {
+        self.is_fp8() && matches!(epilogue, MatmulEpilogue::Gelu)
+    }
+
     pub(super) fn is_fp8(&self) -> bool {
         matches!(self.weight, LinearWeight::Fp8 { .. })
     }
 }
 
 /// Operation on a product before it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MatmulEpilogue {
+#[derive(Debug, Clone, Copy)]
+pub enum MatmulEpilogue<'a> {
     /// Adds the bias.
     Bias,
     /// Adds the bias and applies GELU (with erf).
     Gelu,
-    /// Adds the bias and [`Operands::residual`].
-    Residual,
+    /// Adds the bias and this residual `[T, N]`.
+    Residual(&'a Buffer<bf16>),
 }
 
 /// Type of the operands; sums are f32.
@@ -104,33 +109,6 @@ pub enum MatmulPrecision {
     Bf16,
     /// Operands are e4m3, with a scale of x and one per output. Results are bf16, or e4m3 after GELU.
     Fp8,
-}
-
-/// Sizes and kind of a product.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MatmulShape {
-    /// Number of rows T.
-    pub tokens: usize,
-    /// Width N of the result.
-    pub outputs: usize,
-    /// Width K of the input.
-    pub inputs: usize,
-    /// Operation on the result.
-    pub epilogue: MatmulEpilogue,
-    /// Type of the operands.
-    pub precision: MatmulPrecision,
-}
-
-impl MatmulShape {
-    /// Returns true if the result is e4m3.
-    pub fn writes_fp8(&self) -> bool {
-        self.precision == MatmulPrecision::Fp8 && self.epilogue == MatmulEpilogue::Gelu
-    }
-
-    pub(super) fn wrong_kind(&self) -> CudaError {
-        let reason = format!("operands or a kernel of another kind than {:?}", self.precision);
-        CudaError::shape("matrix product", reason)
-    }
 }
 
 /// The left operand `[T, K]` of a product.
@@ -151,12 +129,14 @@ impl LeftOperand<'_> {
     }
 }
 
-/// Operands of a matrix product.
+/// Operands of a matrix product with a [`Linear`] map.
 pub struct Operands<'a> {
+    /// Number of rows T.
+    pub rows: usize,
     /// Left operand.
     pub x: LeftOperand<'a>,
-    /// Residual `[T, N]`, which [`MatmulEpilogue::Residual`] adds to the result.
-    pub residual: Option<&'a Buffer<bf16>>,
-    /// Result `[T, N]`: in e4m3 if [`MatmulShape::writes_fp8`].
+    /// Operation on the result.
+    pub epilogue: MatmulEpilogue<'a>,
+    /// Result `[T, N]`: in e4m3 if [`Linear::writes_fp8`].
     pub y: Output<'a>,
 }

@@ -3,10 +3,7 @@
 use super::e4m3::Output;
 use super::error::{CudaError, Result, check_len};
 use super::instructions::MatrixInstructions;
-use super::linear::{
-    LeftOperand, Linear, LinearWeight, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands,
-};
-use super::memory::Buffer;
+use super::linear::{LeftOperand, Linear, LinearWeight, MatmulEpilogue, Operands};
 use super::module::Function;
 use super::stream::{Absent, Argument, Grid, Stream};
 use super::tensor_map::{TensorMap, TileRow};
@@ -24,132 +21,122 @@ const COMPARED_TILES: usize = 6;
 /// N and K are multiples of 8 (of 16 in fp8).
 pub fn matmul(
     stream: &Stream,
-    shape: MatmulShape,
     linear: &Linear,
     operands: &Operands<'_>,
     instructions: MatrixInstructions,
 ) -> Result<()> {
-    shape.check(linear, operands)?;
+    check(linear, operands)?;
     match instructions {
-        MatrixInstructions::Warp => shape.run_warp(stream, linear, operands),
-        MatrixInstructions::Warpgroup => shape.run_warpgroup(stream, linear, operands),
+        MatrixInstructions::Warp => run_warp(stream, linear, operands),
+        MatrixInstructions::Warpgroup => run_warpgroup(stream, linear, operands),
     }
 }
 
-impl MatmulShape {
-    /// Returns this shape with no more rows than [`MatrixInstructions::agreeing`] needs.
-    #[must_use]
-    pub fn for_comparison(self, stream: &Stream) -> Self {
-        let multiprocessors = stream.device().info().multiprocessors.max(1) as usize;
-        let across = self.outputs.div_ceil(TILE_OUTPUTS).max(1);
-        let rows = TILE_ROWS * (COMPARED_TILES * multiprocessors).div_ceil(across);
-        Self { tokens: self.tokens.min(rows), ..self }
-    }
+/// Returns at most `rows` rows: no more than [`MatrixInstructions::agreeing`] needs for a product
+/// with `outputs` columns.
+pub fn rows_to_compare(stream: &Stream, rows: usize, outputs: usize) -> usize {
+    let multiprocessors = stream.device().info().multiprocessors.max(1) as usize;
+    let across = outputs.div_ceil(TILE_OUTPUTS).max(1);
+    rows.min(TILE_ROWS * (COMPARED_TILES * multiprocessors).div_ceil(across))
+}
 
-    fn check(self, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
-        const OP: &str = "matrix product";
-        let Self { tokens, outputs, inputs, epilogue, precision } = self;
-        let is_fp8 = precision == MatmulPrecision::Fp8;
-        let step = if is_fp8 { 16 } else { 8 };
-        let odd = [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(step));
-        let large = [tokens, outputs, inputs].iter().any(|&n| n > 1 << 24);
-        if tokens == 0 || odd || large {
-            return Err(CudaError::unsupported(format!(
-                "a matrix product of {tokens} x {inputs} with {outputs} x {inputs}; widths that \
-                 are multiples of {step} are"
-            )));
-        }
-        let (n, k) = (linear.outputs(), linear.inputs());
-        if (n, k) != (outputs, inputs) || linear.is_fp8() != is_fp8 {
-            let reason = format!("weights of {n} x {k}, not {outputs} x {inputs} in {precision:?}");
-            return Err(CudaError::shape(OP, reason));
-        }
-        let Operands { x, residual, y } = operands;
-        check_len(OP, "x", x.len(), tokens.checked_mul(inputs))?;
-        check_len(OP, "y", y.len(), tokens.checked_mul(outputs))?;
-        if matches!(y, Output::Fp8(..)) != self.writes_fp8() {
-            return Err(self.wrong_kind());
-        }
-        if epilogue == MatmulEpilogue::Residual {
-            let len = residual.map_or(0, Buffer::len);
-            check_len(OP, "the residual", len, tokens.checked_mul(outputs))?;
-        }
-        Ok(())
+fn check(linear: &Linear, operands: &Operands<'_>) -> Result<()> {
+    const OP: &str = "matrix product";
+    let &Operands { rows, ref x, epilogue, ref y } = operands;
+    let (outputs, inputs) = (linear.outputs(), linear.inputs());
+    let step = if linear.is_fp8() { 16 } else { 8 };
+    let odd = [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(step));
+    let large = [rows, outputs, inputs].iter().any(|&n| n > 1 << 24);
+    if rows == 0 || odd || large {
+        return Err(CudaError::unsupported(format!(
+            "a matrix product of {rows} x {inputs} with {outputs} x {inputs}; widths that are \
+             multiples of {step} are"
+        )));
     }
-
-    fn run_warp(self, stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
-        let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x), Output::Bf16(y)) =
-            (&linear.weight, operands.x, &operands.y)
-        else {
-            return Err(self.wrong_kind());
-        };
-        let MatmulShape { tokens, outputs, inputs, .. } = self;
-        let blocks = (outputs.div_ceil(TILE_ROWS) as u32, tokens.div_ceil(TILE_ROWS) as u32);
-        let function = self.of_epilogue(&stream.device().kernels().matmul);
-        let residual = operands.residual.map_or(&Absent as &dyn Argument, |residual| residual as _);
-        let [tokens, outputs, inputs] = [tokens, outputs, inputs].map(|n| n as i32);
-        let (bias, y) = (&linear.bias, &**y);
-        let arguments: [&dyn Argument; 8] =
-            [x, weight, bias, residual, y, &tokens, &outputs, &inputs];
-        // SAFETY: the arguments match matmul.cu; `matmul` checked the sizes.
-        unsafe { stream.launch(function, Grid { blocks, threads: 128 }, &arguments) }
+    check_len(OP, "x", x.len(), rows.checked_mul(inputs))?;
+    check_len(OP, "y", y.len(), rows.checked_mul(outputs))?;
+    if matches!(y, Output::Fp8(..)) != linear.writes_fp8(epilogue) {
+        return Err(wrong_kind());
     }
-
-    fn run_warpgroup(
-        self,
-        stream: &Stream,
-        linear: &Linear,
-        operands: &Operands<'_>,
-    ) -> Result<()> {
-        let device = stream.device();
-        let hopper = device.kernels().hopper()?;
-        let MatmulShape { tokens, outputs, inputs, .. } = self;
-        let (x_sizes, w_sizes, y_sizes) = ((tokens, inputs), (outputs, inputs), (tokens, outputs));
-        let rows = (TILE_ROWS as u32, TileRow::Bytes128);
-        let columns = (TILE_OUTPUTS as u32, TileRow::Bytes128);
-        let y = match &operands.y {
-            Output::Bf16(y) => TensorMap::new(&**y, y_sizes, rows)?,
-            Output::Fp8(y, _) => {
-                TensorMap::new(&**y, y_sizes, (TILE_ROWS as u32, TileRow::Bytes64))?
-            }
-        };
-        let (_, inverse) = operands.y.arguments(device)?;
-        let residual = match operands.residual {
-            Some(residual) => TensorMap::new(residual, y_sizes, rows)?,
-            None => y.clone(), // kernels without a residual do not read it
-        };
-        let (x, w, scales, functions) = match (&linear.weight, operands.x) {
-            (LinearWeight::Bf16(w), LeftOperand::Bf16(x)) => (
-                TensorMap::new(x, x_sizes, rows)?,
-                TensorMap::new(w, w_sizes, columns)?,
-                &Absent as &dyn Argument,
-                &hopper.matmul,
-            ),
-            (LinearWeight::Fp8 { values, scales, .. }, LeftOperand::Fp8(x)) => (
-                TensorMap::new(x, x_sizes, rows)?,
-                TensorMap::new(values, w_sizes, columns)?,
-                scales as &dyn Argument,
-                &hopper.matmul_fp8,
-            ),
-            _ => return Err(self.wrong_kind()),
-        };
-        let tiles = tokens.div_ceil(TILE_ROWS) * outputs.div_ceil(TILE_OUTPUTS);
-        let value_bytes = if linear.is_fp8() { 1 } else { 2 };
-        let steps = (inputs * value_bytes).div_ceil(STEP_BYTES);
-        let blocks = tiles.min(device.info().multiprocessors.max(1) as usize);
-        let [outputs, steps, tiles] = [outputs, steps, tiles].map(|n| n as i32);
-        let arguments: [&dyn Argument; 10] =
-            [&x, &w, &y, &residual, &linear.bias, scales, &inverse, &outputs, &steps, &tiles];
-        let grid = Grid::line(blocks as u32, 384);
-        // SAFETY: the arguments match matmul_hopper.cu; `matmul` checked the sizes.
-        unsafe { stream.launch(self.of_epilogue(functions), grid, &arguments) }
+    if let MatmulEpilogue::Residual(residual) = epilogue {
+        check_len(OP, "the residual", residual.len(), rows.checked_mul(outputs))?;
     }
+    Ok(())
+}
 
-    fn of_epilogue(self, functions: &[Function; 3]) -> Function {
+fn run_warp(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
+    let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x), Output::Bf16(y)) =
+        (&linear.weight, operands.x, &operands.y)
+    else {
+        return Err(wrong_kind());
+    };
+    let (rows, outputs) = (operands.rows, linear.outputs());
+    let blocks = (outputs.div_ceil(TILE_ROWS) as u32, rows.div_ceil(TILE_ROWS) as u32);
+    let function = operands.kernel(&stream.device().kernels().matmul);
+    let residual = match operands.epilogue {
+        MatmulEpilogue::Residual(residual) => residual as &dyn Argument,
+        _ => &Absent,
+    };
+    let [rows, outputs, inputs] = [rows, outputs, linear.inputs()].map(|n| n as i32);
+    let (bias, y) = (&linear.bias, &**y);
+    let arguments: [&dyn Argument; 8] = [x, weight, bias, residual, y, &rows, &outputs, &inputs];
+    // SAFETY: the arguments match matmul.cu; `matmul` checked the sizes.
+    unsafe { stream.launch(function, Grid { blocks, threads: 128 }, &arguments) }
+}
+
+fn run_warpgroup(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
+    let device = stream.device();
+    let hopper = device.kernels().hopper()?;
+    let (rows, outputs, inputs) = (operands.rows, linear.outputs(), linear.inputs());
+    let (x_sizes, w_sizes, y_sizes) = ((rows, inputs), (outputs, inputs), (rows, outputs));
+    let tile = (TILE_ROWS as u32, TileRow::Bytes128);
+    let w_tile = (TILE_OUTPUTS as u32, TileRow::Bytes128);
+    let y = match &operands.y {
+        Output::Bf16(y) => TensorMap::new(&**y, y_sizes, tile)?,
+        Output::Fp8(y, _) => TensorMap::new(&**y, y_sizes, (TILE_ROWS as u32, TileRow::Bytes64))?,
+    };
+    let (_, inverse) = operands.y.arguments(device)?;
+    let residual = match operands.epilogue {
+        MatmulEpilogue::Residual(residual) => TensorMap::new(residual, y_sizes, tile)?,
+        _ => y.clone(), // kernels without a residual do not read it
+    };
+    let (x, w, scales, functions) = match (&linear.weight, operands.x) {
+        (LinearWeight::Bf16(w), LeftOperand::Bf16(x)) => (
+            TensorMap::new(x, x_sizes, tile)?,
+            TensorMap::new(w, w_sizes, w_tile)?,
+            &Absent as &dyn Argument,
+            &hopper.matmul,
+        ),
+        (LinearWeight::Fp8 { values, scales, .. }, LeftOperand::Fp8(x)) => (
+            TensorMap::new(x, x_sizes, tile)?,
+            TensorMap::new(values, w_sizes, w_tile)?,
+            scales as &dyn Argument,
+            &hopper.matmul_fp8,
+        ),
+        _ => return Err(wrong_kind()),
+    };
+    let tiles = rows.div_ceil(TILE_ROWS) * outputs.div_ceil(TILE_OUTPUTS);
+    let value_bytes = if linear.is_fp8() { 1 } else { 2 };
+    let steps = (inputs * value_bytes).div_ceil(STEP_BYTES);
+    let blocks = tiles.min(device.info().multiprocessors.max(1) as usize);
+    let [outputs, steps, tiles] = [outputs, steps, tiles].map(|n| n as i32);
+    let arguments: [&dyn Argument; 10] =
+        [&x, &w, &y, &residual, &linear.bias, scales, &inverse, &outputs, &steps, &tiles];
+    let grid = Grid::line(blocks as u32, 384);
+    // SAFETY: the arguments match matmul_hopper.cu; `matmul` checked the sizes.
+    unsafe { stream.launch(operands.kernel(functions), grid, &arguments) }
+}
+
+impl Operands<'_> {
+    fn kernel(&self, functions: &[Function; 3]) -> Function {
         functions[match self.epilogue {
             MatmulEpilogue::Bias => 0,
             MatmulEpilogue::Gelu => 1,
-            MatmulEpilogue::Residual => 2,
+            MatmulEpilogue::Residual(_) => 2,
         }]
     }
+}
+
+fn wrong_kind() -> CudaError {
+    CudaError::shape("matrix product", "operands or a kernel of another precision")
 }

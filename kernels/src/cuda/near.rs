@@ -10,7 +10,7 @@ use super::device::Device;
 use super::e4m3::Output;
 use super::error::{CudaError, Result};
 use super::instructions::MatrixInstructions;
-use super::linear::{LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape, Operands};
+use super::linear::{LeftOperand, Linear, MatmulEpilogue, Operands};
 use super::matmul::matmul;
 use super::memory::{Buffer, Pinned};
 use super::stream::Stream;
@@ -71,20 +71,13 @@ impl NearRows {
         mut visit: impl FnMut(usize, usize, &[bf16]),
     ) -> Result<()> {
         for (block, linear) in self.blocks.iter().enumerate() {
-            let shape = MatmulShape {
-                tokens: n,
-                outputs: linear.outputs(),
-                inputs: linear.inputs(),
-                epilogue: MatmulEpilogue::Bias,
-                precision: MatmulPrecision::Bf16,
-            };
             let (x, y) = (LeftOperand::Bf16(&self.x), Output::Bf16(&mut self.y));
-            let operands = Operands { x, residual: None, y };
+            let operands = Operands { rows: n, x, epilogue: MatmulEpilogue::Bias, y };
             // The copy of the result takes longer than the product.
-            matmul(&self.stream, shape, linear, &operands, MatrixInstructions::Warp)?;
-            let len = n * shape.outputs;
+            matmul(&self.stream, linear, &operands, MatrixInstructions::Warp)?;
+            let len = n * linear.outputs();
             self.stream.copy_out(&self.y, &mut self.result, len)?;
-            visit(block * Self::BLOCK_ROWS, shape.outputs, &self.result.values()?[..len]);
+            visit(block * Self::BLOCK_ROWS, linear.outputs(), &self.result.values()?[..len]);
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Bound, Buffer, CudaError, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape,
-    MatrixInstructions, Operands, Output, Stream, matmul, randomize,
+    Bound, Buffer, CudaError, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision,
+    MatrixInstructions, Operands, Output, Stream, matmul, randomize, rows_to_compare,
 };
 
 use crate::common::{
@@ -12,8 +12,15 @@ use crate::common::{
 use crate::e4m3::{narrow, quantised, scaled, stored};
 use crate::rows::exact_gelu;
 
-const EPILOGUES: [MatmulEpilogue; 3] =
-    [MatmulEpilogue::Bias, MatmulEpilogue::Gelu, MatmulEpilogue::Residual];
+/// A [`MatmulEpilogue`] of a test.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Epilogue {
+    Bias,
+    Gelu,
+    Residual,
+}
+
+const EPILOGUES: [Epilogue; 3] = [Epilogue::Bias, Epilogue::Gelu, Epilogue::Residual];
 
 /// Rows, outputs and inputs on both sides of the kernels' tiles (128 x 128 and 128 x 192) and steps
 /// (32, 64 and 128 inputs), with one step and with more than the kernels hold at a time.
@@ -35,7 +42,8 @@ enum X {
 
 /// A product, its operands on the GPU, and the expected result.
 struct Case {
-    shape: MatmulShape,
+    sizes: (usize, usize, usize),
+    epilogue: Epilogue,
     linear: Linear,
     x: X,
     residual: Buffer<bf16>,
@@ -45,11 +53,11 @@ struct Case {
 impl Case {
     fn new(
         stream: &Stream,
-        (tokens, outputs, inputs): (usize, usize, usize),
-        epilogue: MatmulEpilogue,
+        sizes: (usize, usize, usize),
+        epilogue: Epilogue,
         precision: MatmulPrecision,
     ) -> Result<Self, CudaError> {
-        let shape = MatmulShape { tokens, outputs, inputs, epilogue, precision };
+        let (tokens, outputs, inputs) = sizes;
         let random = &mut Random((tokens + outputs + inputs) as u64);
         let x = random.bf16_values(tokens * inputs, 1.0);
         let w = random.bf16_values(outputs * inputs, 0.2);
@@ -83,14 +91,22 @@ impl Case {
             let (row, output) = (i / outputs, i % outputs);
             let x = &x_values[row * inputs..][..inputs];
             let w = &w_values[output * inputs..][..inputs];
-            oracle((x, w), (b[output], residual[i]), shape, sums)
+            oracle((x, w), (b[output], residual[i]), (epilogue, precision), sums)
         });
         let residual = stream.to_device(&residual, "a test")?;
-        Ok(Self { shape, expected: expected.collect(), linear, x, residual })
+        Ok(Self { sizes, epilogue, expected: expected.collect(), linear, x, residual })
     }
 
     fn bias(stream: &Stream, sizes: (usize, usize, usize)) -> Result<Self, CudaError> {
-        Self::new(stream, sizes, MatmulEpilogue::Bias, MatmulPrecision::Bf16)
+        Self::new(stream, sizes, Epilogue::Bias, MatmulPrecision::Bf16)
+    }
+
+    fn epilogue(&self) -> MatmulEpilogue<'_> {
+        match self.epilogue {
+            Epilogue::Bias => MatmulEpilogue::Bias,
+            Epilogue::Gelu => MatmulEpilogue::Gelu,
+            Epilogue::Residual => MatmulEpilogue::Residual(&self.residual),
+        }
     }
 
     fn multiply(
@@ -103,8 +119,8 @@ impl Case {
             X::Bf16(values) => LeftOperand::Bf16(values),
             X::Fp8(bytes) => LeftOperand::Fp8(bytes),
         };
-        let operands = Operands { x, residual: Some(&self.residual), y };
-        matmul(stream, self.shape, &self.linear, &operands, by)
+        let operands = Operands { rows: self.sizes.0, x, epilogue: self.epilogue(), y };
+        matmul(stream, &self.linear, &operands, by)
     }
 
     fn run(&self, stream: &Stream, by: MatrixInstructions) -> Result<Vec<bf16>, CudaError> {
@@ -114,9 +130,8 @@ impl Case {
     }
 
     fn check(&self, stream: &Stream, by: MatrixInstructions) -> TestResult {
-        let shape = self.shape;
-        let what = format!("{shape:?} by {by:?}");
-        if !shape.writes_fp8() {
+        let what = format!("{:?} {:?} by {by:?}", self.sizes, self.epilogue);
+        if !self.linear.writes_fp8(self.epilogue()) {
             let actual = self.run(stream, by)?;
             return check(&what, wide(&actual), self.expected.iter().copied());
         }
@@ -171,7 +186,7 @@ impl Sums {
 fn oracle(
     (x, w): (&[f64], &[f64]),
     (b, residual): (bf16, bf16),
-    MatmulShape { epilogue, precision, .. }: MatmulShape,
+    (epilogue, precision): (Epilogue, MatmulPrecision),
     sums: Sums,
 ) -> (f64, f64) {
     let is_fp8 = precision == MatmulPrecision::Fp8;
@@ -181,17 +196,17 @@ fn oracle(
     let sums = sums.error(products()) + x.len() as f64 * F32 * b.abs();
     // GELU's slope is at most 1.13.
     match epilogue {
-        MatmulEpilogue::Bias => (sum, BF16 * sum.abs() + sums),
-        MatmulEpilogue::Residual => {
+        Epilogue::Bias => (sum, BF16 * sum.abs() + sums),
+        Epilogue::Residual => {
             let value = sum + residual;
             (value, BF16 * value.abs() + sums + F32 * residual.abs())
         }
-        MatmulEpilogue::Gelu if is_fp8 => {
+        Epilogue::Gelu if is_fp8 => {
             let (value, _) = exact_gelu(sum);
             let error = f64::max(value.abs(), 2f64.powi(-8)) * 2f64.powf(-8.7);
             (value, 1.2 * sums + error)
         }
-        MatmulEpilogue::Gelu => {
+        Epilogue::Gelu => {
             let (value, error) = exact_gelu(sum);
             (value, BF16 * value.abs() + 1.2 * sums + error)
         }
@@ -277,7 +292,7 @@ fn the_kernel_for_warpgroups_is_taken_where_it_agrees_with_that_for_warps() -> T
         let chosen = MatrixInstructions::agreeing(&stream, "a test", &mut y, 528 * 64, run)?;
         assert_eq!(chosen, expected);
     }
-    let rows = case.shape.for_comparison(&stream).tokens;
+    let rows = rows_to_compare(&stream, 528, 64);
     assert!((1..=528).contains(&rows), "{rows}");
     Ok(())
 }
@@ -301,7 +316,7 @@ fn operands_that_do_not_fit_are_refused() -> TestResult {
     case.x = X::Bf16(stream.device().alloc(16 * 24 - 1, "a test")?);
     assert!(matches!(case.run(&stream, by), Err(CudaError::Shape { .. })));
     let mut other = Case::bias(&stream, (16, 8, 8))?;
-    other.shape.inputs = 16;
+    other.sizes.0 = 17;
     assert!(matches!(other.run(&stream, by), Err(CudaError::Shape { .. })));
     let odd = Case::bias(&stream, (16, 8, 12))?;
     assert!(matches!(odd.run(&stream, by), Err(CudaError::Unsupported { .. })));

@@ -2,10 +2,10 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatmulShape,
-    MatrixInstructions, Norm, Operands, Output, PooledTokens, Result, Staged, Stream, add_norm,
-    attention, choose_attention, embed_layer_norm, glu, has_matmul_norm, layer_norm, matmul,
-    matmul_norm, max_sequences, pool, randomize, rotate,
+    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatrixInstructions, Norm,
+    Operands, Output, PooledTokens, Result, Staged, Stream, add_norm, attention, choose_attention,
+    embed_layer_norm, glu, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences, pool,
+    randomize, rotate, rows_to_compare,
 };
 
 use super::super::architecture::{Architecture, FeedForward, LayerKind};
@@ -91,22 +91,29 @@ impl Arena {
         })
     }
 
-    /// Returns the operands of a product of `layer`.
-    fn operands(&mut self, which: Product, layer: &DeviceLayer) -> Operands<'_> {
+    /// Returns the operands of a product of `layer` with `rows` rows.
+    fn operands(&mut self, which: Product, layer: &DeviceLayer, rows: usize) -> Operands<'_> {
         let Self {
             hidden, hidden_fp8, query_key_value, context, update, gated, intermediate, ..
         } = self;
-        let sum = self.states.is_none().then_some(&*hidden);
+        // In pre-norm models, `add_norm` computes the sums.
+        let is_pre_norm = self.states.is_some();
+        let sum = if is_pre_norm { MatmulEpilogue::Bias } else { MatmulEpilogue::Residual(hidden) };
+        let activation = if gated.is_some() { MatmulEpilogue::Bias } else { MatmulEpilogue::Gelu };
         let normalised = hidden_fp8.as_ref().map_or(LeftOperand::Bf16(hidden), LeftOperand::Fp8);
-        let (x, residual, y) = match which {
-            Product::QueryKeyValue => (normalised, None, Output::Bf16(query_key_value)),
+        let (x, epilogue, y) = match which {
+            Product::QueryKeyValue => {
+                (normalised, MatmulEpilogue::Bias, Output::Bf16(query_key_value))
+            }
             Product::AttentionOutput => (context.as_operand(), sum, Output::Bf16(update)),
-            Product::Intermediate => (normalised, None, intermediate.as_output(&layer.output)),
+            Product::Intermediate => {
+                (normalised, activation, intermediate.as_output(&layer.output))
+            }
             Product::Output => {
                 (gated.as_ref().unwrap_or(intermediate).as_operand(), sum, Output::Bf16(update))
             }
         };
-        Operands { x, residual, y }
+        Operands { rows, x, epilogue, y }
     }
 
     /// Returns the input of a product if it is bf16.
@@ -162,24 +169,6 @@ impl Product {
             Self::Output => &layer.output,
         }
     }
-
-    fn shape(self, model: &ModelShape, tokens: usize) -> MatmulShape {
-        let &ModelShape { ref architecture, precision, .. } = model;
-        let &Architecture { width, inner, pre_norm, feed_forward, .. } = architecture;
-        // In pre-norm models, `add_norm` computes the sums.
-        let sum = if pre_norm { MatmulEpilogue::Bias } else { MatmulEpilogue::Residual };
-        let activation = match feed_forward {
-            FeedForward::Gated { .. } => MatmulEpilogue::Bias,
-            FeedForward::Plain => MatmulEpilogue::Gelu,
-        };
-        let (outputs, inputs, epilogue) = match self {
-            Self::QueryKeyValue => (3 * width, width, MatmulEpilogue::Bias),
-            Self::AttentionOutput => (width, width, sum),
-            Self::Intermediate => (architecture.intermediate(), width, activation),
-            Self::Output => (width, inner, sum),
-        };
-        MatmulShape { tokens, outputs, inputs, epilogue, precision }
-    }
 }
 
 /// Matrix instructions that a model uses on a GPU.
@@ -207,11 +196,11 @@ impl ModelInstructions {
         let is_fused = !architecture.pre_norm && has_matmul_norm(stream, architecture.width);
         if is_bf16 && products[0] == MatrixInstructions::Warpgroup {
             for which in Product::ALL {
-                let shape = which.shape(&model.shape, tokens).for_comparison(stream);
-                let norm = which.norm(&model.layers[0]).filter(|_| is_fused);
-                products[which as usize] = match norm {
-                    Some(norm) => compare_fused(which, norm, shape, stream, model, arena)?,
-                    None => compare(which, shape, stream, model, arena)?,
+                let layer = &model.layers[0];
+                let rows = rows_to_compare(stream, tokens, which.weights(layer).outputs());
+                products[which as usize] = match which.norm(layer).filter(|_| is_fused) {
+                    Some(norm) => compare_fused(which, norm, rows, stream, layer, arena)?,
+                    None => compare(which, rows, stream, layer, arena)?,
                 };
             }
         }
@@ -233,27 +222,27 @@ impl ModelInstructions {
     }
 }
 
-/// Compares the kernels for a product with the weights of the first layer. Overwrites `arena`.
+/// Compares the kernels for a product with the weights of `layer`. Overwrites `arena`.
 fn compare(
     which: Product,
-    shape: MatmulShape,
+    rows: usize,
     stream: &Stream,
-    model: &DeviceModel,
+    layer: &DeviceLayer,
     arena: &mut Arena,
 ) -> Result<MatrixInstructions> {
-    // The residual is `hidden`, whatever the input is.
-    randomize(stream, &mut arena.hidden, shape.tokens * model.shape.architecture.width)?;
-    if let Some(input) = arena.input(which) {
-        randomize(stream, input, shape.tokens * shape.inputs)?;
-    }
-    let layer = &model.layers[0];
-    let Operands { x, residual, y } = arena.operands(which, layer);
-    let Output::Bf16(y) = y else { return Ok(MatrixInstructions::Warpgroup) };
-    let values = shape.tokens * shape.outputs;
     let linear = which.weights(layer);
+    // The residual is `hidden`, whatever the input is.
+    let width = layer.query_key_value.inputs();
+    randomize(stream, &mut arena.hidden, rows * width)?;
+    if let Some(input) = arena.input(which) {
+        randomize(stream, input, rows * linear.inputs())?;
+    }
+    let Operands { x, epilogue, y, .. } = arena.operands(which, layer, rows);
+    let Output::Bf16(y) = y else { return Ok(MatrixInstructions::Warpgroup) };
+    let values = rows * linear.outputs();
     MatrixInstructions::agreeing(stream, &format!("{which:?}"), y, values, |instructions, y| {
-        let operands = Operands { x, residual, y: Output::Bf16(y) };
-        matmul(stream, shape, linear, &operands, instructions)
+        let operands = Operands { rows, x, epilogue, y: Output::Bf16(y) };
+        matmul(stream, linear, &operands, instructions)
     })
 }
 
@@ -261,26 +250,26 @@ fn compare(
 fn compare_fused(
     which: Product,
     norm: &Norm,
-    shape: MatmulShape,
+    rows: usize,
     stream: &Stream,
-    model: &DeviceModel,
+    layer: &DeviceLayer,
     arena: &mut Arena,
 ) -> Result<MatrixInstructions> {
+    let linear = which.weights(layer);
     if let Some(input) = arena.input(which) {
-        randomize(stream, input, shape.tokens * shape.inputs)?;
+        randomize(stream, input, rows * linear.inputs())?;
     }
     let SumOperands { x, hidden, update, .. } = arena.sum_operands(which);
-    let values = shape.tokens * shape.outputs;
-    let linear = which.weights(&model.layers[0]);
+    let values = rows * linear.outputs();
     MatrixInstructions::agreeing(stream, &format!("{which:?}"), hidden, values, |by, hidden| {
         // The residual, which the result replaces.
         randomize(stream, hidden, values)?;
         if by == MatrixInstructions::Warpgroup {
-            return matmul_norm(stream, x, linear, norm, hidden, None, shape.tokens);
+            return matmul_norm(stream, x, linear, norm, hidden, None, rows);
         }
-        let (residual, y) = (Some(&*hidden), Output::Bf16(&mut *update));
-        matmul(stream, shape, linear, &Operands { x, residual, y }, by)?;
-        layer_norm(stream, update, norm, hidden, None, shape.tokens)
+        let (epilogue, y) = (MatmulEpilogue::Residual(hidden), Output::Bf16(&mut *update));
+        matmul(stream, linear, &Operands { rows, x, epilogue, y }, by)?;
+        layer_norm(stream, update, norm, hidden, None, rows)
     })
 }
 
@@ -298,9 +287,8 @@ pub(super) fn forward(
     let Arena { hidden, hidden_fp8, .. } = &mut *arena;
     embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, hidden_fp8.as_mut())?;
     let product = |which: Product, layer: &DeviceLayer, arena: &mut Arena| {
-        let (shape, linear) = (which.shape(&model.shape, rows), which.weights(layer));
-        let instructions = instructions.products[which as usize];
-        matmul(stream, shape, linear, &arena.operands(which, layer), instructions)
+        let operands = arena.operands(which, layer, rows);
+        matmul(stream, which.weights(layer), &operands, instructions.products[which as usize])
     };
     // A product, its sum with the states, and the norm that follows, if one does.
     let normed_product = |which: Product, layer: &DeviceLayer, arena: &mut Arena, is_first| {
