@@ -385,3 +385,77 @@ fn dates_in_parquet_stay_dates() -> TestResult {
     assert_eq!(arrow::util::display::array_value_to_string(when, 1)?, "1970-01-05");
     Ok(())
 }
+
+#[test]
+fn types_that_an_export_cannot_keep_become_wider_ones() -> TestResult {
+    use std::sync::Arc;
+
+    use arrow::array::{AsArray, DictionaryArray, Int8Array, RecordBatch, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema, TimeUnit, TimestampMicrosecondType};
+    use parquet::arrow::ArrowWriter;
+    use parquet::data_type::{ByteArray, ByteArrayType, Int96, Int96Type};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    let work = Workspace::new()?;
+    // Two row groups of a pandas categorical: 200 values, while a key of 8 bits counts 128.
+    let words = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
+    let word = Field::new("word", words, true).with_dict_is_ordered(true);
+    let schema = Arc::new(Schema::new(vec![Field::new("text", DataType::Utf8, true), word]));
+    let file = std::fs::File::create(work.path("words.parquet"))?;
+    let mut writer = ArrowWriter::try_new(file, Arc::clone(&schema), None)?;
+    for group in 0..2 {
+        let values = StringArray::from_iter_values((0..100).map(|i| format!("w{group}-{i}")));
+        let words =
+            DictionaryArray::try_new(Int8Array::from_iter_values(0..100), Arc::new(values))?;
+        let texts = StringArray::from_iter_values((0..100).map(|i| format!("text {i}")));
+        let columns: Vec<arrow::array::ArrayRef> = vec![Arc::new(texts), Arc::new(words)];
+        writer.write(&RecordBatch::try_new(Arc::clone(&schema), columns)?)?;
+        writer.flush()?;
+    }
+    writer.close()?;
+    // Timestamps as Spark and Hive write them: nanoseconds of a day and its Julian number.
+    let schema =
+        parse_message_type("message m { required binary text (STRING); required int96 expires; }")?;
+    let file = std::fs::File::create(work.path("days.parquet"))?;
+    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::default())?;
+    let mut group = writer.next_row_group()?;
+    let mut column = group.next_column()?.ok_or("no column")?;
+    let texts = ["a b", "c d"].map(ByteArray::from);
+    column.typed::<ByteArrayType>().write_batch(&texts, None, None)?;
+    column.close()?;
+    let mut column = group.next_column()?.ok_or("no column")?;
+    let day = |julian: u32| {
+        let mut day = Int96::new();
+        day.set_data(1000, 0, julian);
+        day
+    };
+    // 1970-01-01 is Julian day 2,440,588; 9999-12-31 is 5,373,484.
+    let days = [day(2_440_588), day(5_373_484)];
+    column.typed::<Int96Type>().write_batch(&days, None, None)?;
+    column.close()?;
+    group.close()?;
+    writer.close()?;
+
+    for name in ["words", "days"] {
+        polysift()
+            .current_dir(work.dir.path())
+            .args(["run", &format!("{name}.parquet"), "--run", name])
+            .assert()
+            .success();
+    }
+    let words = read_parquet(&work.path("words/export/words.parquet"))?;
+    let schema = words.schema();
+    let wide = DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into());
+    assert_eq!(*schema.field(1).data_type(), wide);
+    assert_ne!(schema.field(1).dict_is_ordered(), Some(true));
+    let last = arrow::util::display::array_value_to_string(words.column(1), 199)?;
+    assert_eq!(last, "w1-99");
+    let days = read_parquet(&work.path("days/export/days.parquet"))?;
+    let expires = days.column_by_name("expires").ok_or("no column")?;
+    assert_eq!(*expires.data_type(), DataType::Timestamp(TimeUnit::Microsecond, None));
+    let expires = expires.as_primitive::<TimestampMicrosecondType>();
+    // 1,000 nanoseconds are a microsecond.
+    assert_eq!(expires.values(), &[1, (5_373_484 - 2_440_588) * 86_400_000_000 + 1]);
+    Ok(())
+}

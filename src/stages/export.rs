@@ -34,7 +34,7 @@ use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, check_filtered, filter_settings, has_reports};
 use polysift_corpus::{Context, Embedded, StageWork};
 use polysift_data::export::{
-    ExportColumns, ExportSpec, ExportWriter, ExportedFile, RowExtras, WriterOptions,
+    ExportColumns, ExportSpec, ExportWriter, ExportedFile, PROVENANCE, RowExtras, WriterOptions,
 };
 use polysift_data::input::{DocumentInfo, Format, InputColumn, RowReader, column_at, strings};
 use polysift_data::parts::{EmbeddingRows, VerdictAction, VerdictRows, read_embeddings, write_pii};
@@ -474,7 +474,7 @@ impl<'a> ShardExport<'a> {
             zstd: export.zstd,
             row_group_bytes: (export.row_group_mb as u64).saturating_mul(1_000_000),
             max_file_bytes: export.max_file_mb.map(|mb| (mb as u64).saturating_mul(1_000_000)),
-            metadata: vec![("polysift".to_owned(), provenance.to_string())],
+            metadata: vec![(PROVENANCE.to_owned(), provenance.to_string())],
         };
         Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
     }

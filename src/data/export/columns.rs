@@ -25,6 +25,9 @@ const HUGGING_FACE: &str = "huggingface";
 /// Metadata key of Spark's schema. Spark trusts it more than the columns and would miss new ones.
 const SPARK: &str = "org.apache.spark.sql.parquet.row.metadata";
 
+/// Metadata key under which an export says how it was made.
+pub const PROVENANCE: &str = "polysift";
+
 /// Arranges the columns of an input file for the export.
 #[derive(Debug)]
 pub struct ExportColumns {
@@ -75,6 +78,7 @@ impl ExportColumns {
         }
         let mut metadata = input.metadata().clone();
         metadata.remove(SPARK);
+        metadata.remove(PROVENANCE);
         if let Some(described) = metadata.remove(HUGGING_FACE)
             && let Some(described) = hugging_face(&described, &top, &nested)
         {

@@ -12,7 +12,7 @@ use arrow_array::ArrayRef;
 use polysift_config::{EmbeddingDtype, Layout};
 
 pub use columns::ExportColumns;
-pub use columns::{EMBEDDINGS, PII_COUNT};
+pub use columns::{EMBEDDINGS, PII_COUNT, PROVENANCE};
 pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 
 /// Which columns are exported, and how they are arranged.

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringViewArray};
-use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::Type as PhysicalType;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
@@ -86,7 +87,7 @@ impl InputFile {
 /// An open Parquet file with a valid footer.
 pub(super) struct ParquetFile {
     pub path: PathBuf,
-    /// Columns as the file declares them, with days in place of milliseconds as dates.
+    /// Columns as the file declares them, but for [`with_int96`], [`kept`] and [`date32`].
     pub schema: SchemaRef,
     /// The footer, by which columns are read as [`dense`] says.
     pub footer: ArrowReaderMetadata,
@@ -103,7 +104,8 @@ impl ParquetFile {
         let failure = content.failure();
         let load = |options| failure.on(guarded(&path, || read_footer(&content, options)));
         let footer = load(ArrowReaderOptions::new())?;
-        let (dates, original) = (mapped(footer.schema(), date32), Arc::clone(footer.schema()));
+        let original = mapped(&with_int96(&footer), kept);
+        let dates = mapped(&original, date32);
         let read_as = |schema: SchemaRef| {
             let options = ArrowReaderOptions::new().with_schema(dense(&schema));
             let footer = ArrowReaderMetadata::try_new(Arc::clone(footer.metadata()), options);
@@ -196,6 +198,36 @@ fn chosen_groups(
     (is_whole && first <= last).then_some((first..last, rows))
 }
 
+/// Returns the types of `footer`, with columns of INT96 (timestamps of Spark, Hive and Impala) in
+/// microseconds: 64 bits of nanoseconds hold only the years 1677 to 2262.
+fn with_int96(footer: &ArrowReaderMetadata) -> SchemaRef {
+    let stored = footer.parquet_schema().root_schema().get_fields();
+    let fields = footer.schema().fields().iter().zip(stored).map(|(field, stored)| {
+        match field.data_type() {
+            DataType::Timestamp(_, zone)
+                if stored.is_primitive() && stored.get_physical_type() == PhysicalType::INT96 =>
+            {
+                let micros = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
+                Arc::new(field.as_ref().clone().with_data_type(micros))
+            }
+            _ => Arc::clone(field),
+        }
+    });
+    let fields: Fields = fields.collect();
+    Arc::new(Schema::new_with_metadata(fields, footer.schema().metadata().clone()))
+}
+
+/// Widens the keys of dictionaries, since a row group of the export may have more values than one
+/// of the input.
+fn kept(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => {
+            DataType::Dictionary(Box::new(DataType::Int32), values.clone())
+        }
+        other => other.clone(),
+    }
+}
+
 /// Replaces Date64 by Date32, because Parquet stores dates as days. A Date64 column was written as
 /// days too, and would lose its logical type if it were written as Date64 again.
 fn date32(data_type: &DataType) -> DataType {
@@ -227,7 +259,8 @@ fn mapped_field(field: &FieldRef, change: fn(&DataType) -> DataType) -> FieldRef
         DataType::Struct(children) => DataType::Struct(children.iter().map(inner).collect()),
         other => change(other),
     };
-    Arc::new(field.as_ref().clone().with_data_type(data_type))
+    // The export does not keep the order of a dictionary's values, which an ordered one means.
+    Arc::new(field.as_ref().clone().with_data_type(data_type).with_dict_is_ordered(false))
 }
 
 struct ParquetBatches {
