@@ -459,3 +459,28 @@ fn types_that_an_export_cannot_keep_become_wider_ones() -> TestResult {
     assert_eq!(expires.values(), &[1, (5_373_484 - 2_440_588) * 86_400_000_000 + 1]);
     Ok(())
 }
+
+#[test]
+fn an_export_is_not_written_over_its_input() -> TestResult {
+    let work = Workspace::new()?;
+    std::fs::create_dir_all(work.path("data/export"))?;
+    std::fs::copy(work.path("corpus/fra_Latn/a.jsonl"), work.path("data/export/fra_Latn.jsonl"))?;
+    let files = "input.files=['data/export/{lang}.jsonl']";
+    for to in ["data", "out"] {
+        let mut command = work.command("run", "out");
+        command.args(["--set", files, "--export-to"]).arg(work.path(to));
+        command.assert().code(2).stderr(contains("export.to"));
+        assert!(!work.path("out/embeddings").exists());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_folder_with_folders_that_no_run_made_is_no_run_directory() -> TestResult {
+    let work = Workspace::new()?;
+    work.write("project/heads/mine.txt", "my own")?;
+    let refused = work.command("run", "project").assert().code(2);
+    refused.stderr(contains("has `heads`, which no run made"));
+    assert!(!work.path("project/format.json").exists());
+    Ok(())
+}

@@ -13,7 +13,7 @@ mod template;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -76,6 +76,31 @@ pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     Ok(())
 }
 
+/// Returns [`Error::Config`] if the run in `root` would export over one of its input files, or
+/// `export.to` names `root` itself.
+pub fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<()> {
+    let canonical = |path: &Path| {
+        let found = path.canonicalize().or_else(|_| std::path::absolute(path));
+        found.unwrap_or_else(|_| path.to_owned())
+    };
+    let refused = |reason: String| Err(Error::config("export.to", reason));
+    let (place, root) = (canonical(&config.export.place(root)), canonical(root));
+    if config.export.to.is_some() && place == root {
+        return refused("is the run directory, the place of exports without this setting".into());
+    }
+    for folder in ["export", "removed"].map(|name| canonical(&place.join(name))) {
+        let over = shards.iter().find(|shard| canonical(&shard.file).starts_with(&folder));
+        if let Some(Shard { file, .. }) = over {
+            let (folder, file) = (folder.display(), file.display());
+            return refused(format!(
+                "the export would write to {folder}, where the input file {file} is; name another \
+                 place"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn settings(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> Result<Value> {
     let config = context.config;
     let columns: BTreeMap<&String, String> =
@@ -100,6 +125,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
     let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(run, &names)?;
     check_filtered(context, &embedded)?;
+    check_place(config, run.root(), &embedded.plan.shards)?;
     let selections = stored_selections(run, embedded.languages())?;
     context.freeze(Stage::Export, &settings(context, &selections)?)?;
     let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::cascade::{cascade, repair};
 use crate::deduplicate::deduplicate;
 use crate::embed::embed;
-use crate::export::{check_columns, export};
+use crate::export::{check_columns, check_place, export};
 use crate::filter::filter;
 use crate::inputs::{check_ids, check_inputs, warn_of_settings};
 use crate::refine::refine;
@@ -80,7 +80,9 @@ impl<'a> JoinedRun<'a> {
             }
         }
         if stages.contains(&Stage::Export) {
-            check_columns(config, checked.map_or(&[][..], |plan| &plan.shards))?;
+            let shards = checked.map_or(&[][..], |plan| &plan.shards);
+            check_columns(config, shards)?;
+            check_place(config, root, shards)?;
         }
         if stages == [Stage::Embed, Stage::Score] {
             check_files(config)?;

@@ -147,10 +147,30 @@ impl RunDir {
         create_folder(root)?;
         let run = Self { root: root.to_owned() };
         if !run.has_format()? {
+            run.check_empty()?;
             let text = serde_json::json!(RunFormat { format: FORMAT }).to_string() + "\n";
             write_new(&run.path(FORMAT_FILE), text.as_bytes())?;
         }
         Ok(run)
+    }
+
+    /// Refuses a directory that is no run but has folders of the same names: `--redo` would remove
+    /// them.
+    fn check_empty(&self) -> Result<()> {
+        let is_taken = |name: &&&str| self.path(name).exists();
+        let taken = Stage::ALL.iter().flat_map(|stage| stage.outputs()).find(is_taken);
+        // Another process may have begun the run meanwhile.
+        let is_run = || [FORMAT_FILE, PLAN, "frozen"].iter().any(|name| self.path(name).exists());
+        match taken {
+            Some(name) if !is_run() => {
+                let reason = format!(
+                    "{} has `{name}`, which no run made; name an empty or a new folder",
+                    self.root.display()
+                );
+                Err(Error::config("--run", reason))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens an existing run directory for reading. Returns the errors of [`RunDir::create`];
