@@ -10,6 +10,7 @@ use polysift::head::HeadSpec;
 use polysift::selection::{
     Amount, Corpus, HeadColumn, ScanRequest, ScoreBatch, plan_thresholds, select,
 };
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
@@ -363,6 +364,33 @@ fn where_no_first_pass_helps_all_is_encoded_and_the_run_says_why() -> TestResult
     without.assert().code(2).stderr(contains("--cascade"));
     let mut other = cascade(&work, "equal", &["--set", "cascade.recall=0.7"]);
     other.assert().code(78).stderr(contains("cascade.cascade.recall"));
+    Ok(())
+}
+
+#[test]
+fn a_cascade_goes_with_the_plan_and_the_heads_that_it_was_made_for() -> TestResult {
+    let work = workspace()?;
+    cascade(&work, "out", &["--quiet"]).assert().success();
+    let stage = |stage: &str, args: &[&str]| {
+        let mut command = crate::util::polysift();
+        command.current_dir(work.dir.path()).args([stage, "-c", "cascade.toml", "--run", "out"]);
+        command.args(args).assert()
+    };
+    for command in ["run", "embed"] {
+        let refused = stage(command, &["--redo", "embed"]).code(2);
+        refused.stderr(contains("polysift run --redo cascade"));
+    }
+    // Heads that are trained anew give the same scores, or the cascade is no longer theirs.
+    stage("train", &["--redo", "train"]).success();
+    stage("score", &[]).success();
+    let epochs = ["--set", "heads.quality.training.epochs=1"];
+    stage("train", &[&epochs[..], &["--redo", "train"]].concat()).success();
+    let refused = stage("score", &epochs).code(78);
+    refused.stderr(contains("another head quality of").and(contains("--redo cascade")));
+    cascade(&work, "out", &epochs).args(["--redo", "cascade"]).assert().success();
+
+    stage("plan", &[&epochs[..], &["--redo"]].concat()).success();
+    assert!(!work.path("out/cascade").exists() && !work.path("out/embeddings").exists());
     Ok(())
 }
 

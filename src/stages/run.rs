@@ -61,6 +61,11 @@ impl<'a> JoinedRun<'a> {
     pub fn join(request: RunRequest<'a>) -> Result<Self> {
         let RunRequest { config, root, stages, redo, task, hub, stop } = request;
         check_redo(redo, stages)?;
+        if redo == Some(Stage::Embed) && config.cascade.is_some() {
+            let reason = "`embed` follows from the cascade; give `polysift run --redo cascade`, which \
+                          discards both";
+            return Err(Error::config("--redo", reason));
+        }
         let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
         if embeds {
             check_input(config, root)?;
@@ -124,8 +129,7 @@ impl<'a> JoinedRun<'a> {
 
     /// Runs the stages with `context` and returns them in the order in which they ran. Every stage
     /// runs inside `around`. With `cascade.repair`, embedding and the later stages run again until
-    /// the audit proves the recall. Returns [`Error::Config`] for a `redo` that is impossible with
-    /// a cascade.
+    /// the audit proves the recall.
     pub fn run(
         &self,
         context: Context<'_>,
@@ -150,11 +154,6 @@ impl<'a> JoinedRun<'a> {
     fn ordered(&self, context: Context<'_>) -> Result<Vec<Stage>> {
         let (stages, plan) = (self.request.stages, self.plan.as_ref());
         if context.config.cascade.is_some() && stages.len() > 1 {
-            if context.redo == Some(Stage::Embed) {
-                let reason =
-                    "`embed` follows from the cascade; give `--redo cascade`, which discards both";
-                return Err(Error::config("--redo", reason));
-            }
             plan.map_or(Ok(()), |plan| context.run.freeze_plan(plan))?;
             let mut ordered = stages_of(context.config);
             ordered.retain(|stage| stages.contains(stage));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use polysift_base::error::{Error, Result};
 use polysift_config::EmbeddingDtype;
@@ -27,6 +27,7 @@ pub fn score(context: Context<'_>) -> Result<()> {
     let embedded = Embedded::of(run)?;
     let heads = Heads::load(context, &embedded)?;
     same_encoder(context, &heads)?;
+    same_as_in_cascade(context, &heads.settings())?;
     context.freeze(Stage::Score, &heads.settings())?;
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let shards = &embedded.plan.shards;
@@ -39,6 +40,29 @@ pub fn score(context: Context<'_>) -> Result<()> {
         let (head, place) = (item / shards.len(), item % shards.len());
         score_shard(context, &heads, names[head], &shards[place])
     })
+}
+
+/// Checks that the run's cascade, if there is one, was made with the heads of these `settings`.
+fn same_as_in_cascade(context: Context<'_>, settings: &Value) -> Result<()> {
+    let cascade = context.run.frozen_settings(Stage::Cascade)?.unwrap_or_default();
+    for (name, languages) in cascade["heads"].as_object().into_iter().flatten() {
+        for (language, before) in languages.as_object().into_iter().flatten() {
+            let now = settings.get(name).and_then(|languages| languages.get(language));
+            if now.is_none_or(|now| now == before) {
+                continue;
+            }
+            return Err(Error::Mismatch {
+                path: context.run.root().to_owned(),
+                difference: format!(
+                    "  the cascade was made with another head {name} of {language}"
+                ),
+                hint: "give `polysift run --redo cascade` to make it, and what follows from it, \
+                       again"
+                    .into(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// How embeddings were made and stored.

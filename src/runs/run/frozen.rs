@@ -103,7 +103,9 @@ impl RunDir {
     /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends
     /// on it; for the embed stage the plan too. The caller must hold [`Worker::exclusive`].
     pub fn discard_from(&self, first: Stage) -> Result<()> {
-        let goes = |stage: &Stage| *stage == first || stage.depends_on(first);
+        // The plan goes with the embeddings, and the cascade is of the plan.
+        let is_of_plan = |stage: Stage| first == Stage::Embed && stage == Stage::Cascade;
+        let goes = |&stage: &Stage| stage == first || stage.depends_on(first) || is_of_plan(stage);
         Stage::ALL.into_iter().filter(goes).try_for_each(|stage| self.discard(stage))?;
         if first == Stage::Embed { remove(&self.path(PLAN)) } else { Ok(()) }
     }
