@@ -64,7 +64,7 @@ fn documents_of_a_run_get_the_scores_and_verdicts_of_its_export() -> TestResult 
             let scores = scores.as_primitive::<Float64Type>();
             for row in 0..rows.num_rows() {
                 let reason = folder.strip_prefix("removed/");
-                let score = scores.is_valid(row).then(|| scores.value(row) as f32);
+                let score = scores.is_valid(row).then(|| scores.value(row));
                 expected.insert(ids.value(row).to_owned(), (reason, score));
             }
         }
@@ -78,7 +78,7 @@ fn documents_of_a_run_get_the_scores_and_verdicts_of_its_export() -> TestResult 
         let verdict = if reason.is_some() { "removed" } else { "kept" };
         assert_eq!(annotation["verdict"], verdict, "{document}");
         assert_eq!(annotation.get("reason").and_then(Value::as_str), *reason, "{document}");
-        let found = annotation["scores"]["quality"].as_f64().map(|score| score as f32);
+        let found = annotation["scores"]["quality"].as_f64();
         // A document that a filter before the thresholds removes is exported without its score.
         if score.is_some() {
             assert_eq!(found, *score, "{document}");

@@ -298,6 +298,10 @@ fn init_writes_settings_that_run_for_the_files_it_finds() -> TestResult {
         );
     let written: toml::Table = std::fs::read_to_string(work.path("run.toml"))?.parse()?;
     assert_eq!(written["input"]["files"], toml::Value::from(vec!["corpus/{lang}/*.jsonl"]));
+    // A folder whose name would be a pattern.
+    work.write_lines("crawl [2024]/a.jsonl", [json!({"text": "a b"})].into_iter())?;
+    polysift_in("crawl [2024]", &["init", ".", "--out", "../crawl.toml"]).assert().success();
+    polysift_in(".", &["plan", "-c", "crawl.toml", "--run", "crawl"]).assert().success();
     assert_eq!(written["input"]["id"].as_str(), Some("id"));
     let toxicity = written["heads"]["toxicity"]["train"].clone();
     assert_eq!(toxicity, toml::Value::from(vec!["labelled/toxicity/{lang}.jsonl"]));
@@ -318,6 +322,8 @@ fn init_writes_settings_that_run_for_the_files_it_finds() -> TestResult {
 fn a_run_is_named_by_position_by_flag_or_by_variable() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success().stdout(contains("next: polysift report"));
+    let spaced = work.command("run", "my run").assert().success();
+    spaced.stdout(contains("next: polysift report '").and(contains("my run'")));
     let polysift_in = |args: &[&str]| {
         let mut command = polysift();
         command.current_dir(work.dir.path()).args(args);

@@ -484,3 +484,19 @@ fn a_folder_with_folders_that_no_run_made_is_no_run_directory() -> TestResult {
     assert!(!work.path("project/format.json").exists());
     Ok(())
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_name_that_is_not_utf8_is_shown_as_well_as_it_can_be() -> TestResult {
+    use std::os::unix::ffi::OsStrExt;
+
+    let work = Workspace::new()?;
+    let folder = work.path("folder").with_file_name(std::ffi::OsStr::from_bytes(b"n\xff"));
+    std::fs::create_dir(&folder)?;
+    std::fs::copy(work.path("corpus/fra_Latn/a.jsonl"), folder.join("a.jsonl"))?;
+    for args in [&["inspect"][..], &["inspect", "--rows", "1"]] {
+        let inspect = polysift().args(args).arg(folder.join("a.jsonl")).assert().success();
+        inspect.stdout(contains("n\u{fffd}"));
+    }
+    Ok(())
+}

@@ -14,7 +14,7 @@ use polysift::language::iso_639_3;
 use polysift::progress::{Stop, bytes_for_people};
 use polysift::{Error, Result};
 
-use super::printer::{cells, complaint, next, titled_table};
+use super::printer::{cells, complaint, next, quoted_path, titled_table};
 
 const ROWS: usize = 200;
 const TEXT_COLUMNS: [&str; 6] = ["text", "content", "raw_content", "document", "body", "passage"];
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
         let rows = documents.iter().map(|group| row("documents", group));
         let rows = rows.chain(labelled.iter().map(|group| row("labelled texts", group)));
         titled_table(["files", "content", "number", "size", "languages by path"], rows);
-        next(&format!("polysift run -c {} --dry-run", args.out.display()));
+        next(&format!("polysift run -c {} --dry-run", quoted_path(&args.out)));
     }
     Ok(())
 }
@@ -133,6 +133,12 @@ fn groups(files: &[InputFile], base: &Path) -> BTreeMap<String, Group> {
     groups
 }
 
+/// Returns the pattern that matches `name` alone.
+fn escaped(name: &str) -> String {
+    let is_special = |c: char| "[]*?".contains(c);
+    name.chars().map(|c| if is_special(c) { format!("[{c}]") } else { c.to_string() }).collect()
+}
+
 /// Returns the pattern of a path and the language in it, a component or the name of the file.
 fn pattern(path: &Path, is_language: impl Fn(&str) -> bool) -> (String, Option<String>) {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -147,6 +153,7 @@ fn pattern(path: &Path, is_language: impl Fn(&str) -> bool) -> (String, Option<S
                 language = Some(name.to_string_lossy().into_owned());
                 pattern.push("{lang}");
             }
+            Component::Normal(name) => pattern.push(escaped(&name.to_string_lossy())),
             other => pattern.push(other),
         }
     }

@@ -366,7 +366,10 @@ impl CommandContext<'_> {
             summary::print_usages(&self.display.taken());
             if context.task.is_none() {
                 let next = if stages.contains(&Stage::Export) { "report" } else { "run" };
-                printer::next(&format!("polysift {next} {}", context.run.root().display()));
+                printer::next(&format!(
+                    "polysift {next} {}",
+                    printer::quoted_path(context.run.root())
+                ));
             }
         }
         Ok(())
@@ -407,7 +410,7 @@ impl CommandContext<'_> {
         printer::show(args.json, &estimate, |estimate| {
             summary::print_estimate(estimate, &config, run_dir.as_deref());
             if let Some(run) = run_dir.as_ref().filter(|_| !dry_run) {
-                printer::next(&format!("polysift run {}", run.display()));
+                printer::next(&format!("polysift run {}", printer::quoted_path(run)));
             }
         });
         Ok(())
@@ -426,7 +429,10 @@ impl CommandContext<'_> {
             printer::show(args.json, &views::status::status(context)?, |status| {
                 summary::print_status(status);
                 let next = if status.is_done() { "report" } else { "run" };
-                printer::next(&format!("polysift {next} {}", context.run.root().display()));
+                printer::next(&format!(
+                    "polysift {next} {}",
+                    printer::quoted_path(context.run.root())
+                ));
             });
             Ok(())
         })

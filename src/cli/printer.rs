@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::{Display, Write as _};
 use std::io::Write;
+use std::path::Path;
 
 use clap::builder::Styles;
 use clap::{ColorChoice, ValueEnum};
@@ -12,6 +13,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use polysift::Error;
+use polysift::cluster::shell_quoted;
 
 /// Returns `text` with escapes (valid in JSON too) for control characters, which could command the
 /// terminal, and for direction marks, which disguise text. Line ends and tabs stay.
@@ -69,6 +71,11 @@ pub(crate) fn complaint(message: &str) {
 
 pub(crate) fn line(text: &str) {
     bytes(format!("{}\n", harmless(text)).as_bytes());
+}
+
+/// Returns `path` as a word of a shell command.
+pub(crate) fn quoted_path(path: &Path) -> String {
+    shell_quoted(&path.display().to_string())
 }
 
 /// Prints the command that a person is likely to run next.

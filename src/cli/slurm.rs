@@ -4,11 +4,11 @@ use std::path::Path;
 
 use clap::{Args, Subcommand, value_parser};
 
+use polysift::cluster::StageTasks;
 use polysift::cluster::slurm::{
     SlurmOptions, SlurmSettings, Submission, driver_script, live_jobs, max_array_tasks, slurm_jobs,
     submissions, submit,
 };
-use polysift::cluster::{StageTasks, shell_quoted};
 use polysift::config::RunConfig;
 use polysift::corpus::Context;
 use polysift::corpus::stage_order::{in_order, stages_of};
@@ -168,7 +168,7 @@ fn print_submission(submission: &Submission, root: &Path) {
         cells([&job.name, &job.job_id, &array, &after])
     });
     printer::titled_table(titles, rows);
-    let root = shell_quoted(&root.display().to_string());
+    let root = printer::quoted_path(root);
     printer::line(&format!("\nhow far it is: polysift status {root}"));
     printer::line(&format!(
         "if a task fails, what is left: polysift slurm submit --retry --run {root}"

@@ -38,10 +38,9 @@ pub struct ExportConfig {
     /// Start a new file after this many megabytes (10^6 bytes). Default: one file for each input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_file_mb: Option<usize>,
-    /// Uncompressed size of a row group in megabytes (10^6 bytes). Smaller row groups of the input
-    /// are copied unchanged if all their rows are kept.
+    /// Uncompressed size of a row group in megabytes (10^6 bytes).
     pub row_group_mb: usize,
-    /// Compression level of zstd, 1 to 22, for row groups that are encoded anew.
+    /// Compression level of zstd, 1 to 22.
     pub zstd: i32,
     /// Also write the documents that were not selected, in a folder for each reason.
     pub keep_removed: bool,

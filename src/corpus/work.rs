@@ -80,8 +80,9 @@ impl StageWork {
     }
 
     /// Does the units in parallel and finishes the stage if all are done: `work` writes the outputs
-    /// of a unit, after [`Context::check_held`], and returns its marker. Units with bad data are reported and skipped. Progress
-    /// counts in `unit`; a unit of work has `units(item)` of them, if known.
+    /// of a unit, after [`Context::check_held`], and returns its marker. Units with bad data are
+    /// reported and skipped. Progress counts in `unit`; a unit of work has `units(item)` of them, if
+    /// known.
     pub fn for_all(
         &self,
         context: Context<'_>,

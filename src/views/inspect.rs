@@ -89,8 +89,10 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
     }
     if path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known)) {
         let head = Head::open(path)?;
-        return Ok(json!({"file": path, "spec": head.spec(), "digest": head.digest(),
-                         "card": head.card()}));
+        return Ok(
+            json!({"file": path.to_string_lossy(), "spec": head.spec(), "digest": head.digest(),
+                         "card": head.card()}),
+        );
     }
     let (file, mut reader) = open_rows(path)?;
     let schema = reader.schema();
@@ -106,13 +108,15 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
     let described: Map<String, Value> = described
         .map(|(field, column)| (field.name().clone(), column.describe(field.data_type())))
         .collect();
-    Ok(json!({"file": file.path, "bytes": file.bytes, "rows": rows, "columns": described}))
+    Ok(
+        json!({"file": file.path.to_string_lossy(), "bytes": file.bytes, "rows": rows, "columns": described}),
+    )
 }
 
 fn inspect_text_head(path: &Path) -> Result<Value> {
     let (model, digest) = FastTextModel::read(path)?;
     Ok(json!({
-        "file": path, "digest": digest, "dim": model.dim(), "words": model.num_words(),
+        "file": path.to_string_lossy(), "digest": digest, "dim": model.dim(), "words": model.num_words(),
         "buckets": model.num_buckets(), "word_ngrams": model.word_ngrams(),
         "labels": model.labels(),
         "card": FastTextHead::card_of(path, &digest)?,
@@ -122,7 +126,7 @@ fn inspect_text_head(path: &Path) -> Result<Value> {
 /// Describes a run: its status, encoder digest and the thresholds of every language.
 pub fn inspect_run(context: Context<'_>) -> Result<Value> {
     Ok(json!({
-        "run": context.run.root(),
+        "run": context.run.root().to_string_lossy(),
         "encoder_digest": encoder_digest(context.run)?,
         "status": status(context)?,
         "thresholds": selections(context.run)?,

@@ -54,7 +54,8 @@ pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> R
                     continue;
                 }
                 let columns = columns(&block.batch, at);
-                let row = json!({"file": file.path, "row": row, "columns": columns});
+                let row =
+                    json!({"file": file.path.to_string_lossy(), "row": row, "columns": columns});
                 best.insert(place, (value, row));
                 best.truncate(request.count);
             }

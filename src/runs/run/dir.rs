@@ -177,7 +177,8 @@ impl RunDir {
     /// [`Error::Missing`] if there is no run directory.
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
-        if ![PLAN, "frozen"].iter().any(|name| root.join(name).exists()) {
+        let exists = |name| root.join(name).try_exists().map_err(Error::io(root, "open"));
+        if !exists(PLAN)? && !exists("frozen")? {
             let reason = "is not a run directory (it holds neither a plan nor frozen/)";
             return Err(Error::missing(root, reason));
         }

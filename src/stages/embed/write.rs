@@ -118,7 +118,7 @@ impl Pipeline<'_> {
             write_atomic(&run.path(path), &lines(&end.rejects))?;
         }
         if part.num_nan > 0 {
-            tracing::warn!(shard = %shard.name, rows = part.num_nan, "embeddings that are not finite; such rows are never selected");
+            tracing::warn!(shard = %shard.name, rows = part.num_nan, "embeddings that are not finite; heads of embeddings give such rows no score");
         }
         if part.encoded.without_embedding > 0 {
             tracing::warn!(shard = %shard.name, rows = part.encoded.without_embedding, "texts without an embedding in the input; heads of embeddings give them no score");

@@ -32,7 +32,7 @@ pub struct Annotation<'a> {
     /// Language of the document.
     pub language: &'a str,
     /// Score by head name; `None` for NaN and without a score (no text, no head for the language).
-    pub scores: BTreeMap<&'a str, Option<f32>>,
+    pub scores: BTreeMap<&'a str, Option<f64>>,
     /// `kept`, or `removed` from the export; `None` if the language has no thresholds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<&'static str>,
@@ -239,7 +239,9 @@ impl<'a> Annotator<'a> {
     ) -> Annotation<'d> {
         let language = document.language.as_str();
         let names = self.config.heads.keys().map(String::as_str);
-        let shown = |score: &Option<DocumentScore>| score.map(|s| s.score).filter(|s| !s.is_nan());
+        let shown = |score: &Option<DocumentScore>| {
+            score.map(|s| f64::from(s.score)).filter(|score| !score.is_nan())
+        };
         let flags = found.iter().filter(|found| found.action == VerdictAction::Flag);
         let mut annotation = Annotation {
             language,
