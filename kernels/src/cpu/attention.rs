@@ -103,7 +103,8 @@ pub fn attention(
 /// Returns the format for the products of `precision` on this CPU.
 fn own(isa: Isa, precision: Precision) -> Precision {
     let native = |wanted| match Kernel::new(isa, wanted).variant {
-        Variant::F32(_) => Precision::F32,
+        // The weights of a softmax are not written in blocks.
+        Variant::F32(_) | Variant::Bf16Blocks => Precision::F32,
         _ => wanted,
     };
     match precision {

@@ -36,7 +36,7 @@ pub(crate) struct Units {
     pub(crate) vnni: bool,
     /// Arm's I8MM: products of matrices of bytes.
     pub(crate) i8mm: bool,
-    /// AVX-512 BF16 at twice the rate of f32.
+    /// AVX-512 BF16 at twice the rate of f32, or Arm's BF16: products of matrices.
     pub(crate) bf16: bool,
     /// AVX-512 FP16, or Arm's FP16.
     pub(crate) fp16: bool,
@@ -210,7 +210,8 @@ mod aarch64 {
         let vnni = Units { vnni: is_aarch64_feature_detected!("dotprod"), ..Units::NONE };
         let i8mm = Units { i8mm: is_aarch64_feature_detected!("i8mm"), ..vnni };
         let fp16 = Units { fp16: is_aarch64_feature_detected!("fp16"), ..i8mm };
-        let mut all = [Units::NONE, vnni, i8mm, fp16]
+        let bf16 = Units { bf16: is_aarch64_feature_detected!("bf16"), ..fp16 };
+        let mut all = [Units::NONE, vnni, i8mm, fp16, bf16]
             .map(|units| Isa { level: Level::Neon, units, cache: CACHE })
             .to_vec();
         all.dedup();

@@ -35,6 +35,8 @@ pub(crate) enum Variant {
     /// Like [`Variant::Int8`], in blocks of two words of two rows of A, or columns of B; B is
     /// rearranged.
     Int8Blocks,
+    /// Like [`Variant::Bf16`], in blocks as in [`Variant::Int8Blocks`].
+    Bf16Blocks,
 }
 
 impl Variant {
@@ -42,14 +44,19 @@ impl Variant {
     pub(crate) fn k_per_unit(self) -> usize {
         match self {
             Self::F32(_) | Self::F16 => 1,
-            Self::Bf16 | Self::Int8Pairs => 2,
+            Self::Bf16 | Self::Bf16Blocks | Self::Int8Pairs => 2,
             Self::Int8 | Self::Int8Signed | Self::Int8Blocks => 4,
         }
     }
 
+    /// Returns true if A and B are in blocks.
+    pub(super) fn is_in_blocks(self) -> bool {
+        matches!(self, Self::Int8Blocks | Self::Bf16Blocks)
+    }
+
     /// Returns true if sums are integers.
     pub(crate) fn is_integer(self) -> bool {
-        !matches!(self, Self::F32(_) | Self::Bf16 | Self::F16)
+        !matches!(self, Self::F32(_) | Self::Bf16 | Self::Bf16Blocks | Self::F16)
     }
 }
 
@@ -107,6 +114,10 @@ impl Kernel {
             #[cfg(target_arch = "aarch64")]
             (Precision::F16, Level::Neon) if isa.units.fp16 => (Variant::F16, &neon::F16),
             #[cfg(target_arch = "aarch64")]
+            (Precision::Bf16, Level::Neon) if isa.units.bf16 => {
+                (Variant::Bf16Blocks, &neon::BF16_BLOCKS)
+            }
+            #[cfg(target_arch = "aarch64")]
             (Precision::Int8, Level::Neon) if isa.units.i8mm => {
                 (Variant::Int8Blocks, &neon::INT8_BLOCKS)
             }
@@ -126,7 +137,7 @@ impl Kernel {
         let (row_step, unit_step, kc) = match variant {
             _ if on_tiles => (WORDS, WORDS, KC_AMX),
             Variant::Int8Pairs => (1, UNROLL, KC_PAIRS),
-            Variant::Int8Blocks => (2, UNROLL, KC),
+            _ if variant.is_in_blocks() => (2, UNROLL, KC),
             _ => (1, UNROLL, KC),
         };
         Self { variant, micro_kernels, nr: lines * WORDS, row_step, unit_step, kc }

@@ -1,5 +1,5 @@
 //! The micro-kernels over one micro-panel of B and a block of rows of A, then the epilogue. On CPUs
-//! that do not multiply bf16 and f16, B is unpacked to f32; for int8 by blocks it is rearranged.
+//! that do not multiply bf16 and f16, B is unpacked to f32; for products by blocks it is rearranged.
 
 use std::ops::Range;
 
@@ -121,7 +121,7 @@ fn unpack<'a>(
             &b.panel(p)[lines.start / 2..lines.end / 2]
         }
         Variant::F32(Precision::F16) => &b.panel(p / 2)[lines.clone()],
-        Variant::Int8Blocks => &b.panel(p)[lines.clone()],
+        Variant::Int8Blocks | Variant::Bf16Blocks => &b.panel(p)[lines.clone()],
         _ => {
             let kept = &b.panel(p)[lines];
             return (kept, kept);
@@ -133,7 +133,7 @@ fn unpack<'a>(
     let unpacked = &mut scratch[..lines.len()];
     match variant {
         Variant::Int8Pairs => unpack_int8(isa, kept, unpacked),
-        Variant::Int8Blocks => rearrange(isa, kept, unpacked),
+        Variant::Int8Blocks | Variant::Bf16Blocks => rearrange(isa, kept, unpacked),
         Variant::F32(Precision::Bf16) => unpack_bf16(isa, kept, unpacked),
         _ => unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked),
     }

@@ -47,10 +47,10 @@ impl MicroTile {
     expect(dead_code, reason = "only kernels for AVX-512 and AMX fetch")
 )]
 pub(crate) struct MicroKernelArgs {
-    /// `[units / 16, rows, 16]` words; the last group is padded. In int8 by blocks the lines of two
+    /// `[units / 16, rows, 16]` words; the last group is padded. By blocks, the lines of two
     /// rows are blocks of two words of either row.
     pub(super) a: *const u32,
-    /// `[units, 32]` words; in int8 by blocks `[units / 2, 32, 2]`.
+    /// `[units, 32]` words; by blocks `[units / 2, 32, 2]`.
     pub(super) b: *const CacheLine,
     /// Points to a [`MicroTile`].
     pub(super) c: *mut CacheLine,

@@ -1,17 +1,17 @@
 //! NEON micro-kernels: a panel in quarters, 8 rows x two registers of sums, or 6 pairs of rows x
-//! four (int8 by blocks).
+//! four (by blocks).
 //!
 //! A register of A holds four units of k of a row; its lanes are multiplied one after another.
 //!
-//! bf16 is unpacked to f32. BFMMLA rounds to odd, adds products in pairs and takes numbers below
-//! 2⁻¹²⁶ for zeros, so the other kernels get different sums. BFMLALB and BFMLALT would give equal
-//! sums, but are no faster: one multiplies as many values as FMLA in f32.
+//! BFMMLA adds its products in pairs, rounds to odd and takes numbers below 2⁻¹²⁶ for zeros, so the
+//! sums in bf16 are other ones than with FMLA. Without it, bf16 is unpacked to f32.
 
 use std::arch::aarch64::{
     float16x8_t, float32x4_t, int32x4_t, uint32x4_t, vaddq_f32, vaddq_s32, vcvt_f32_f16,
     vcvt_high_f32_f16, vdupq_n_f32, vdupq_n_s32, vdupq_n_u32, vfmaq_laneq_f16, vfmaq_laneq_f32,
     vget_low_f16, vld1q_f32, vld1q_s32, vld1q_u32, vreinterpretq_f16_u32, vreinterpretq_f32_u32,
-    vreinterpretq_s32_s64, vreinterpretq_s64_s32, vst1q_f32, vst1q_s32, vzip1q_s64, vzip2q_s64,
+    vreinterpretq_f32_u64, vreinterpretq_s32_u64, vreinterpretq_u64_u32, vst1q_f32, vst1q_s32,
+    vzip1q_u64, vzip2q_u64,
 };
 use std::arch::asm;
 
@@ -23,7 +23,9 @@ pub(super) const F16: [MicroKernel; 8] = by_rows!(f16_kernel: 1 2 3 4 5 6 7 8);
 /// Needs DotProd.
 pub(super) const INT8: [MicroKernel; 8] = by_rows!(int8_kernel: 1 2 3 4 5 6 7 8);
 /// Needs I8MM.
-pub(super) const INT8_BLOCKS: [MicroKernel; 6] = by_rows!(blocks_kernel: 1 2 3 4 5 6);
+pub(super) const INT8_BLOCKS: [MicroKernel; 6] = by_rows!(int8_blocks_kernel: 1 2 3 4 5 6);
+/// Needs BF16.
+pub(super) const BF16_BLOCKS: [MicroKernel; 6] = by_rows!(bf16_blocks_kernel: 1 2 3 4 5 6);
 
 /// Words of a register.
 const LANES: usize = 4;
@@ -170,66 +172,84 @@ unsafe fn int8_add(to: *mut u32, sum: int32x4_t, first: bool) {
     }
 }
 
-/// Multiplies two rows and two columns over eight values of k at a time.
-///
-/// # Safety
-/// The CPU has I8MM; the pointers of `args` cover `PAIRS` pairs of rows.
-#[target_feature(enable = "neon,i8mm")]
-unsafe fn blocks_kernel<const PAIRS: usize>(args: &MicroKernelArgs) {
-    const BLOCKS: usize = WORDS / 2;
-    for quarter in 0..2 * PANEL_LINES {
-        let mut sums = [[vdupq_n_s32(0); 4]; PAIRS];
-        let (mut a, mut b) = (args.a, args.b.wrapping_add(quarter));
-        let mut left = args.units / 2;
-        // SAFETY: all reads and writes lie within the arrays that the caller vouches for.
-        unsafe {
-            while left > 0 {
-                for block in 0..left.min(BLOCKS) {
-                    let mut columns = [vdupq_n_u32(0); 4];
-                    for (i, columns) in columns.iter_mut().enumerate() {
-                        *columns = vld1q_u32(b.cast::<u32>().add(i * LANES));
-                    }
-                    for (i, sums) in sums.iter_mut().enumerate() {
-                        let rows = vld1q_u32(a.add((i * BLOCKS + block) * LANES));
-                        for (sum, columns) in sums.iter_mut().zip(columns) {
-                            *sum = block_step(*sum, rows, columns);
+/// Defines a kernel by blocks: `$instruction` adds the products of two rows and two columns over two
+/// words of k to a register of four sums, and `$add` adds `$sums` to the sums in memory.
+macro_rules! blocks_kernel {
+    ($name:ident, $features:literal, $instruction:literal, $sums:ident, $add:ident) => {
+        /// # Safety
+        #[doc = concat!("The CPU has ", $features, "; the pointers of `args` cover `PAIRS` pairs of rows.")]
+        #[target_feature(enable = $features)]
+        unsafe fn $name<const PAIRS: usize>(args: &MicroKernelArgs) {
+            const BLOCKS: usize = WORDS / 2;
+            for quarter in 0..2 * PANEL_LINES {
+                let (mut a, mut b) = (args.a, args.b.wrapping_add(quarter));
+                let mut left = args.units / 2;
+                loop {
+                    let mut chain = left.min(args.chain / 2);
+                    let first = args.overwrite && left == args.units / 2;
+                    left -= chain;
+                    let mut sums = [[vdupq_n_u32(0); 4]; PAIRS];
+                    // SAFETY: reads and writes lie within the arrays that the caller vouches for;
+                    // the CPU has the instruction, which reads and writes registers only.
+                    unsafe {
+                        while chain > 0 {
+                            for block in 0..chain.min(BLOCKS) {
+                                let mut columns = [vdupq_n_u32(0); 4];
+                                for (i, columns) in columns.iter_mut().enumerate() {
+                                    *columns = vld1q_u32(b.cast::<u32>().add(i * LANES));
+                                }
+                                for (i, sums) in sums.iter_mut().enumerate() {
+                                    let rows = vld1q_u32(a.add((i * BLOCKS + block) * LANES));
+                                    for (sum, columns) in sums.iter_mut().zip(columns) {
+                                        asm!(
+                                            $instruction,
+                                            sum = inout(vreg) *sum,
+                                            a = in(vreg) rows,
+                                            b = in(vreg) columns,
+                                            options(pure, nomem, nostack, preserves_flags),
+                                        );
+                                    }
+                                }
+                                b = b.wrapping_add(2 * PANEL_LINES);
+                            }
+                            a = a.add(PAIRS * BLOCKS * LANES);
+                            chain -= chain.min(BLOCKS);
+                        }
+                        // A register holds two columns of the first row, then those of the second.
+                        for (i, sums) in sums.iter().enumerate() {
+                            let to = args.c.add(2 * i * PANEL_LINES).cast::<u32>();
+                            let to = to.add(quarter * 2 * LANES);
+                            for half in 0..2 {
+                                let left = vreinterpretq_u64_u32(sums[2 * half]);
+                                let right = vreinterpretq_u64_u32(sums[2 * half + 1]);
+                                let to = to.add(half * LANES);
+                                $add(to, $sums(vzip1q_u64(left, right)), first);
+                                let to = to.add(PANEL_LINES * WORDS);
+                                $add(to, $sums(vzip2q_u64(left, right)), first);
+                            }
                         }
                     }
-                    b = b.wrapping_add(2 * PANEL_LINES);
-                }
-                a = a.add(PAIRS * BLOCKS * LANES);
-                left -= left.min(BLOCKS);
-            }
-            // A register holds two columns of the first row, then those of the second.
-            for (i, sums) in sums.iter().enumerate() {
-                let to = args.c.add(2 * i * PANEL_LINES).cast::<u32>().add(quarter * 2 * LANES);
-                for half in 0..2 {
-                    let left = vreinterpretq_s64_s32(sums[2 * half]);
-                    let right = vreinterpretq_s64_s32(sums[2 * half + 1]);
-                    let to = to.add(half * LANES);
-                    let rows = [vzip1q_s64(left, right), vzip2q_s64(left, right)];
-                    int8_add(to, vreinterpretq_s32_s64(rows[0]), args.overwrite);
-                    let to = to.add(PANEL_LINES * WORDS);
-                    int8_add(to, vreinterpretq_s32_s64(rows[1]), args.overwrite);
+                    if left == 0 {
+                        break;
+                    }
                 }
             }
         }
-    }
+    };
 }
 
-/// Bytes of A are unsigned, those of B signed.
-#[inline]
-#[target_feature(enable = "neon,i8mm")]
-fn block_step(mut sum: int32x4_t, a: uint32x4_t, b: uint32x4_t) -> int32x4_t {
-    // SAFETY: the CPU has the instruction; it reads and writes registers only.
-    unsafe {
-        asm!(
-            "usmmla {sum:v}.4s, {a:v}.16b, {b:v}.16b",
-            sum = inout(vreg) sum,
-            a = in(vreg) a,
-            b = in(vreg) b,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    sum
-}
+// Bytes of A are unsigned, those of B signed.
+blocks_kernel!(
+    int8_blocks_kernel,
+    "neon,i8mm",
+    "usmmla {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+    vreinterpretq_s32_u64,
+    int8_add
+);
+blocks_kernel!(
+    bf16_blocks_kernel,
+    "neon,bf16",
+    "bfmmla {sum:v}.4s, {a:v}.8h, {b:v}.8h",
+    vreinterpretq_f32_u64,
+    f32_add
+);

@@ -74,7 +74,7 @@ impl PackedRows {
                     }
                     Variant::F32(Precision::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
                     Variant::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
-                    Variant::Bf16 => row.bf16(isa, values),
+                    Variant::Bf16 | Variant::Bf16Blocks => row.bf16(isa, values),
                     Variant::F16 => row.f16(isa, values),
                     Variant::Int8
                     | Variant::Int8Pairs
@@ -90,7 +90,7 @@ impl PackedRows {
                         rows.push(QuantisedRow { scale, zero, kind });
                     }
                 }
-                if variant == Variant::Int8Blocks {
+                if variant.is_in_blocks() {
                     row.write_blocks(&mut lines[used..end], i, height);
                     continue;
                 }

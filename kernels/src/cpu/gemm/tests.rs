@@ -165,12 +165,54 @@ fn amx_rounds_as_its_specification_says() {
     }
 }
 
+/// The sum of two numbers as BFMMLA rounds it: to odd, towards zero with the last bit set.
+#[cfg(target_arch = "aarch64")]
+fn sum_to_odd(a: f32, b: f32) -> f32 {
+    let (a, b) = (f64::from(a), f64::from(b));
+    let sum = a + b;
+    let rest = sum - a;
+    let error = (a - (sum - rest)) + (b - rest);
+    // `sum` may lie on the other side of a number in f32 than the exact sum.
+    let crossed = error != 0.0 && (error > 0.0) != (sum > 0.0);
+    let bits = sum.to_bits() - u64::from(crossed);
+    let is_odd = error != 0.0 || bits & 0x1fff_ffff != 0;
+    f32::from_bits((f64::from_bits(bits & !0x1fff_ffff) as f32).to_bits() | u32::from(is_odd))
+}
+
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn products_of_matrices_in_bf16_are_rounded_to_odd() {
+    let case = Case::new(9, 37, 300);
+    let rounded = |values: &[f32]| -> Vec<f32> {
+        let mut rounded: Vec<f32> =
+            values.iter().map(|value| bf16_value(bf16_bits(*value))).collect();
+        rounded.resize(values.len().next_multiple_of(4), 0.0);
+        rounded
+    };
+    let chain = |x: &[f32], w: &[f32]| {
+        let pairs = x.chunks(2).zip(w.chunks(2));
+        // A product of two numbers in bf16 is exact in f32.
+        pairs.fold(0.0, |sum, (x, w)| sum_to_odd(sum, sum_to_odd(x[0] * w[0], x[1] * w[1])))
+    };
+    for isa in Isa::available().into_iter().filter(|isa| isa.units.bf16) {
+        let y = case.run(isa, Precision::Bf16, Epilogue::None);
+        for (i, y) in y.iter().enumerate() {
+            let x = rounded(&case.x[i / case.n * case.k..][..case.k]);
+            let w = rounded(&case.w[i % case.n * case.k..][..case.k]);
+            let chains = x.chunks(128).zip(w.chunks(128)).map(|(x, w)| chain(x, w));
+            let expected = chains.fold(0.0, |sum, part| sum + part);
+            assert_eq!(y.to_bits(), expected.to_bits(), "{isa:?} {i}: {y}, not {expected}");
+        }
+    }
+}
+
 /// Returns the largest error that a value of `precision` may have, for a sum of `k` steps.
 ///
 /// f32: a chain of up to 128 steps and the additions of the blocks, each with a relative rounding
 /// of 2⁻²⁴. bf16 and f16 also round both factors (by 2⁻⁸ and 2⁻¹¹; the smallest step of f16 is
-/// 2⁻²⁴), and chains may be in f16. bf16's dot products round twice a pair. int8: half a unit of
-/// the row's largest value for each factor, on top of the other factor.
+/// 2⁻²⁴), and chains may be in f16. bf16's dot products round twice a pair, by up to 2⁻²³ if they
+/// round to odd. int8: half a unit of the row's largest value for each factor, on top of the other
+/// factor.
 fn bound(precision: Precision, x: &[f32], w: &[f32]) -> f64 {
     let k = x.len() as f64;
     let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
