@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::amounts::as_text;
-use super::{Mode, NO_MODEL, RunConfig};
+use super::{Mode, NO_MODEL, RunConfig, Weight};
 use polysift_base::error::{Error, Result};
 
 const PREFIX_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
@@ -123,6 +123,8 @@ impl CascadeConfig {
             "needs the language of every file; here each document has its own (`input.language`)"
         } else if has_budget {
             "does not go with a budget, of which no sample tells how many documents meet it; use rates"
+        } else if config.selection.weight != Weight::Documents {
+            "promises a share of the documents; leave `selection.weight` at `documents`"
         } else {
             return Ok(());
         };
@@ -155,6 +157,7 @@ mod tests {
             ("selection = { mode = 'published' }\n[cascade]", "cascade"),
             ("input = { language = { column = 'l' } }\n[cascade]", "cascade"),
             ("heads.q.path = 'q'\nlanguages._default.budget = { q = '1M' }\n[cascade]", "cascade"),
+            ("selection = { weight = 'bytes' }\n[cascade]", "cascade"),
         ] {
             let refused = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
             assert!(

@@ -268,40 +268,32 @@ impl LeftOut {
         !self.removed.contains(row) && !self.dropped.contains(row)
     }
 
-    /// Sums the documents of `batch` that the cascade dropped and that no filter removed.
+    /// Counts the documents of `batch` that the cascade dropped and that no filter removed. With a
+    /// cascade, every document weighs 1.
     fn dropped(&self, batch: &PartBatch, part: &ScannedPart<'_>) -> Result<Amount> {
         let mut amount = Amount::default();
         if self.dropped.is_empty() {
             return Ok(amount);
         }
         let mask = batch.mask(part.language, None)?;
-        let weights = part.weights(batch)?;
         for (at, &row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
             let is_there = mask.as_ref().is_none_or(|mask| mask.value(at));
             if is_there && self.dropped.contains(row) && !self.removed.contains(row) {
                 amount.num_documents += 1;
-                amount.weight += weights.map_or(1, |weights| weights[at]);
+                amount.weight += 1;
             }
         }
         Ok(amount)
     }
 
     /// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
-    fn removal_weights(
-        &self,
-        batch: &PartBatch,
-        part: &ScannedPart<'_>,
-    ) -> Result<Option<Vec<u64>>> {
+    fn removal_weights(&self, batch: &PartBatch) -> Result<Option<Vec<u64>>> {
         if self.audited.is_empty() {
             return Ok(None);
         }
-        let weights = part.weights(batch)?;
-        let weight = |(at, &row): (usize, &u64)| {
-            let stands_for = if self.audited.contains(row) { self.audit_every } else { 1 };
-            weights.map_or(1, |weights| weights[at]) * stands_for
-        };
+        let weight = |&row: &u64| if self.audited.contains(row) { self.audit_every } else { 1 };
         let rows = batch.numbers(ROW)?.unwrap_or_default();
-        Ok(Some(rows.iter().enumerate().map(weight).collect()))
+        Ok(Some(rows.iter().map(weight).collect()))
     }
 }
 
@@ -374,7 +366,7 @@ impl ScannedPart<'_> {
                 ordinals.extend(rows.iter().map(|&row| ordinal(place, row)));
                 ids = identities.ids()?;
             }
-            let removal_weights = left_out.removal_weights(&batches[0], self)?;
+            let removal_weights = left_out.removal_weights(&batches[0])?;
             visit(&ScoreBatch {
                 len: batches[0].len(),
                 ids: &ids,

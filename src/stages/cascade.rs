@@ -39,7 +39,7 @@ use pilot::{Kept, Pilot};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::remove;
 use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};
-use polysift_config::{CascadeConfig, FirstPass, Weight};
+use polysift_config::{CascadeConfig, FirstPass};
 use polysift_corpus::cascaded::{
     Candidate, LanguageCascade, language_file, language_key, mark_repair, repair_file, repair_key,
     scores_key,
@@ -288,10 +288,8 @@ impl<'a> CascadeFit<'a> {
         let mut thresholds = BTreeMap::new();
         for kept in all_kept {
             let allowed = match kept.rate {
-                Some(rate) if self.full.context.config.selection.weight == Weight::Documents => {
-                    allowed_misses(texts.len() as u64, miss * rate.as_f64(), risk)
-                }
-                _ => allowed_misses(kept.documents.len() as u64, miss, risk),
+                Some(rate) => allowed_misses(texts.len() as u64, miss * rate.as_f64(), risk),
+                None => allowed_misses(kept.documents.len() as u64, miss, risk),
             };
             let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
             let Some(threshold) = highest_threshold(scores, allowed) else {

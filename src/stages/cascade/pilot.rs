@@ -10,7 +10,7 @@ use crate::draw::draw_texts;
 use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::rank;
-use polysift_config::{Chunks, Rate, Weight};
+use polysift_config::{Chunks, Rate};
 use polysift_corpus::Context;
 use polysift_data::parts::round_to;
 use polysift_encoder::{EmbeddedTexts, Model};
@@ -32,8 +32,6 @@ pub(super) struct Pilot {
     scores: Vec<Vec<Option<DocumentScore>>>,
     /// Token counts of the encoded chunks, by document.
     chunks: Vec<Vec<usize>>,
-    /// Weights that rates sum; `None` for documents.
-    weights: Option<Vec<u64>>,
 }
 
 /// Documents that one threshold keeps, together with all other thresholds.
@@ -76,16 +74,14 @@ impl Pilot {
         let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
         let tokenize = |text: &&str| {
             stop.check()?;
-            let tokenized = model.tokenizer.tokenize(text)?;
-            let mut chunks: Vec<usize> = tokenized.chunks.iter().map(Vec::len).collect();
+            let mut chunks: Vec<usize> =
+                model.tokenizer.chunks(text)?.iter().map(Vec::len).collect();
             if config.encoder.chunks == Chunks::First {
                 chunks.truncate(1);
             }
-            Ok((chunks, tokenized.num_tokens))
+            Ok(chunks)
         };
-        let tokenized: Vec<(Vec<usize>, u64)> =
-            texts.par_iter().map(tokenize).collect::<Result<_>>()?;
-        let (chunks, num_tokens): (Vec<_>, Vec<_>) = tokenized.into_iter().unzip();
+        let chunks = texts.par_iter().map(tokenize).collect::<Result<_>>()?;
         let embedded = if config.encoder.chunks == Chunks::First {
             let values = embed_samples(context, model, &texts, &mut |_| ())?;
             EmbeddedTexts { values, chunk_offsets: (0..=texts.len()).collect() }
@@ -106,12 +102,7 @@ impl Pilot {
             heads.score_embedded(name, &languages, &some, (width, &embedded))
         };
         let scores = config.heads.keys().map(score).collect::<Result<_>>()?;
-        let weights = match config.selection.weight {
-            Weight::Documents => None,
-            Weight::Bytes => Some(texts.iter().map(|text| text.len() as u64).collect()),
-            Weight::Tokens => Some(num_tokens),
-        };
-        Ok(Self { rows, ordinals, texts: owned, scores, chunks, weights })
+        Ok(Self { rows, ordinals, texts: owned, scores, chunks })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -271,7 +262,6 @@ impl Corpus for EvaluationHalf<'_> {
             len: self.ids.len(),
             ids: &self.ids.iter().map(String::as_str).collect::<Vec<_>>(),
             ordinals: &pilot.ordinals[range.clone()],
-            weights: pilot.weights.as_ref().map(|weights| &weights[range.clone()]),
             heads: &heads.collect::<Vec<_>>(),
             ..ScoreBatch::default()
         })
