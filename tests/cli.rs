@@ -315,6 +315,16 @@ fn init_writes_settings_that_run_for_the_files_it_finds() -> TestResult {
     polysift_in("other", &["run", "-c", "run.toml"]).assert().success();
     polysift_in("other", &["inspect", "run/export"]).assert().success().stdout(contains("rows: 2"));
     polysift_in(".", &["init", "labelled", "--out", "x.toml"]).assert().code(66);
+
+    // Folders whose names are codes of rare languages, the first of them with an empty file.
+    work.write("mine/lab/a.jsonl", "")?;
+    for folder in ["lab", "new", "raw"] {
+        work.write_lines(&format!("mine/{folder}/b.jsonl"), [json!({"text": "a b"})].into_iter())?;
+    }
+    polysift_in("mine", &["init"]).assert().success();
+    let written: toml::Table = std::fs::read_to_string(work.path("mine/run.toml"))?.parse()?;
+    let files = ["lab/*.jsonl", "new/*.jsonl", "raw/*.jsonl"].to_vec();
+    assert_eq!(written["input"]["files"], toml::Value::from(files));
     Ok(())
 }
 

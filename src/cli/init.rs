@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use polysift::config::is_language_code;
 use polysift::input::{InputFile, RowsRequest, discover, row_values};
-use polysift::language::iso_639_3;
+use polysift::language::{iso_639_3, language_tag};
 use polysift::progress::{Stop, bytes_for_people};
 use polysift::{Error, Result};
 
@@ -121,9 +121,12 @@ fn groups(files: &[InputFile], base: &Path) -> BTreeMap<String, Group> {
         group.languages.extend(language);
         plain.push((file, path));
     }
-    // One short name such as `raw` is a folder rather than a language.
+    // Short names such as `lab`, `new` and `raw`, which are rare languages too, name folders.
+    let is_rare =
+        |code: &String| !code.contains('_') && language_tag(code).is_none_or(|tag| tag.len() != 2);
     let is_folder = |group: &Group| {
-        group.languages.len() == 1 && !group.languages.iter().any(|code| code.contains('_'))
+        let is_alone = group.languages.len() == 1;
+        group.languages.iter().all(|code| is_rare(code) || is_alone && !code.contains('_'))
     };
     groups.retain(|_, group| !is_folder(group));
     let kept: BTreeSet<PathBuf> = groups.values().flat_map(|group| group.files.clone()).collect();
@@ -184,7 +187,13 @@ impl Group {
 
     fn read(&mut self, stop: &Stop) -> Result<()> {
         let request = RowsRequest { count: ROWS, sort_by: None, ascending: false };
-        let rows = row_values(&self.files[..1], request, stop)?;
+        let mut rows = Vec::new();
+        for file in self.files.chunks(1) {
+            rows = row_values(file, request, stop)?;
+            if !rows.is_empty() {
+                break;
+            }
+        }
         let rows: Vec<&Value> = rows.iter().map(|row| &row["columns"]).collect();
         let has_text = |name: &str| rows.iter().any(|row| row[name].is_string());
         let known = |names: &[&str]| {

@@ -274,6 +274,16 @@ impl RunConfig {
         if self.input.text.is_empty() {
             return Err(Error::config("input.text", "is empty; it names the column of the text"));
         }
+        for (name, folder) in [("run_dir", &self.run_dir), ("export.to", &self.export.to)] {
+            let reason = match folder.as_deref() {
+                Some("") => "is empty; it names a folder",
+                Some(folder) if folder.split('/').next() == Some("~") => {
+                    "begins with `~`, which only a shell replaces; write the whole path"
+                }
+                _ => continue,
+            };
+            return Err(Error::config(name, reason));
+        }
         self.encoder.check_device()?;
         if is_url(&self.encoder.model) {
             let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";
@@ -539,6 +549,16 @@ mod tests {
             assert!(error.is_err_and(named), "{settings}");
         }
         assert!(RunConfig::from_toml("[selection]\nrefine=true", "run.toml").is_ok());
+    }
+
+    #[test]
+    fn a_folder_to_write_to_has_a_name_that_no_shell_has_to_complete() {
+        for settings in ["run_dir = ''", "run_dir = '~/run'", "export.to = ''", "export.to = '~'"] {
+            let error = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
+            let (name, _) = settings.split_once(' ').unwrap_or_default();
+            assert!(error.is_err_and(|e| e.starts_with(name)), "{settings}");
+        }
+        assert!(RunConfig::from_toml("run_dir = '~run'", "run.toml").is_ok());
     }
 
     #[test]

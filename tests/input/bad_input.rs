@@ -53,7 +53,10 @@ fn each_kind_of_bad_line_has_its_reason() -> TestResult {
 #[test]
 fn bad_lines_and_what_is_no_lines_are_told_with_what_to_do() -> TestResult {
     for (lines, told) in [
-        ("{\"text\":\"\\ud800\"}", "a surrogate without its pair at byte 16; `--max-rejects 1`"),
+        (
+            "{\"text\":\"\\ud800\"}",
+            "a surrogate without its pair at byte 16; a run with `--max-rejects 1`",
+        ),
         ("[{\"text\":\"a\"},{\"text\":\"b\"}]", "`jq -c '.[]'` makes lines of it"),
         ("[\n{\"text\":\"a\"},\n{\"text\":\"b\"}\n]\n", "`jq -c '.[]'` makes lines of it"),
         ("{\n  \"text\": \"a\"\n}\n", "`jq -c .` makes a line of each"),

@@ -116,10 +116,9 @@ fn bad_lines_within_the_limit_are_set_aside() -> TestResult {
 
     let config = InputConfig { max_rejects: 1, ..InputConfig::default() };
     let message = failure(&input, &config);
-    assert!(
-        message.contains("row 2: is not JSON: no key in quotes at byte 2; `--max-rejects 2` sets"),
-        "{message}"
-    );
+    for part in ["row 2: is not JSON: no key in quotes at byte 2;", "with `--max-rejects 2` sets"] {
+        assert!(message.contains(part), "{message}");
+    }
     Ok(())
 }
 

@@ -142,6 +142,16 @@ fn texts_in_parquet_that_are_too_long_are_set_aside_by_both_readers() -> TestRes
 }
 
 #[test]
+fn repeated_long_texts_in_a_dictionary_make_short_batches() -> TestResult {
+    let (_directory, input) = file("f.parquet", &parquet(&[7 << 20; 3], true)?)?;
+    let mut reader = DocumentReader::open(&input, &config(100 << 20, 0))?;
+    let first = reader.next_batch(3)?.ok_or("no rows")?;
+    assert_eq!(first.len(), 2); // of 16 MiB, although the file holds the text once
+    assert_eq!(rest(&mut reader, 3)?.len(), 1);
+    Ok(())
+}
+
+#[test]
 fn one_text_too_many_fails_the_parquet_file_whatever_was_read_before() -> TestResult {
     let (_directory, input) = file("f.parquet", &parquet(&[5, 101, 7, 200, 9, 300], false)?)?;
     let message = documents(&input, &config(100, 2)).err().map(|e| chain(&e)).unwrap_or_default();

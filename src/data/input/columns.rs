@@ -178,7 +178,7 @@ impl Rejects {
             self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));
         let count = self.count;
         let reason = if self.is_limit_set {
-            format!("{reason}; `--max-rejects {count}` sets such rows aside")
+            format!("{reason}; a run with `--max-rejects {count}` sets such rows aside")
         } else {
             reason.to_owned()
         };

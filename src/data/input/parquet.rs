@@ -303,6 +303,12 @@ fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
     u64::try_from(start).unwrap_or(0)..u64::try_from(end).unwrap_or(0)
 }
 
+/// Returns the bytes of a column chunk as pages hold them, or those of its texts if they are more: a
+/// dictionary holds a text that is repeated once. Writers of older versions do not store the latter.
+fn decoded_size(column: &ColumnChunkMetaData) -> i64 {
+    column.uncompressed_size().max(column.unencoded_byte_array_data_bytes().unwrap_or(0))
+}
+
 fn num_rows(group: &RowGroupMetaData) -> u64 {
     u64::try_from(group.num_rows()).unwrap_or(0)
 }
@@ -313,7 +319,7 @@ fn batch_rows(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
         let columns = group.columns().iter().enumerate();
         let bytes: i64 = columns
             .filter(|(leaf, _)| mask.leaf_included(*leaf))
-            .map(|(_, column)| column.uncompressed_size().max(0))
+            .map(|(_, column)| decoded_size(column).max(0))
             .fold(0, i64::saturating_add);
         bytes as u64 / num_rows(group).max(1)
     });
