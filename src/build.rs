@@ -1,5 +1,5 @@
-//! Puts the commit into `--version`: what `POLYSIFT_COMMIT` says, else, in release builds, that of
-//! the git checkout. Others do without, so that no commit makes them compile again.
+//! Puts a commit into `--version`: `POLYSIFT_COMMIT`, or in release builds the commit of the git
+//! checkout. Other builds name no commit, so that a new commit does not compile them again.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,13 +13,13 @@ fn main() {
     println!("cargo:rustc-env=POLYSIFT_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
 }
 
-/// The commit that is checked out. Cargo looks at the files that name it, and not at the index,
+/// Returns the checked-out commit. Cargo watches the files that name it, and not the index,
 /// which every `git add` writes.
 fn head() -> Option<String> {
     let branch = git(&["symbolic-ref", "-q", "HEAD"]);
     for name in [Some("HEAD"), branch.as_deref(), Some("packed-refs")].into_iter().flatten() {
         let path = git(&["rev-parse", "--git-path", name]);
-        // Cargo takes a file that is not there for one that changed.
+        // Cargo treats a missing file as changed.
         if let Some(path) = path.filter(|path| Path::new(path).exists()) {
             println!("cargo:rerun-if-changed={path}");
         }

@@ -12,12 +12,12 @@ use half::bf16;
 pub use error::{CudaError, Result};
 pub use info::DeviceInfo;
 
-/// Rows of unit norm on a GPU; never exist in this build.
+/// Rows of unit norm on a GPU; the type has no values in this build.
 #[derive(Debug)]
 pub enum NearRows {}
 
 impl NearRows {
-    /// Most rows of a block.
+    /// Maximum rows of a block.
     pub const BLOCK_ROWS: usize = 1;
 
     /// Returns no rows, as there is no GPU.
@@ -46,7 +46,7 @@ impl NearRows {
     }
 }
 
-/// A GPU; never exists in this build.
+/// A GPU; the type has no values in this build.
 #[derive(Debug, Clone)]
 pub enum Device {}
 

@@ -129,8 +129,8 @@ pub enum Error {
         /// The run directory.
         path: PathBuf,
     },
-    /// Another process took over the unit of work, after hearing nothing of this one for long.
-    #[error("{}: taken over by another process, which did not hear of this one for too long", path.display())]
+    /// Another process took over the unit of work, because this one sent no heartbeat for too long.
+    #[error("{}: taken over by another process, as this one sent no heartbeat for too long", path.display())]
     Lost {
         /// The lease.
         path: PathBuf,

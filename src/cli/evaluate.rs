@@ -37,7 +37,7 @@ pub(crate) struct EvaluateArgs {
     /// names a head [default: the heads of --run or --config]
     #[arg(value_name = "RUN|HEAD")]
     heads: Vec<String>,
-    /// Evaluate only this head of --run or --config, the one that the labels are for; repeatable
+    /// Evaluate only this head of --run or --config, which the labels are for; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "heads")]
     head: Vec<String>,
     /// Labelled texts: files, directories or globs; {lang} stands for the language code
@@ -83,7 +83,7 @@ pub(crate) struct EvaluateArgs {
     /// Evaluate at these removal rates: the worst share of the texts is removed
     #[arg(long, value_name = "[NAME=]RATES", help_heading = "Rules")]
     removal: Vec<String>,
-    /// Rates for which the content of a selection of --run is estimated, if the texts have weights
+    /// Rates at which to estimate the selection of --run, if the texts have weights
     #[arg(
         long,
         value_name = "RATES",
@@ -92,10 +92,10 @@ pub(crate) struct EvaluateArgs {
         help_heading = "Rules"
     )]
     rates: Vec<Rate>,
-    /// Top-k share of the documents that is compared in the overlap of two heads
+    /// Share of the best documents of each head, for the overlap of two heads
     #[arg(long, value_name = "RATE", default_value = "0.1", help_heading = "Rules")]
     top: Rate,
-    /// Maximum documents per language on which the heads of a run are compared
+    /// Maximum documents per language to compare the heads of a run on
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SAMPLE, help_heading = "Rules")]
     sample: usize,
 
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         }
         return put_out(args, &report);
     }
-    // The settings say how the languages of the corpus are found, not those of labelled texts.
+    // The settings say where the corpus has its languages, not where labelled texts have theirs.
     if args.language_column.is_some() || config.input.language.is_by_document() {
         config.input.language = LanguageSource::Path;
     }
@@ -181,7 +181,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
     if chosen.len() > 1 && heads.is_empty() && args.head.is_empty() {
         let names = chosen.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         report.notes.push(format!(
-            "all heads ({names}) are judged by the same labels; name the one that they are of with --head NAME"
+            "all heads ({names}) are judged by the same labels; name its head with --head NAME"
         ));
     }
     put_out(args, &report)

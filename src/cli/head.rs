@@ -61,7 +61,7 @@ fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
         let (name, reason) = if one_file {
             ("--out", "is a file; give a directory for several heads")
         } else {
-            ("--language", "is that of one head; several are given")
+            ("--language", "is the language of one head, but several heads are given")
         };
         return Err(Error::config(name, reason));
     }
@@ -139,7 +139,7 @@ fn export_head(args: &ExportArgs, quiet: bool) -> Result<()> {
         let spec = head.spec();
         let rules = format!("chunk {:?}, keep {:?}", spec.chunk, spec.keep).to_lowercase();
         printer::line(&format!(
-            "{}: the tensors alone; for its scores: layers {}, output {}, {rules}",
+            "{}: only the tensors; the scores also need layers {}, output {}, {rules}",
             args.out.display(),
             spec.layers_in_words(),
             spec.output

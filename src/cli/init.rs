@@ -41,7 +41,7 @@ pub(crate) struct InitArgs {
     out: PathBuf,
 }
 
-/// Files with one pattern, and what the first rows of one of them say.
+/// Files with one pattern, and the columns and labels in the first rows of one of them.
 #[derive(Default)]
 struct Group {
     files: Vec<PathBuf>,
@@ -49,7 +49,7 @@ struct Group {
     languages: BTreeSet<String>,
     text: Option<String>,
     id: Option<String>,
-    /// Column of the language, with that of the script.
+    /// Language column, with the script column if there is one.
     language: Option<(String, Option<String>)>,
     labels: BTreeSet<String>,
 }
@@ -169,7 +169,7 @@ fn pattern(path: &Path, is_language: impl Fn(&str) -> bool) -> (String, Option<S
     (pattern.to_string_lossy().into_owned(), language)
 }
 
-/// Returns true for a code as `deu_Latn`, `deu` or `de`.
+/// Returns true for a code such as `deu_Latn`, `deu` or `de`.
 fn is_language(name: &str) -> bool {
     let code = name.split('_').next().unwrap_or_default();
     is_language_code(name)
@@ -264,7 +264,7 @@ fn settings(text: &str, documents: &[(&String, &Group)], labelled: &[(&String, &
     lines.join("\n") + "\n"
 }
 
-/// Returns the lines of a head for each kind of labelled texts, and of the rates.
+/// Returns the lines that define a head for each kind of labelled texts, and the rates.
 fn heads(labelled: &[(&String, &Group)]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rates = Vec::new();

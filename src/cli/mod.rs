@@ -194,7 +194,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Takes the argument by position as the run directory where it may be something else too.
+    /// Takes the first argument as the run directory, if the command also accepts other arguments.
     fn take_run(&mut self) -> Result<()> {
         match self {
             Self::Run { settings, .. }

@@ -142,7 +142,7 @@ pub(crate) struct EncoderArgs {
     /// Number format of the encoder's computation [encoder.precision]
     #[arg(long, help_heading = "Encoder")]
     pub(crate) precision: Option<EncoderPrecision>,
-    /// Most tokens in a packed batch [encoder.batch_tokens]
+    /// Maximum tokens per packed batch [encoder.batch_tokens]
     #[arg(long, value_name = "TOKENS", help_heading = "Encoder")]
     pub(crate) batch_tokens: Option<usize>,
     /// Use only local files, never download from the hub

@@ -51,8 +51,8 @@ pub(crate) struct SlurmArgs {
     /// Submit only these stages [default: all stages that the settings require]
     #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stage_names())]
     stage: Vec<Stage>,
-    /// Tasks in a job array, one per node; limited to the number of shards and to the cluster's
-    /// maximum [default: as in the last submission, else one per shard, at most 100]
+    /// Tasks in a job array, at most one per shard and at most as many as the cluster takes
+    /// [default: as in the last submission, else one per shard, at most 100]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     num_tasks: Option<u32>,
     #[command(flatten)]
@@ -169,8 +169,8 @@ fn print_submission(submission: &Submission, root: &Path) {
     });
     printer::titled_table(titles, rows);
     let root = printer::quoted_path(root);
-    printer::line(&format!("\nhow far it is: polysift status {root}"));
+    printer::line(&format!("\nprogress: polysift status {root}"));
     printer::line(&format!(
-        "if a task fails, what is left: polysift slurm submit --retry --run {root}"
+        "to continue after a failure: polysift slurm submit --retry --run {root}"
     ));
 }

@@ -323,7 +323,7 @@ pub(crate) fn print_status(status: &RunStatus) {
         line(&format!("{:.1}% of the input is embedded", 100.0 * status.embedded_share));
     }
     for LiveWorker { host, pid, is_alive, progress } in &status.workers {
-        let how = if *is_alive { "at work" } else { "at work when it was last heard of" };
+        let how = if *is_alive { "at work" } else { "at work at its last heartbeat" };
         let progress = progress.as_ref().and_then(|progress| progress["line"].as_str());
         let progress = progress.map(|line| format!("; {line}")).unwrap_or_default();
         line(&format!("process {pid} on {host}: {how}{progress}"));
@@ -370,7 +370,7 @@ pub(crate) fn print_verified(verified: &Verified) {
     line(&format!("{files} files, {rows} rows, {languages} languages checked: {outcome}"));
 }
 
-/// Prints what a plan says of `name`.
+/// Prints the line `name` of a plan.
 pub(crate) fn field(name: &str, value: impl Display) {
     line(&format!("{name:<18} {value}"));
 }

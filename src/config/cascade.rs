@@ -60,8 +60,8 @@ as_text!(FirstPass);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CascadeConfig {
-    /// Minimum share of the documents which the full run would keep that the cascade keeps too, for
-    /// each head, rate and language.
+    /// Minimum recall: of the documents that the full run would keep, the share that the cascade
+    /// keeps too, for each head, rate and language.
     pub recall: f64,
     /// Probability with which `recall` is reached.
     pub confidence: f64,
@@ -122,7 +122,7 @@ impl CascadeConfig {
         } else if config.input.language.is_by_document() {
             "needs the language of every file; here each document has its own (`input.language`)"
         } else if has_budget {
-            "does not go with a budget, of which no sample tells how many documents meet it; use rates"
+            "does not go with a budget: no sample tells how many documents meet it; use rates"
         } else if config.selection.weight != Weight::Documents {
             "promises a share of the documents; leave `selection.weight` at `documents`"
         } else {

@@ -262,7 +262,7 @@ impl EncoderConfig {
         }
     }
 
-    /// Checks that device and type go together.
+    /// Checks that the device supports the precision.
     pub(super) fn check_device(&self) -> Result<()> {
         if !(self.needs_cpu() && self.needs_gpu()) {
             return Ok(());

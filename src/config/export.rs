@@ -80,8 +80,8 @@ impl Default for ExportConfig {
     }
 }
 
-/// The table `[card]` holds facts for the data set card that a run cannot know. The card has a
-/// to-do for each that is not set.
+/// The table `[card]` holds facts for the data set card that a run cannot know. For each fact that
+/// is not set, the card has a line with `TODO`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct CardConfig {

@@ -286,8 +286,8 @@ pub struct EmbeddingsConfig {
     /// encoder; the guide says how to find it. It has to be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub similarity: Option<f64>,
-    /// Head by which the better one of near duplicates is chosen. Default: the head of a run that
-    /// has one head; else it has to be set.
+    /// Head whose score decides which of two near duplicates is better. Default: the run's only
+    /// head; a run with several heads has to set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
     /// Number of clusters in each language, at most one for 40 documents; only documents of a
@@ -311,7 +311,7 @@ pub struct NearFilter<'a> {
     pub embeddings: &'a EmbeddingsConfig,
     /// Smallest cosine similarity of near duplicates.
     pub similarity: f64,
-    /// Name of the head by which the better document is chosen.
+    /// Name of the head whose score decides which document is better.
     pub head: &'a str,
 }
 
@@ -441,7 +441,7 @@ impl FilterConfig {
         let can_cut =
             matches!(self.kind, FilterKind::Decontamination(_) | FilterKind::Repetition(_));
         if self.action == FilterAction::Flag && self.when.is_some() {
-            return Some(("when", "says nothing of a filter that only flags"));
+            return Some(("when", "has no effect on a filter that only flags"));
         }
         (self.action == FilterAction::Cut && !can_cut)
             .then_some(("action", "is `cut`, which is for decontamination and repetition"))

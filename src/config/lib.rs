@@ -120,7 +120,7 @@ pub struct RunConfig {
     pub seed: Seed,
 }
 
-/// Which rules apply where published code differs from its paper.
+/// Whether polysift uses its own method or does what the published code does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -134,7 +134,7 @@ pub enum Mode {
 /// A key of a table, and what is wrong with it.
 type Wrong = (&'static str, &'static str);
 
-/// Returns true for a default, which is not written; nor does TOML write `None`.
+/// Returns true for a default value, which settings files leave out.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

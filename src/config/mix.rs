@@ -265,15 +265,15 @@ impl MixConfig {
         for source in &self.sources {
             source.check()?;
             if !names.insert(&source.name) {
-                return Err(source.wrong("name", "is that of another source"));
+                return Err(source.wrong("name", "is the name of another source"));
             }
         }
         let shares: Vec<Rate> = self.sources.iter().filter_map(|source| source.share).collect();
         let sum = sum(&shares);
         let (key, reason) = match (shares.len(), self.tokens) {
             (0, None) => return Ok(()),
-            (0, Some(_)) => ("tokens", "is of the whole; sources have no `share` of it".to_owned()),
-            (_, None) => ("tokens", "is missing; sources have a `share` of it".to_owned()),
+            (0, Some(_)) => ("tokens", "is for shares; the sources have no `share`".to_owned()),
+            (_, None) => ("tokens", "is missing; a `share` is a part of it".to_owned()),
             (some, _) if some < self.sources.len() => {
                 ("source", "either all sources have a `share`, or none".to_owned())
             }

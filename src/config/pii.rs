@@ -29,7 +29,7 @@ pub struct PiiConfig {
     pub kinds: Vec<PiiKind>,
     /// Which IP addresses are redacted.
     pub ip: IpScope,
-    /// How the addresses are treated that FineWeb put in place of real ones.
+    /// What happens to the placeholder addresses that FineWeb put in place of real ones.
     pub placeholders: Placeholders,
     /// The table `[pii.markers]` holds the texts that replace personal data, by its kind.
     pub markers: Markers,
@@ -37,7 +37,7 @@ pub struct PiiConfig {
     /// address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
-    /// The facts about the finds that the folder `audit` of the run directory holds.
+    /// What the folder `audit` of the run directory records about the personal data found.
     pub audit: PiiAudit,
 }
 

@@ -16,7 +16,7 @@ pub const REFINE_SAMPLE_EVERY: u64 = 100;
 pub const REFINE_MIN_SAMPLE: u64 = 64;
 /// Maximum number of sampled documents per language.
 pub const REFINE_MAX_SAMPLE: u64 = 4096;
-/// Samples are smaller by this factor if some risk is accepted.
+/// Divisor of the sample sizes above if some risk is accepted.
 pub const REFINE_RISK_DIVISOR: u64 = 4;
 /// Default of [`SelectionConfig::refine_risk`].
 const REFINE_RISK: f64 = 1e-4;
@@ -103,8 +103,8 @@ pub enum Weight {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelectionConfig {
-    /// Names of the heads in the order in which their thresholds apply, each to the documents that
-    /// those before it left. The rate of a retention is always of all scored documents. Default:
+    /// Names of the heads in the order of their thresholds. A threshold applies to the documents
+    /// that earlier ones leave; a retention's rate refers to all scored documents. Default:
     /// removals, then fixed thresholds, then retentions and budgets, then random heads.
     pub order: Vec<String>,
     /// The unit that rates and budgets count.

@@ -1,5 +1,5 @@
-//! `[heads.<name>.training]` and `[heads.<name>.negatives]`: how a head is trained, and on what
-//! beside its labelled samples.
+//! `[heads.<name>.training]` and `[heads.<name>.negatives]`: how a head is trained, and which
+//! negatives it draws from the corpus.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,11 +35,11 @@ pub enum Checkpoint {
 }
 
 /// The table `[heads.NAME.training]` says how an MLP head is trained; other kinds of heads use some
-/// of it. Defaults fit the number of samples, or are those that were published.
+/// of it. Defaults depend on the number of samples; published mode has its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingConfig {
-    /// Which training is done. `default` standardises the inputs, takes enough steps for the
+    /// Training procedure. `default` standardises the inputs, takes enough steps for the
     /// samples, keeps the epoch with the lowest validation loss, and chooses the weight decay by
     /// that loss. `published` trains a head with one output as FineWeb2-HQ's `train_mlp.py` does,
     /// and a head of classes as Apertus's toxicity head: with the cross-entropy of the softmax of
@@ -96,7 +96,7 @@ pub struct Negatives {
     /// Number of negatives for each head that is trained.
     pub corpus: usize,
     /// Quantiles of a first head's scores between which the negatives lie, as in `[0.5, 0.75]`. The
-    /// first head has negatives from everywhere. For heads on embeddings. Default: from everywhere.
+    /// first head draws from the whole corpus. For heads on embeddings. Default: the whole corpus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<[f64; 2]>,
     /// Number of heads that are trained one after another; each takes its negatives by the scores of

@@ -1,6 +1,6 @@
 //! Error messages about settings in the user's terms; the parser's messages use Rust's types.
 
-/// Least similarity by Jaro of a name that is suggested in place of an unknown one, as in clap.
+/// Minimum Jaro similarity of a suggested name to the unknown one, as in clap.
 const LEAST_LIKENESS: f64 = 0.7;
 
 /// Returns the message about a settings file, with the line.
@@ -18,7 +18,7 @@ pub(super) fn of_value(message: &str) -> String {
     }
 }
 
-/// Returns the message about an unknown key or name with the known one that is most like it first.
+/// Adds a suggestion to the message about an unknown key or name: the most similar known one.
 fn suggestion(message: &str) -> Option<String> {
     let names =
         message.strip_prefix("unknown field `").or(message.strip_prefix("unknown variant `"));

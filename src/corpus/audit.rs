@@ -81,7 +81,7 @@ pub fn audited(
     Ok(found)
 }
 
-/// Bounds the lost of `dropped` documents with confidence 1 − `risk`: `kept` of `audited` stay.
+/// Bounds the lost documents of `dropped`, at this `risk`, if `kept` of the `audited` ones stay.
 pub fn most_lost(dropped: u64, audited: u64, kept: u64, risk: f64) -> u64 {
     let most = (dropped as f64 * upper_bound(kept, audited, risk)).floor() as u64;
     most.saturating_sub(kept).min(dropped - audited)
@@ -143,7 +143,7 @@ pub(crate) fn audit(
     }
 }
 
-/// Returns the cost of the run: that of the pilot, corrected by the share that was dropped.
+/// Returns the cost of the run: the pilot's estimate, corrected by the share that was dropped.
 fn cost(
     config: &CascadeConfig,
     embedded: &Embedded,

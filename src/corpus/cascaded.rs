@@ -22,13 +22,13 @@ use polysift_runs::run::{Plan, RunDir, Shard, ShardMarker, Stage};
 pub struct Candidate {
     /// The first pass.
     pub first_pass: FirstPass,
-    /// Share of the pilot's evaluation half that it leaves to the encoder.
+    /// Share of the pilot's evaluation half that the first pass leaves to the encoder.
     pub encoded_share: f64,
     /// FLOPs of pilot, first pass, encoder and audit, relative to the full run.
     pub cost: f64,
 }
 
-/// How the cascade treats a language: `cascade/languages/<lang>.json`.
+/// First pass, thresholds and costs of a language: `cascade/languages/<lang>.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LanguageCascade {
     /// The first pass; `None` if all documents are encoded.
@@ -40,7 +40,7 @@ pub struct LanguageCascade {
     pub rows: u64,
     /// Number of documents of the pilot; its first half trains the first pass.
     pub pilot: u64,
-    /// Number of documents of the other half, which gives the thresholds.
+    /// Number of documents of the pilot's second half, which gives the thresholds.
     pub evaluation: u64,
     /// Mean number of tokens of a document that are encoded.
     pub tokens_per_document: f64,
@@ -69,7 +69,7 @@ pub struct Cascade {
     languages: BTreeMap<String, LanguageCascade>,
     /// Margin thresholds of repaired languages, instead of 0.
     repaired: BTreeMap<String, f32>,
-    /// One in so many dropped documents is encoded for the audit.
+    /// One in this many dropped documents is encoded for the audit.
     pub(crate) audit_every: u64,
     seed: u64,
 }

@@ -28,7 +28,7 @@ pub enum FrozenEncoder {
     },
     /// No encoder of the run.
     Other {
-        /// Says what is in its place: nothing, or embeddings from the input.
+        /// Names what replaces the encoder: nothing, or embeddings from the input.
         digest: String,
     },
 }
@@ -45,7 +45,7 @@ impl FrozenEncoder {
         }
     }
 
-    /// Returns the digest of the encoder, or what stands for it.
+    /// Returns the digest of the encoder, or the name of what replaces it.
     pub fn digest(&self) -> &str {
         match self {
             Self::Run { recipe, .. } => &recipe.model_digest,

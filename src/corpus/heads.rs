@@ -64,8 +64,8 @@ impl Heads {
         Self::find(&config.heads, Some(context.run), embedded.languages(), config.seed.0)
     }
 
-    /// Loads those of `heads` that serve one of `languages`; heads without a path were trained in
-    /// `run`, and a fallback serves languages without a file. `seed` is for random scores.
+    /// Loads the `heads` that serve one of `languages`. Heads without a path were trained in `run`;
+    /// a fallback serves languages without a file. `seed` is for random scores.
     pub fn find(
         heads: &BTreeMap<String, HeadConfig>,
         run: Option<&RunDir>,
@@ -307,7 +307,7 @@ fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Resu
     Ok(())
 }
 
-/// Passes every head `name` of one of `languages` to `take`, with that or [`ALL_LANGUAGES`].
+/// Passes every head `name` to `take`, with its language in `languages` or [`ALL_LANGUAGES`].
 pub fn for_each_head(
     run: Option<&RunDir>,
     name: &str,

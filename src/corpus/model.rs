@@ -17,7 +17,7 @@ pub const GPU_FLOPS_PER_SEC: f64 = 2.65e6 * 188.7e6;
 pub fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     let mut config = context.config.encoder.clone();
     let refine = context.config.selection.refine;
-    // Refined thresholds need heads that were trained, and scores that were computed, in this one.
+    // With `refine`, heads are trained, and texts outside the corpus scored, in that precision.
     if refine && matches!(stage, Stage::Train | Stage::Score) {
         return load_precise(context);
     }
@@ -61,7 +61,7 @@ pub fn is_precise(run: &RunDir) -> Result<bool> {
     Ok(precision == Some(EncoderPrecision::F32))
 }
 
-/// Freezes the settings of a stage; for another precision the error names the flag that fits.
+/// Freezes the settings of a stage; if the precision differs, the error names the flag to give.
 pub fn freeze_encoded(
     context: Context<'_>,
     stage: Stage,

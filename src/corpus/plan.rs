@@ -41,8 +41,8 @@ fn settings(config: &RunConfig) -> Value {
 }
 
 /// Reads the plan of `run`, which every command uses once it exists, even if files changed. If
-/// `config` names the input in other words, they must give the same plan ([`Error::Mismatch`]).
-/// With `looks`, new files cause a warning.
+/// the patterns in `config` changed, they must match the same plan ([`Error::Mismatch`]). With
+/// `looks`, new files cause a warning.
 pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
     let frozen = run.plan()?;
     if config.input.files.is_empty() || frozen.settings == settings(config) {
@@ -63,7 +63,7 @@ fn warn_of_new_files(config: &RunConfig, plan: &Plan) {
         // A missing file fails with its shard.
         Err(Error::Missing { .. }) => return,
         Err(error) => {
-            tracing::warn!(error = %error.report(), "the input cannot be looked through for new files");
+            tracing::warn!(error = %error.report(), "the input cannot be searched for new files");
             return;
         }
     };

@@ -49,11 +49,11 @@ pub struct HeadRefinement {
 pub struct LanguageRefinement {
     /// Language of the documents.
     pub language: String,
-    /// Number of documents that a threshold treats differently by their new scores.
+    /// Number of documents that their new scores move across a threshold.
     pub changed: u64,
     /// Largest distance of such a document, in margins; near 1, others probably lie beyond.
     pub farthest_change: Option<f64>,
-    /// Mean number of wrong documents beyond the margins; `None` if `selection.refine_risk` is 0.
+    /// Expected number of wrong documents beyond the margins; `None` if the risk is 0.
     pub expected_wrong: Option<f64>,
 }
 

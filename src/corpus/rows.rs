@@ -15,7 +15,7 @@ use polysift_data::parts::{ScoreRows, VerdictAction, VerdictRows, read_documents
 use polysift_runs::run::Shard;
 use polysift_selection::{Decision, ScoredDocument, Selection};
 
-/// What is read of the rows of a run.
+/// Reader of the rows of a run.
 pub struct RunRows<'a> {
     /// The run.
     pub context: Context<'a>,

@@ -47,7 +47,7 @@ pub fn refine_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
     }))
 }
 
-/// Plans the thresholds of `language`, with heads as places among those of the run, by name.
+/// Plans the thresholds of `language`. Heads are indices into the run's heads, by name.
 pub fn thresholds_of(
     context: Context<'_>,
     language: &str,

@@ -39,7 +39,7 @@ impl<'a> Texts<'a> {
         Err(Error::corrupt(&shard.file, format!("row {row} has another text than before")))
     }
 
-    /// As [`Texts::text`], whatever the length; also `None` for a row that was set aside.
+    /// Like [`Texts::text`], but accepts any length; `None` also for a row that was set aside.
     pub fn any_text(&mut self, row: u64) -> Result<Option<String>> {
         let place = self.seek(row)?;
         Ok(place.and_then(|place| self.batch.text(place)).map(ToOwned::to_owned))

@@ -52,7 +52,7 @@ impl TrainingJob<'_> {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Returns the languages as they stand in the name of the head's file.
+    /// Returns the languages as the name of the head's file has them.
     pub fn language(&self) -> String {
         self.serves.join("+")
     }
@@ -60,7 +60,7 @@ impl TrainingJob<'_> {
     /// Checks labels as if all negatives that are asked for were drawn; errors name the files.
     pub fn check(&self, labels: &[(f32, Option<Split>)]) -> Result<()> {
         let drawn = self.head.negatives.map_or(0, |negatives| negatives.corpus);
-        // More of them fail no check that these pass.
+        // If this many negatives pass the checks, any larger number does.
         let labels = [labels, &vec![(0.0, None); drawn.min(MIN_SAMPLES)]].concat();
         check_labels(self.name, &self.language(), self.head, &labels).map_err(|error| match error {
             Error::Training { head, language, reason } => {
@@ -101,7 +101,7 @@ pub fn jobs<'a>(
     Ok(jobs)
 }
 
-/// Returns languages and sample files of each head `name`, of the files by language in `sources`.
+/// Divides the files in `sources` among the heads `name`: returns languages and files of each.
 fn deal(
     name: &str,
     head: &HeadConfig,

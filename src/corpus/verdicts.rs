@@ -61,7 +61,7 @@ pub fn duplicate_settings(config: &RunConfig) -> Value {
                                  "seed": config.seed})))
 }
 
-/// Returns those of `languages` in which near duplicates are looked for.
+/// Returns the `languages` in which the run looks for near duplicates.
 pub fn deduplicated(
     config: &RunConfig,
     languages: impl IntoIterator<Item = String>,
@@ -135,9 +135,9 @@ pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u6
     Ok(removed_by_filters(context.config, &verdicts_of(context, shard)?))
 }
 
-/// Returns the actions of the filters that found one document with `text`, given with their
-/// settings in the order of their names. Of pieces that several filters leave, the intersection
-/// remains, and the last of them has it; a document with nothing left is removed.
+/// Returns the actions of the filters that `found` one document with `text`, in the order of
+/// their names. If several filters cut the text, the intersection of their pieces remains and is
+/// stored with the last of them; a document with nothing left is removed.
 pub fn actions(text: &str, found: &mut [(FilterAction, &mut Finding)]) -> Vec<VerdictAction> {
     // The pieces that all filters so far leave, and whether all of them look for benchmarks.
     let mut before: Option<(Vec<Range<usize>>, bool)> = None;

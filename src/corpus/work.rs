@@ -131,8 +131,8 @@ impl StageWork {
         claims.for_all(1, |item| self.hold(context, &claims, item, &work))
     }
 
-    /// Does `item` and marks it as done. An error of a unit that another process took over is that
-    /// it was lost: the other one removes temporary files.
+    /// Does `item` and marks it as done. If another process took the unit over, returns
+    /// [`Error::Lost`] instead of the error of the work; the other process removes temporary files.
     fn hold(
         &self,
         context: Context<'_>,

@@ -89,8 +89,8 @@ pub struct MkcRequest {
 /// Builds the dataset of each language and writes `{train_80,valid_10,test_10}.jsonl` and
 /// `card.json` to `<out>/<language>`.
 ///
-/// Memory: the positives and as many negatives of one language, and a hash set with 8 bytes for
-/// each row of its Aya Collection.
+/// Memory: the positives and as many negatives of one language, and a hash set with about 16
+/// bytes for each row of its Aya Collection.
 ///
 /// # Errors
 /// [`Error::Missing`] if there is no source, no row of a language or no corpus for it;

@@ -30,7 +30,7 @@ pub enum ToxicityFormat {
     Swsr,
 }
 
-/// Columns of the text and of what tells its class: scores, or labels as in
+/// Columns of the text and of its class, which is given by scores, or by labels as in
 /// [`polysift_data::input::read_samples`].
 struct RowFormat<'a> {
     text: &'a str,

@@ -67,7 +67,7 @@ pub(super) struct LayerKind {
     pub(super) first_norm: bool,
 }
 
-/// Tensor names of a checkpoint, after one of `prefixes`, if families differ in them; `{i}` is the
+/// Tensor names in which families differ, each after one of `prefixes`; `{i}` is the index of the
 /// layer. Weights end in `.weight`, biases in `.bias`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Names {

@@ -36,7 +36,7 @@ impl EncoderInfo {
     /// skips in the last layer with `cls` pooling is counted.
     pub fn flops_per_token(&self, length: f64) -> f64 {
         let attended = |window: &Option<usize>| match window.map(|w| w as f64) {
-            // 2w + 1 on average, less what is missing at both ends of the sequence.
+            // A token attends to 2w + 1 tokens, and to fewer near both ends of the sequence.
             Some(w) if 2.0 * w < length => 2.0 * w + 1.0 - w * (w + 1.0) / length,
             _ => length,
         };

@@ -119,7 +119,7 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
     let weight_bytes = weights.iter().map(|blob| blob.bytes().len() as u64).sum();
     let text = python_json(json.bytes());
     let parsed = families::parse(&text, &json.path, weight_bytes);
-    // If a file of weights is truncated, that is the error, not the sizes in the configuration.
+    // A truncated file of weights is the error to report, not the sizes in the configuration.
     let architecture = parsed.map_err(|error| headers(&weights).err().unwrap_or(error))?;
     let mut hasher = blake3::Hasher::new();
     for blob in [&json].into_iter().chain(&weights).chain([&tokenizer]) {

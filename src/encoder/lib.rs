@@ -6,10 +6,10 @@
 //!  chunks ──plan_batches──▶ PackedBatch ──Encoder::encode─┴▶ embeddings
 //! ```
 //!
-//! This crate reads no documents and writes only to the caches of the hub and the GPUs. Invariant:
-//! the embedding of a chunk depends only on the model and the chunk. On the CPU, the result is
-//! bit-equal for all batches, orders and threads; on a GPU it varies by no more than the
-//! precision's rounding.
+//! This crate reads no documents and writes only to the cache of the hub. Invariant: the embedding
+//! of a chunk depends only on the model, the chunk, the precision and the type of CPU or GPU. With
+//! these, it is equal to the bit for all batches, orders, threads and numbers of GPUs. In f32, it
+//! is equal on all CPUs.
 //!
 //! ```
 //! use polysift_config::EncoderConfig;

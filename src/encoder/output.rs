@@ -18,7 +18,7 @@ const BLOCK_ROWS: usize = 126;
 /// The steps from a sequence's states to its embedding, in the order of the fields.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Output {
-    /// The device pools, where the states are.
+    /// Pooling of token states, which the device does.
     pub(super) pooling: Pooling,
     pub(super) dense: Vec<Dense>,
     /// Number of leading values that are kept; `None` keeps all.

@@ -249,7 +249,7 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
         match &before {
             None if !written.is_empty() => {
                 let file = written[0].display();
-                let reason = format!("{file} is there, and not of a mixture; name another folder");
+                let reason = format!("{file} is not part of a mixture; name another folder");
                 return Err(Error::config("--out", reason));
             }
             None => {

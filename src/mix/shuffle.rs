@@ -273,7 +273,7 @@ struct Key {
 }
 
 impl Key {
-    /// Columns of the key after the added ones, of which `copy` is a part of it.
+    /// Columns of the key after the added ones; the added column `copy` is also part of the key.
     const COLUMNS: [&str; 3] = ["order", "file", "row"];
 
     /// Returns the keys of the rows of `batch`, whose added columns follow `first` others.

@@ -9,7 +9,7 @@
 //! selected and never counted in a rate. Infinite logits are scores like others.
 //!
 //! - The **order** of a threshold is total: best logit first (−0.0 equals +0.0), equal logits by
-//!   the xxh3-64 of the id, equal hashes by position in the plan. So a rate is met to the document.
+//!   the xxh3-64 of the id, equal hashes by position in the plan. So every rate is met exactly.
 //! - **Retention** at a rate keeps the smallest set of best survivors whose weight reaches
 //!   ceil(rate · W), all survivors if none does. W is the weight of *all* scored documents of the
 //!   language, including those that an earlier threshold removed or a cascade dropped: the

@@ -294,7 +294,7 @@ impl<'a> CascadeFit<'a> {
             let scores = kept.documents.iter().map(|&at| predicted[&kept.head][at]).collect();
             let Some(threshold) = highest_threshold(scores, allowed) else {
                 let (kept, all) = (kept.documents.len(), texts.len());
-                let reason = format!("the {kept} kept of {all} documents of a pilot prove nothing");
+                let reason = format!("{kept} kept of {all} documents in the pilot prove nothing");
                 return Err(Error::shape("first pass", reason));
             };
             let least = thresholds.entry(kept.head.clone()).or_insert(threshold);

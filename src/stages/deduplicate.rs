@@ -6,7 +6,7 @@
 //! with all documents of their cluster; then the documents that are left are clustered anew, for the
 //! duplicates across borders. Documents without an embedding take no part, nor do those that another
 //! filter removes. Each time, embeddings are read once to assign clusters, and once for each group
-//! of clusters that fits in memory. Besides, memory holds 40 bytes a document and the ids of the
+//! of clusters that fits in memory. Memory also holds 40 bytes per document and the ids of the
 //! documents that have duplicates.
 
 mod compared;
@@ -39,7 +39,7 @@ const REASON: &str = "near";
 pub fn deduplicate(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     let Some(near) = config.near() else {
-        // A filter that was there before is refused, or discarded with `--redo`.
+        // If an earlier call had such a filter, this is refused unless `--redo` discards its work.
         context.discard_redone(Stage::Deduplicate)?;
         return run.check_frozen(Stage::Deduplicate, &duplicate_settings(config));
     };

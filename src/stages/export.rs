@@ -205,7 +205,7 @@ fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
 pub(crate) fn warn_of_place(to: &str) {
     let found = remote::stat(&format!("{}/{OWNER}", to.trim_end_matches('/')));
     if let Some(error) = found.err().filter(|error| !matches!(error, Error::Missing { .. })) {
-        tracing::warn!(to, error = %error.report(), "the place of the export cannot be looked at");
+        tracing::warn!(to, error = %error.report(), "the export destination cannot be checked");
     }
 }
 

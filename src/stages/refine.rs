@@ -24,7 +24,7 @@
 //! ## Margins with a risk
 //!
 //! With `selection.refine_risk` r, the margin is as narrow as the differences allow: documents
-//! beyond it that a threshold treats wrongly number at most r · n in the mean, where n is the number
+//! beyond it that a threshold treats wrongly number at most r · n on average, where n is the number
 //! of documents on the smaller side of a threshold (the mean over the thresholds and rates of the
 //! language). Differences are taken to follow Student's distribution, with the variance and kurtosis
 //! of all documents scored both ways (an upper 95% limit of the variance; kurtosis above that of a

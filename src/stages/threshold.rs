@@ -55,7 +55,7 @@ fn warn_of_recall(language: &str, selection: &Selection, config: &CascadeConfig)
             language,
             head = recall.head,
             %rate,
-            "the audit proves a recall of {:.4} and not of {}; with `--cascade-repair` more is encoded, until it does",
+            "the audit proves a recall of {:.4} and not of {}; `--cascade-repair` encodes more until it does",
             recall.lower_bound,
             config.recall
         );

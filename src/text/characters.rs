@@ -15,7 +15,7 @@ type Blocks<T> = Box<[OnceLock<Box<[T; BLOCK]>>]>;
 
 /// Values of characters, computed for a block of them when one first occurs.
 pub(crate) struct CharacterTable<T: 'static> {
-    /// Not in place: 70 KB in the program for each table.
+    /// Allocated at first use: in place, each table would add 70 KB to the program.
     blocks: OnceLock<Blocks<T>>,
     value: fn(char) -> T,
 }

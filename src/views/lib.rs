@@ -1,5 +1,5 @@
-//! What reads a run and writes nothing into it: status, description, checks, estimates, reports,
-//! samples, evaluation. Views use `polysift_corpus` and no stage.
+//! Views read a run and change none of its outputs: status, description, checks, estimates,
+//! reports, samples, evaluation. They use `polysift_corpus` and no stage.
 
 pub mod estimate;
 pub mod evaluate;

@@ -50,7 +50,7 @@ const FORMAT: u32 = 1;
 const TOP: &str = "0.1";
 /// Maximum documents in a group of languages, each counted up to [`COUNTED_DOCUMENTS`].
 const GROUP_DOCUMENTS: u64 = 1 << 22;
-/// Maximum documents of a language that weigh on memory: more have the same scores and lengths.
+/// Documents of a language that take memory: further ones mostly repeat scores and lengths.
 const COUNTED_DOCUMENTS: u64 = 1 << 20;
 
 /// Settings of a report.

@@ -227,14 +227,14 @@ impl Checks<'_> {
         let heads = Heads::load(context, &embedded)?;
         let made_with = run.frozen_settings(Stage::Score).ok().flatten();
         if made_with != Some(heads.settings()) {
-            self.problem("the heads are not those that made the scores");
+            self.problem("the heads differ from the heads that computed the scores");
         }
         let files = ScoreFiles::selected(context)?;
         for (language, stored) in stored {
             self.verified.languages += 1;
             let selected = select_language(context, &embedded, &heads, &language, files);
             if self.found(selected)?.is_some_and(|recomputed| recomputed != stored) {
-                self.problem(format!("{language}: its thresholds are not those of the scores"));
+                self.problem(format!("{language}: its thresholds do not follow from the scores"));
             }
         }
         Ok(())

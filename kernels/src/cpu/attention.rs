@@ -1,8 +1,8 @@
 //! Attention of one head within one sequence: `softmax(Q · Kᵀ / √head_size) · V`.
 //!
-//! A tile of queries (as many as a `gemm` micro-kernel takes) is multiplied with all keys or those
-//! of its window; the scores stay in the first-level cache, become weights there and are multiplied
-//! with all values. The result is divided by softmax's sums. Only the last panel is padded.
+//! A tile of queries (as many as a `gemm` micro-kernel takes) is multiplied with all keys, or with
+//! the keys in its window. The scores stay in the first-level cache, become weights there, and are
+//! multiplied with the values. Softmax's sums divide the result. Only the last panel is padded.
 //!
 //! A row depends on no other query. In f32 all instruction sets give the same bits.
 
@@ -29,7 +29,7 @@ pub struct AttentionScratch {
 }
 
 /// Computes `softmax(q · kᵀ / √head_size) · v` into `out`, all `[length, head_size]` f32. `q` and
-/// `out` may have fewer rows: those of the first queries.
+/// `out` may have fewer rows; then only the first queries are computed.
 ///
 /// Products are in a format that the CPU multiplies itself: [`Precision::F16`] and
 /// [`Precision::Bf16`] use f32 if it does not multiply theirs; [`Precision::Int8`] uses bf16 with
@@ -39,7 +39,7 @@ pub struct AttentionScratch {
 /// With a `window` a query meets only the keys at most `window` places before and after it. Keys
 /// outside weigh at most 2^-125 of the largest weight, which no sum of a row can hold.
 ///
-/// A row whose scores are NaN or infinite (in f16: above 65,504) is not finite.
+/// If scores of a row are NaN or infinite (in f16: above 65,504), the row is not finite.
 ///
 /// Precision: in f32, see `attention_matches_f64`; else the rounding of the factors, and in f16 of
 /// the sums over the head size and 128 keys (`attention_in_two_bytes_is_near_f64`).
@@ -66,7 +66,7 @@ pub fn attention(
     values.pack_transposed(isa, precision, v);
 
     let mr = kernel.mr();
-    // A window that contains all keys for every query is no window.
+    // A window that contains all keys for every query has no effect.
     let window = window.filter(|&window| window < length - 1);
     let most_keys = window.map_or(length, |window| length.min(2 * window + mr + CHAIN));
     let panels = most_keys.div_ceil(kernel.nr) + 1;
@@ -103,7 +103,7 @@ pub fn attention(
 /// Returns the format for the products of `precision` on this CPU.
 fn own(isa: Isa, precision: Precision) -> Precision {
     let native = |wanted| match Kernel::new(isa, wanted).variant {
-        // The weights of a softmax are not written in blocks.
+        // Softmax does not write its weights in blocks, so these products are in f32.
         Variant::F32(_) | Variant::Bf16Blocks => Precision::F32,
         _ => wanted,
     };
@@ -113,7 +113,7 @@ fn own(isa: Isa, precision: Precision) -> Precision {
         Precision::F16 => native(Precision::F16),
         // On tiles bf16 takes a fraction of the time and is more exact than other int8 products.
         Precision::Int8 if isa.units.amx => Precision::Bf16,
-        // So that embeddings in int8 are those of the portable kernels on every Arm CPU.
+        // In f32, int8 embeddings on every Arm CPU equal those of the portable kernels.
         Precision::Int8 if cfg!(target_arch = "aarch64") => Precision::F32,
         Precision::Int8 => match native(Precision::F16) {
             Precision::F32 => native(Precision::Bf16),

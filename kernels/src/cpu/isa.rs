@@ -40,8 +40,8 @@ pub(crate) struct Units {
     pub(crate) bf16: bool,
     /// AVX-512 FP16, or Arm's FP16.
     pub(crate) fp16: bool,
-    /// AMX with BF16 and INT8, permitted by the operating system; in tests also, at
-    /// [`Level::Portable`], a program that computes what the unit does.
+    /// AMX with BF16 and INT8, permitted by the operating system. In tests it is also true at
+    /// [`Level::Portable`], where a program emulates the unit.
     pub(crate) amx: bool,
 }
 
@@ -74,7 +74,7 @@ impl Isa {
     }
 
     /// Returns every instruction set of this CPU, from the slowest to the fastest, for tests and
-    /// benches. Tests of this crate begin with AMX as a program.
+    /// benches. In tests of this crate, emulated AMX comes first.
     pub fn available() -> Vec<Self> {
         let portable = vec![Self::PORTABLE];
         #[cfg(test)]
@@ -89,8 +89,8 @@ impl Isa {
         portable
     }
 
-    /// Returns true if the CPU has an instruction that rounds f32 to bf16. It makes zeros of numbers
-    /// below 2^-126, and so do the products in bf16 of such a CPU.
+    /// Returns true if the CPU has an instruction that rounds f32 to bf16. The instruction flushes
+    /// numbers below 2^-126 to zero, and so do the bf16 products of such a CPU.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn rounds_to_bf16(self) -> bool {
         self.level == Level::Avx512 && (self.units.bf16 || self.units.amx)

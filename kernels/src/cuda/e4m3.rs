@@ -19,17 +19,17 @@ const SMALLEST_ROW: f32 = 1.0 / (1u128 << 100) as f32;
 /// each: values and probabilities of attention), and for roundings to f32 (far below 2^-10).
 const MARGIN: f64 = 65.0 / 64.0;
 
-/// A limit of the rows `[T, K]` that enter a linear map, which holds for every text.
+/// A bound on the rows `[T, K]` that enter a linear map; it holds for every text.
 #[derive(Debug, Clone, Copy)]
 pub enum Bound<'a> {
-    /// They leave a layer norm: a row is γ∘u + β with |u| at most √K (mean square at most 1).
+    /// The rows leave a layer norm: γ∘u + β with |u| at most √K (mean square at most 1).
     Normalised {
         /// `[K]`.
         gamma: &'a [f32],
         /// `[K]`.
         beta: &'a [f32],
     },
-    /// No magnitude is larger.
+    /// No magnitude of a value is larger.
     Within(f32),
 }
 
@@ -79,9 +79,9 @@ impl Bound<'_> {
 pub(super) struct Weights {
     /// Bytes `[N, K]`.
     pub(super) values: Vec<u8>,
-    /// For each row, its scale times that of the input `[N]`.
+    /// `[N]`: the scale of each row times the scale of the input.
     pub(super) scales: Vec<f32>,
-    /// For each output, the largest magnitude that it, or GELU of it, can have `[N]`.
+    /// `[N]`: the largest magnitude that each output, or its GELU, can have.
     pub(super) bounds: Vec<f32>,
 }
 

@@ -21,7 +21,7 @@ pub struct Norm {
     pub(super) gamma: Buffer<f32>,
     pub(super) beta: Buffer<f32>,
     pub(super) eps: f32,
-    /// Of its rows in e4m3.
+    /// Scale of the normalised rows in e4m3.
     pub(super) scale: f32,
 }
 

@@ -17,7 +17,7 @@ pub(super) enum LinearWeight {
     Bf16(Buffer<bf16>),
     Fp8 {
         values: Buffer<u8>,
-        /// Per output, by which a sum of products counts; includes `x_scale`.
+        /// Factor of each output's sum of products; includes `x_scale`.
         scales: Buffer<f32>,
         x_scale: f32,
         bounds: Vec<f32>,
@@ -25,8 +25,8 @@ pub(super) enum LinearWeight {
 }
 
 impl Linear {
-    /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU: in bf16 without an `input`, for fp8
-    /// with what is known of x.
+    /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU: in e4m3 if `input` bounds the rows
+    /// of x, else in bf16.
     pub fn new(
         stream: &Stream,
         weight: &[bf16],
@@ -73,7 +73,7 @@ impl Linear {
         }
     }
 
-    /// Returns what no magnitude of an output `[N]`, or of its GELU, exceeds; only for fp8.
+    /// Returns upper bounds of the magnitudes of outputs `[N]` and of their GELU; only for fp8.
     pub fn bounds(&self) -> &[f32] {
         match &self.weight {
             LinearWeight::Bf16(_) => &[],

@@ -107,7 +107,7 @@ pub struct Pinned<T> {
     device: Device,
     pub(super) pointer: *mut T,
     pub(super) len: usize,
-    /// To be recorded after each queued copy.
+    /// Event that has to be recorded after each queued copy.
     pub(super) event: CudaEvent,
 }
 

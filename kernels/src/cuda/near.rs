@@ -28,11 +28,11 @@ pub struct NearRows {
 }
 
 impl NearRows {
-    /// Most rows of a block.
+    /// Maximum rows of a block.
     pub const BLOCK_ROWS: usize = 2048;
 
-    /// Allocates memory for blocks of rows of `width` values, among which the rows with a similarity
-    /// of `least` are looked for.
+    /// Allocates memory for blocks of rows of `width` values. [`Self::compare`] finds the pairs of
+    /// rows with a similarity of at least `least`.
     pub fn new(device: &Device, width: usize, least: f32) -> Result<Self> {
         const PURPOSE: &str = "similarities";
         let (stream, len) = (device.stream()?, Self::BLOCK_ROWS * Self::BLOCK_ROWS);

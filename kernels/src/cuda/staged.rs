@@ -25,7 +25,7 @@ pub(super) const TILE_QUERIES: usize = 128;
 /// Integers per tile, and the alignment of all offsets: kernels read a tile in one access.
 const TILE: usize = 4;
 
-/// Returns the most sequences in a batch of `tokens` tokens; those of fewer than 4 tokens are rare.
+/// Returns the maximum sequences of a batch of `tokens` tokens: few sequences have under 4 tokens.
 pub fn max_sequences(tokens: usize) -> usize {
     tokens / 4
 }

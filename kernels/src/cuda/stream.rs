@@ -18,7 +18,7 @@ pub struct Stream {
     queue: Arc<CudaStream>,
     /// Memory that the graph uses so far, while one is recorded.
     recorded: RefCell<Option<Vec<Arc<Memory>>>>,
-    /// Whether a kernel may start before the last one ends: Hopper's wait for it themselves.
+    /// Whether a kernel may start before the last one ends: on Hopper, kernels wait for it.
     overlaps: bool,
 }
 

@@ -108,8 +108,8 @@ impl AtomicFile {
             let temporary = path.with_file_name(temporary_name(&name));
             match OpenOptions::new().write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
-                    // While this process holds the lock, no other one takes the file for
-                    // abandoned. One that did so before holds the lock, or has removed the file.
+                    // While this process holds the lock, no other process removes the file as
+                    // abandoned. If one was about to, it holds the lock, or the file is gone.
                     let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
                     if !is_taken && temporary.exists() {
                         break (file, temporary);

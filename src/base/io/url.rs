@@ -35,7 +35,7 @@ pub fn is_web(url: &str) -> bool {
 }
 
 /// Returns `url` without its secrets. Those of an HTTP(S) URL are kept for this process's requests;
-/// it is an error if the URL was given before with other ones, because the files may differ.
+/// it is an error if the URL was given before with other secrets, because the files may differ.
 pub fn without_secrets(url: &str) -> Result<String> {
     let open = open_part(url);
     if open == url {

@@ -85,7 +85,7 @@ pub fn upper_bound(x: u64, n: u64, risk: f64) -> f64 {
     bisect([0.0, 1.0], 100, |p| binomial_cdf(x, n, p) > risk)
 }
 
-/// Halves the way between `ends` and returns where `is_first` does not hold, but close before.
+/// Bisects `ends`; returns a point where `is_first` is false, next to one where it is true.
 pub fn bisect(ends: [f64; 2], steps: u32, is_first: impl Fn(f64) -> bool) -> f64 {
     let [mut first, mut last] = ends;
     for _ in 0..steps {

@@ -58,7 +58,7 @@ pub fn weighted_recall(texts: &[WeightedText]) -> Option<WeightedShare> {
 type Is = fn(&WeightedText) -> bool;
 const IS_SELECTED: Is = |text| text.is_selected;
 
-/// Estimates the share of hits in the domain; `candidates` tell what could be a hit, and a miss.
+/// Estimates the share of hits in the domain; `candidates` are the possible hits and misses.
 fn share(
     texts: &[WeightedText],
     is_in_domain: Is,
@@ -70,7 +70,7 @@ fn share(
     let hits: f64 = domain().filter(|text| is_hit(text)).map(|text| text.weight).sum();
     let share = (hits + 0.0) / total; // the sum of nothing is -0.0
     let n: f64 = texts.iter().map(|text| text.copies).sum();
-    // Sums weights, and squared weights of documents as far as chance drew them.
+    // Sums weights, and squared weights times the chance that the document was not drawn.
     let sums = |is_one: &dyn Fn(&WeightedText) -> bool| {
         let some = texts.iter().filter(|text| is_one(text));
         some.fold([0.0, 0.0], |[weight, squares], text| {

@@ -298,7 +298,7 @@ fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
     Ok(location.authority.to_string())
 }
 
-/// Returns where to look for the robots.txt of `location`; the first that there is counts.
+/// Returns where to look for the robots.txt of `location`; the first that exists counts.
 fn authorities(location: &DocumentUrl<'_>) -> impl Iterator<Item = String> {
     let other = if location.authority.scheme == "http" { "https" } else { "http" };
     let mut authority = location.authority.clone();

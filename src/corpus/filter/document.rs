@@ -89,7 +89,7 @@ pub struct AgentVerdict {
     pub line: Option<String>,
 }
 
-/// How much of a benchmark task stands in the corpus.
+/// How much of a benchmark task is in the corpus.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskLeak {
     pub(super) task: String,
@@ -100,18 +100,18 @@ pub struct TaskLeak {
     pub(super) items_hit: u64,
     /// Number of n-grams of the task in the index.
     pub(super) ngrams: u64,
-    /// Number of these n-grams that stand in the corpus.
+    /// Number of these n-grams that are in the corpus.
     pub(super) leaked_ngrams: u64,
     /// `leaked_ngrams` in percent of `ngrams`.
     pub(super) leaked_percent: f64,
 }
 
-/// How much of the benchmarks stands in the whole corpus.
+/// How much of the benchmarks is in the whole corpus.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Leaks {
     /// Leaks by task of a benchmark.
     pub tasks: Vec<TaskLeak>,
-    /// N-grams that stand in the most documents, with the number of documents.
+    /// N-grams that are in the most documents, with the number of documents.
     pub ngrams: Vec<(String, u64)>,
     /// Task, id and covered share of tokens of each item that is hit.
     #[serde(skip)]
@@ -150,7 +150,7 @@ pub trait Filter: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Reports which items of its index stand in the corpus, by n-grams and their documents.
+    /// Reports which items of the index are in the corpus, from n-grams and their documents.
     fn leaks(&self, _ngrams: &BTreeMap<u32, u64>) -> Option<Leaks> {
         None
     }

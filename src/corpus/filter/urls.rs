@@ -79,8 +79,8 @@ fn is_suffix(host: &str) -> bool {
     registrable_domain(&below, Suffixes::Icann) == Some(&below)
 }
 
-/// Returns what is listed of the host, its registrable domain, and the domains that the host is in
-/// if they are listed with a dot before them.
+/// Returns the first of these that is listed: the host, its registrable domain, or a domain with a
+/// leading dot that the host is in.
 pub(super) fn listed_domain<'a>(
     host: &'a str,
     suffixes: Suffixes,

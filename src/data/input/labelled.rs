@@ -86,7 +86,7 @@ pub struct LabelledText {
     pub label: f32,
     /// Weight of the sample; 1 without a column of weights.
     pub weight: f32,
-    /// 1 divided by the number of documents for which all documents drawn with this text stand
+    /// 1 divided by the number of documents that all drawn documents with this text represent
     /// together: above 0 and at most 1. `None` without such a column.
     pub inclusion_probability: Option<f64>,
     /// Number of documents drawn with this text; 1 without such a column.

@@ -123,7 +123,7 @@ pub struct InputFile {
     pub bytes: u64,
     /// Format by the extension.
     pub format: Format,
-    /// Rows to read, by their numbers in the file: those of whole row groups; `None` reads all.
+    /// Rows to read, by their numbers in the file, always whole row groups; `None` reads all.
     pub rows: Option<Range<u64>>,
     /// Version of an object's content according to its store (ETag, else time of change; on a hub
     /// the commit), if known; `None` for local files.

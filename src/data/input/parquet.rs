@@ -181,7 +181,7 @@ fn read_footer(
     })
 }
 
-/// Returns the row groups that hold `rows`, or all; `None` if `rows` are not those of whole ones.
+/// Returns the row groups that hold `rows`, or all; `None` if `rows` do not fill whole ones.
 fn chosen_groups(
     footer: &ArrowReaderMetadata,
     rows: Option<&Range<u64>>,
@@ -243,7 +243,7 @@ pub fn dense(schema: &SchemaRef) -> SchemaRef {
     })
 }
 
-/// Changes the types of `schema` that hold no other ones, at every depth.
+/// Applies `change` to the types of `schema` that are not nested, at every depth.
 fn mapped(schema: &SchemaRef, change: fn(&DataType) -> DataType) -> SchemaRef {
     let fields: Fields = schema.fields().iter().map(|field| mapped_field(field, change)).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
@@ -259,7 +259,7 @@ fn mapped_field(field: &FieldRef, change: fn(&DataType) -> DataType) -> FieldRef
         DataType::Struct(children) => DataType::Struct(children.iter().map(inner).collect()),
         other => change(other),
     };
-    // The export does not keep the order of a dictionary's values, which an ordered one means.
+    // The export does not keep the order of a dictionary's values, so no dictionary is ordered.
     Arc::new(field.as_ref().clone().with_data_type(data_type).with_dict_is_ordered(false))
 }
 

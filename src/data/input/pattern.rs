@@ -250,7 +250,7 @@ pub(super) struct MatchedKey<'k> {
 }
 
 /// Returns the first language under which `names` match `parts`. For a folder, a possible match
-/// below it is enough. Names left over are those in a directory that is searched.
+/// below it is enough. Further names are in a directory that is searched.
 fn match_names<'n>(
     parts: &[PatternPart],
     names: &[&'n str],

@@ -80,7 +80,7 @@ impl DocumentStream {
         }
     }
 
-    /// Returns the next document, or the next line that is none; `None` at the end.
+    /// Returns the next document, or the next line that is not a document; `None` at the end.
     pub fn next_document(&mut self) -> Result<Option<Result<StreamDocument, Reject>>> {
         if !self.lines.read(&mut self.line)? {
             return Ok(None);

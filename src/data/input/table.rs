@@ -39,7 +39,7 @@ pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
 
 /// Reads `columns` of every row of the table `file` and passes them to `each`, which returns why a
 /// row cannot be used. Returns [`Error::Row`](polysift_base::Error::Row) with the count if more
-/// than `max_rejects` rows (`None`: any) are of no use, or a CSV file ends inside a quoted field.
+/// than `max_rejects` rows (`None`: any) cannot be used, or a CSV file ends in a quoted field.
 pub fn read_table(
     file: &InputFile,
     columns: &[ColumnRequest],

@@ -1,7 +1,7 @@
 //! Values of columns as text and as JSON, and columns of one type as another.
 //!
-//! The types are those of Parquet files without dictionaries ([`super::dense`]). `arrow-cast` has
-//! all pairs of types; it took 8% of the time of a build (`benches/runs/2026-11-29-size.md`).
+//! The types are those of Parquet files without dictionaries ([`super::dense`]). The crate
+//! `arrow-cast` converts all types, but took 8% of a build (`benches/runs/2026-11-29-size.md`).
 
 use std::sync::Arc;
 
@@ -123,8 +123,8 @@ fn no(found: &DataType, expected: &str) -> ArrowError {
     ArrowError::CastError(format!("{found} cannot be read as {expected}"))
 }
 
-/// Returns the value of `column` in `row`, which is not null, as JSON. What JSON has no type for is
-/// text.
+/// Returns the value of `column` in `row`, which is not null, as JSON. Values of types that JSON
+/// lacks become text.
 pub(super) fn json(column: &dyn Array, row: usize) -> Value {
     let item = |column: &ArrayRef, row| {
         if column.is_valid(row) { json(column, row) } else { Value::Null }

@@ -48,7 +48,7 @@ impl Rows {
         }
     }
 
-    /// Returns where to write them for `next`, the map that reads them.
+    /// Returns the states as an output for `next`, the map that reads them.
     fn as_output(&mut self, next: &Linear) -> Output<'_> {
         match self {
             Self::Bf16(rows) => Output::Bf16(rows),

@@ -61,7 +61,7 @@ pub struct CudaEncoder {
     /// Largest bucket that fits the allocated memory.
     largest: usize,
     longest_wait: Duration,
-    /// Whether a batch was waited for in vain; its thread then never ends.
+    /// Whether a batch had no result within `longest_wait`; its thread then never ends.
     is_hung: AtomicBool,
 }
 

@@ -15,7 +15,7 @@ pub(super) trait Work {
     type Job;
     type Error;
 
-    /// Returns the next batch, or `None` if none comes within `limit`, or ever without a limit.
+    /// Returns the next batch; `None` if none comes within `limit` or, without a limit, at all.
     fn take(&mut self, limit: Option<Duration>) -> Option<Self::Job>;
 
     /// Starts `job` in a free slot.

@@ -20,8 +20,8 @@ use polysift_base::panics::caught;
 pub(super) struct DeviceWorker {
     // Fields are dropped in order: the graphs of the slots before the memory that they use.
     slots: Vec<BatchSlot>,
-    /// It computes one batch after another, in `arena`. Two streams with their own memory are
-    /// slower: they take each other's cache (0.6 to 2.5% on an H200).
+    /// The stream computes one batch after another, in `arena`. Two streams with their own memory
+    /// are slower: they take each other's cache (0.6 to 2.5% on an H200).
     stream: Stream,
     arena: Arena,
     model: DeviceModel,
@@ -36,7 +36,7 @@ struct BatchSlot {
     buckets: HashMap<usize, Bucket>,
     /// `[T / 4, H]`: the result on the host.
     result: Pinned<f32>,
-    /// After an error the job is still here.
+    /// The batch of the slot, which stays here after an error.
     job: Option<BatchJob>,
 }
 

@@ -19,8 +19,8 @@ use polysift_base::progress::Stop;
 use polysift_config::{FastTextConfig, LABEL_PREFIX};
 
 /// Trains on `samples` for all epochs (C++ `FastText::trainThread`); returns `None` if the vectors
-/// diverged. Samples are lines of words, each with true for the positive label; there is one of each
-/// label. The random numbers are those of the first vectors and of the order of the lines.
+/// diverged. Samples are lines of words, each with true for the positive label; both labels occur.
+/// The random numbers give the first vectors and the order of the lines.
 pub(crate) fn fit(
     config: &FastTextConfig,
     word_ngrams: usize,

@@ -46,7 +46,7 @@ pub struct HeadSpec {
     /// Widths of all layers: input `D`, hidden layers, outputs. A cosine head has `[D, K]` for `K`
     /// references, a fastText head `[dim, labels]`, a head of rows none.
     pub layer_sizes: Vec<usize>,
-    /// Activation between the linear layers of an MLP; beside norms, tensors tell its place.
+    /// Activation between the linear layers of an MLP; the tensors tell its place beside norms.
     #[serde(default, skip_serializing_if = "is_default")]
     pub activation: Activation,
     /// Number that layer norms add to the variance.

@@ -220,27 +220,27 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
     Ok((card, scorer))
 }
 
-/// What is known of a head beyond its file; all of it may be left open.
+/// Facts about a head that its file does not hold; all of them are optional.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ImportRequest {
     /// Name of the head [default: the preset's]
     #[arg(long)]
     pub name: Option<String>,
-    /// Language of the head [default: that in the file's name, as in deu_Latn.pt or german_cls.pth]
+    /// Language of the head [default: from the file's name, as in deu_Latn.pt or german_cls.pth]
     #[arg(long, value_name = "CODE")]
     pub language: Option<String>,
-    /// The published heads whose encoder, pooling, length and output it shares; checked when it
-    /// scores
+    /// Published heads with the encoder, pooling, length and output of this head; checked when
+    /// the head scores
     #[arg(long)]
     pub recipe: Option<PublishedRecipe>,
     /// Where the defaults come from [default: quality for one output, toxicity for more]
     #[arg(long)]
     pub preset: Option<Preset>,
-    /// The score: sigmoid, sigmoid:K, class:K, expected or raw, K a number or a label of the model
-    /// [default: the preset's; raw for .ckpt; what a model says of its only output]
+    /// The score: sigmoid, sigmoid:K, class:K, expected or raw; K is a number or a label of the
+    /// model [default: the preset's; raw for .ckpt; for a model with one output, from its config]
     #[arg(long)]
     pub output: Option<String>,
-    /// Between linear layers [default: what their names say, else relu]
+    /// Activation between linear layers [default: implied by their names, else relu]
     #[arg(long)]
     pub activation: Option<Activation>,
     /// Which chunks of a document count [default: the preset's]

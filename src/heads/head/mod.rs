@@ -6,8 +6,8 @@
 //! `crate::train`. This module reads no embeddings and no thresholds.
 //!
 //! A document's score depends on its own chunks alone, bit by bit, not on the other documents of
-//! the call or the number of threads. GPUs add in another order than the CPU, so their last bits
-//! differ. Selection orders by `logit`; `score` is exported. Values that are not finite score NaN.
+//! the call or the number of threads. All heads compute on the CPU. Selection orders by `logit`;
+//! `score` is exported. Values that are not finite score NaN.
 //!
 //! ```
 //! use polysift_config::HeadConfig;

@@ -1,4 +1,4 @@
-//! Recipes of published heads: how their embeddings are made, which none of their files says.
+//! Recipes of published heads: how their embeddings are made, which their files do not say.
 
 use clap::ValueEnum;
 
@@ -27,7 +27,7 @@ pub(super) struct Published {
     pub(super) preset: Preset,
     /// `None` if each output is a label of its own.
     pub(super) output: Option<HeadOutput>,
-    /// Has no digest of the encoder, which the publishers do not state.
+    /// The recipe without the digest of the encoder, which the publishers do not state.
     pub(super) recipe: Recipe,
 }
 
@@ -36,7 +36,7 @@ impl PublishedRecipe {
         const XLM_R: &str = "FacebookAI/xlm-roberta-base";
         const ARCTIC: &str = "Snowflake/snowflake-arctic-embed-m";
         const ARCTIC_2: &str = "Snowflake/snowflake-arctic-embed-m-v2.0";
-        // Trained with the head: mmBERT or ModernBERT, and XLM-R large.
+        // These encoders were trained with the head: mmBERT or ModernBERT, and XLM-R large.
         const OWN: &str = "that of the model";
         let (encoder, pooling, max_tokens, output) = match self {
             Self::Fineweb2Hq => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Sigmoid)),

@@ -5,7 +5,7 @@
 //! cosine head writes `references` and, if it is centred, the `mean` `[D]` that is subtracted from
 //! embeddings and the `whitening` `[D, D]` that multiplies the difference; both were applied to the
 //! references. The reader accepts names `<prefix><index>.weight` and `.bias` of one prefix, ordered
-//! by index, and those of transformers' classes for sequence classification. A file of a whole
+//! by index, and the names of transformers' classification models. A file of a whole
 //! model (encoder and head) may also hold other tensors.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +100,7 @@ pub(super) fn le_bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Returns the tensors of `scorer` with their names; `keys` names those of layers.
+/// Returns the tensors of `scorer` with their names; `keys` names the tensors of layers.
 pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
     match scorer {
         Scorer::Mlp(layers) => {
@@ -145,7 +145,7 @@ pub(super) type HeadWeights = (Scorer, Option<ReferenceCounts>);
 pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Option<Stored<'a>>, String>;
 
 /// Makes the scorer that the tensors `names` describe. References of other software are normalised,
-/// and those of zero norm are dropped and counted. The error text names the tensor.
+/// and references of zero norm are dropped and counted. The error text names the tensor.
 pub(super) fn parse(
     names: &[String],
     read: Read<'_, '_>,

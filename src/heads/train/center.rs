@@ -1,4 +1,4 @@
-//! Computes what a cosine head subtracts from embeddings and multiplies the difference by.
+//! Computes the mean and the whitening matrix with which a cosine head transforms embeddings.
 
 use polysift_kernels::{Isa, linear_f64};
 use rayon::prelude::*;
@@ -47,7 +47,7 @@ fn shrunk_covariance(centred: &[Vec<f32>], width: usize) -> Option<Vec<Vec<f64>>
     let scale = (0..width).map(|i| covariance[i][i]).sum::<f64>() / width as f64;
     let all: f64 = covariance.iter().flatten().map(|&x| square(x)).sum();
     let norms = centred.iter().map(|row| row.iter().map(|&x| square(f64::from(x))).sum::<f64>());
-    // Squared distances of the row products from their mean, and of that from the identity.
+    // Squared distances of the row products from their mean, and of the mean from the identity.
     let (noise, distance) =
         ((norms.map(square).sum::<f64>() / n - all) / n, all - width as f64 * square(scale));
     let shrinkage = if distance > noise { (noise / distance).max(0.0) } else { 1.0 };

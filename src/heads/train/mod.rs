@@ -31,8 +31,8 @@ pub use samples::{Samples, Splits, hold_out, split, tenth};
 pub use texts::train_text_head;
 
 /// Trains a head on 80% of the samples and keeps 10% each for validation and test. A head of
-/// classes in published mode has no test split. Samples may also name their splits. Those whose
-/// embedding is not finite are left out and counted.
+/// classes in published mode has no test split. Samples may also name their splits. Samples with
+/// embeddings that are not finite are left out and counted.
 ///
 /// An MLP starts from PyTorch's default initialisation. AdamW minimises the mean binary
 /// cross-entropy of one output or the cross-entropy of several: positive samples have the class of
@@ -43,8 +43,8 @@ pub use texts::train_text_head;
 /// [`Mode::Published`] takes inputs as they are and chooses nothing; for a head of classes it uses
 /// the cross-entropy of probabilities and a [`Schedule`](crate::head::Schedule) of rates.
 ///
-/// A logistic head is the optimum of logistic regression on standardised inputs with the penalty of
-/// lowest validation loss, a ridge head that of least squares. A cosine head takes K positives.
+/// A logistic head is the optimum of logistic regression on standardised inputs, a ridge head the
+/// optimum of least squares; validation loss picks the penalty. A cosine head takes K positives.
 ///
 /// # Errors
 /// [`polysift_base::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, only one class or

@@ -187,7 +187,7 @@ pub(super) fn has_several(labels: &[f32]) -> bool {
 }
 
 /// Checks that a head can be trained on samples with these `labels`: at least `least`, of two
-/// classes or grades. `excluded` more are not finite. The error text says what is missing.
+/// classes or grades. `excluded` others are not finite. Error texts say what is missing.
 fn check(
     config: &HeadConfig,
     which: &str,

@@ -15,7 +15,7 @@ pub(super) const PACKED_BLOCK: usize = 1024;
 #[derive(Debug, Clone)]
 pub struct PackedRows {
     width: usize,
-    /// With at most [`PACKED_BLOCK`] rows each.
+    /// Blocks of at most [`PACKED_BLOCK`] packed rows.
     blocks: Vec<PackedMatrix>,
 }
 

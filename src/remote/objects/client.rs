@@ -172,7 +172,7 @@ fn new_client(location: &Location) -> Result<Client> {
         }
         Scheme::Hub => web_client(&hub_settings().endpoint, hub_connector(hub_settings())?, retry),
     };
-    // Nothing was asked yet: the environment is wrong.
+    // No request was sent yet, so a setting in the environment is wrong.
     made.map_err(|error| Error::config(root, redacted(&error.to_string())))
 }
 

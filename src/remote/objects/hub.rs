@@ -56,7 +56,7 @@ impl Location {
         };
         for_client(&key).map_err(|reason| {
             let reason =
-                format!("cannot be asked for: the key {reason}; give the object another key");
+                format!("cannot be requested: the key {reason}; give the object another key");
             Error::config(self.url().escape_debug().to_string(), reason)
         })
     }

@@ -150,7 +150,7 @@ impl Wire {
             let location =
                 answer.headers().get("location").filter(|_| answer.status().is_redirection());
             let Some(location) = location else { return Ok(answer) };
-            let location = location.to_str().map_err(|_| wrong("redirects to what is no URL"))?;
+            let location = location.to_str().map_err(|_| wrong("redirects to no valid URL"))?;
             let from = head.uri.to_string();
             let from = reqwest::Url::parse(&from).map_err(|e| wrong(&e.to_string()))?;
             let to =
@@ -158,8 +158,7 @@ impl Wire {
             if to.origin() != from.origin() {
                 head.headers.remove("authorization");
             }
-            head.uri =
-                to.as_str().parse().map_err(|_| wrong("redirects to what cannot be asked for"))?;
+            head.uri = to.as_str().parse().map_err(|_| wrong("redirects to an unusable URL"))?;
         }
         Err(wrong(&format!("redirects more than {MAX_REDIRECTS} times")))
     }
@@ -182,7 +181,7 @@ fn address(request: &mut HttpRequest) -> Result<bool, HttpError> {
         return Err(wrong("the URL has no host"));
     }
     url.set_fragment(None);
-    *request.uri_mut() = url.as_str().parse().map_err(|_| wrong("the URL cannot be asked for"))?;
+    *request.uri_mut() = url.as_str().parse().map_err(|_| wrong("the URL cannot be requested"))?;
     let is_signed = request.headers().contains_key("authorization");
     if !is_signed && (!user.is_empty() || password.is_some()) {
         let both = STANDARD.encode(format!("{user}:{}", password.unwrap_or_default()));

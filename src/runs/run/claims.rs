@@ -43,7 +43,7 @@ pub struct Claims<'a> {
     keys: &'a [String],
     is_done: Box<dyn Fn(usize) -> Result<bool> + Sync + 'a>,
     leases: PathBuf,
-    /// What is known of the units if they are those of a stage.
+    /// The stage of the units and this process's part of them; `None` for [`Worker::share`].
     work: Option<&'a StageItems>,
     state: Mutex<ClaimState>,
 }
@@ -108,7 +108,7 @@ impl<'a> Claims<'a> {
             |_| one_after_another().inspect_err(|_| is_broken.store(true, Ordering::Relaxed));
         loop {
             match at_once {
-                // Not in the pool, where a thread that waits would keep others from their work.
+                // This is outside the pool: a waiting thread there would keep others from work.
                 1 => one_after_another()?,
                 _ => (0..at_once).into_par_iter().try_for_each(until_error)?,
             }

@@ -134,7 +134,7 @@ pub(super) fn if_sound<T>(path: &Path, read: Result<Option<T>>) -> Result<Option
     static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let Err(error @ Error::Decode { .. }) = read else { return read };
     if lock(&DAMAGED).insert(path.to_owned()) {
-        tracing::warn!(%error, "a marker is damaged; what it stands for counts as not done");
+        tracing::warn!(%error, "a marker is damaged; its unit of work counts as not done");
     }
     Ok(None)
 }

@@ -103,7 +103,7 @@ impl RunDir {
     /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends
     /// on it; for the embed stage the plan too. The caller must hold [`Worker::exclusive`].
     pub fn discard_from(&self, first: Stage) -> Result<()> {
-        // The plan goes with the embeddings, and the cascade is of the plan.
+        // The plan is discarded with the embeddings, and the cascade was made for the plan.
         let is_of_plan = |stage: Stage| first == Stage::Embed && stage == Stage::Cascade;
         let goes = |&stage: &Stage| stage == first || stage.depends_on(first) || is_of_plan(stage);
         Stage::ALL.into_iter().filter(goes).try_for_each(|stage| self.discard(stage))?;

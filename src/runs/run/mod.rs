@@ -9,10 +9,14 @@
 //!      state/embed/parts/<shard>/00000.json               markers of the parts of a shard
 //!      state/embed/saved/<shard>/00000.json               the part of a shard that a stop saved
 //!      state/export/uploads/                              files on their way to a hub
+//!      state/export/columns/<shard>.json                  columns of a shard of JSON lines
 //!      state/<stage>/failed/<key>.json                    why a unit of work failed
 //!      state/<stage>/finished.jsonl.zst                   all markers of a finished stage
 //!      state/<stage>/leases/<key>.0                       the process that works on it
 //!      state/workers/<process>                            heartbeats of a live process
+//!      state/exclusive/<process>                          the process that has the run for itself
+//!      state/shared/                                      leases of work that is no stage
+//!      state/tasks                                        empty: several tasks share the shards
 //! ```
 //!
 //! Invariants: an output counts only if its marker exists; files are renamed when complete; no

@@ -28,7 +28,7 @@ const RESTORE: &str = "restore it, or plan again with `polysift plan --redo`";
 
 const MAX_NAMED: usize = 10;
 
-/// An input file, or consecutive row groups of one: the unit of work.
+/// An input file, or consecutive row groups of one: the unit of work of most stages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
     /// Unique name, a relative path without extension; output files are named after it.
@@ -74,7 +74,7 @@ impl Plan {
             |shard: &&Shard| shard.name.split('/').any(|part| part.len() > MAX_NAME_BYTES);
         if let Some(shard) = shards.iter().find(is_long) {
             let reason = format!(
-                "{} has a name of more than {MAX_NAME_BYTES} bytes; files of results are named after it, with more behind",
+                "{} has a name of more than {MAX_NAME_BYTES} bytes; output files add a suffix to it",
                 shard.file.display()
             );
             return Err(Error::config("input.files", reason));

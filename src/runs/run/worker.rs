@@ -62,7 +62,7 @@ const WORKERS: &str = "state/workers";
 const EXCLUSIVE: &str = "state/exclusive";
 /// Folder of the leases of [`Worker::share`].
 pub(super) const SHARED: &str = "state/shared";
-/// Signal in whose name a process stops whose directory another one has.
+/// Signal that a process reports when it stops because another one has the directory.
 const SIGTERM: i32 = 15;
 /// Holder of a released lease; no process has this id.
 const NOBODY: &str = "nobody";
@@ -302,7 +302,7 @@ impl Worker {
             }
             // A process that is just arriving leaves again; one of unknown state is watched.
             let has_arrived = began.elapsed() > ARRIVAL;
-            // Of those that want the directory at the same time, one gets it.
+            // Of the processes that want the directory, the one with the smallest id gets it.
             let is_later = self.claimants()?.iter().any(|id| *id < self.id);
             if is_later || liveness.contains(&Liveness::Alive) && has_arrived {
                 return Err(Error::Busy { path: self.run.root().to_owned() });
@@ -437,7 +437,7 @@ impl Worker {
     }
 
     fn forget(&self, id: &str) -> Result<()> {
-        // In this order, so that what is left after a kill is found again.
+        // In this order, a later process finds what a kill in between leaves.
         unlink(&self.run.path(EXCLUSIVE).join(id))?;
         unlink(&self.file(id))
     }

@@ -17,10 +17,10 @@ use polysift_heads::head::Provenance;
 use polysift_heads::train::{Samples, TrainingRequest, train_head};
 use polysift_runs::run::{PartFile, RunDir};
 
-/// One in so many documents of the training half selects the penalty of a ridge head.
+/// One in this many documents of the training half helps to select the penalty of a ridge head.
 const VALIDATION: usize = 5;
 
-/// Predicted scores by head and document; infinite, so that it is encoded, if a document has none.
+/// Predicted scores by head and document. A document without one has infinity, so it is encoded.
 pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
 
 /// A trained first pass of a language.

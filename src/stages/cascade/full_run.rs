@@ -58,8 +58,8 @@ impl<'a> FullRun<'a> {
         Ok(encoder)
     }
 
-    /// Returns the logits of the head `name` on `texts`, `embedded` with `embedded.0` values per
-    /// chunk, as a first pass predicts them: negated if low ones are kept, NaN if there is none.
+    /// Returns the logits that a first pass learns to predict for the head `name` on `texts`:
+    /// negated if low ones are kept, NaN if there is none. `embedded` has the width and the values.
     pub(super) fn targets(
         &self,
         name: &str,

@@ -61,7 +61,7 @@ pub(crate) fn repair(context: Context<'_>) -> Result<bool> {
 }
 
 /// Returns the highest margin threshold at which the audit proves the recall, among those that drop
-/// 1/2, 1/4, ... of what is dropped now; `None` if no one does and all documents must be encoded.
+/// 1/2, 1/4, ... of what is dropped now; `None` if no threshold does, so all must be encoded.
 fn repaired(
     context: Context<'_>,
     settings: &CascadeConfig,

@@ -51,14 +51,14 @@ pub(super) struct Part<'a> {
     pub(super) place: u64,
     pub(super) shard: &'a Shard,
     pub(super) index: usize,
-    /// Its documents of the language that may be compared.
+    /// The documents of the part that may be compared.
     pub(super) documents: Range<usize>,
 }
 
 /// A document that may be compared.
 struct ComparedDocument {
     ordinal: u64,
-    /// Larger for better documents; -inf without a score.
+    /// Logit, negated if low ones are better; -inf without a score.
     worth: f32,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct ComparedDocuments<'a> {
     pub(super) parts: Vec<Part<'a>>,
     documents: Vec<ComparedDocument>,
     pub(super) language: &'a str,
-    /// Computes the products if there is one.
+    /// The GPU that computes the products, if there is one.
     gpu: Option<&'a Device>,
 }
 

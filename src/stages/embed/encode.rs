@@ -142,7 +142,7 @@ impl<'a> Encoding<'a> {
         while !is_over() {
             let next = from_tokenize.try_recv();
             if next.is_none() {
-                // Nothing to add yet, and batches still wait to be encoded: more chunks may arrive.
+                // Batches still wait to be encoded, so the window can wait for more chunks.
                 if !window.chunks.is_empty() && !to_encode.is_empty() {
                     std::thread::sleep(LOOK_AGAIN);
                     continue;

@@ -4,14 +4,14 @@
 //! read ──texts──▶ tokenize (rayon) ──tokens──▶ encode (several) ──embeddings──▶ round, write, mark
 //! ```
 //!
-//! Several GPUs are faster than one thread reads or writes, so they are fed by several such
-//! *streams*, each of which claims shards of its own. All streams use all GPUs.
+//! Several GPUs encode faster than one thread reads or writes, so several such *streams* feed
+//! them. Each stream claims shards of its own; all streams use all GPUs.
 //!
 //! Batches of documents pass through the queues; the ends of parts and shards pass between the
 //! batches and delay nothing. Packed batches mix chunks of all batches at hand, so small files keep
 //! the encoder as busy as large ones.
 //!
-//! The unit of work is the part: `parts.rows` rows of one file. A part's bytes depend only on its
+//! A shard is written in parts of `parts.rows` rows. A part's bytes depend only on its
 //! rows and the frozen settings. A stop leaves incomplete parts: the next process reads and
 //! tokenizes such a part from its beginning and encodes only what is missing.
 
@@ -133,7 +133,7 @@ pub fn embed_with(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> R
         writing: Busy::new("writing"),
     };
     work.items.own.iter().for_each(|&place| pipeline.input.add(plan.shards[place].bytes));
-    // Other processes are waited for outside the pipeline, where half a batch would wait along.
+    // This process waits for others outside the pipeline; inside, half a batch would wait too.
     let outcome = loop {
         let outcome = pipeline.embed().and_then(|()| claims.settle());
         if !matches!(outcome, Ok(true)) {

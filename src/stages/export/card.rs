@@ -42,7 +42,7 @@ struct StoredExport {
     subsets: BTreeMap<String, Subset>,
     /// The first file with rows, if it is on this machine.
     first: Option<PathBuf>,
-    /// Folder of the files from that of the card.
+    /// Folder of the files, relative to the folder of the card.
     folder: &'static str,
 }
 
@@ -123,7 +123,7 @@ impl StoredExport {
 }
 
 /// Collects the facts that a card's template gets, from the run, its export and `settings`. Returns
-/// [`Error::Missing`] if the run is not exported, or a version exported it that did not count
+/// [`Error::Missing`] if the run is not exported, or was exported by a version that did not count
 /// languages.
 pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> {
     let Context { config, run, .. } = context;

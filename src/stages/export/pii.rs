@@ -18,7 +18,7 @@ use polysift_text::pii::{PiiKind, PiiOptions, PiiSpan, Redacted};
 pub(super) struct PiiAmount {
     documents: u64,
     occurrences: u64,
-    /// Number of those places with a placeholder that FineWeb puts in for real values.
+    /// Number of occurrences that are placeholders of FineWeb.
     placeholders: u64,
 }
 

@@ -138,7 +138,7 @@ pub(super) struct Near {
     freedom: f64,
     /// The margins, in scales.
     reach: f64,
-    /// Number of documents beyond the margins that f32 treats differently in the mean; `None` if
+    /// Expected number of documents beyond the margins that f32 treats differently; `None` if
     /// the margins are the widest.
     pub(super) expected: Option<f64>,
 }

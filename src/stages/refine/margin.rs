@@ -1,5 +1,5 @@
-//! How far from a threshold f32 may treat a document differently: margins from the differences that
-//! were seen.
+//! Computes margins around thresholds from the differences that were seen: beyond a margin, f32 is
+//! expected to treat documents alike.
 
 use polysift_base::metrics::{chi_square_low, partition_point, student_tail};
 use polysift_config::REFINE_SAFETY;
@@ -129,7 +129,7 @@ impl Distances {
     }
 
     /// Returns the least distance in scales beyond which f32 treats at most `allowed` documents
-    /// differently in the mean, and that mean; infinity if there is none. A document counts for
+    /// differently on average, and that average; infinity if there is none. A document counts for
     /// each of `heads`.
     pub(super) fn reach(&self, freedom: f64, heads: usize, allowed: f64) -> (f64, f64) {
         let (mut reach, mut expected) = ((f64::INFINITY, 0.0), 0.0);

@@ -24,7 +24,7 @@ pub enum PiiMode {
     #[default]
     Default,
     /// Follows Apertus' published formatter: replaces every distinct match wherever its characters
-    /// occur, in order of discovery. It never reads its setting for public addresses, nor ours.
+    /// occur, in order of discovery. Like the formatter, it ignores which addresses are public.
     Apertus,
     /// Follows datatrove's formatter, which made FineWeb: inserts FineWeb's values in turn, and
     /// finds no IBANs. The turn restarts with every text; datatrove's continues.

@@ -122,7 +122,7 @@ impl<'a> EstimatedRun<'a> {
         rates: &'a [Rate],
     ) -> Result<std::result::Result<Self, String>> {
         if !heads.keys().eq(context.config.heads.keys()) {
-            return Ok(Err("that takes all heads of the run".to_owned()));
+            return Ok(Err("it needs all heads of the run".to_owned()));
         }
         let columns: Vec<&str> = heads.values().filter_map(|head| head.score.as_deref()).collect();
         let is_missing = |column: &usize| texts.iter().all(|text| text.scores[*column].is_none());
@@ -138,7 +138,7 @@ impl<'a> EstimatedRun<'a> {
         };
         match opened() {
             Ok(run) => Ok(Ok(run)),
-            Err(Error::Mismatch { .. }) => Ok(Err("its heads are others".to_owned())),
+            Err(Error::Mismatch { .. }) => Ok(Err("the run has other heads".to_owned())),
             Err(error @ Error::Missing { .. }) => Ok(Err(error.to_string())),
             Err(error) => Err(error),
         }

@@ -17,7 +17,7 @@ use polysift_corpus::filter::hash;
 use polysift_data::input::{for_each_listed, list_files};
 use polysift_runs::run::RunDir;
 
-/// Maximum ids of no document that are named.
+/// Maximum number of unknown ids that the note names.
 const NAMED: usize = 10;
 
 pub(super) struct Comparison<'a> {

@@ -23,7 +23,7 @@ pub(super) const MEASURES: [&str; 4] = ["words", "characters", "bytes", "tokens"
 #[derive(Default)]
 pub(super) struct Wanted {
     pub(super) curves: Vec<BTreeSet<RankKey>>,
-    /// Places where documents are counted, by head in its order: those of curves and examples.
+    /// By head, the places in its order up to which documents are counted, for curves and examples.
     pub(super) steps: Vec<Vec<RankKey>>,
     pub(super) examples: BTreeSet<u64>,
     /// Ordinals of the sample.

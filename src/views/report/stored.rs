@@ -172,8 +172,8 @@ impl StoredThresholds {
         self.keeps.iter().enumerate().map(ranked).collect()
     }
 
-    /// Returns the final selections that keep a document as a bit set. `at_cut` is called for every
-    /// threshold that the document reaches, with whether it passes.
+    /// Returns the final selections that keep a document as a bit set. Calls `at_cut` with every
+    /// threshold that the document reaches, and true if the document passes it.
     pub(super) fn kept(
         &self,
         document: &ScoredDocument<'_>,

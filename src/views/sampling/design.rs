@@ -16,7 +16,7 @@ pub(super) const ONE: u64 = 1 << 52;
 /// Smaller sizes count as 0, so that a division by their sum stays finite.
 const LEAST_SIZE: f64 = 1e-290;
 
-/// A hash as random number for every `u64`, other for each seed, history and purpose.
+/// A random number for every `u64`: a hash that depends on seed, history, purpose and language.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draws(u64);
 

@@ -14,7 +14,7 @@ use polysift_corpus::rows::RunRows;
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) struct FrameDocument {
     pub(super) ordinal: u64,
-    /// Logit and score by the head of the strategies, neither of them NaN.
+    /// Logit and score by the head that `--near` looks at, neither of them NaN.
     pub(super) number: Option<(f32, f32)>,
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum Variant {
     Int8,
     /// Two values of k of [`Variant::Int8`] in 16 bits each; B is unpacked to 16 bits.
     Int8Pairs,
-    /// Like [`Variant::Int8`], but the integers of A are less by 128, in -128..=127.
+    /// Like [`Variant::Int8`], but 128 is subtracted from the integers of A: -128..=127.
     Int8Signed,
     /// Like [`Variant::Int8`], in blocks of two words of two rows of A, or columns of B; B is
     /// rearranged.

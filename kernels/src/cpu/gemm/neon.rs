@@ -3,8 +3,8 @@
 //!
 //! A register of A holds four units of k of a row; its lanes are multiplied one after another.
 //!
-//! BFMMLA adds its products in pairs, rounds to odd and takes numbers below 2⁻¹²⁶ for zeros, so the
-//! sums in bf16 are other ones than with FMLA. Without it, bf16 is unpacked to f32.
+//! BFMMLA adds its products in pairs, rounds to odd and flushes numbers below 2⁻¹²⁶ to zero, so its
+//! bf16 sums differ from FMLA's. On CPUs without BFMMLA, bf16 is unpacked to f32.
 
 use std::arch::aarch64::{
     float16x8_t, float32x4_t, int32x4_t, uint32x4_t, vaddq_f32, vaddq_s32, vcvt_f32_f16,

@@ -83,7 +83,7 @@ impl PackedRows {
                         let mean = &means[kind * values.len()..][..values.len()];
                         let Quantisation { scale, mut zero, .. } = row.int8(isa, values, mean);
                         row.bytes_to_words(variant);
-                        // As much less as the integers.
+                        // The zero point shifts by 128, as the integers do.
                         if variant == Variant::Int8Signed {
                             zero -= 128;
                         }

@@ -164,7 +164,7 @@ impl PackedMatrix {
         self.scales.extend(rows.iter().map(|row| row.scale));
         self.scales.resize(self.panels() * self.precision.panel(), 0.0);
         self.sums.resize(self.scales.len(), 0);
-        // One kind of rows, with mean 0.
+        // There is one kind of rows, with mean 0.
         self.means.resize(self.k, 0.0);
         self.of_means.resize(self.scales.len(), 0.0);
         rows

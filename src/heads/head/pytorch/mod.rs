@@ -20,7 +20,7 @@ pub(super) use write::to_bytes;
 
 /// Name of the entry that describes the others.
 const PICKLE: &str = "data.pkl";
-/// Maximum size of the pickle. That of a model with a thousand tensors has about 100 KB.
+/// Maximum size of the pickle. The pickle of a model with a thousand tensors has about 100 KB.
 const MAX_PICKLE_BYTES: usize = 8 << 20;
 /// Keys under which training loops store the state dict beside other things.
 const WRAPPERS: [&str; 3] = ["state_dict", "model_state_dict", "model"];

@@ -21,7 +21,7 @@ pub(super) enum HeadLoss {
     Huber,
     /// Ranked probability score: the sum over k < K of (F_k - T_k)², where F is the cumulative
     /// softmax of the outputs 0 to K and T_k is 0 below the grade and 1 from it on. For a grade
-    /// between two, T_k interpolates between theirs.
+    /// between two whole ones, T_k is interpolated linearly.
     ///
     /// # Source
     /// E. S. Epstein: A scoring system for probability forecasts of ranked categories, 1969.

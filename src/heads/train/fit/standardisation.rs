@@ -1,5 +1,5 @@
-//! Standardisation of a head's inputs to mean 0 and deviation 1 in training. The first layer then
-//! takes it back, so that a head file scores embeddings as they are.
+//! Standardises a head's inputs to mean 0 and deviation 1 in training. The first layer of the head
+//! file undoes this, so that the head scores embeddings as they are.
 
 use crate::head::LinearLayer;
 use crate::train::samples::Samples;

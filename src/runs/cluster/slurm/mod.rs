@@ -1,4 +1,4 @@
-//! Slurm jobs: one array job per sharded stage, one task per node, chained by dependencies.
+//! Slurm jobs: one array job per sharded stage, one job for each other, chained by dependencies.
 //!
 //! ```text
 //! embed 0-399%100 ─▶ train ─▶ score 0-399 ─▶ threshold ─▶ export 0-399        (─▶: afterok)
