@@ -198,7 +198,7 @@ fn all_commands_tell_one_story_of_each_document() -> TestResult {
     let audit = work.json("out/selection/fra_Latn.json")?["cascade"].clone();
     assert_eq!(audit["dropped"], count("cascade"), "the audit");
 
-    command(&work, &["report", "out", "--out", "page"]).assert().success();
+    command(&work, &["report", "out", "--out", "page", "--compare", "out"]).assert().success();
     let report = work.json("page/report.json")?;
     let language = &report["languages"][0];
     assert_eq!(language["documents"], counted.len() as u64, "the report");
@@ -207,6 +207,27 @@ fn all_commands_tell_one_story_of_each_document() -> TestResult {
         language["selected"]["quality=0.2"]["documents"],
         count("kept") + count("late") + count("two")
     );
+    let compared = &report["compare"]["languages"][0];
+    for key in ["here", "there", "both"] {
+        assert_eq!(compared[key], count("kept"), "{key} in the comparison with itself");
+    }
+    let examples = language["examples"].as_array().ok_or("no examples")?;
+    let told: BTreeMap<&str, Vec<&Value>> =
+        examples.iter().fold(BTreeMap::new(), |mut told, row| {
+            let known = &story[row["id"].as_str().unwrap_or_default()];
+            let verdict = match known.folder.as_str() {
+                "kept" => "quality=0.2".to_owned(),
+                folder => format!("removed: {folder}"),
+            };
+            assert_eq!(row["verdict"], verdict, "{row}");
+            let is_filtered = ["late", "two"].contains(&known.folder.as_str());
+            assert!(!is_filtered || row["filter"] == known.folder, "{row}");
+            told.entry(&known.folder).or_default().push(row);
+            told
+        });
+    for folder in ["kept", "quality", "late"] {
+        assert!(told.contains_key(folder), "no example of {folder}");
+    }
     let scored = |head: &str| {
         let counts = |d: &&&Exported| d.folder != "cascade" && d.scores[head].is_some();
         counted.iter().filter(counts).count() as u64

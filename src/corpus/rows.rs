@@ -167,17 +167,20 @@ impl ShardRows<'_> {
         Ok(())
     }
 
-    /// Returns the fate of `row` under the `selection` of its language.
-    pub fn fate<'f>(&'f self, row: &Row<'_>, selection: &'f Selection) -> Fate<'f> {
+    /// Returns the name of the filter that removes `row` before or after the thresholds.
+    pub fn removed_by(&self, row: &Row<'_>, when: FilterWhen) -> Option<&str> {
         let VerdictRows { filters, actions, .. } = &self.verdicts;
         let known = &self.rows.context.config.filters;
-        let removed_by = |when| {
-            let removes = |at: &usize| {
-                let filter = known.get(&filters[*at]);
-                actions[*at] == VerdictAction::Remove && filter.is_some_and(|f| f.when() == when)
-            };
-            self.verdicts.of_row(row.info.row).find(removes).map(|at| filters[at].as_str())
+        let removes = |at: &usize| {
+            let filter = known.get(&filters[*at]);
+            actions[*at] == VerdictAction::Remove && filter.is_some_and(|f| f.when() == when)
         };
+        self.verdicts.of_row(row.info.row).find(removes).map(|at| filters[at].as_str())
+    }
+
+    /// Returns the fate of `row` under the `selection` of its language.
+    pub fn fate<'f>(&'f self, row: &Row<'_>, selection: &'f Selection) -> Fate<'f> {
+        let removed_by = |when| self.removed_by(row, when);
         Fate::of(row.info.num_bytes > 0, removed_by, row.is_dropped, selection, &row.scored)
     }
 }

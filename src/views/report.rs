@@ -283,7 +283,7 @@ fn surveyed<'r>(
         languages.iter().map(begin).collect();
     shards_of(run, languages).into_par_iter().try_for_each(|place| -> Result<()> {
         let mut new: BTreeMap<&str, LanguageSurvey> = BTreeMap::new();
-        run.for_each(place, |document| {
+        run.for_each(place, |_, document| {
             let survey = surveys.get_key_value(document.info.language);
             let Some((&language, (_, sample))) = survey.filter(|_| !document.is_removed) else {
                 return Ok(());
@@ -327,14 +327,15 @@ fn detailed<'r>(
         let file = if request.texts { input_file(shard)? } else { None };
         let mut input = ShardInput::open(run.context, shard, file.as_ref())?;
         let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
-        run.for_each(place, |document| {
+        run.for_each(place, |shard, document| {
             let is_there = comparison.is_some_and(|other| other.has(document.info.id));
             let begun = begun.get_key_value(document.info.language);
             let Some((&name, (language, _))) = begun.filter(|_| !document.is_removed) else {
                 return Ok(());
             };
             let details = new.entry(name).or_insert_with(|| language.begin_details());
-            details.add(document, (language.thresholds, &language.wanted), &mut input, is_there)
+            let wanted = (language.thresholds, &language.wanted);
+            details.add((shard, document), wanted, &mut input, is_there)
         })?;
         for (language, details) in new {
             lock(&begun[language].1).merge(details);

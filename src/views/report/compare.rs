@@ -14,6 +14,7 @@ use polysift_base::panics::{lock, unpoisoned};
 use polysift_config::RunConfig;
 use polysift_corpus::context::Context;
 use polysift_corpus::filter::hash;
+use polysift_corpus::rows::Fate;
 use polysift_data::input::{for_each_listed, list_files};
 use polysift_runs::run::RunDir;
 
@@ -121,11 +122,11 @@ impl<'a> Comparison<'a> {
         let run = StoredRun::open(Context { config, run: &directory, ..context })?;
         context.progress.extend(run.embedded.summaries.iter().map(|summary| summary.rows).sum());
         (0..run.embedded.plan.shards.len()).into_par_iter().try_for_each(|place| {
-            run.for_each(place, |document| {
+            run.for_each(place, |shard, document| {
                 let language = document.info.language;
-                let Some(thresholds) = run.languages.get(language) else { return Ok(()) };
-                let has_text = document.info.num_bytes > 0 && !document.is_removed;
-                if has_text && thresholds.kept(&document.scored, |_, _| {}) > 0 {
+                let thresholds = run.languages.get(language);
+                let fate = thresholds.map(|found| shard.fate(document, &found.selection));
+                if let Some(Fate::Kept(_)) = fate {
                     visit(document.info.id, language);
                 }
                 Ok(())

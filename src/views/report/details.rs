@@ -6,9 +6,9 @@ use super::counts::{ScoreDetails, ValueCounts, bins_of, num_words};
 use super::stored::StoredThresholds;
 use super::survey::{HeadSurvey, LanguageSurvey, sampling_hash};
 use polysift_base::error::{Error, Result};
-use polysift_config::{FilterConfig, RunConfig};
+use polysift_config::{FilterConfig, FilterWhen, RunConfig};
 use polysift_corpus::context::Context;
-use polysift_corpus::rows::Row;
+use polysift_corpus::rows::{Row, ShardRows};
 use polysift_corpus::texts::Texts;
 use polysift_data::input::{ColumnKind, ColumnValues, InputFile};
 use polysift_runs::run::{DocumentAmount, Shard};
@@ -51,7 +51,11 @@ impl CurveStep {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct ExampleText {
+pub(super) struct ExampleDetails {
+    /// Folder of the export that holds the document.
+    pub(super) fate: String,
+    /// Filter that removes the document after the thresholds, whatever they decide.
+    pub(super) filter: Option<String>,
     pub(super) text: Option<String>,
     pub(super) url: Option<String>,
 }
@@ -68,7 +72,7 @@ pub(super) struct LanguageDetails {
     pub(super) lengths: Vec<[ValueCounts; 4]>,
     /// By registrable domain, the number of documents, then the number in each selection.
     pub(super) domains: BTreeMap<String, Vec<u64>>,
-    pub(super) examples: BTreeMap<u64, ExampleText>,
+    pub(super) examples: BTreeMap<u64, ExampleDetails>,
     pub(super) sample_domains: BTreeMap<u64, String>,
     /// Whether the input of some document was not read.
     pub(super) without_input: bool,
@@ -97,10 +101,10 @@ impl LanguageDetails {
         }
     }
 
-    /// Counts a document with its input; `is_there` says that the other set has it.
+    /// Counts a document of `shard` with its input; `is_there` says that the other set has it.
     pub(super) fn add(
         &mut self,
-        document: &Row<'_>,
+        (shard, document): (&ShardRows<'_>, &Row<'_>),
         (thresholds, wanted): (&StoredThresholds, &Wanted),
         input: &mut ShardInput<'_>,
         is_there: bool,
@@ -133,7 +137,8 @@ impl LanguageDetails {
                 totals.add((*info).into());
             }
         }
-        let found = [kept > 0, is_there, kept > 0 && is_there];
+        let is_here = kept > 0 && shard.removed_by(document, FilterWhen::After).is_none();
+        let found = [is_here, is_there, is_here && is_there];
         self.compared.iter_mut().zip(found).for_each(|(sum, is)| *sum += u64::from(is));
         let text = input.text(document)?;
         self.without_input |= input.texts.is_none();
@@ -169,8 +174,10 @@ impl LanguageDetails {
             }
         }
         if is_example {
-            let shown = text.map(|text| text.chars().take(wanted.characters).collect());
-            self.examples.insert(ordinal, ExampleText { text: shown, url });
+            let text = text.map(|text| text.chars().take(wanted.characters).collect());
+            let fate = shard.fate(document, &thresholds.selection).to_string();
+            let filter = shard.removed_by(document, FilterWhen::After).map(str::to_owned);
+            self.examples.insert(ordinal, ExampleDetails { fate, filter, text, url });
         }
         Ok(())
     }

@@ -11,8 +11,9 @@ use super::stored::{KeptDocument, StoredRun, StoredThresholds};
 use super::survey::LanguageSurvey;
 use polysift_base::error::Result;
 use polysift_base::language::language_name;
+use polysift_config::KEPT;
 use polysift_runs::run::DocumentAmount;
-use polysift_selection::{Amount, Bound, Decision, RankKey, ThresholdKind};
+use polysift_selection::{Amount, Bound, RankKey, ThresholdKind};
 
 const MAIN_QUANTILES: [&str; 3] = ["5", "50", "95"];
 const MAIN_MEASURES: [&str; 2] = ["words", "tokens"];
@@ -353,15 +354,14 @@ impl<'a> SurveyedLanguage<'a> {
                 });
                 ranks.insert((*name).to_owned(), place.map_or(json!(-1), |rank| json!(rank)));
             }
-            let verdict = match self.thresholds.selection.decide(&document) {
-                removed @ Decision::Removed { .. } => format!("removed: {removed}"),
-                Decision::Kept { .. } => {
-                    let kept = self.thresholds.kept(&document, |_, _| {});
-                    let first = self.thresholds.names.get(kept.trailing_zeros() as usize);
-                    first.map(|name| name.name.clone()).unwrap_or_default()
-                }
-            };
             let input = details.examples.get(ordinal).cloned().unwrap_or_default();
+            let verdict = if input.fate == KEPT {
+                let kept = self.thresholds.kept(&document, |_, _| {});
+                let first = self.thresholds.names.get(kept.trailing_zeros() as usize);
+                first.map(|name| name.name.clone()).unwrap_or_default()
+            } else {
+                format!("removed: {}", input.fate)
+            };
             let mut row = json!({"id": id});
             if let Some(url) = input.url {
                 row["domain"] = json!(domain_of(&url));
@@ -374,6 +374,9 @@ impl<'a> SurveyedLanguage<'a> {
             row["sample"] = json!(sampled.get(ordinal));
             row["shown_for"] = json!(example.shown_for);
             row["verdict"] = json!(verdict);
+            if let Some(filter) = input.filter {
+                row["filter"] = json!(filter);
+            }
             if let Some(text) = input.text {
                 row["text"] = json!(text);
             }

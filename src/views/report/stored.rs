@@ -10,7 +10,7 @@ use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
 use polysift_corpus::heads::head_file;
 use polysift_corpus::languages::ALL_LANGUAGES;
-use polysift_corpus::rows::{Row, RunRows};
+use polysift_corpus::rows::{Row, RunRows, ShardRows};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::check_filtered;
@@ -52,12 +52,12 @@ impl<'a> StoredRun<'a> {
     pub(super) fn for_each(
         &self,
         place: usize,
-        mut visit: impl FnMut(&Row<'_>) -> Result<()>,
+        mut visit: impl FnMut(&ShardRows<'_>, &Row<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut shard = self.rows.shard(place as u64, &self.embedded.plan.shards[place])?;
         while let Some(part) = shard.next_part()? {
             self.context.progress.advance(part.documents.len() as u64, 0);
-            shard.for_each_of(&part, &mut visit)?;
+            shard.for_each_of(&part, |row| visit(&shard, row))?;
         }
         Ok(())
     }

@@ -347,6 +347,7 @@ function judge(lang) {
   const cuts = usable.length === 0 ? [] : usable.length === 1 && !lang.sample?.is_all
     ? [position(lang, usable[0]).documents] : populationCuts(lang, usable);
   return example => {
+    if (example.filter) return `removed: ${example.filter}`;
     for (const [i, rule] of usable.entries()) {
       const rank = example.ranks?.[rule.head];
       if (rank == null || rank < 0) return `no score of ${rule.head}`;
