@@ -37,7 +37,7 @@ mod cpu_seconds;
 mod synthetic;
 
 use cpu_seconds::cpu_seconds;
-use synthetic::{HIDDEN, WIDTH, noise, sigmoid, write_heads};
+use synthetic::{HIDDEN, WIDTH, noise, scored, write_heads};
 
 /// Rows of a part, the default of `parts.rows`.
 const PART_ROWS: usize = 16_384;
@@ -178,8 +178,7 @@ fn thresholds() -> Result<()> {
     make_run(dir.path(), num_rows, true, |run, shard, index, range| {
         let rows = ScoreRows {
             documents: documents(range.clone()),
-            logits: range.clone().map(|row| Some(noise(row as u64))).collect(),
-            scores: range.map(|row| Some(sigmoid(noise(row as u64)))).collect(),
+            scores: range.map(|row| Some(scored(noise(row as u64)))).collect(),
         };
         let path = run.scores_part("quality", shard, index);
         let stamp = write_scores(&path, &rows, ZSTD)?;

@@ -6,6 +6,8 @@ mod splitmix;
 use std::path::Path;
 
 use anyhow::Result;
+use polysift::config::HeadOutput;
+use polysift::head::DocumentScore;
 
 use self::splitmix::splitmix64;
 
@@ -20,8 +22,8 @@ pub(crate) fn noise(index: u64) -> f32 {
     (0..3).map(uniform).sum::<f32>() * 2.0
 }
 
-pub(crate) fn sigmoid(logit: f32) -> f32 {
-    1.0 / (1.0 + (-logit).exp())
+pub(crate) fn scored(logit: f32) -> DocumentScore {
+    DocumentScore::new(logit, HeadOutput::Sigmoid)
 }
 
 /// The head files of a run, an MLP and a cosine head, of noise.

@@ -9,6 +9,7 @@ mod sort;
 
 use polysift::Result;
 use polysift::config::{HeadOutput, Keep, Rate};
+use polysift::head::DocumentScore;
 use polysift::selection::{
     Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, Selection, Threshold,
     ThresholdKind,
@@ -19,19 +20,18 @@ struct Document {
     id: String,
     ordinal: u64,
     weight: u64,
-    logits: Vec<Option<f32>>,
-    scores: Vec<Option<f32>>,
+    scores: Vec<Option<DocumentScore>>,
 }
 
 impl Document {
     fn row(&self, with_id: bool) -> ScoredDocument<'_> {
         let id = if with_id { self.id.as_str() } else { "" };
-        ScoredDocument { id, ordinal: self.ordinal, logits: &self.logits, scores: &self.scores }
+        ScoredDocument { id, ordinal: self.ordinal, scores: &self.scores }
     }
 
     /// Logit of head `head`, unless missing or NaN.
     fn logit(&self, head: usize) -> Option<f32> {
-        self.logits[head].filter(|logit| !logit.is_nan())
+        self.scores[head].map(|found| found.logit).filter(|logit| !logit.is_nan())
     }
 }
 
@@ -61,23 +61,19 @@ fn visit_batch(
     visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
 ) -> Result<()> {
     let wants_id = |document: &Document| {
-        wanted.ids.iter().any(|&(head, logit)| document.logits[head] == Some(logit))
+        wanted.ids.iter().any(|&(head, logit)| document.logit(head) == Some(logit))
     };
     let documents: Vec<&Document> =
         documents.iter().filter(|document| wanted.others || wants_id(document)).collect();
-    let num_heads = documents.first().map_or(0, |document| document.logits.len());
+    let num_heads = documents.first().map_or(0, |document| document.scores.len());
     let columns: Vec<(Vec<f32>, Vec<f32>, Vec<bool>)> = (0..num_heads)
         .map(|head| {
-            let values = |column: fn(&Document) -> &[Option<f32>]| -> Vec<f32> {
+            let values = |value: fn(DocumentScore) -> f32| -> Vec<f32> {
                 // 7 stands where there is no score: nobody may look at it.
-                documents.iter().map(|document| column(document)[head].unwrap_or(7.0)).collect()
+                documents.iter().map(|document| document.scores[head].map_or(7.0, value)).collect()
             };
-            let is_present = |d: &&Document| d.logits[head].is_some() && d.scores[head].is_some();
-            (
-                values(|document| &document.logits),
-                values(|document| &document.scores),
-                documents.iter().map(is_present).collect(),
-            )
+            let present = documents.iter().map(|document| document.scores[head].is_some());
+            (values(|found| found.logit), values(|found| found.score), present.collect())
         })
         .collect();
     let head = |head: usize| {
@@ -104,8 +100,14 @@ fn visit_batch(
     visit(&ScoreBatch { len, ids, ordinals, weights, heads, ..ScoreBatch::default() })
 }
 
-fn sigmoid(logit: f32) -> f32 {
-    (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
+/// Returns the score of a head whose score is the sigmoid of the logit.
+fn sigmoid(logit: f32) -> DocumentScore {
+    DocumentScore { logit, score: (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32 }
+}
+
+/// Returns the score of a head whose score is the logit.
+fn raw(logit: f32) -> DocumentScore {
+    DocumentScore { logit, score: logit }
 }
 
 fn rate(text: &str) -> Rate {
@@ -125,7 +127,6 @@ fn documents(logits: &[Option<f32>]) -> Vec<Document> {
             id: format!("<urn:uuid:{ordinal:036}>"),
             ordinal,
             weight: 1,
-            logits: vec![*logit],
             scores: vec![logit.map(sigmoid)],
         })
         .collect()

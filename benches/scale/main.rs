@@ -27,7 +27,7 @@ use rayon::prelude::*;
 #[path = "../synthetic.rs"]
 mod synthetic;
 
-use synthetic::{noise, sigmoid, write_heads};
+use synthetic::{noise, scored, write_heads};
 
 /// Files of a language that stand for all of a kind; ext4 allows 65,000 links to one.
 const TEMPLATES: usize = 4;
@@ -154,8 +154,7 @@ fn pretend(run: &RunDir, root: &Path, sizes: &Sizes) -> Result<()> {
             }
             let rows = ScoreRows {
                 documents: documents.finish(),
-                logits: numbers.clone().map(|row| Some(value(row))).collect(),
-                scores: numbers.map(|row| Some(sigmoid(value(row)))).collect(),
+                scores: numbers.map(|row| Some(scored(value(row)))).collect(),
             };
             let path = root.join(format!("templates/{template}.scores"));
             let stamp = write_scores(&path, &rows, 3)?;

@@ -235,8 +235,8 @@ impl Cascade {
         for file in context.run.done(Stage::Cascade, &scores_key(shard))?.files {
             let part = read_scores(&context.run.path(&file.path))?;
             for (&row, score) in part.documents.rows().iter().zip(part.scores) {
-                if let Some(margin) = score.filter(|score| *score < threshold) {
-                    visit(row, margin);
+                if let Some(margin) = score.filter(|margin| margin.score < threshold) {
+                    visit(row, margin.score);
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::verdicts::{removed_by_filters, verdicts_of};
 use polysift_base::error::Result;
 use polysift_config::{CASCADE, FilterWhen, KEPT, NO_TEXT, Rate};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
-use polysift_data::parts::{ScoreRows, VerdictAction, VerdictRows, read_documents};
+use polysift_data::parts::{DocumentScore, ScoreRows, VerdictAction, VerdictRows, read_documents};
 use polysift_runs::run::Shard;
 use polysift_selection::{Decision, ScoredDocument, Selection};
 
@@ -77,13 +77,6 @@ pub struct PartRows {
     pub scores: Vec<ScoreRows>,
 }
 
-/// Logits and scores of a document by head: memory that the rows of a shard share.
-#[derive(Default)]
-pub struct RowScores {
-    logits: Vec<Option<f32>>,
-    scores: Vec<Option<f32>>,
-}
-
 /// A document of a run.
 #[derive(Clone, Copy)]
 pub struct Row<'r> {
@@ -105,10 +98,9 @@ impl Row<'_> {
         !self.is_removed && !self.is_dropped
     }
 
-    /// Returns logit and score of `head`; `None` without a score or for NaN.
-    pub fn number(&self, head: usize) -> Option<(f32, f32)> {
-        let (logit, score) = (*self.scored.logits.get(head)?, *self.scored.scores.get(head)?);
-        logit.zip(score).filter(|(logit, score)| !logit.is_nan() && !score.is_nan())
+    /// Returns the score by `head`; `None` without a score or for NaN.
+    pub fn score(&self, head: usize) -> Option<DocumentScore> {
+        self.scored.scores.get(head)?.filter(|score| !score.is_nan())
     }
 }
 
@@ -130,19 +122,20 @@ impl ShardRows<'_> {
     }
 
     /// Returns row `at` of `part`, a part of this shard, with its scores in `memory`.
-    pub fn row<'p>(&self, part: &'p PartRows, at: usize, memory: &'p mut RowScores) -> Row<'p> {
+    pub fn row<'p>(
+        &self,
+        part: &'p PartRows,
+        at: usize,
+        memory: &'p mut Vec<Option<DocumentScore>>,
+    ) -> Row<'p> {
         let info = part.documents.get(at);
         let is_dropped = self.cascade.is_dropped(info.row);
-        let counts = |value: Option<f32>| value.filter(|_| !is_dropped);
-        memory.logits.clear();
-        memory.logits.extend(part.scores.iter().map(|head| counts(head.logits[at])));
-        memory.scores.clear();
-        memory.scores.extend(part.scores.iter().map(|head| counts(head.scores[at])));
-        let (logits, scores) = (&memory.logits[..], &memory.scores[..]);
+        memory.clear();
+        memory.extend(part.scores.iter().map(|head| head.scores[at].filter(|_| !is_dropped)));
         let ordinal = ordinal(self.place, info.row);
         Row {
             info,
-            scored: ScoredDocument { id: info.id, ordinal, logits, scores },
+            scored: ScoredDocument { id: info.id, ordinal, scores: memory },
             is_removed: self.removed.binary_search(&info.row).is_ok(),
             is_dropped,
             audited_margin: self.cascade.audited_margin(info.row),
@@ -155,7 +148,7 @@ impl ShardRows<'_> {
         part: &PartRows,
         mut visit: impl FnMut(&Row<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut memory = RowScores::default();
+        let mut memory = Vec::new();
         (0..part.documents.len()).try_for_each(|at| visit(&self.row(part, at, &mut memory)))
     }
 

@@ -381,10 +381,7 @@ impl ScannedPart<'_> {
 
     fn replace(&self, batches: &mut [PartBatch], rows: &[u64], rescored: &Rescored) -> Result<()> {
         for ((head, _), batch) in self.scans.iter().zip(batches) {
-            let of_row = |(at, row)| {
-                let score = rescored.get(row)?.get(*head).copied().flatten();
-                Some((at, score.map(|DocumentScore { logit, score }| [logit, score])))
-            };
+            let of_row = |(at, row)| Some((at, rescored.get(row)?.get(*head).copied().flatten()));
             batch.replace(rows.iter().enumerate().filter_map(of_row))?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::counts::Amount;
 use polysift_base::error::Result;
+use polysift_heads::head::DocumentScore;
 
 /// A scored document.
 #[derive(Debug, Clone, Copy)]
@@ -10,19 +11,17 @@ pub struct ScoredDocument<'a> {
     pub id: &'a str,
     /// Position in plan order, unique in the corpus: the last tie-break.
     pub ordinal: u64,
-    /// The logit by each head: `None` without a score (no text, or no such head), NaN for a reject.
-    /// Heads beyond the slice have no score.
-    pub logits: &'a [Option<f32>],
-    /// The score by each head, beside `logits`: a non-decreasing function of the logit.
-    pub scores: &'a [Option<f32>],
+    /// The score by each head, a non-decreasing function of the logit: `None` without text or such
+    /// a head, NaN for a reject. Heads beyond the slice have no score.
+    pub scores: &'a [Option<DocumentScore>],
 }
 
 /// The scores of one head for the rows of a [`ScoreBatch`]; empty for a head that is not requested.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadColumn<'a> {
-    /// See [`ScoredDocument::logits`]; arbitrary where there is no score.
+    /// See [`DocumentScore::logit`]; arbitrary where there is no score.
     pub logits: &'a [f32],
-    /// See [`ScoredDocument::scores`]; arbitrary where there is no score.
+    /// See [`DocumentScore::score`]; arbitrary where there is no score.
     pub scores: &'a [f32],
     /// Whether each row has a logit and a score; `None` if all have.
     pub present: Option<&'a [bool]>,
@@ -97,8 +96,8 @@ pub trait Corpus: Sync {
 pub(super) trait RankedDocument {
     fn id(&self) -> &str;
     fn ordinal(&self) -> u64;
-    /// Returns the logit and the score by `head`, or `None` without a score.
-    fn scored(&self, head: usize) -> Option<(f32, f32)>;
+    /// Returns the score by `head`, if there is one.
+    fn scored(&self, head: usize) -> Option<DocumentScore>;
 }
 
 impl RankedDocument for ScoredDocument<'_> {
@@ -110,8 +109,8 @@ impl RankedDocument for ScoredDocument<'_> {
         self.ordinal
     }
 
-    fn scored(&self, head: usize) -> Option<(f32, f32)> {
-        Some(((*self.logits.get(head)?)?, (*self.scores.get(head)?)?))
+    fn scored(&self, head: usize) -> Option<DocumentScore> {
+        *self.scores.get(head)?
     }
 }
 
@@ -130,9 +129,10 @@ impl RankedDocument for BatchRow<'_> {
         self.batch.ordinals.get(self.at).copied().unwrap_or_default()
     }
 
-    fn scored(&self, head: usize) -> Option<(f32, f32)> {
+    fn scored(&self, head: usize) -> Option<DocumentScore> {
         let column = self.batch.heads.get(head)?;
+        let (&logit, &score) = (column.logits.get(self.at)?, column.scores.get(self.at)?);
         let is_present = column.present.is_none_or(|present| present[self.at]);
-        is_present.then_some((*column.logits.get(self.at)?, *column.scores.get(self.at)?))
+        is_present.then_some(DocumentScore { logit, score })
     }
 }

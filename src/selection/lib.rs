@@ -90,7 +90,7 @@ pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Resu
 #[cfg(test)]
 mod tests {
     use polysift_config::{LanguageThresholds, Rate};
-    use polysift_heads::head::HeadSpec;
+    use polysift_heads::head::{DocumentScore, HeadSpec};
 
     use super::*;
 
@@ -115,8 +115,9 @@ mod tests {
         }
     }
 
-    fn document(ordinal: u64, values: &[Option<f32>]) -> ScoredDocument<'_> {
-        ScoredDocument { id: IDS[ordinal as usize], ordinal, logits: values, scores: values }
+    fn decided(selection: &Selection, ordinal: u64, logit: f32) -> Decision<'_> {
+        let scores = &[Some(DocumentScore { logit, score: logit })];
+        selection.decide(&ScoredDocument { id: IDS[ordinal as usize], ordinal, scores })
     }
 
     #[test]
@@ -131,8 +132,8 @@ mod tests {
             .and_then(|thresholds| select(&Logits([0.5, -1.0, 2.0]), &thresholds, Mode::Default))
             .map_err(|e| e.to_string())?;
         let kept = Decision::Kept { retentions: vec![rate] };
-        assert_eq!(selection.decide(&document(0, &[Some(0.5)])), kept);
-        assert_eq!(selection.decide(&document(1, &[Some(-1.0)])).to_string(), "quality");
+        assert_eq!(decided(&selection, 0, 0.5), kept);
+        assert_eq!(decided(&selection, 1, -1.0).to_string(), "quality");
         Ok(())
     }
 }

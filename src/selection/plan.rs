@@ -15,7 +15,7 @@ pub const MAX_RATES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
-    /// Index in [`ScoredDocument::logits`](super::ScoredDocument::logits); `None` if missing.
+    /// Index in [`ScoredDocument::scores`](super::ScoredDocument::scores); `None` if missing.
     pub head: Option<usize>,
     /// Name of the head.
     pub head_name: String,
@@ -62,7 +62,7 @@ impl Threshold {
 /// Returns the thresholds of one language in the order in which they are computed.
 ///
 /// `heads` are the run's heads by name, in the order of
-/// [`ScoredDocument::logits`](super::ScoredDocument::logits); `None` if the language has no such
+/// [`ScoredDocument::scores`](super::ScoredDocument::scores); `None` if the language has no such
 /// head. `order` names each head with a threshold once (other names are ignored); a head's
 /// thresholds have the order removal, threshold, retention, budget. If `order` is empty, all
 /// removals come first, then thresholds, retentions and budgets, each by name of the head; random

@@ -12,6 +12,7 @@ use super::counts::{Amount, Histogram};
 use super::plan::{Threshold, ThresholdKind};
 use super::rank::RankKey;
 use polysift_config::{FixedThreshold, Keep, Mode, Rate, is_default};
+use polysift_heads::head::DocumentScore;
 
 /// The thresholds of one language.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -252,10 +253,11 @@ fn survivors_watched(
     let mut num_before = 1;
     for (at, report) in thresholds.iter().enumerate() {
         let scored = report.threshold.head.and_then(|head| document.scored(head));
-        let (logit, score) = scored.ok_or((at, "_unscored"))?;
-        if logit.is_nan() || score.is_nan() {
+        let scored = scored.ok_or((at, "_unscored"))?;
+        if scored.is_nan() {
             return Err((at, "_nan"));
         }
+        let DocumentScore { logit, score } = scored;
         let rank = RankKey::of_logit(logit, report.threshold.keep);
         let mut next = 0;
         for (i, outcome) in report.outcomes.iter().enumerate() {

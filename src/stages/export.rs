@@ -28,7 +28,7 @@ use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, remove};
 use polysift_config::{KEPT, PiiAudit, Rate, RunConfig};
-use polysift_corpus::rows::{Fate, PartRows, RowScores, RunRows, ShardRows};
+use polysift_corpus::rows::{Fate, PartRows, RunRows, ShardRows};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, check_filtered, filter_settings, has_reports};
@@ -37,7 +37,9 @@ use polysift_data::export::{
     ExportColumns, ExportSpec, ExportWriter, ExportedFile, PROVENANCE, RowExtras, WriterOptions,
 };
 use polysift_data::input::{DocumentInfo, Format, InputColumn, RowReader, column_at, strings};
-use polysift_data::parts::{EmbeddingRows, VerdictAction, VerdictRows, read_embeddings, write_pii};
+use polysift_data::parts::{
+    EmbeddingRows, ScoreRows, VerdictAction, VerdictRows, read_embeddings, write_pii,
+};
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
 use polysift_selection::Selection;
@@ -357,7 +359,8 @@ impl<'a> ShardExport<'a> {
                 extras.hidden_size = extras.hidden_size.max(embeddings.hidden_size);
             }
             extras.chunk_offsets.push(extras.values.len() / extras.hidden_size.max(1));
-            let scores = part.scores.iter().map(|part| part.scores[self.next].map(f64::from));
+            let score = |part: &ScoreRows| part.scores[self.next].map(|found| found.score.into());
+            let scores = part.scores.iter().map(score);
             for (column, value) in extras.new_columns.iter_mut().zip(scores.chain(rates)) {
                 column.push(value);
             }
@@ -468,7 +471,7 @@ impl<'a> ShardExport<'a> {
     /// it for each retention column.
     fn decide(&self) -> Result<(String, Vec<Option<f64>>)> {
         let heads = &self.job.retention_heads;
-        let mut memory = RowScores::default();
+        let mut memory = Vec::new();
         let row = self.rows.row(&self.part, self.next, &mut memory);
         let selection = self.job.selections.get(row.info.language).ok_or_else(|| {
             let reason = format!("no thresholds for the language {}", row.info.language);

@@ -216,9 +216,8 @@ impl Refining<'_> {
         let mut marker = ShardMarker { rows: num_rows as u64, ..ShardMarker::default() };
         marker.counts = [("refined".to_owned(), marker.rows), (TOKENS.to_owned(), tokens)].into();
         let mut part = ScoreRows { documents, ..ScoreRows::default() };
-        for (name, scores) in rows.heads.iter().zip(&scored) {
-            part.logits = scores.iter().map(|s| s.map(|s| s.logit)).collect();
-            part.scores = scores.iter().map(|s| s.map(|s| s.score)).collect();
+        for (name, scores) in rows.heads.iter().zip(scored) {
+            part.scores = scores;
             let path = run.round_part(round, name, shard);
             context.check_held()?;
             let stamp = write_scores(&path, &part, context.config.parts.zstd)?;

@@ -12,7 +12,7 @@ use polysift_config::EmbeddingDtype;
 use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::model::refined_precision;
 use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
-use polysift_data::input::{DocumentBatch, DocumentInfo, NumberColumn};
+use polysift_data::input::{DocumentInfo, NumberColumn};
 use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
 use polysift_heads::head::{DocumentScore, RowHead, ScoreScratch};
 use polysift_heads::vectors::BLOCK_ROWS;
@@ -161,10 +161,10 @@ type Counts = BTreeMap<&'static str, u64>;
 
 fn counts(scored: &ScoreRows) -> Counts {
     let mut counts = Counts::new();
-    for logit in &scored.logits {
-        let outcome = match logit {
+    for score in &scored.scores {
+        let outcome = match score {
             None => "null",
-            Some(logit) if logit.is_nan() => "nan",
+            Some(score) if score.logit.is_nan() => "nan",
             Some(_) => "scored",
         };
         *counts.entry(outcome).or_default() += 1;
@@ -172,27 +172,21 @@ fn counts(scored: &ScoreRows) -> Counts {
     counts
 }
 
-fn score_rows(documents: DocumentBatch, scored: &[Option<DocumentScore>]) -> ScoreRows {
-    let logits = scored.iter().map(|score| score.map(|score| score.logit)).collect();
-    let scores = scored.iter().map(|score| score.map(|score| score.score)).collect();
-    ScoreRows { documents, logits, scores }
-}
-
 /// Scores the documents of the embeddings part `path` in blocks, with the head `name` by language.
 fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows> {
     let mut scan = EmbeddingScan::open(path)?;
     let documents = scan.documents().clone();
-    let mut scored = Vec::new();
+    let mut scores = Vec::new();
     let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
     let mut scratch = ScoreScratch::default();
-    while scored.len() < documents.len() {
+    while scores.len() < documents.len() {
         scan.next(BLOCK_ROWS, &mut chunk_offsets, &mut values)?;
-        let block = scored.len()..scored.len() + chunk_offsets.len() - 1;
+        let block = scores.len()..scores.len() + chunk_offsets.len() - 1;
         let languages: Vec<&str> = block.map(|at| documents.language(at)).collect();
         let (width, chunks) = (scan.hidden_size(), (&values[..], &chunk_offsets[..]));
-        scored.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
+        scores.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
     }
-    Ok(score_rows(documents, &scored))
+    Ok(ScoreRows { documents, scores })
 }
 
 /// Scores the documents with text of the part `path`; `column` is positioned before the first.
@@ -209,8 +203,8 @@ fn score_documents(
         let value = column.as_mut().map_or(Ok(None), |column| column.value(document.row))?;
         Ok(head.score(document.id, value))
     };
-    let scored: Vec<_> = documents.iter().map(&mut score).collect::<Result<_>>()?;
-    Ok(score_rows(documents, &scored))
+    let scores = documents.iter().map(&mut score).collect::<Result<_>>()?;
+    Ok(ScoreRows { documents, scores })
 }
 
 /// Scores the texts of the documents of the part `path`; `texts` is positioned before the first.
@@ -222,7 +216,7 @@ fn score_texts(
     path: &Path,
 ) -> Result<ScoreRows> {
     let documents = read_documents(path)?;
-    let mut scored = Vec::new();
+    let mut scores = Vec::new();
     for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
         context.stop.check()?;
         let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
@@ -232,7 +226,7 @@ fn score_texts(
             texts.text(row, num_bytes)
         };
         let texts: Vec<Option<String>> = block.map(text).collect::<Result<_>>()?;
-        scored.extend(heads.score_texts(name, &languages, &texts));
+        scores.extend(heads.score_texts(name, &languages, &texts));
     }
-    Ok(score_rows(documents, &scored))
+    Ok(ScoreRows { documents, scores })
 }

@@ -11,7 +11,7 @@ use polysift::config::{EmbeddingDtype, Layout};
 use polysift::export::{ExportColumns, ExportSpec, RowExtras};
 use polysift::input::DocumentInfo;
 use polysift::io::{remove_temporaries, stamp};
-use polysift::parts::{EmbeddingRows, EmbeddingWriter, ScoreRows, write_scores};
+use polysift::parts::{DocumentScore, EmbeddingRows, EmbeddingWriter, ScoreRows, write_scores};
 
 use super::{
     StdError, TestResult, WriterOptions, dense_rows, documents, names, options, spec, write,
@@ -48,11 +48,8 @@ fn write_all(dir: &Path) -> TestResult {
         writer.push(&document, embeddings.chunks(i), embeddings.hidden_size)?;
     }
     writer.finish()?;
-    let scores = ScoreRows {
-        documents: embeddings.documents,
-        logits: vec![Some(1.5); 500],
-        scores: vec![Some(0.5); 500],
-    };
+    let score = Some(DocumentScore { logit: 1.5, score: 0.5 });
+    let scores = ScoreRows { documents: embeddings.documents, scores: vec![score; 500] };
     write_scores(&dir.join("scores/part"), &scores, 1)?;
     for (name, layout, dtype) in [
         ("flat", Layout::Flat, EmbeddingDtype::F32),

@@ -12,7 +12,7 @@ use polysift::config::{
 use polysift::decontamination::Index;
 use polysift::encoder::{HubSettings, load};
 use polysift::fasttext::FastTextModel;
-use polysift::head::{AnyHead, FastTextHead, Head};
+use polysift::head::{AnyHead, DocumentScore, FastTextHead, Head};
 use polysift::input::{
     ColumnKind, ColumnRequest, DocumentReader, InputFile, RowReader, TableRow, read_table,
     table_at, table_columns,
@@ -257,9 +257,9 @@ pub fn selection(data: &[u8]) -> Result<bool> {
     let corpus = Logits { logits: &logits, per_shard: usize::from(*per_shard).max(1) };
     let Ok(selected) = select(&corpus, &[threshold], Mode::Default) else { return Ok(false) };
     let is_kept = |ordinal: usize| {
-        let values = [Some(logits[ordinal])];
+        let scores = &[Some(DocumentScore::new(logits[ordinal], HeadOutput::Raw))];
         let (id, ordinal) = (IDS[ordinal % IDS.len()], ordinal as u64);
-        let document = ScoredDocument { id, ordinal, logits: &values, scores: &values };
+        let document = ScoredDocument { id, ordinal, scores };
         matches!(selected.decide(&document), Decision::Kept { .. })
     };
     let ranked = |logit: f32| if is_high { logit } else { -logit };

@@ -6,7 +6,7 @@ use polysift::selection::{
     Bound, Corpus, HeadColumn, ScanRequest, ScoreBatch, Threshold, ThresholdKind, select,
 };
 
-use super::{InMemory, documents, kept_ordinals, rate, threshold};
+use super::{InMemory, documents, kept_ordinals, rate, raw, threshold};
 
 #[derive(serde::Deserialize)]
 struct Golden {
@@ -45,8 +45,7 @@ fn golden_quantiles_are_numpys_to_the_bit() -> anyhow::Result<()> {
     for case in golden()?.cases {
         let mut documents = documents(&vec![Some(0.0); case.scores.len()]);
         for (document, bits) in documents.iter_mut().zip(&case.scores) {
-            document.scores = vec![Some(f32::from_bits(*bits))];
-            document.logits = document.scores.clone();
+            document.scores = vec![Some(raw(f32::from_bits(*bits)))];
         }
         let corpus = InMemory(vec![documents]);
         let outcome = |keep, kind, output| -> Result<(Bound, u64)> {

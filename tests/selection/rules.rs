@@ -2,13 +2,15 @@ use std::collections::BTreeMap;
 
 use polysift::Result;
 use polysift::config::{FixedThreshold, Keep, LanguageThresholds, Mode};
-use polysift::head::HeadSpec;
+use polysift::head::{DocumentScore, HeadSpec};
 use polysift::selection::{
     Corpus, Decision, ScanRequest, ScoreBatch, ThresholdKind, plan_thresholds, select,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Document, InMemory, documents, kept_ordinals, rate, sigmoid, threshold, visit_batch};
+use super::{
+    Document, InMemory, documents, kept_ordinals, rate, raw, sigmoid, threshold, visit_batch,
+};
 
 #[test]
 fn a_rate_is_met_to_the_document_even_when_all_scores_are_equal() -> Result<()> {
@@ -20,7 +22,7 @@ fn a_rate_is_met_to_the_document_even_when_all_scores_are_equal() -> Result<()> 
         assert_eq!(selection.thresholds[0].outcomes[0].threshold_logit, Some(4.0));
         assert_eq!(
             selection.thresholds[0].outcomes[0].threshold_score,
-            Some(f64::from(sigmoid(4.0)))
+            Some(f64::from(sigmoid(4.0).score))
         );
     }
     Ok(())
@@ -30,8 +32,7 @@ fn a_rate_is_met_to_the_document_even_when_all_scores_are_equal() -> Result<()> 
 fn a_retention_counts_documents_that_an_earlier_threshold_removed() -> Result<()> {
     let mut documents = documents(&(0u8..100).map(|i| Some(f32::from(i))).collect::<Vec<_>>());
     for document in &mut documents {
-        document.logits.push(Some(f32::from(document.ordinal % 10 == 0)));
-        document.scores = document.logits.clone();
+        document.scores.push(Some(raw(f32::from(document.ordinal % 10 == 0))));
     }
     let thresholds = [
         threshold(1, Keep::Below, ThresholdKind::Remove(rate("0.1"))),
@@ -121,7 +122,7 @@ fn the_histogram_spans_zero_to_one_unless_scores_leave_it() -> Result<()> {
     let probabilities = histogram(&documents)?;
     assert!(probabilities.as_ref().is_some_and(|h| (h.low, h.high) == (0.0, 1.0)));
     for (document, score) in documents.iter_mut().zip([-2.0, 0.0, 3.0]) {
-        document.scores = vec![Some(score)];
+        document.scores = vec![Some(DocumentScore { score, ..raw(0.0) })];
     }
     let raw = histogram(&documents)?;
     assert!(raw.is_some_and(|h| (h.low, h.high) == (-2.0, 3.0)
@@ -204,7 +205,7 @@ fn one_scan_is_enough_where_a_sample_of_the_shards_is_like_the_others() -> Resul
         let selection = select(&corpus, &thresholds, Mode::Default)?;
         assert_eq!(corpus.0.into_inner(), num_scanned, "{more}");
         let mut best: Vec<&Document> = documents.iter().collect();
-        best.sort_by(|a, b| b.logits[0].partial_cmp(&a.logits[0]).unwrap_or(a.id.cmp(&b.id)));
+        best.sort_by(|a, b| b.logit(0).partial_cmp(&a.logit(0)).unwrap_or(a.id.cmp(&b.id)));
         let mut expected: Vec<u64> = best[..1280].iter().map(|document| document.ordinal).collect();
         expected.sort_unstable();
         assert_eq!(kept_ordinals(&selection, &documents), expected, "{more}");

@@ -7,7 +7,7 @@ use polysift::selection::{Decision, Selection, Threshold, ThresholdKind, select}
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Document, InMemory, rate, sigmoid, threshold};
+use super::{Document, InMemory, rate, raw, sigmoid, threshold};
 
 /// One selection: the rates of its retentions and its documents.
 type Branch<'a> = (Vec<Rate>, Vec<&'a Document>);
@@ -74,7 +74,8 @@ fn sorted_oracle<'a>(all: &'a [Document], thresholds: &[Threshold]) -> Vec<Vec<B
                 }
                 ThresholdKind::Fixed(limit) => {
                     candidates.retain(|document| {
-                        let score = document.scores[head].map_or(f64::NAN, f64::from);
+                        let score =
+                            document.scores[head].map_or(f64::NAN, |found| found.score.into());
                         match *limit {
                             FixedThreshold::AtLeast { at_least } => score >= at_least,
                             FixedThreshold::AtMost { at_most } => score <= at_most,
@@ -128,8 +129,7 @@ fn any_document() -> impl Strategy<Value = Document> {
         id,
         ordinal: 0,
         weight,
-        logits: vec![first, second],
-        scores: vec![first.map(sigmoid), second],
+        scores: vec![first.map(sigmoid), second.map(raw)],
     })
 }
 

@@ -255,19 +255,21 @@ fn sum_of_rest(checksums: &[u8], footer: &[u8]) -> [u8; CHECKSUM_BYTES] {
 mod tests {
     use super::*;
     use crate::input::{DocumentBuilder, DocumentInfo};
-    use crate::parts::{ScoreRows, read_scores, write_scores};
+    use crate::parts::{DocumentScore, ScoreRows, read_scores, write_scores};
+    use polysift_config::HeadOutput;
 
     /// Writes a part of `len` rows whose columns hardly compress.
     fn part(path: &Path, len: usize) -> Result<ScoreRows> {
         let hash = |i: usize| XxHash3_64::oneshot(&i.to_le_bytes());
-        let logits: Vec<Option<f32>> = (0..len).map(|i| Some(hash(i) as f32)).collect();
+        let score = |i| DocumentScore::new(hash(i) as f32, HeadOutput::Raw);
         let mut documents = DocumentBuilder::default();
         for i in 0..len {
             let (id, num_bytes) = (&format!("<urn:{:016x}>", hash(i)), hash(i));
             let (row, language) = (i as u64, "deu_Latn");
             documents.push(&DocumentInfo { row, id, language, num_bytes, num_tokens: None });
         }
-        let rows = ScoreRows { documents: documents.finish(), scores: logits.clone(), logits };
+        let scores = (0..len).map(|i| Some(score(i))).collect();
+        let rows = ScoreRows { documents: documents.finish(), scores };
         write_scores(path, &rows, 1)?;
         Ok(rows)
     }
@@ -282,7 +284,7 @@ mod tests {
         for len in (0..400).chain((1000..60_000).step_by(9_973)) {
             let rows = part(&path, len)?;
             let read = read_scores(&path)?;
-            assert_eq!((read.documents, read.logits), (rows.documents, rows.logits), "{len} rows");
+            assert_eq!(read, rows, "{len} rows");
             sizes.insert(CheckedFile::open(&path)?.data_bytes % BLOCK_BYTES);
         }
         assert!(sizes.len() > 100, "{sizes:?}");

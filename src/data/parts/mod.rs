@@ -16,6 +16,6 @@ pub use checked::MAKE_AGAIN;
 pub use documents::{PartReader, read_documents};
 pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to};
 pub use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
-pub use scores::{PartBatch, PartBatches};
-pub use scores::{ScoreRows, read_scores, write_refined_scores, write_scores};
+pub use scores::{DocumentScore, PartBatch, PartBatches, ScoreRows};
+pub use scores::{read_scores, write_refined_scores, write_scores};
 pub use verdicts::{VerdictAction, VerdictRows, read_verdicts, write_verdicts};

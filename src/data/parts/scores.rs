@@ -18,19 +18,43 @@ use super::documents::{self, PartReader, column, documents_of, full_column};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
+use polysift_base::metrics::sigmoid;
+use polysift_config::HeadOutput;
 
 const SCORE_COLUMNS: [&str; 2] = ["logit", "score"];
 const BATCH_ROWS: usize = 16_384;
+
+/// What a head says of a document.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct DocumentScore {
+    /// Value that selection orders by: the output (sigmoid, raw), the log-odds of the class, the
+    /// mean class or the cosine similarity. NaN if an embedding or an output is not finite.
+    pub logit: f32,
+    /// Exported value: a probability in [0, 1], or the logit itself.
+    pub score: f32,
+}
+
+impl DocumentScore {
+    /// Computes the score of `logit`: [`sigmoid`] of it if `output` is a probability (for a class,
+    /// the logit is its log-odds), else the logit itself.
+    pub fn new(logit: f32, output: HeadOutput) -> Self {
+        let score = if output.is_probability() { sigmoid(logit) } else { logit };
+        Self { logit, score }
+    }
+
+    /// Returns true if selections and metrics leave the document out.
+    pub fn is_nan(self) -> bool {
+        self.logit.is_nan() || self.score.is_nan()
+    }
+}
 
 /// The rows of one score part in the order of the input. All columns have the same length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ScoreRows {
     /// Documents of the rows.
     pub documents: DocumentBatch,
-    /// Logits, by which selection orders documents; `None` without text.
-    pub logits: Vec<Option<f32>>,
-    /// Scores returned by the head; `None` without text.
-    pub scores: Vec<Option<f32>>,
+    /// Scores by the head; `None` without text.
+    pub scores: Vec<Option<DocumentScore>>,
 }
 
 /// Writes the part `path` at compression level `zstd`.
@@ -52,10 +76,8 @@ pub fn write_refined_scores(
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_compression(column, Compression::UNCOMPRESSED);
     }
-    let floats = [&rows.logits, &rows.scores]
-        .map(|values| Arc::new(Float32Array::from(values.clone())) as ArrayRef);
     let refined = refined.map(|flags| Arc::new(BooleanArray::from(flags.to_vec())) as ArrayRef);
-    let columns = rows.documents.columns().chain(SCORE_COLUMNS.into_iter().zip(floats));
+    let columns = rows.documents.columns().chain(columns_of(&rows.scores));
     let columns = columns.chain(refined.map(|flags| ("refined", flags)));
     let batch = documents::batch_of("write_scores", columns)?;
     documents::write_batch(path, &batch, properties.build())
@@ -66,11 +88,26 @@ pub fn read_scores(path: &Path) -> Result<ScoreRows> {
     let part = PartReader::open(path)?;
     let batch = part.read(&[&DOCUMENT_COLUMNS[..], &SCORE_COLUMNS].concat())?;
     let documents = documents_of(&batch, path)?;
-    let [logits, scores] = scores_of(&batch, path)?.map(|values| values.iter().collect());
-    Ok(ScoreRows { documents, logits, scores })
+    Ok(ScoreRows { documents, scores: scores_of(&batch, path)? })
 }
 
-fn scores_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Array; 2]> {
+fn columns_of(
+    scores: &[Option<DocumentScore>],
+) -> impl Iterator<Item = (&'static str, ArrayRef)> + use<> {
+    let values: [fn(DocumentScore) -> f32; 2] = [|found| found.logit, |found| found.score];
+    let column = |value| scores.iter().map(|score| score.map(value)).collect::<Float32Array>();
+    SCORE_COLUMNS.into_iter().zip(values.map(|value| Arc::new(column(value)) as ArrayRef))
+}
+
+fn scores_of(batch: &RecordBatch, path: &Path) -> Result<Vec<Option<DocumentScore>>> {
+    let [logits, scores] = floats_of(batch, path)?;
+    let pair = |(logit, score): (Option<f32>, Option<f32>)| {
+        logit.zip(score).map(|(logit, score)| DocumentScore { logit, score })
+    };
+    Ok(logits.iter().zip(scores).map(pair).collect())
+}
+
+fn floats_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Array; 2]> {
     let [logit, score] = SCORE_COLUMNS;
     Ok([column(batch, logit, path)?, column(batch, score, path)?])
 }
@@ -131,12 +168,12 @@ impl PartBatch {
 
     /// Returns the logits and scores; a missing one has an arbitrary value.
     pub fn values(&self) -> Result<[&[f32]; 2]> {
-        Ok(scores_of(&self.batch, &self.path)?.map(|values| &values.values()[..]))
+        Ok(floats_of(&self.batch, &self.path)?.map(|values| &values.values()[..]))
     }
 
     /// Returns which rows have a logit and a score; `None` means all.
     pub fn present(&self) -> Result<Option<Vec<bool>>> {
-        let [logits, scores] = scores_of(&self.batch, &self.path)?;
+        let [logits, scores] = floats_of(&self.batch, &self.path)?;
         let all = logits.null_count() == 0 && scores.null_count() == 0;
         let is_present = |row| logits.is_valid(row) && scores.is_valid(row);
         Ok((!all).then(|| (0..self.len()).map(is_present).collect()))
@@ -175,19 +212,17 @@ impl PartBatch {
         Ok(Some(mask.into()))
     }
 
-    /// Replaces the logits and scores of some rows; `None` removes them.
-    pub fn replace(&mut self, rows: impl Iterator<Item = (usize, Option<[f32; 2]>)>) -> Result<()> {
-        let mut values: [Vec<Option<f32>>; 2] =
-            scores_of(&self.batch, &self.path)?.map(|values| values.iter().collect());
-        for (row, new) in rows {
-            for (i, values) in values.iter_mut().enumerate() {
-                values[row] = new.map(|new| new[i]);
-            }
-        }
+    /// Replaces the scores of some rows; `None` removes them.
+    pub fn replace(
+        &mut self,
+        rows: impl Iterator<Item = (usize, Option<DocumentScore>)>,
+    ) -> Result<()> {
+        let mut scores = scores_of(&self.batch, &self.path)?;
+        rows.for_each(|(row, new)| scores[row] = new);
         let (schema, mut columns) = (self.batch.schema(), self.batch.columns().to_vec());
-        for (name, values) in SCORE_COLUMNS.into_iter().zip(values) {
+        for (name, column) in columns_of(&scores) {
             if let Some((at, _)) = schema.column_with_name(name) {
-                columns[at] = Arc::new(Float32Array::from(values));
+                columns[at] = column;
             }
         }
         let replaced = RecordBatch::try_new(schema, columns);
@@ -210,7 +245,7 @@ mod tests {
     use super::*;
     use crate::input::{DocumentBuilder, DocumentInfo};
 
-    fn score() -> impl Strategy<Value = Option<f32>> {
+    fn score() -> impl Strategy<Value = Option<DocumentScore>> {
         let special = prop_oneof![
             Just(f32::NAN),
             Just(f32::INFINITY),
@@ -218,16 +253,20 @@ mod tests {
             Just(-0.0f32),
             Just(f32::from_bits(1)),
         ];
-        proptest::option::of(prop_oneof![any::<f32>(), special])
+        let value = prop_oneof![any::<f32>(), special];
+        let score =
+            (value.clone(), value).prop_map(|(logit, score)| DocumentScore { logit, score });
+        proptest::option::of(score)
     }
 
-    fn bits(values: &[Option<f32>]) -> Vec<Option<u32>> {
-        values.iter().map(|v| v.map(f32::to_bits)).collect()
+    fn bits(scores: &[Option<DocumentScore>]) -> Vec<Option<[u32; 2]>> {
+        let bits = |found: DocumentScore| [found.logit, found.score].map(f32::to_bits);
+        scores.iter().map(|score| score.map(bits)).collect()
     }
 
-    fn rows_of(columns: &[(u64, Option<f32>, Option<f32>)], languages: &[&str]) -> ScoreRows {
+    fn rows_of(columns: &[(u64, Option<DocumentScore>)], languages: &[&str]) -> ScoreRows {
         let mut documents = DocumentBuilder::default();
-        for (i, &(num_bytes, ..)) in columns.iter().enumerate() {
+        for (i, &(num_bytes, _)) in columns.iter().enumerate() {
             documents.push(&DocumentInfo {
                 row: i as u64,
                 id: &format!("<urn:{num_bytes}>"),
@@ -238,16 +277,17 @@ mod tests {
         }
         ScoreRows {
             documents: documents.finish(),
-            logits: columns.iter().map(|&(_, logit, _)| logit).collect(),
-            scores: columns.iter().map(|&(.., score)| score).collect(),
+            scores: columns.iter().map(|&(_, score)| score).collect(),
         }
     }
 
     /// Writes a part of `len` rows, every third without a score.
     fn part(path: &Path, len: usize, languages: &[&str]) -> Result<ScoreRows> {
-        let logit = |i| (i % 3 > 0).then(|| (i as f32 - 5e3).sqrt());
-        let columns = |i| (i as u64, logit(i), logit(i).map(|logit| logit / 2.0));
-        let rows = rows_of(&(0..len).map(columns).collect::<Vec<_>>(), languages);
+        let score = |i| {
+            let logit = (i as f32 - 5e3).sqrt();
+            (i % 3 > 0).then_some(DocumentScore { logit, score: logit / 2.0 })
+        };
+        let rows = rows_of(&(0..len).map(|i| (i as u64, score(i))).collect::<Vec<_>>(), languages);
         write_scores(path, &rows, 1)?;
         Ok(rows)
     }
@@ -256,14 +296,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn scores_come_back_bit_for_bit(
-            columns in proptest::collection::vec((any::<u64>(), score(), score()), 0..300)
+            columns in proptest::collection::vec((any::<u64>(), score()), 0..300)
         ) {
             let dir = tempfile::tempdir()?;
             let path = dir.path().join("part");
             let rows = rows_of(&columns, &["deu_Latn", "und"]);
             write_scores(&path, &rows, 1)?;
             let read = read_scores(&path)?;
-            prop_assert_eq!(bits(&read.logits), bits(&rows.logits));
             prop_assert_eq!(bits(&read.scores), bits(&rows.scores));
             prop_assert_eq!(&read.documents, &rows.documents);
         }
@@ -274,7 +313,7 @@ mod tests {
     {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
-        let mut rows = rows_of(&vec![(7, None, None); BATCH_ROWS + 1], &["und"]);
+        let mut rows = rows_of(&vec![(7, None); BATCH_ROWS + 1], &["und"]);
         let uncounted = |document| DocumentInfo { num_tokens: None, ..document };
         rows.documents = rows.documents.iter().map(uncounted).collect();
         write_scores(&path, &rows, 1)?;
@@ -291,15 +330,16 @@ mod tests {
     fn columns_of_different_lengths_are_refused() -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
-        let mut rows = rows_of(&[(1, None, None)], &["und"]);
+        let rows = rows_of(&[(1, None)], &["und"]);
         assert!(matches!(
             write_refined_scores(&path, &rows, Some(&[]), 1),
             Err(Error::Shape { .. })
         ));
-        rows.scores.clear();
-        assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
-        rows.documents = DocumentBatch::default();
-        assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
+        let no_scores = ScoreRows { scores: Vec::new(), ..rows.clone() };
+        let no_documents = ScoreRows { documents: DocumentBatch::default(), ..rows };
+        for rows in [no_scores, no_documents] {
+            assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
+        }
         assert!(!path.exists());
         Ok(())
     }
@@ -313,20 +353,22 @@ mod tests {
             let rows = part(&path, len, &["deu_Latn"])?;
             let part = PartReader::open(&path)?;
             assert_eq!(part.num_rows(), len);
-            let (mut logits, mut scores, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut scores, mut ids) = (Vec::new(), Vec::new());
             for batch in part.scores(&[])? {
                 let batch = batch?;
-                let rows = logits.len()..logits.len() + batch.len();
+                let rows = scores.len()..scores.len() + batch.len();
                 let identities = part.identities(rows.clone())?;
                 ids.extend(identities.ids()?.into_iter().map(String::from));
                 let numbers: Vec<u64> = rows.map(|row| row as u64).collect();
                 assert_eq!(identities.numbers("row")?, Some(&numbers[..]));
                 let present = batch.present()?.unwrap_or_else(|| vec![true; batch.len()]);
-                for (all, values) in [&mut logits, &mut scores].into_iter().zip(batch.values()?) {
-                    all.extend(values.iter().zip(&present).map(|(&v, &is)| is.then_some(v)));
-                }
+                let [logits, values] = batch.values()?;
+                scores.extend((0..batch.len()).map(|at| {
+                    let score = DocumentScore { logit: logits[at], score: values[at] };
+                    present[at].then_some(score)
+                }));
             }
-            assert_eq!((bits(&logits), bits(&scores)), (bits(&rows.logits), bits(&rows.scores)));
+            assert_eq!(bits(&scores), bits(&rows.scores));
             assert!(ids.iter().eq(rows.documents.iter().map(|document| document.id)));
             assert!(part.identities(len..len + 1).is_err());
         }
@@ -345,9 +387,11 @@ mod tests {
         batch.keep(&mask)?;
         assert_eq!(batch.numbers("num_bytes")?, Some(&[1, 3, 5][..]));
         assert_eq!(batch.present()?, Some(vec![true, false, true]));
-        assert_eq!(batch.values()?[0][2].to_bits(), rows.logits[5].map_or(0, f32::to_bits));
+        let logit = rows.scores[5].map_or(0.0, |found| found.logit);
+        assert_eq!(batch.values()?[0][2].to_bits(), logit.to_bits());
         assert!(batch.numbers("row").is_err(), "was not asked for");
-        batch.replace([(0, None), (1, Some([0.5, 0.25]))].into_iter())?;
+        let new = DocumentScore { logit: 0.5, score: 0.25 };
+        batch.replace([(0, None), (1, Some(new))].into_iter())?;
         assert_eq!(batch.present()?, Some(vec![false, true, true]));
         assert_eq!(
             batch.values()?.map(|values| values[1].to_bits()),

@@ -6,9 +6,10 @@ use std::path::Path;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
 
+use super::DocumentScore;
 use super::card::{HeadOf, HeadSpec, ModelCard};
 use super::pytorch;
-use super::scorer::{DocumentScore, ScoreScratch, Scorer};
+use super::scorer::{ScoreScratch, Scorer};
 use super::weights::{self, Keys, le_bytes};
 use polysift_base::error::{Error, Result};
 use polysift_config::ChunkRule;

@@ -43,12 +43,13 @@ pub use card::{
 };
 pub use embedding::Head;
 pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
+pub use polysift_data::parts::DocumentScore;
 pub use published::PublishedRecipe;
 pub use row::{RowHead, ScoreSource};
 #[cfg(feature = "train")]
 pub(crate) use scorer::LinearLayer;
 pub(crate) use scorer::{Center, References};
-pub use scorer::{DocumentScore, ScoreScratch, Scorer};
+pub use scorer::{ScoreScratch, Scorer};
 pub use text::FastTextHead;
 pub use weights::Keys;
 

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use twox_hash::XxHash3_64;
 
+use super::DocumentScore;
 use super::card::{HeadOf, HeadSpec, ModelCard};
-use super::scorer::DocumentScore;
 use polysift_base::sample::hash_seed;
 use polysift_config::{HeadConfig, HeadKind};
 

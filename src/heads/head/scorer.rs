@@ -9,32 +9,7 @@ use polysift_kernels::{
 };
 
 use crate::vectors::{BLOCK_ROWS, PackedRows, SearchScratch, normalised};
-use polysift_base::metrics::sigmoid;
 use polysift_config::{Activation, Centering, HeadKind, HeadOutput};
-
-/// Score of one document.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DocumentScore {
-    /// Value that selection orders by: the output (sigmoid, raw), the log-odds of the class, the
-    /// mean class or the cosine similarity. NaN if an embedding or an output is not finite.
-    pub logit: f32,
-    /// Exported value: a probability in [0, 1], or the logit itself.
-    pub score: f32,
-}
-
-impl DocumentScore {
-    /// Computes the score of `logit`: [`sigmoid`] of it if `output` is a probability (for a class,
-    /// the logit is its log-odds), else the logit itself.
-    pub fn new(logit: f32, output: HeadOutput) -> Self {
-        let score = if output.is_probability() { sigmoid(logit) } else { logit };
-        Self { logit, score }
-    }
-
-    /// Returns true if selections and metrics leave the document out.
-    pub fn is_nan(self) -> bool {
-        self.logit.is_nan() || self.score.is_nan()
-    }
-}
 
 /// One linear layer.
 #[derive(Debug, Clone)]

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::DocumentScore;
 use super::card::{HeadOf, HeadSpec, ModelCard, TextCard};
 use super::file::missing;
-use super::scorer::DocumentScore;
 use crate::fasttext::{FastTextModel, TextScratch, document_line};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};

@@ -195,11 +195,8 @@ impl Pilot {
         let corpus = EvaluationHalf { pilot: self, ids: &ids };
         let selection = select(&corpus, &wider, context.config.selection.mode)?;
         let decide = |(id, at): (&String, usize)| {
-            let by_head = |value: fn(DocumentScore) -> f32| -> Vec<_> {
-                self.scores.iter().map(|scores| scores[at].map(value)).collect()
-            };
-            let (logits, scores) = (&by_head(|s| s.logit)[..], &by_head(|s| s.score)[..]);
-            let document = ScoredDocument { id, ordinal: self.ordinals[at], logits, scores };
+            let scores = &self.scores.iter().map(|scores| scores[at]).collect::<Vec<_>>();
+            let document = ScoredDocument { id, ordinal: self.ordinals[at], scores };
             match selection.decide(&document) {
                 Decision::Kept { retentions } => Some(retentions),
                 Decision::Removed { .. } => None,

@@ -7,7 +7,7 @@ use polysift_base::error::Result;
 use polysift_corpus::Context;
 use polysift_corpus::cascaded::LanguageCascade;
 use polysift_data::input::{DocumentBuilder, DocumentReader};
-use polysift_data::parts::{ScoreRows, write_scores};
+use polysift_data::parts::{DocumentScore, ScoreRows, write_scores};
 use polysift_runs::run::{Shard, ShardMarker};
 
 /// Number of documents whose texts are in memory together.
@@ -35,7 +35,7 @@ pub(super) fn score_shard(
             let first = margins.len();
             margins.resize(first + batch.len(), None);
             for (place, margin) in places.into_iter().zip(found) {
-                margins[first + place] = Some(margin);
+                margins[first + place] = Some(DocumentScore { logit: margin, score: margin });
             }
             batch.iter().for_each(|document| documents.push(&document));
             progress.advance(batch.len() as u64, 0);
@@ -44,11 +44,7 @@ pub(super) fn score_shard(
         if margins.len() == config.parts.rows || is_last && !margins.is_empty() {
             let rows = margins.len() as u64;
             let margins = std::mem::take(&mut margins);
-            let scores = ScoreRows {
-                documents: documents.finish(),
-                logits: margins.clone(),
-                scores: margins,
-            };
+            let scores = ScoreRows { documents: documents.finish(), scores: margins };
             let (name, index) = (&shard.name, marker.files.len());
             let path = run.path(format!("cascade/scores/{name}/part-{index:05}.parquet"));
             context.check_held()?;

@@ -15,7 +15,7 @@ use polysift_corpus::embedded::{ordinal, place_of};
 use polysift_corpus::verdicts::row_verdicts;
 use polysift_corpus::{Cascade, Context, Embedded};
 use polysift_data::input::DocumentInfo;
-use polysift_data::parts::{EmbeddingScan, VerdictAction, read_scores};
+use polysift_data::parts::{DocumentScore, EmbeddingScan, VerdictAction, read_scores};
 use polysift_heads::vectors::{
     BLOCK_ROWS, PackedRows, SearchScratch, duplicates, duplicates_on_gpu, k_means, unit_mean,
 };
@@ -110,7 +110,8 @@ impl<'a> ComparedDocuments<'a> {
         gpu: Option<&'a Device>,
     ) -> Result<Self> {
         let keep = context.config.heads.get(near.head).map(|head| head.keep(near.head));
-        let worth = |logit: Option<f32>| match logit.filter(|logit| !logit.is_nan()) {
+        let worth = |score: &Option<DocumentScore>| match score.map(|score| score.logit) {
+            Some(logit) if logit.is_nan() => f32::NEG_INFINITY,
             Some(logit) if keep == Some(Keep::Below) => 0.0 - logit,
             Some(logit) => logit + 0.0, // both zeros are one score
             None => f32::NEG_INFINITY,
@@ -130,10 +131,11 @@ impl<'a> ComparedDocuments<'a> {
                     let has_text = document.num_bytes > 0 && document.language == language;
                     has_text && !cascaded.is_dropped(row) && !is_removed(row)
                 };
-                let documents = part.documents.iter().zip(&part.logits);
+                let documents = part.documents.iter().zip(&part.scores);
                 let documents = documents.filter(|(document, _)| takes_part(document));
-                let compared = |(document, logit): (DocumentInfo<'_>, &Option<f32>)| {
-                    ComparedDocument { ordinal: ordinal(place, document.row), worth: worth(*logit) }
+                let compared = |(document, score): (DocumentInfo<'_>, _)| ComparedDocument {
+                    ordinal: ordinal(place, document.row),
+                    worth: worth(score),
                 };
                 Ok(documents.map(compared).collect::<Vec<_>>())
             };

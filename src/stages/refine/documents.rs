@@ -117,10 +117,8 @@ impl<'a> RoundDocuments<'a> {
             };
             if is_chosen {
                 documents.push(&row.info);
-                let scores = row.scored.logits.iter().zip(row.scored.scores);
-                for (stored, (logit, score)) in stored.iter_mut().zip(scores) {
-                    let score = logit.zip(*score);
-                    stored.push(score.map(|(logit, score)| DocumentScore { logit, score }));
+                for (stored, score) in stored.iter_mut().zip(row.scored.scores) {
+                    stored.push(*score);
                 }
             }
         })?;
@@ -292,36 +290,31 @@ impl Near {
     /// Returns true if every threshold treats the document `row` alike for all logits within
     /// `distance` scales. A document with a NaN logit is never treated alike.
     fn is_alike(&self, row: &Row<'_>, distance: f64) -> bool {
-        let [mut low, mut high] = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
-        let stored = row.scored.logits.iter().zip(row.scored.scores);
-        for ((logit, score), scale) in stored.zip(&self.scales) {
-            let scores = logit.zip(*score).zip(*scale);
-            if scores.is_some_and(|((logit, _), _)| logit.is_nan()) {
+        let [mut low, mut high] = [Vec::new(), Vec::new()];
+        for (score, scale) in row.scored.scores.iter().zip(&self.scales) {
+            let scaled = score.zip(*scale);
+            if scaled.is_some_and(|(score, _)| score.logit.is_nan()) {
                 return false;
             }
             for (end, sign) in [(&mut low, -1.0), (&mut high, 1.0)] {
-                let score = scores.map(|((logit, score), (scale, output))| {
+                end.push(scaled.map(|(score, (scale, output))| {
                     if scale == 0.0 {
-                        return DocumentScore { logit, score };
+                        return score;
                     }
-                    let moved = f64::from(logit) + sign * scale * distance;
+                    let moved = f64::from(score.logit) + sign * scale * distance;
                     DocumentScore::new(moved as f32, output)
-                });
-                end.0.push(score.map(|s| s.logit));
-                end.1.push(score.map(|s| s.score));
+                }));
             }
         }
-        let document = ScoredDocument { logits: &low.0, scores: &low.1, ..row.scored };
-        let other = ScoredDocument { logits: &high.0, scores: &high.1, ..document };
+        let document = ScoredDocument { scores: &low, ..row.scored };
+        let other = ScoredDocument { scores: &high, ..document };
         self.selection.treats_alike(&document, &other)
     }
 
     /// Returns the distance of `row` to the nearest threshold as a share of the margin, if the
     /// thresholds treat the document differently with its `precise` scores.
     fn change(&self, row: &Row<'_>, precise: &[Option<DocumentScore>]) -> Option<f64> {
-        let logits: Vec<_> = precise.iter().map(|score| score.map(|s| s.logit)).collect();
-        let scores: Vec<_> = precise.iter().map(|score| score.map(|s| s.score)).collect();
-        let other = ScoredDocument { logits: &logits, scores: &scores, ..row.scored };
+        let other = ScoredDocument { scores: precise, ..row.scored };
         if self.selection.treats_alike(&row.scored, &other) {
             return None;
         }
@@ -356,9 +349,9 @@ fn differences(
 ) -> Result<BTreeMap<String, Vec<Differences>>> {
     let none = || vec![Differences::default(); scores.rows.heads.len()];
     let visit = |seen: &mut Vec<Differences>, row: &Row<'_>, precise: &[Option<DocumentScore>]| {
-        for ((seen, logit), precise) in seen.iter_mut().zip(row.scored.logits).zip(precise) {
-            if let Some(logit) = logit {
-                seen.add(*logit, precise.map(|score| score.logit));
+        for ((seen, score), precise) in seen.iter_mut().zip(row.scored.scores).zip(precise) {
+            if let Some(score) = score {
+                seen.add(score.logit, precise.map(|score| score.logit));
             }
         }
     };
@@ -415,14 +408,11 @@ pub(super) fn scored_again(
         for (index, name) in scores.rows.heads.iter().enumerate() {
             let path = run.round_part(round, name, shard);
             let part = read_scores(&path)?;
-            for ((row, logit), score) in
-                part.documents.rows().iter().zip(part.logits).zip(part.scores)
-            {
+            for (row, score) in part.documents.rows().iter().zip(part.scores) {
                 let by_head = scored.entry(*row).or_default();
                 if by_head.len() != index {
                     return Err(Error::corrupt(&path, "holds other rows than the other heads"));
                 }
-                let score = logit.zip(score).map(|(logit, score)| DocumentScore { logit, score });
                 by_head.push(score);
             }
         }

@@ -35,9 +35,7 @@ fn write_shard(scores: &RunScores<'_>, rounds: usize, head: usize, shard: &Shard
         let mut refined = vec![false; rows.documents.len()];
         for (at, row) in rows.documents.rows().iter().enumerate() {
             if let Some(precise) = done.get(row) {
-                let score = precise.get(head).copied().flatten();
-                rows.logits[at] = score.map(|score| score.logit);
-                rows.scores[at] = score.map(|score| score.score);
+                rows.scores[at] = precise.get(head).copied().flatten();
                 refined[at] = true;
             }
         }

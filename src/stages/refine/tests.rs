@@ -142,7 +142,8 @@ impl Noisy {
             for (name, part) in self.config.heads.keys().zip(heads) {
                 let scores: &mut Vec<_> = exact.entry(name.clone()).or_default();
                 scores.extend(
-                    part.logits[at].map(|logit| (ordinal(place, part.documents.rows()[at]), logit)),
+                    part.scores[at]
+                        .map(|found| (ordinal(place, part.documents.rows()[at]), found.logit)),
                 );
             }
         })?;
@@ -169,10 +170,11 @@ impl Noisy {
                     let path = self.run.scores_part(name, shard, index);
                     let mut rows = read_scores(&path)?;
                     for (at, row) in rows.documents.rows().iter().enumerate() {
-                        let logit = rows.logits[at].map(|x| moved(name, ordinal(place, *row), x));
                         let output = head.spec().output;
-                        rows.logits[at] = logit;
-                        rows.scores[at] = logit.map(|x| DocumentScore::new(x, output).score);
+                        rows.scores[at] = rows.scores[at].map(|found| {
+                            let logit = moved(name, ordinal(place, *row), found.logit);
+                            DocumentScore::new(logit, output)
+                        });
                     }
                     let stamp = write_scores(&path, &rows, 1)?;
                     marker.files[index] = PartFile { stamp, ..marker.files[index].clone() };
@@ -204,7 +206,7 @@ impl Noisy {
         for (place, shard) in (0..).zip(&self.run.plan()?.shards) {
             for index in 0..self.run.num_parts(shard)? {
                 let heads = read_part(self.context(), files, &names, shard, index)?;
-                (0..heads[0].logits.len()).for_each(|at| visit(place, &heads, at));
+                (0..heads[0].scores.len()).for_each(|at| visit(place, &heads, at));
             }
         }
         Ok(())
@@ -213,15 +215,12 @@ impl Noisy {
     fn decisions(&self, selection: &Selection, files: ScoreFiles) -> Result<BTreeMap<u64, String>> {
         let mut decisions = BTreeMap::new();
         self.each_row(files, &mut |place, heads, at| {
-            let column = |of: fn(&ScoreRows) -> &Vec<Option<f32>>| -> Vec<Option<f32>> {
-                heads.iter().map(|part| of(part)[at]).collect()
-            };
+            let scores: Vec<_> = heads.iter().map(|part| part.scores[at]).collect();
             let document = heads[0].documents.get(at);
             let row = ScoredDocument {
                 id: document.id,
                 ordinal: ordinal(place, document.row),
-                logits: &column(|part| &part.logits),
-                scores: &column(|part| &part.scores),
+                scores: &scores,
             };
             let fate = match selection.decide(&row) {
                 Decision::Kept { retentions } => format!("kept at {retentions:?}"),

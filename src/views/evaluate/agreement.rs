@@ -92,7 +92,7 @@ struct SampledDocument {
 }
 
 fn offer(sample: &BottomKSample<SampledDocument>, row: &Row<'_>, num_heads: usize) {
-    let logit = |head| row.number(head).map_or(f32::NAN, |(logit, _)| logit);
+    let logit = |head| row.score(head).map_or(f32::NAN, |score| score.logit);
     if (0..num_heads).all(|head| logit(head).is_nan()) {
         return;
     }

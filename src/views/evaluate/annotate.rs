@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::texts::{TextScorer, with_scores};
+use super::texts::TextScorer;
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig, FilterWhen, KEPT, Rate, RunConfig};
@@ -24,7 +24,7 @@ use polysift_encoder::HubSettings;
 use polysift_heads::fasttext::{LanguageIdentifier, TextScratch};
 use polysift_heads::head::{DocumentScore, RowHead};
 use polysift_runs::run::RunDir;
-use polysift_selection::{Selection, ThresholdKind};
+use polysift_selection::{ScoredDocument, Selection, ThresholdKind};
 
 /// The annotation of one document.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -259,9 +259,9 @@ impl<'a> Annotator<'a> {
         };
         // A cascade of the run is not asked.
         let has_text = text(document).is_some();
-        match with_scores(&document.id, scores, |scored| {
-            Fate::of(has_text, removed_by, false, selection, scored)
-        }) {
+        // The ordinal only breaks ties of equal ids.
+        let scored = ScoredDocument { id: &document.id, ordinal: 0, scores };
+        match Fate::of(has_text, removed_by, false, selection, &scored) {
             Fate::Kept(retentions) => {
                 annotation.retention = selection.retention_heads().zip(retentions).collect();
             }

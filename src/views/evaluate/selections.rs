@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::rules::Calls;
-use super::texts::with_scores;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{WeightedText, weighted_precision, weighted_recall};
 use polysift_config::{HeadConfig, Keep, Mode, Rate};
@@ -17,7 +16,7 @@ use polysift_corpus::select::{scored_run, stored_selections};
 use polysift_data::input::LabelledText;
 use polysift_heads::head::{DocumentScore, HeadSpec};
 use polysift_selection::{
-    Decision, Outcome, Selection, Threshold, ThresholdKind, ThresholdReport, select,
+    Decision, Outcome, ScoredDocument, Selection, Threshold, ThresholdKind, ThresholdReport, select,
 };
 
 /// Probabilities above this count as 1: they were rounded when they were written.
@@ -232,11 +231,12 @@ pub(super) struct ScoredTexts<'a> {
 }
 
 impl ScoredTexts<'_> {
-    /// Applies `take` to the decision of `selection` on each text.
+    /// Applies `take` to the decision of `selection` on each text. The ordinals of texts only break
+    /// ties of equal ids.
     fn map<T>(&self, selection: &Selection, take: impl Fn(Decision<'_>) -> T) -> Vec<T> {
         let texts = self.ids.iter().zip(&self.scores);
-        let decide = |(id, scores): (&&str, &Vec<_>)| {
-            take(with_scores(id, scores, |document| selection.decide(document)))
+        let decide = |(&id, scores): (&&str, &Vec<_>)| {
+            take(selection.decide(&ScoredDocument { id, ordinal: 0, scores }))
         };
         texts.map(decide).collect()
     }

@@ -10,22 +10,8 @@ use polysift_data::parts::round_to;
 use polysift_encoder::{self as encoder, EmbeddedTexts, HubSettings, Model};
 use polysift_heads::head::{AnyHead, DocumentScore};
 use polysift_runs::run::{RunDir, Stage, Worker};
-use polysift_selection::ScoredDocument;
 
 pub(super) const BLOCK_TEXTS: usize = 1024;
-
-/// Calls `take` with a document outside the corpus; its ordinal only breaks ties of equal ids.
-pub(super) fn with_scores<T>(
-    id: &str,
-    scores: &[Option<DocumentScore>],
-    take: impl FnOnce(&ScoredDocument<'_>) -> T,
-) -> T {
-    let values = |value: fn(DocumentScore) -> f32| -> Vec<Option<f32>> {
-        scores.iter().map(|score| score.map(value)).collect()
-    };
-    let (logits, scores) = (values(|score| score.logit), values(|score| score.score));
-    take(&ScoredDocument { id, ordinal: 0, logits: &logits, scores: &scores })
-}
 
 pub(super) struct TextScorer<'a> {
     pub(super) heads: &'a Heads,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use polysift_config::Keep;
+use polysift_heads::head::DocumentScore;
 use polysift_selection::RankKey;
 
 /// Values that are counted together, which is faster than one by one.
@@ -232,7 +233,7 @@ fn point(value: f32) -> Option<(f32, f32)> {
 }
 
 impl ScoreCounts {
-    pub(super) fn add(&mut self, (logit, score): (f32, f32)) {
+    pub(super) fn add(&mut self, DocumentScore { logit, score }: DocumentScore) {
         self.n += 1;
         self.range = joined(self.range, point(score));
         self.logit_range = joined(self.logit_range, point(logit));
@@ -310,7 +311,7 @@ pub(super) struct ScoreDetails {
 }
 
 impl ScoreDetails {
-    pub(super) fn add(&mut self, (logit, score): (f32, f32)) {
+    pub(super) fn add(&mut self, DocumentScore { logit, score }: DocumentScore) {
         self.bins.add(score);
         if logit.is_finite() {
             self.logits.add(logit);

@@ -20,13 +20,17 @@ fn whole(values: &Value) -> Vec<u64> {
     values.as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
 }
 
-fn numbers(case: &Value) -> Vec<(f32, f32)> {
+fn found(logit: f32, score: f32) -> DocumentScore {
+    DocumentScore { logit, score }
+}
+
+fn numbers(case: &Value) -> Vec<DocumentScore> {
     let scores = whole(&case["bits"]).into_iter().map(|bits| f32::from_bits(bits as u32));
-    scores.filter(|score| !score.is_nan()).map(|score| (score, score)).collect()
+    scores.filter(|score| !score.is_nan()).map(|score| found(score, score)).collect()
 }
 
 /// Counts `parts` in both passes, merged from the last to the first.
-fn counted(parts: &[&[(f32, f32)]]) -> (ScoreCounts, ScoreDetails) {
+fn counted(parts: &[&[DocumentScore]]) -> (ScoreCounts, ScoreDetails) {
     let mut counts = ScoreCounts::default();
     for part in parts.iter().rev() {
         let mut new = ScoreCounts::default();
@@ -99,7 +103,7 @@ fn nothing_has_no_figures() {
     assert_eq!(counts.quantiles(&details), [None; 11]);
     assert!(details.bins.counts.is_empty());
     // Infinite scores alone have only quantiles.
-    let (counts, details) = counted(&[&[(0.0, f32::INFINITY)]]);
+    let (counts, details) = counted(&[&[found(0.0, f32::INFINITY)]]);
     assert_eq!((counts.n, counts.mean(), counts.range), (1, None, None));
     assert_eq!(counts.quantiles(&details), [Some(f32::INFINITY); 11]);
 }
@@ -111,8 +115,8 @@ proptest! {
     fn order_and_parts_change_nothing(
         numbers in prop::collection::vec((any::<f32>(), any::<f32>()), 1..60), size in 1usize..20,
     ) {
-        let mut numbers: Vec<(f32, f32)> =
-            numbers.into_iter().filter(|(a, b)| !a.is_nan() && !b.is_nan()).collect();
+        let numbers = numbers.into_iter().map(|(logit, score)| found(logit, score));
+        let mut numbers: Vec<_> = numbers.filter(|found| !found.is_nan()).collect();
         let all = counted(&[&numbers]);
         numbers.reverse();
         let places = size % numbers.len().max(1);

@@ -112,10 +112,10 @@ impl LanguageDetails {
         let (info, ordinal) = (&document.info, document.scored.ordinal);
         let ranked = thresholds.ranked(&document.scored);
         for (head, ranked) in ranked.iter().enumerate() {
-            let Some((key, number)) = ranked else { continue };
-            self.scores[head].add(*number);
+            let Some((key, score)) = ranked else { continue };
+            self.scores[head].add(*score);
             let place = wanted.steps[head].partition_point(|step| step <= key);
-            let mut step = CurveStep { last: Some((*key, number.1)), ..CurveStep::default() };
+            let mut step = CurveStep { last: Some((*key, score.score)), ..CurveStep::default() };
             step.totals.add((*info).into());
             self.steps[head][place].merge(step);
         }

@@ -347,8 +347,8 @@ impl<'a> SurveyedLanguage<'a> {
             let document = example.document.scored();
             let ranked = self.thresholds.ranked(&document);
             for (head, name) in self.run.heads.iter().enumerate() {
-                let place = ranked[head].and_then(|(key, (_, score))| {
-                    scores.insert((*name).to_owned(), short(score));
+                let place = ranked[head].and_then(|(key, found)| {
+                    scores.insert((*name).to_owned(), short(found.score));
                     let at = self.wanted.steps[head].binary_search(&key).ok()?;
                     Some(before[head][at])
                 });

@@ -15,7 +15,7 @@ use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::check_filtered;
 use polysift_heads::fasttext::is_model;
-use polysift_heads::head::{AnyHead, FastTextHead};
+use polysift_heads::head::{AnyHead, DocumentScore, FastTextHead};
 use polysift_selection::{
     Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
 };
@@ -79,8 +79,8 @@ impl<'a> StoredRun<'a> {
     }
 }
 
-/// A document's key in a head's order, with its logit and score.
-pub(super) type HeadRank = (RankKey, (f32, f32));
+/// A document's key in a head's order, with its score.
+pub(super) type HeadRank = (RankKey, DocumentScore);
 
 /// A document of a sample or next to a threshold, independent of its part.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
@@ -89,8 +89,7 @@ pub(super) struct KeptDocument {
     pub(super) id: Box<str>,
     pub(super) bytes: u64,
     pub(super) tokens: Option<u64>,
-    logits: Box<[Option<f32>]>,
-    scores: Box<[Option<f32>]>,
+    scores: Box<[Option<DocumentScore>]>,
 }
 
 impl KeptDocument {
@@ -100,14 +99,12 @@ impl KeptDocument {
             id: row.info.id.into(),
             bytes: row.info.num_bytes,
             tokens: row.info.num_tokens,
-            logits: row.scored.logits.into(),
             scores: row.scored.scores.into(),
         }
     }
 
     pub(super) fn scored(&self) -> ScoredDocument<'_> {
-        let &Self { ordinal, ref id, ref logits, ref scores, .. } = self;
-        ScoredDocument { id, ordinal, logits, scores }
+        ScoredDocument { id: &self.id, ordinal: self.ordinal, scores: &self.scores }
     }
 }
 
@@ -161,13 +158,12 @@ impl StoredThresholds {
         Self { selection, keeps, names, placed }
     }
 
-    /// Returns the key and numbers of `document` for each head; `None` without a score or for NaN.
+    /// Returns the key and score of `document` for each head; `None` without a score or for NaN.
     pub(super) fn ranked(&self, document: &ScoredDocument<'_>) -> Vec<Option<HeadRank>> {
         let tie = RankKey::of_logit(0.0, Keep::Above).with_id(document.id, document.ordinal);
         let ranked = |(head, keep): (usize, &Keep)| {
-            let (logit, score) = (document.logits[head]?, document.scores[head]?);
-            let key = RankKey { logit: RankKey::of_logit(logit, *keep).logit, ..tie };
-            (!logit.is_nan() && !score.is_nan()).then_some((key, (logit, score)))
+            let score = document.scores[head].filter(|score| !score.is_nan())?;
+            Some((RankKey { logit: RankKey::of_logit(score.logit, *keep).logit, ..tie }, score))
         };
         self.keeps.iter().enumerate().map(ranked).collect()
     }

@@ -98,11 +98,7 @@ impl LanguageSurvey {
                     survey.top.offer(*key, || KeptDocument::of(document));
                     survey.bottom.offer(backwards(*key), || KeptDocument::of(document));
                 }
-                None if document.scored.logits[head].is_some()
-                    && document.scored.scores[head].is_some() =>
-                {
-                    survey.nan += 1;
-                }
+                None if document.scored.scores[head].is_some() => survey.nan += 1,
                 None => survey.unscored += 1,
             }
         }
@@ -111,7 +107,7 @@ impl LanguageSurvey {
         for (at, survey) in self.thresholds.iter_mut().enumerate() {
             let Some(ranked) = of_threshold(at) else { continue };
             let is_first = survey.first_out.is_none_or(|first| ranked.0 < first);
-            if is_first && !thresholds.placed[at].bound.keeps_key(ranked.0, ranked.1.1) {
+            if is_first && !thresholds.placed[at].bound.keeps_key(ranked.0, ranked.1.score) {
                 survey.first_out = Some(ranked.0);
             }
         }

@@ -10,12 +10,13 @@ use polysift_base::error::Result;
 use polysift_base::sample::BottomKSample;
 use polysift_corpus::embedded::Embedded;
 use polysift_corpus::rows::RunRows;
+use polysift_heads::head::DocumentScore;
 
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(super) struct FrameDocument {
     pub(super) ordinal: u64,
-    /// Logit and score by the head that `--near` looks at, neither of them NaN.
-    pub(super) number: Option<(f32, f32)>,
+    /// Score by the head that `--near` looks at; never NaN.
+    pub(super) score: Option<DocumentScore>,
 }
 
 /// All documents of a language with text, or a uniform sample of them.
@@ -53,8 +54,8 @@ impl Frame {
                 population.fetch_add(1, Ordering::Relaxed);
                 let ordinal = row.scored.ordinal;
                 let rank = u128::from(draws.of(ordinal)) << 64 | u128::from(ordinal);
-                let number = || head.and_then(|head| row.number(head));
-                sample.offer(rank, || FrameDocument { ordinal, number: number() });
+                let score = || head.and_then(|head| row.score(head));
+                sample.offer(rank, || FrameDocument { ordinal, score: score() });
                 Ok(())
             })
         })?;

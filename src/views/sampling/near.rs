@@ -2,6 +2,7 @@
 
 use super::frame::FrameDocument;
 use polysift_config::Keep;
+use polysift_heads::head::DocumentScore;
 use polysift_selection::{Bound, RankKey};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,8 +49,8 @@ impl NearThresholds {
 
     /// Returns the share of scored documents before each in the order, and half of its equals.
     fn places(&self, documents: &[FrameDocument]) -> Vec<Option<f64>> {
-        let key = |(logit, _)| RankKey::of_logit(logit, self.keep).logit;
-        let keys = documents.iter().map(|document| document.number.map(key));
+        let key = |found: DocumentScore| RankKey::of_logit(found.logit, self.keep).logit;
+        let keys = documents.iter().map(|document| document.score.map(key));
         let keys: Vec<Option<u32>> = keys.collect();
         let mut order: Vec<u32> = keys.iter().copied().flatten().collect();
         order.sort_unstable();
@@ -66,9 +67,10 @@ impl NearThresholds {
             NearThreshold::Share(share) => return share,
             NearThreshold::Bound(bound) => bound,
         };
-        let scored = || documents.iter().filter_map(|document| document.number);
-        let is_kept =
-            |number: &(f32, f32)| bound.keeps_key(RankKey::of_logit(number.0, self.keep), number.1);
+        let scored = || documents.iter().filter_map(|document| document.score);
+        let is_kept = |found: &DocumentScore| {
+            bound.keeps_key(RankKey::of_logit(found.logit, self.keep), found.score)
+        };
         scored().filter(is_kept).count() as f64 / scored().count().max(1) as f64
     }
 }
@@ -90,7 +92,10 @@ mod tests {
 
     #[test]
     fn a_bound_keeps_its_share_of_the_documents() {
-        let document = |score: f32| FrameDocument { ordinal: 0, number: Some((score, score)) };
+        let document = |logit: f32| {
+            let score = Some(DocumentScore { logit, score: logit });
+            FrameDocument { ordinal: 0, score }
+        };
         let documents: Vec<FrameDocument> = (0..5u8).map(|score| document(score.into())).collect();
         let near =
             NearThresholds { share: 1.0, head: 0, keep: Keep::Above, thresholds: Vec::new() };

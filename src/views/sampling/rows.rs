@@ -153,7 +153,7 @@ fn read_shard<'a>(
             let is_next = |d: &&DrawnDocument| d.ordinal == found.scored.ordinal;
             let Some(document) = drawn.get(read.len()).filter(is_next) else { return Ok(()) };
             let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
-            let score = |head| found.number(head).map(|n| n.1).filter(|s| s.is_finite());
+            let score = |head| found.score(head).map(|n| n.score).filter(|s| s.is_finite());
             let heads = stored.heads.iter().take(part.scores.len()).enumerate();
             read.push(AnnotationRow {
                 columns: [&context.config.input.id, &context.config.input.text],
