@@ -170,14 +170,9 @@ impl Ranked<'_> {
 
 fn is_kept(bound: Bound, score: DocumentScore, key: &RankKey) -> bool {
     match bound {
-        Bound::All => true,
-        Bound::Nothing => false,
         Bound::UpTo(last) => key.logit <= last.logit,
         Bound::Before(first) => key.logit < first.logit,
-        Bound::Above(threshold) => f64::from(score.score) > threshold,
-        Bound::Below(threshold) => f64::from(score.score) < threshold,
-        Bound::AtLeast(threshold) => f64::from(score.score) >= threshold,
-        Bound::AtMost(threshold) => f64::from(score.score) <= threshold,
+        _ => bound.keeps_key(*key, score.score),
     }
 }
 
