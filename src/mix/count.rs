@@ -131,7 +131,7 @@ impl TokenCounter {
         let data_bytes = file.decoded_bytes()?.unwrap_or(read_bytes);
         let input = InputConfig { text: self.text.clone(), ..InputConfig::default() };
         let fields = match file.format {
-            Format::JsonLines(_) => JsonColumns::infer(file, &input)?.known_fields(),
+            Format::JsonLines(_) => JsonColumns::infer(file, &input)?.fields(&DataType::Null),
             _ => RowReader::open(file, &input)?.schema().fields().clone(),
         };
         let facts = [(DATA_BYTES, data_bytes), (NUM_ROWS, num_rows)];

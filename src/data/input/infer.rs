@@ -158,7 +158,7 @@ impl JsonShape {
             Self::Scalar(seen) => seen.data_type(),
             Self::List(item) => DataType::List(item_field(item)),
             Self::Struct(fields) if fields.0.is_empty() => DataType::Utf8,
-            Self::Struct(fields) => DataType::Struct(fields.arrow_fields()),
+            Self::Struct(fields) => DataType::Struct(fields.fields(&DataType::Utf8)),
         }
     }
 
@@ -208,14 +208,10 @@ impl JsonColumns {
         }
     }
 
-    pub(super) fn arrow_fields(&self) -> Fields {
-        self.0.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
-    }
-
-    /// Returns the columns; one without values has the type `Null`.
-    pub fn known_fields(&self) -> Fields {
+    /// Returns the columns; one without values has the type `unknown`.
+    pub fn fields(&self, unknown: &DataType) -> Fields {
         let field = |(name, shape): &(String, JsonShape)| match shape {
-            JsonShape::Unknown => Field::new(name, DataType::Null, true),
+            JsonShape::Unknown => Field::new(name, unknown.clone(), true),
             shape => Field::new(name, shape.data_type(), true),
         };
         self.0.iter().map(field).collect()
@@ -298,7 +294,7 @@ fn struct_array(
     fields: &JsonColumns,
     values: &[Option<&Json<'_>>],
 ) -> Result<ArrayRef, ArrowError> {
-    let types = fields.arrow_fields();
+    let types = fields.fields(&DataType::Utf8);
     let is_object = |json: &Json<'_>| matches!(json.value, JsonValue::Object(_));
     if let Some(json) = values.iter().flatten().find(|json| !is_object(json)) {
         return Err(unexpected(json, &DataType::Struct(types)));

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 
 use super::columns::{InputColumn, Rejects};
@@ -86,7 +86,7 @@ impl RowReader {
     /// Opens a `file` of JSON lines that has some of `columns`; the other columns are null.
     pub fn open_json(file: &InputFile, config: &InputConfig, columns: JsonColumns) -> Result<Self> {
         columns.check(file)?;
-        let schema = Arc::new(Schema::new(columns.arrow_fields()));
+        let schema = Arc::new(Schema::new(columns.fields(&DataType::Utf8)));
         let lines = LineReader::open(file, config.max_document_bytes)?;
         let checker = LineChecker::new(DocumentRequest::new(file, config).requests);
         let rows = JsonRows { lines, checker, columns };
