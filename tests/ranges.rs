@@ -71,7 +71,7 @@ fn run(root: &Path, config: &RunConfig, plan: &Plan) -> Result<RunDir, Failure> 
     let stop = Stop::default();
     let worker = Worker::join(&run, &stop)?;
     let context = Context::observing(config, &run, &hub, &stop, &Silent, &worker);
-    stages::embed::embed(context, plan)?;
+    stages::embed::embed(context, plan, None)?;
     stages::train::train(context)?;
     stages::score::score(context)?;
     stages::threshold::threshold(context)?;

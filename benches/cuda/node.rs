@@ -123,7 +123,7 @@ fn embed_once(config: &RunConfig, hub: &HubSettings, model: &Model, root: &Path)
     let context = Context::observing(config, &run, hub, &stop, &Silent, &worker);
     let plan = plan::plan(config)?;
     let (began, before) = (Instant::now(), cpu_seconds()?);
-    embed::embed_with(context, &plan, Some(model))?;
+    embed::embed(context, &plan, Some(model))?;
     let (wall, after) = (began.elapsed().as_secs_f64(), cpu_seconds()?);
     let processor = after.0 + after.1 - before.0 - before.1;
     let markers = plan.shards.iter().map(|shard| run.part_markers(shard));

@@ -23,7 +23,7 @@
 //! let context = Context::observing(&config, &run, &hub, &stop, &Silent, &worker);
 //! let shards = plan::plan(&config)?;
 //! run::freeze(context, &shards)?;
-//! embed::embed(context, &shards)?; // with the bundled encoder
+//! embed::embed(context, &shards, None)?; // with the bundled encoder
 //! assert_eq!(status::status(context)?.stages[0].done, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

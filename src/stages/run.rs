@@ -177,7 +177,7 @@ impl<'a> JoinedRun<'a> {
         };
         match stage {
             Stage::Cascade => planned(cascade),
-            Stage::Embed => planned(embed),
+            Stage::Embed => planned(|context, plan| embed(context, plan, None)),
             Stage::Train => train(context),
             Stage::Score => score(context),
             Stage::Filter => filter(context),

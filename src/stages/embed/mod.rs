@@ -86,16 +86,13 @@ fn counts_tokens(config: &RunConfig) -> bool {
         && (config.selection.weight == Weight::Tokens || config.encoder.chunks == Chunks::All)
 }
 
-/// Embeds the shards of `plan` that are not done yet.
-pub fn embed(context: Context<'_>, plan: &Plan) -> Result<()> {
-    let embeds_texts = context.config.embeds_texts();
-    let model = embeds_texts.then(|| load_model(context, Stage::Embed)).transpose()?;
-    embed_with(context, plan, model.as_ref())
-}
-
-/// Like [`embed`], with a `model` that is loaded; `None` if no text is embedded.
-pub fn embed_with(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result<()> {
+/// Embeds the shards of `plan` that are not done yet, with the model of the settings or with this
+/// `model` in its place.
+pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result<()> {
     let Context { config, run, .. } = context;
+    let loads = config.embeds_texts() && model.is_none();
+    let loaded = loads.then(|| load_model(context, Stage::Embed)).transpose()?;
+    let model = model.or(loaded.as_ref());
     // A run that began with token counts continues with them.
     let counted = context.redo != Some(Stage::Embed)
         && FrozenEmbeddings::read(run, Stage::Embed)?.counts_tokens;

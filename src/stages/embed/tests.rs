@@ -426,7 +426,7 @@ fn embed_on(gpus: usize, fails_at: usize) -> Result<(Result<()>, Vec<Vec<u8>>, u
     model.encoder = Arc::new(FailsAt(FakeEncoder::new(2), fails_at));
     model.placement.gpus = (0..gpus).collect();
     let plan = polysift_corpus::plan::plan(&config)?;
-    let outcome = embed_with(context, &plan, Some(&model));
+    let outcome = embed(context, &plan, Some(&model));
     let (mut parts, mut done) = (Vec::new(), 0);
     for shard in &plan.shards {
         for index in 0..run.part_markers(shard)?.len() {

@@ -132,7 +132,7 @@ impl Noisy {
 
     fn score_in_f32(&mut self) -> Result<()> {
         let context = self.context();
-        embed::embed(context, &plan(&self.config)?)?;
+        embed::embed(context, &plan(&self.config)?, None)?;
         train::train(context)?;
         score::score(context)?;
         let thresholds = self.select(ScoreFiles::Scored)?;
