@@ -42,14 +42,22 @@ pub(super) fn request_of(url: &str, range: Option<&str>) -> Result<HttpRequest> 
     Ok(request)
 }
 
-/// Sends a `request` that could be made; an answer without success is an error. Retries if the
-/// server is busy, after the time that it names, and a few times if it does not answer.
-pub(super) async fn ask(client: &HttpClient, request: Result<HttpRequest>) -> Result<HttpResponse> {
+/// Sends a `request` that could be made and reads the answer with `read`; an answer without success
+/// is an error. Retries if the server is busy, after the time that it names, and a few times if it
+/// does not answer or the answer breaks off.
+pub(super) async fn ask<T, F: Future<Output = Result<T>>>(
+    client: &HttpClient,
+    request: Result<HttpRequest>,
+    read: impl Fn(HttpResponse) -> F,
+) -> Result<T> {
     let (request, mut retries, mut tries) = (request?, Retries::new(), 0);
     loop {
         tries += 1;
         let (error, after) = match ask_once(client, &request).await {
-            Ok(answer) => return Ok(answer),
+            Ok(answer) => match read(answer).await {
+                Ok(read) => return Ok(read),
+                Err(error) => (error, Duration::ZERO),
+            },
             Err(failure) => failure,
         };
         let is_silent = status(&error).is_none() && tries == CONNECTIONS;
@@ -59,20 +67,9 @@ pub(super) async fn ask(client: &HttpClient, request: Result<HttpRequest>) -> Re
     }
 }
 
-/// Like [`ask`], and reads the answer; asks again a few times if the answer breaks off.
-pub(super) async fn ask_whole(client: &HttpClient, request: Result<HttpRequest>) -> Result<Bytes> {
-    let (request, mut retries, mut tries) = (request?, Retries::new(), 0);
-    loop {
-        tries += 1;
-        let answer = ask(client, Ok(request.clone())).await?;
-        let error = match answer.into_body().bytes().await {
-            Ok(bytes) => return Ok(bytes),
-            Err(error) => failed(error),
-        };
-        if tries == CONNECTIONS || !retries.allow(&error, Duration::ZERO).await {
-            return Err(error);
-        }
-    }
+/// Reads the body of `answer`.
+pub(super) async fn whole(answer: HttpResponse) -> Result<Bytes> {
+    answer.into_body().bytes().await.map_err(failed)
 }
 
 /// Sends `request` once. An error comes with the time to wait before a retry.
@@ -136,7 +133,8 @@ pub(super) async fn download(
     file: &str,
     revision: &str,
 ) -> Result<(PathBuf, String)> {
-    let described = Described::of(&ask(client, request_of(url, Some("0-0"))).await?, revision)?;
+    let answer = ask(client, request_of(url, Some("0-0")), async |answer| Ok(answer)).await?;
+    let described = Described::of(&answer, revision)?;
     let blobs = folder.join("blobs");
     let blob = blobs.join(&described.etag);
     std::fs::create_dir_all(&blobs).map_err(failed)?;

@@ -8,7 +8,7 @@ use object_store::path::Path as Key;
 use serde::Deserialize;
 
 use super::client::{hub_settings, retried, runtime, wait};
-use super::download::{ask, failed, hub_client, request_of};
+use super::download::{ask, hub_client, request_of, whole};
 use super::explain::store_error;
 use super::key::{encoded, for_client};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
@@ -102,10 +102,10 @@ pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
 
 /// Requests `url` and returns the body and the `Link` header.
 async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Option<String>)> {
-    let answer = ask(client, request_of(url, None)).await?;
+    let answer = ask(client, request_of(url, None), async |answer| Ok(answer)).await?;
     let link = answer.headers().get("link").and_then(|link| link.to_str().ok());
     let link = link.map(ToOwned::to_owned);
-    Ok((answer.into_body().bytes().await.map_err(failed)?, link))
+    Ok((whole(answer).await?, link))
 }
 
 fn next_page(link: &str) -> Option<String> {

@@ -17,7 +17,7 @@ use object_store::HeaderValue;
 use serde_json::{Value, json};
 
 use super::client::{hub_settings, retried, runtime, wait};
-use super::download::{ask_whole, failed, hub_client, request_of, sha256};
+use super::download::{ask, failed, hub_client, request_of, sha256, whole};
 use super::explain::{ANSWER, explain, store_error};
 use super::hub::{files, repository};
 use super::key::encoded;
@@ -195,7 +195,7 @@ impl HubPlace {
                     request.headers_mut().insert("accept", HeaderValue::from_static(kind));
                 }
             }
-            ask_whole(&client, Ok(request)).await
+            ask(&client, Ok(request), whole).await
         };
         wait(async { answer.await.map_err(|error| explain(&self.0.url(), &error)) })
     }

@@ -9,7 +9,7 @@ use object_store::client::HttpClient;
 use serde::Deserialize;
 
 use super::client::wait;
-use super::download::{ask_whole, download, failed, hub_client, request_of};
+use super::download::{ask, download, failed, hub_client, request_of, whole};
 use super::explain::{message, status};
 use super::key::encoded;
 use crate::location::Snapshot;
@@ -151,7 +151,7 @@ impl<'a> Repository<'a> {
         }
         let url = self.url("api/", "revision/{}");
         let answer = wait(async {
-            let answer = ask_whole(&hub_client(self.settings)?, request_of(&url, None)).await;
+            let answer = ask(&hub_client(self.settings)?, request_of(&url, None), whole).await;
             answer.map_err(|error| self.explain(&error))
         })?;
         let info: RevisionInfo = serde_json::from_slice(&answer)
