@@ -24,9 +24,8 @@ struct Document {
 }
 
 impl Document {
-    fn row(&self, with_id: bool) -> ScoredDocument<'_> {
-        let id = if with_id { self.id.as_str() } else { "" };
-        ScoredDocument { id, ordinal: self.ordinal, scores: &self.scores }
+    fn row(&self) -> ScoredDocument<'_> {
+        ScoredDocument { id: &self.id, ordinal: self.ordinal, scores: &self.scores }
     }
 
     /// Logit of head `head`, unless missing or NaN.
@@ -134,7 +133,7 @@ fn documents(logits: &[Option<f32>]) -> Vec<Document> {
 
 fn kept_ordinals(selection: &Selection, documents: &[Document]) -> Vec<u64> {
     (documents.iter())
-        .filter(|document| matches!(selection.decide(&document.row(true)), Decision::Kept { .. }))
+        .filter(|document| matches!(selection.decide(&document.row()), Decision::Kept { .. }))
         .map(|document| document.ordinal)
         .collect()
 }

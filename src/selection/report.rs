@@ -183,11 +183,6 @@ impl Selection {
         })
     }
 
-    /// Returns true if [`decide`](Self::decide) uses ids.
-    pub fn needs_ids(&self) -> bool {
-        !split_logits(&self.thresholds).is_empty()
-    }
-
     /// Returns true if every threshold treats a document equally with the scores of `one` and of
     /// `other`, and so with any scores between them.
     pub fn treats_alike(&self, one: &ScoredDocument<'_>, other: &ScoredDocument<'_>) -> bool {

@@ -10,9 +10,13 @@ use polysift::input::{LabelledTexts, SampleColumns, read_samples};
 
 use super::{TestResult, chain, file, golden};
 
+fn of_label(label: &str) -> SampleColumns<'_> {
+    SampleColumns { labels: vec![label], ..SampleColumns::default() }
+}
+
 fn read(bytes: &[u8]) -> Result<LabelledTexts> {
     let (_directory, input) = file("f.jsonl", bytes)?;
-    read_samples(&[input], &InputConfig::default(), &SampleColumns::of_label("label"))
+    read_samples(&[input], &InputConfig::default(), &of_label("label"))
 }
 
 #[test]
@@ -48,10 +52,7 @@ fn samples_need_no_language_and_no_embeddings() -> TestResult {
     let embeddings = Some("embeddings".into());
     let config = InputConfig { language, embeddings, ..InputConfig::default() };
     let (_directory, input) = file("f.jsonl", b"{\"label\":0,\"text\":\"a\"}")?;
-    assert_eq!(
-        read_samples(&[input], &config, &SampleColumns::of_label("label"))?.samples.len(),
-        1
-    );
+    assert_eq!(read_samples(&[input], &config, &of_label("label"))?.samples.len(), 1);
     Ok(())
 }
 
@@ -62,7 +63,7 @@ fn the_source_and_the_language_of_a_row_are_taken_where_there_are_any() -> TestR
 {\"label\":0,\"text\":\"c\"}";
     let (_directory, input) = file("f.jsonl", lines)?;
     let found = |source, language| -> Result<Vec<(Option<String>, String)>> {
-        let columns = SampleColumns { source, language, ..SampleColumns::of_label("label") };
+        let columns = SampleColumns { source, language, ..of_label("label") };
         let config = InputConfig { language: fixed(), ..InputConfig::default() };
         let samples = read_samples(std::slice::from_ref(&input), &config, &columns)?.samples;
         Ok(samples.into_iter().map(|sample| (sample.source, sample.language)).collect())
@@ -84,7 +85,7 @@ fn fixed() -> LanguageSource {
 
 #[test]
 fn the_source_is_taken_from_parquet() -> TestResult {
-    let columns = SampleColumns { source: Some("n"), ..SampleColumns::of_label("flag") };
+    let columns = SampleColumns { source: Some("n"), ..of_label("flag") };
     let batch = RecordBatch::try_from_iter([
         ("text", Arc::new(StringArray::from(vec!["a", "b"])) as ArrayRef),
         ("flag", Arc::new(BooleanArray::from(vec![true, false])) as _),
@@ -116,7 +117,7 @@ fn booleans_of_parquet_are_labels() -> TestResult {
     let found = read_samples(
         &[golden("codec_gzip.parquet")?],
         &InputConfig::default(),
-        &SampleColumns::of_label("label"),
+        &of_label("label"),
     )?;
     let labels: Vec<_> = found.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
     assert_eq!((found.skipped.without_text, found.skipped.without_label), (3, 0));

@@ -44,10 +44,10 @@ fn a_retention_counts_documents_that_an_earlier_threshold_removed() -> Result<()
     assert_eq!(kept, [10, 90], "a tenth of 100, then all survivors");
     assert!((selection.thresholds[1].outcomes[0].realised_rate - 0.1).abs() < f64::EPSILON);
     assert_eq!(
-        selection.decide(&documents[99].row(true)),
+        selection.decide(&documents[99].row()),
         Decision::Kept { retentions: vec![rate("0.1")] }
     );
-    assert_eq!(selection.decide(&documents[90].row(true)).to_string(), "head1");
+    assert_eq!(selection.decide(&documents[90].row()).to_string(), "head1");
     Ok(())
 }
 
@@ -78,10 +78,8 @@ fn rejects_are_counted_and_named() -> Result<()> {
     let selection = select(&corpus, &thresholds, Mode::Default)?;
     let report = &selection.thresholds[0];
     assert_eq!((report.scored.num_documents, report.num_unscored, report.num_nan), (2, 1, 1));
-    let decisions: Vec<String> = documents
-        .iter()
-        .map(|document| selection.decide(&document.row(true)).to_string())
-        .collect();
+    let decisions: Vec<String> =
+        documents.iter().map(|document| selection.decide(&document.row()).to_string()).collect();
     assert_eq!(decisions, ["head0_unscored", "head0_nan", "head0", "kept"]);
     Ok(())
 }
@@ -106,7 +104,7 @@ fn a_head_the_language_lacks_skips_removals_and_selects_nobody_by_retention() ->
     assert_eq!(kept_ordinals(&with, &documents), [0, 1]);
     let without =
         select(&corpus, &plan_thresholds(&settings, &[("quality", None)], &[])?, Mode::Default)?;
-    assert_eq!(without.decide(&documents[0].row(true)).to_string(), "quality_unscored");
+    assert_eq!(without.decide(&documents[0].row()).to_string(), "quality_unscored");
     assert_eq!(without.thresholds[0].num_unscored, 2);
     Ok(())
 }

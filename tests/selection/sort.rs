@@ -211,7 +211,7 @@ fn assert_equals_a_sort(
     }
     let expected = history.last().map(|branches| retentions(branches)).unwrap_or_default();
     for document in documents {
-        let decided = match selection.decide(&document.row(selection.needs_ids())) {
+        let decided = match selection.decide(&document.row()) {
             Decision::Kept { retentions } => Some(retentions),
             Decision::Removed { .. } => None,
         };

@@ -36,11 +36,6 @@ pub struct SampleColumns<'a> {
 }
 
 impl<'a> SampleColumns<'a> {
-    /// Returns columns with only the class label `label`.
-    pub fn of_label(label: &'a str) -> Self {
-        Self { labels: vec![label], ..Self::default() }
-    }
-
     /// Returns the columns on which a head is trained.
     pub fn of_head(head: &'a HeadConfig) -> Self {
         let (labels, kind) = (head.labels(), head.label_kind());

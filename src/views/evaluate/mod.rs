@@ -32,7 +32,7 @@
 //!     heads: &config.heads,
 //!     run: None,
 //!     files: &[InputFile::at(&file, "held".into(), Some("eng_Latn".into()))?],
-//!     columns: SampleColumns::of_label("label"),
+//!     columns: SampleColumns { labels: vec!["label"], ..SampleColumns::default() },
 //!     cuts: &[],
 //!     chunks_of_heads: true,
 //!     rules: &[],
