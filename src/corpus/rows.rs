@@ -11,7 +11,9 @@ use crate::verdicts::{removed_by_filters, verdicts_of};
 use polysift_base::error::Result;
 use polysift_config::{CASCADE, FilterWhen, KEPT, NO_TEXT, Rate};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
-use polysift_data::parts::{DocumentScore, ScoreRows, VerdictAction, VerdictRows, read_documents};
+use polysift_data::parts::{
+    DocumentScore, FoundRow, ScoreRows, VerdictAction, VerdictRows, read_documents,
+};
 use polysift_runs::run::Shard;
 use polysift_selection::{Decision, ScoredDocument, Selection};
 
@@ -162,13 +164,12 @@ impl ShardRows<'_> {
 
     /// Returns the name of the filter that removes `row` before or after the thresholds.
     pub fn removed_by(&self, row: &Row<'_>, when: FilterWhen) -> Option<&str> {
-        let VerdictRows { filters, actions, .. } = &self.verdicts;
-        let known = &self.rows.context.config.filters;
-        let removes = |at: &usize| {
-            let filter = known.get(&filters[*at]);
-            actions[*at] == VerdictAction::Remove && filter.is_some_and(|f| f.when() == when)
+        let removes = |found: &&FoundRow| {
+            let filter = self.rows.context.config.filters.get(&found.filter);
+            found.action == VerdictAction::Remove && filter.is_some_and(|f| f.when() == when)
         };
-        self.verdicts.of_row(row.info.row).find(removes).map(|at| filters[at].as_str())
+        let mut found = self.verdicts.of_row(row.info.row).iter();
+        found.find(removes).map(|found| found.filter.as_str())
     }
 
     /// Returns the fate of `row` under the `selection` of its language.

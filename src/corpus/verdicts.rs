@@ -117,10 +117,9 @@ pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<Verdict
 pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> Vec<u64> {
     let removes =
         |name: &String| config.filters.get(name).is_some_and(FilterConfig::removes_before);
-    let verdict = verdicts.filters.iter().zip(&verdicts.actions);
-    let rows = verdicts.documents.rows().iter().zip(verdict);
+    let rows = verdicts.documents.rows().iter().zip(&verdicts.found);
     let mut rows: Vec<u64> = rows
-        .filter(|(_, (name, action))| **action == VerdictAction::Remove && removes(name))
+        .filter(|(_, found)| found.action == VerdictAction::Remove && removes(&found.filter))
         .map(|(&row, _)| row)
         .collect();
     rows.dedup();

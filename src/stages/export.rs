@@ -38,7 +38,7 @@ use polysift_data::export::{
 };
 use polysift_data::input::{DocumentInfo, Format, InputColumn, RowReader, column_at, strings};
 use polysift_data::parts::{
-    EmbeddingRows, ScoreRows, VerdictAction, VerdictRows, read_embeddings, write_pii,
+    EmbeddingRows, FoundRow, ScoreRows, VerdictAction, read_embeddings, write_pii,
 };
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
@@ -370,9 +370,8 @@ impl<'a> ShardExport<'a> {
                 let value = if language_column == Some(name) {
                     Some(language)
                 } else {
-                    let found = |at: &usize| self.rows.verdicts.filters[*at] == *name;
-                    let at = self.rows.verdicts.of_row(row).find(found);
-                    at.map(|at| self.rows.verdicts.why(at))
+                    let mut found = self.rows.verdicts.of_row(row).iter();
+                    found.find(|found| found.filter == *name).map(FoundRow::why)
                 };
                 column.push(value.map(str::to_owned));
             }
@@ -384,17 +383,16 @@ impl<'a> ShardExport<'a> {
     /// Returns the `texts` of `rows` after cutting: the pieces left by the last filter that cuts a
     /// text, with an empty line between them. `None` if no text is cut.
     fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
-        let VerdictRows { actions, pieces, .. } = &self.rows.verdicts;
-        let places = rows.iter().map(|row| self.rows.verdicts.of_row(row.row));
-        let cuts: Vec<Option<usize>> = places
-            .map(|places| places.rev().find(|at| actions[*at] == VerdictAction::Cut))
+        let found = rows.iter().map(|row| self.rows.verdicts.of_row(row.row).iter());
+        let cuts: Vec<Option<&FoundRow>> = found
+            .map(|mut found| found.rfind(|found| found.action == VerdictAction::Cut))
             .collect();
         cuts.iter().any(Option::is_some).then(|| {
-            let text = |(at, cut): (usize, &Option<usize>)| {
+            let text = |(at, cut): (usize, Option<&FoundRow>)| {
                 let text = texts.is_valid(at).then(|| texts.value(at))?;
-                Some(cut.map_or_else(|| text.to_owned(), |cut| joined(text, &pieces[cut])))
+                Some(cut.map_or_else(|| text.to_owned(), |cut| joined(text, &cut.pieces)))
             };
-            cuts.iter().enumerate().map(text).collect()
+            cuts.iter().copied().enumerate().map(text).collect()
         })
     }
 

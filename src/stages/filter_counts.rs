@@ -9,7 +9,7 @@ use polysift_base::error::Result;
 use polysift_corpus::Context;
 use polysift_corpus::filter::{Finding, Verdict};
 use polysift_data::input::{DocumentBuilder, DocumentInfo};
-use polysift_data::parts::{VerdictAction, VerdictRows, write_verdicts};
+use polysift_data::parts::{FoundRow, VerdictAction, VerdictRows, write_verdicts};
 use polysift_runs::run::{DocumentAmount, PartFile};
 
 /// Maximum number of hosts, and of details, that a report names.
@@ -19,7 +19,7 @@ const MAX_NAMED: usize = 1000;
 #[derive(Default)]
 pub(crate) struct ShardVerdicts {
     documents: DocumentBuilder,
-    rows: VerdictRows,
+    found: Vec<FoundRow>,
 }
 
 impl ShardVerdicts {
@@ -31,18 +31,20 @@ impl ShardVerdicts {
         finding: &Finding,
     ) {
         self.documents.push(document);
-        self.rows.filters.push(filter.to_owned());
-        self.rows.actions.push(action);
-        self.rows.reasons.push(finding.reason.to_owned());
-        self.rows.details.push(finding.details.join(","));
-        self.rows.pieces.push(finding.pieces.clone().unwrap_or_default());
+        self.found.push(FoundRow {
+            filter: filter.to_owned(),
+            action,
+            reason: finding.reason.to_owned(),
+            details: finding.details.join(","),
+            pieces: finding.pieces.clone().unwrap_or_default(),
+        });
     }
 
     /// Writes the file `path`; returns its entry in a marker.
     pub(crate) fn write(mut self, context: Context<'_>, path: &Path) -> Result<PartFile> {
-        self.rows.documents = self.documents.finish();
-        let stamp = write_verdicts(path, &self.rows, context.config.parts.zstd)?;
-        Ok(context.run.file(path, self.rows.documents.len() as u64, stamp))
+        let rows = VerdictRows { documents: self.documents.finish(), found: self.found };
+        let stamp = write_verdicts(path, &rows, context.config.parts.zstd)?;
+        Ok(context.run.file(path, rows.found.len() as u64, stamp))
     }
 }
 

@@ -18,4 +18,4 @@ pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to};
 pub use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
 pub use scores::{DocumentScore, PartBatch, PartBatches, ScoreRows};
 pub use scores::{read_scores, write_refined_scores, write_scores};
-pub use verdicts::{VerdictAction, VerdictRows, read_verdicts, write_verdicts};
+pub use verdicts::{FoundRow, VerdictAction, VerdictRows, read_verdicts, write_verdicts};

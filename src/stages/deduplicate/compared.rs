@@ -121,7 +121,7 @@ impl<'a> ComparedDocuments<'a> {
             let verdicts = row_verdicts(context, shard)?;
             let cascaded = cascade.rows_of(context, place, shard)?;
             let is_removed = |row: u64| {
-                verdicts.of_row(row).any(|at| verdicts.actions[at] == VerdictAction::Remove)
+                verdicts.of_row(row).iter().any(|found| found.action == VerdictAction::Remove)
             };
             let read_part = |index: usize| {
                 context.stop.check()?;
