@@ -1,6 +1,6 @@
 //! Claims: units of work, taken one by one by this process while others do the same.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 
 use super::dir::{RunDir, Stage};
-use super::worker::{Holder, Lease, Liveness, POLL, SHARED, Worker};
+use super::identity::Liveness;
+use super::lease::{Holder, Lease, SHARED};
+use super::worker::{POLL, Worker};
 use polysift_base::error::Result;
 use polysift_base::io::{list, remove_temporaries, remove_temporaries_of};
 use polysift_base::panics::lock;
@@ -254,26 +256,6 @@ impl Drop for Claims<'_> {
 }
 
 impl RunDir {
-    /// Returns the keys of `stage` with leases, of live and of dead processes.
-    fn leased(&self, stage: Stage) -> Result<BTreeSet<String>> {
-        let names = self.tree(&format!("state/{}/leases", stage.name()))?;
-        Ok(names.iter().filter_map(|name| Some(name.rsplit_once('.')?.0.to_owned())).collect())
-    }
-
-    /// Returns the number of units of `stage` held by processes that are not known to be dead.
-    pub fn num_held(&self, stage: Stage, worker: &Worker) -> Result<usize> {
-        let mut num_held = 0;
-        for key in self.leased(stage)? {
-            let (_, holder) = worker.last_lease(&self.leases(stage).join(key))?;
-            num_held += usize::from(holder.is_some());
-        }
-        Ok(num_held)
-    }
-
-    pub(super) fn leases(&self, stage: Stage) -> PathBuf {
-        self.path("state").join(stage.name()).join("leases")
-    }
-
     /// Removes the temporary files that a killed process left for the unit `key` of `stage`.
     fn sweep(&self, stage: Stage, key: &str) -> Result<()> {
         let state = self.path("state").join(stage.name());

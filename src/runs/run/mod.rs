@@ -37,7 +37,11 @@
 
 mod claims;
 mod dir;
+mod exclusive;
 mod frozen;
+mod heartbeat;
+mod identity;
+mod lease;
 mod markers;
 mod plan;
 mod worker;
@@ -45,6 +49,7 @@ mod worker;
 pub use claims::{Claims, StageItems};
 pub use dir::{RunDir, Stage};
 pub use frozen::difference;
+pub use heartbeat::ProgressNote;
 pub use markers::{DocumentAmount, Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};
 pub use plan::{Plan, Shard};
-pub use worker::{LiveWorker, ProgressNote, Worker};
+pub use worker::{LiveWorker, Worker};
