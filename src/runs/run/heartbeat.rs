@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -56,23 +56,17 @@ struct Observation {
     has_changed: bool,
 }
 
-/// What this process saw of the files of others while it watched them.
+/// What this process saw of the files of others, by path, while it watched them.
 #[derive(Debug, Default)]
-pub(super) struct Observations(Mutex<HashMap<String, Observation>>);
+pub(super) struct Observations(Mutex<HashMap<PathBuf, Observation>>);
 
 impl Observations {
-    /// Returns whether the process `id`, which wrote `content` to its `file`, is alive, as far as
-    /// the process `own` can tell.
-    pub(super) fn liveness(
-        &self,
-        own: &Identity,
-        id: &str,
-        file: &Path,
-        content: &[u8],
-    ) -> Liveness {
+    /// Returns whether the process that wrote `content` to its `file` is alive, as far as `own` can
+    /// tell.
+    pub(super) fn liveness(&self, own: &Identity, file: PathBuf, content: &[u8]) -> Liveness {
         let identity = Identity::of(content);
         let (known, ttl) = (identity.known_to(own), identity.ttl());
-        let modified = fs::metadata(file).and_then(|found| found.modified());
+        let modified = fs::metadata(&file).and_then(|found| found.modified());
         let age = modified.ok().and_then(|time| time.elapsed().ok());
         let is_older = |limit| age.is_some_and(|age| age > limit);
         if known == Liveness::Dead || known == Liveness::Unknown && is_older(ttl + CLOCK_SKEW) {
@@ -82,10 +76,10 @@ impl Observations {
         let is_well = known == Liveness::Alive && !is_older(ttl);
         let mut observations = lock(&self.0);
         let new = |has_changed| {
-            let content = content.to_owned();
+            let content = content.to_vec();
             Observation { content, since: Instant::now(), has_changed }
         };
-        let observed = observations.entry(id.to_owned()).or_insert_with(|| new(false));
+        let observed = observations.entry(file).or_insert_with(|| new(false));
         if observed.content != content {
             *observed = new(true);
         }
@@ -99,7 +93,6 @@ impl Observations {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::SystemTime;
 
     use super::super::dir::RunDir;

@@ -9,7 +9,7 @@
 //!   `CLOCK_SKEW` of heartbeat.rs.
 //!
 //! A process that sleeps for longer can wake up after its work was taken over; it notices before it
-//! gives any file its final name ([`Lease::check`](super::lease::Lease::check)). Only an object that is being sent to a store
+//! gives any file its final name (`Lease::check`). Only an object that is being sent to a store
 //! cannot be held back: its unit is then done again.
 //!
 //! A lease is a symbolic link `<base>.<n>` to the id of its holder: on every file system a link is
@@ -124,7 +124,7 @@ impl Worker {
             return Liveness::Alive;
         }
         let Some(content) = self.read(id) else { return Liveness::Dead };
-        self.observations.liveness(&self.identity, id, &self.file(id), &content)
+        self.observations.liveness(&self.identity, self.file(id), &content)
     }
 
     pub(super) fn file(&self, id: &str) -> PathBuf {
