@@ -58,7 +58,7 @@ pub fn audited(
     let rows = RunRows::open(context, Some(files), [language.to_owned()])?;
     for (place, shard, _) in embedded.shards_of(language) {
         let mut shard = rows.shard(place, shard)?;
-        if shard.cascade.audited.is_empty() {
+        if shard.left_out.audited.is_empty() {
             continue;
         }
         shard.for_each(|row| {

@@ -10,6 +10,7 @@ use twox_hash::XxHash3_64;
 use crate::context::Context;
 use crate::embedded::{all_done, ordinal};
 use crate::languages::{language_of, planned_languages};
+use crate::left_out::LeftOut;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::stamp;
 use polysift_base::sample::hash_seed;
@@ -70,30 +71,8 @@ pub struct Cascade {
     /// Margin thresholds of repaired languages, instead of 0.
     repaired: BTreeMap<String, f32>,
     /// One in this many dropped documents is encoded for the audit.
-    pub(crate) audit_every: u64,
+    audit_every: u64,
     seed: u64,
-}
-
-/// Documents of a shard that the first pass would drop, by ascending row.
-#[derive(Debug, Default)]
-pub struct CascadeRows {
-    /// Rows of documents that are not encoded.
-    pub dropped: Vec<u64>,
-    /// Rows of documents that are encoded for the audit, with their margins.
-    pub audited: Vec<(u64, f32)>,
-}
-
-impl CascadeRows {
-    /// Returns true if the document of `row` is not encoded.
-    pub fn is_dropped(&self, row: u64) -> bool {
-        self.dropped.binary_search(&row).is_ok()
-    }
-
-    /// Returns the margin of `row` if it is encoded for the audit.
-    pub(crate) fn audited_margin(&self, row: u64) -> Option<f32> {
-        let at = self.audited.binary_search_by_key(&row, |(row, _)| *row).ok()?;
-        Some(self.audited[at].1)
-    }
 }
 
 /// Returns the key of the unit of work that trains the first pass of `language`.
@@ -199,18 +178,19 @@ impl Cascade {
     }
 
     /// Returns the dropped and audited rows of `shard`, which has the index `place` in the plan.
-    pub fn rows_of(&self, context: Context<'_>, place: u64, shard: &Shard) -> Result<CascadeRows> {
-        let mut rows = CascadeRows::default();
+    pub fn rows_of(&self, context: Context<'_>, place: u64, shard: &Shard) -> Result<LeftOut> {
+        let mut rows = LeftOut { audit_every: self.audit_every, ..LeftOut::default() };
         self.for_each_below(context, shard, &mut |row, margin| {
             if self.is_audited(place, row) {
-                rows.audited.push((row, margin));
+                rows.audited.push(row);
+                rows.margins.push((row, margin));
             } else {
                 rows.dropped.push(row);
             }
         })?;
         let embedded = context.run.shard_marker(Stage::Embed, &shard.name)?;
         let dropped = embedded.and_then(|marker| marker.encoded).map(|encoded| encoded.dropped);
-        let is_lost = dropped.is_some_and(|dropped| dropped != rows.dropped.len() as u64);
+        let is_lost = dropped.is_some_and(|dropped| dropped != rows.dropped.count());
         if is_lost && !self.languages.is_empty() {
             return Err(lost(&context.run.path("cascade").join(scores_key(shard))));
         }

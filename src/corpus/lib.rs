@@ -19,6 +19,7 @@ pub mod filter;
 pub mod frozen;
 pub mod heads;
 pub mod languages;
+pub mod left_out;
 pub mod model;
 pub mod plan;
 pub mod refinement;

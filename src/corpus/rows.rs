@@ -3,9 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::cascaded::{Cascade, CascadeRows};
+use crate::cascaded::Cascade;
 use crate::context::Context;
 use crate::embedded::ordinal;
+use crate::left_out::LeftOut;
 use crate::scan::{ScoreFiles, read_part};
 use crate::verdicts::{removed_by_filters, verdicts_of};
 use polysift_base::error::Result;
@@ -43,15 +44,10 @@ impl<'a> RunRows<'a> {
     pub fn shard<'r>(&'r self, place: u64, shard: &'r Shard) -> Result<ShardRows<'r>> {
         let Context { config, run, .. } = self.context;
         let verdicts = verdicts_of(self.context, shard)?;
-        Ok(ShardRows {
-            rows: self,
-            place,
-            shard,
-            removed: removed_by_filters(config, &verdicts),
-            verdicts,
-            cascade: self.cascade.rows_of(self.context, place, shard)?,
-            parts: 0..run.num_parts(shard)?,
-        })
+        let mut left_out = self.cascade.rows_of(self.context, place, shard)?;
+        left_out.removed = removed_by_filters(config, &verdicts);
+        let parts = 0..run.num_parts(shard)?;
+        Ok(ShardRows { rows: self, place, shard, verdicts, left_out, parts })
     }
 }
 
@@ -62,9 +58,8 @@ pub struct ShardRows<'r> {
     shard: &'r Shard,
     /// Verdicts of the filters on the shard.
     pub verdicts: VerdictRows,
-    removed: Vec<u64>,
-    /// Rows of the shard that the cascade dropped or audited.
-    pub cascade: CascadeRows,
+    /// Rows of the shard that filters remove or the cascade drops or audits.
+    pub left_out: LeftOut,
     parts: Range<usize>,
 }
 
@@ -131,16 +126,16 @@ impl ShardRows<'_> {
         memory: &'p mut Vec<Option<DocumentScore>>,
     ) -> Row<'p> {
         let info = part.documents.get(at);
-        let is_dropped = self.cascade.is_dropped(info.row);
+        let is_dropped = self.left_out.dropped.contains(info.row);
         memory.clear();
         memory.extend(part.scores.iter().map(|head| head.scores[at].filter(|_| !is_dropped)));
         let ordinal = ordinal(self.place, info.row);
         Row {
             info,
             scored: ScoredDocument { id: info.id, ordinal, scores: memory },
-            is_removed: self.removed.binary_search(&info.row).is_ok(),
+            is_removed: self.left_out.removed.contains(info.row),
             is_dropped,
-            audited_margin: self.cascade.audited_margin(info.row),
+            audited_margin: self.left_out.audited_margin(info.row),
         }
     }
 

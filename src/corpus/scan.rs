@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 
-use crate::cascaded::{Cascade, CascadeRows};
+use crate::cascaded::Cascade;
 use crate::context::Context;
 use crate::embedded::{Embedded, ordinal};
 use crate::languages::ALL_LANGUAGES;
+use crate::left_out::{LeftOut, RowSet};
 use crate::model::is_precise;
 use crate::verdicts::removed_rows;
 use polysift_base::error::{Error, Result};
@@ -58,9 +59,11 @@ pub struct ScoredCorpus<'a> {
     files: ScoreFiles,
     language: &'a str,
     heads: Vec<&'a str>,
+    pub(crate) cascade: Cascade,
     /// Shards with documents of the language: index in the plan, shard, number of parts.
     shards: Vec<(u64, &'a Shard, usize)>,
-    files_of_shards: Vec<usize>,
+    /// By shard, the number of its input file.
+    file_of: Vec<usize>,
     /// By shard; read once, although a selection scans the scores several times.
     left_out: Vec<LeftOut>,
     /// Replaces stored scores of some documents of a shard.
@@ -104,11 +107,15 @@ impl<'a> ScoredCorpus<'a> {
             let next = numbers.len();
             *numbers.entry(&shard.file).or_insert(next)
         };
-        let files_of_shards = shards.iter().map(number).collect();
+        let file_of = shards.iter().map(number).collect();
         let cascade = Cascade::of_languages(context, [language.to_owned()])?;
-        let left_out = |&(place, shard, _): &_| LeftOut::of(context, &cascade, place, shard);
+        let left_out = |&(place, shard, _): &(u64, &'a Shard, usize)| {
+            context.stop.check()?;
+            let cascaded = cascade.rows_of(context, place, shard)?;
+            Ok(LeftOut { removed: removed_rows(context, shard)?, ..cascaded })
+        };
         let left_out = shards.par_iter().map(left_out).collect::<Result<_>>()?;
-        Ok(Self { context, files, language, heads, shards, files_of_shards, left_out, rescored })
+        Ok(Self { context, files, language, heads, cascade, shards, file_of, left_out, rescored })
     }
 }
 
@@ -138,7 +145,7 @@ impl Corpus for ScoredCorpus<'_> {
     }
 
     fn file(&self, shard: usize) -> usize {
-        self.files_of_shards[shard]
+        self.file_of[shard]
     }
 
     fn scan(
@@ -190,7 +197,8 @@ impl ScoredCorpus<'_> {
         let language = only.is_none().then_some(self.language);
         let mut names: Vec<&str> =
             weight_column(weight).into_iter().chain(language.map(|_| "language")).collect();
-        if !left_out.is_empty() {
+        let LeftOut { removed, dropped, audited, .. } = left_out;
+        if ![removed, dropped, audited].into_iter().all(RowSet::is_empty) {
             names.push(ROW);
         }
         let mut scans = Vec::new();
@@ -203,98 +211,15 @@ impl ScoredCorpus<'_> {
     }
 }
 
-/// Rows of a shard, with a bit for each.
-#[derive(Default)]
-struct RowSet {
-    first: u64,
-    bits: Vec<u64>,
-}
-
-impl RowSet {
-    /// Makes the set of `rows`, which ascend.
-    fn of(rows: &[u64]) -> Self {
-        let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else {
-            return Self::default();
-        };
-        let mut bits = vec![0; (last - first) as usize / 64 + 1];
-        for row in rows {
-            bits[(row - first) as usize / 64] |= 1 << ((row - first) % 64);
-        }
-        Self { first, bits }
+/// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
+fn removal_weights(batch: &PartBatch, left_out: &LeftOut) -> Result<Option<Vec<u64>>> {
+    let LeftOut { audited, audit_every, .. } = left_out;
+    if audited.is_empty() {
+        return Ok(None);
     }
-
-    fn is_empty(&self) -> bool {
-        self.bits.is_empty()
-    }
-
-    fn contains(&self, row: u64) -> bool {
-        let at = row.wrapping_sub(self.first);
-        usize::try_from(at / 64)
-            .ok()
-            .and_then(|word| self.bits.get(word))
-            .is_some_and(|word| word >> (at % 64) & 1 == 1)
-    }
-}
-
-/// Documents of a shard that a selection leaves out or weighs differently.
-struct LeftOut {
-    removed: RowSet,
-    dropped: RowSet,
-    audited: RowSet,
-    /// Number of dropped documents that an audited document stands for.
-    audit_every: u64,
-}
-
-impl LeftOut {
-    fn of(context: Context<'_>, cascade: &Cascade, place: u64, shard: &Shard) -> Result<Self> {
-        context.stop.check()?;
-        let CascadeRows { dropped, audited } = cascade.rows_of(context, place, shard)?;
-        let audited: Vec<u64> = audited.into_iter().map(|(row, _)| row).collect();
-        Ok(Self {
-            removed: RowSet::of(&removed_rows(context, shard)?),
-            dropped: RowSet::of(&dropped),
-            audited: RowSet::of(&audited),
-            audit_every: cascade.audit_every,
-        })
-    }
-
-    /// Returns true if all documents of the shard count alike.
-    fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.dropped.is_empty() && self.audited.is_empty()
-    }
-
-    /// Returns true if the thresholds are computed over `row`.
-    fn counts(&self, row: u64) -> bool {
-        !self.removed.contains(row) && !self.dropped.contains(row)
-    }
-
-    /// Counts the documents of `batch` that the cascade dropped and that no filter removed. With a
-    /// cascade, every document weighs 1.
-    fn dropped(&self, batch: &PartBatch, part: &ScannedPart<'_>) -> Result<Amount> {
-        let mut amount = Amount::default();
-        if self.dropped.is_empty() {
-            return Ok(amount);
-        }
-        let mask = batch.mask(part.language, None)?;
-        for (at, &row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
-            let is_there = mask.as_ref().is_none_or(|mask| mask.value(at));
-            if is_there && self.dropped.contains(row) && !self.removed.contains(row) {
-                amount.num_documents += 1;
-                amount.weight += 1;
-            }
-        }
-        Ok(amount)
-    }
-
-    /// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
-    fn removal_weights(&self, batch: &PartBatch) -> Result<Option<Vec<u64>>> {
-        if self.audited.is_empty() {
-            return Ok(None);
-        }
-        let weight = |&row: &u64| if self.audited.contains(row) { self.audit_every } else { 1 };
-        let rows = batch.numbers(ROW)?.unwrap_or_default();
-        Ok(Some(rows.iter().map(weight).collect()))
-    }
+    let weight = |&row: &u64| if audited.contains(row) { *audit_every } else { 1 };
+    let rows = batch.numbers(ROW)?.unwrap_or_default();
+    Ok(Some(rows.iter().map(weight).collect()))
 }
 
 struct ScannedPart<'a> {
@@ -312,6 +237,24 @@ impl ScannedPart<'_> {
     fn weights<'b>(&self, batch: &'b PartBatch) -> Result<Option<&'b [u64]>> {
         let Some(name) = weight_column(self.weight) else { return Ok(None) };
         batch.numbers(name)?.ok_or_else(not_counted).map(Some)
+    }
+
+    /// Counts the documents of `batch` that the cascade dropped and that no filter removed. With a
+    /// cascade, every document weighs 1.
+    fn dropped(&self, batch: &PartBatch, left_out: &LeftOut) -> Result<Amount> {
+        let mut amount = Amount::default();
+        if left_out.dropped.is_empty() {
+            return Ok(amount);
+        }
+        let mask = batch.mask(self.language, None)?;
+        for (at, &row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
+            let is_there = mask.as_ref().is_none_or(|mask| mask.value(at));
+            if is_there && left_out.dropped.contains(row) && !left_out.removed.contains(row) {
+                amount.num_documents += 1;
+                amount.weight += 1;
+            }
+        }
+        Ok(amount)
     }
 
     /// Visits all rows except `left_out`; `place` is the index of the shard in the plan.
@@ -335,7 +278,7 @@ impl ScannedPart<'_> {
             let counts = |row| left_out.counts(row);
             let is_whole = left_out.removed.is_empty() && left_out.dropped.is_empty();
             let mask = first.mask(self.language, (!is_whole).then_some(&counts))?;
-            let dropped = left_out.dropped(first, self)?;
+            let dropped = self.dropped(first, left_out)?;
             let mut identities = None;
             if !rescored.is_empty() {
                 let found = self.first.identities(rows.clone())?;
@@ -366,7 +309,7 @@ impl ScannedPart<'_> {
                 ordinals.extend(rows.iter().map(|&row| ordinal(place, row)));
                 ids = identities.ids()?;
             }
-            let removal_weights = left_out.removal_weights(&batches[0])?;
+            let removal_weights = removal_weights(&batches[0], left_out)?;
             visit(&ScoreBatch {
                 len: batches[0].len(),
                 ids: &ids,
@@ -385,26 +328,5 @@ impl ScannedPart<'_> {
             batch.replace(rows.iter().enumerate().filter_map(of_row))?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_set_of_rows_contains_exactly_its_rows(
-            rows in proptest::collection::btree_set(0u64..500, 0..60),
-            first in 0u64..1 << 40,
-        ) {
-            let rows: Vec<u64> = rows.into_iter().map(|row| first + row).collect();
-            let set = RowSet::of(&rows);
-            prop_assert_eq!(set.is_empty(), rows.is_empty());
-            for row in first.saturating_sub(100)..first + 700 {
-                prop_assert_eq!(set.contains(row), rows.contains(&row), "{}", row);
-            }
-        }
     }
 }

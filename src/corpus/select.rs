@@ -101,13 +101,12 @@ pub fn select_language(
     let thresholds = thresholds_of(context, language, heads)?;
     let corpus = ScoredCorpus::open(context, embedded, language, files, None)?;
     let mut selection = select(&corpus, &thresholds, context.config.selection.mode)?;
-    let cascade = Cascade::of_languages(context, [language.to_owned()])?;
     if let Some(config) = &context.config.cascade
-        && cascade.threshold(language).is_some()
+        && corpus.cascade.threshold(language).is_some()
     {
         let audited = audit::audited(context, embedded, language, files, &selection)?;
         selection.cascade =
-            Some(audit::audit(config, embedded, &cascade, language, &audited, &selection));
+            Some(audit::audit(config, embedded, &corpus.cascade, language, &audited, &selection));
     }
     Ok(selection)
 }

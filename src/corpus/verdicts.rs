@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::embedded::{Embedded, all_done};
 use crate::filter::{CONTAMINATED, Finding};
+use crate::left_out::RowSet;
 use polysift_base::error::Result;
 use polysift_config::{FilterAction, FilterConfig, RunConfig};
 use polysift_data::parts::{VerdictAction, VerdictRows, read_verdicts};
@@ -113,23 +114,16 @@ pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<Verdict
     Ok(verdicts)
 }
 
-/// Returns the rows that filters remove before thresholds are computed, ascending.
-pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> Vec<u64> {
-    let removes =
-        |name: &String| config.filters.get(name).is_some_and(FilterConfig::removes_before);
-    let rows = verdicts.documents.rows().iter().zip(&verdicts.found);
-    let mut rows: Vec<u64> = rows
-        .filter(|(_, found)| found.action == VerdictAction::Remove && removes(&found.filter))
-        .map(|(&row, _)| row)
-        .collect();
-    rows.dedup();
-    rows
+/// Returns the rows with `verdicts` of filters that remove them before thresholds are computed.
+pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> RowSet {
+    let removes = |name: &str| config.filters.get(name).is_some_and(FilterConfig::removes_before);
+    RowSet::removed(verdicts, removes)
 }
 
-/// Reads the rows of `shard` that filters remove before thresholds are computed, ascending.
-pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<Vec<u64>> {
+/// Reads the rows of `shard` that filters remove before thresholds are computed.
+pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<RowSet> {
     if !context.config.filters.values().any(FilterConfig::removes_before) {
-        return Ok(Vec::new());
+        return Ok(RowSet::default());
     }
     Ok(removed_by_filters(context.config, &verdicts_of(context, shard)?))
 }

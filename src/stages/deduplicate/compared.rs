@@ -12,10 +12,11 @@ use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::sample::{BottomKSample, hash_seed, ordinal_rank};
 use polysift_config::{Keep, NearFilter};
 use polysift_corpus::embedded::{ordinal, place_of};
+use polysift_corpus::left_out::RowSet;
 use polysift_corpus::verdicts::row_verdicts;
 use polysift_corpus::{Cascade, Context, Embedded};
 use polysift_data::input::DocumentInfo;
-use polysift_data::parts::{DocumentScore, EmbeddingScan, VerdictAction, read_scores};
+use polysift_data::parts::{DocumentScore, EmbeddingScan, read_scores};
 use polysift_heads::vectors::{
     BLOCK_ROWS, PackedRows, SearchScratch, duplicates, duplicates_on_gpu, k_means, unit_mean,
 };
@@ -118,18 +119,14 @@ impl<'a> ComparedDocuments<'a> {
         };
         let shards = embedded.shards_of(language);
         let read = |&(place, shard, num_parts): &(u64, &'a Shard, usize)| -> Result<Vec<_>> {
-            let verdicts = row_verdicts(context, shard)?;
-            let cascaded = cascade.rows_of(context, place, shard)?;
-            let is_removed = |row: u64| {
-                verdicts.of_row(row).iter().any(|found| found.action == VerdictAction::Remove)
-            };
+            let mut left_out = cascade.rows_of(context, place, shard)?;
+            left_out.removed = RowSet::removed(&row_verdicts(context, shard)?, |_| true);
             let read_part = |index: usize| {
                 context.stop.check()?;
                 let part = read_scores(&context.run.scores_part(near.head, shard, index))?;
                 let takes_part = |document: &DocumentInfo<'_>| {
-                    let row = document.row;
                     let has_text = document.num_bytes > 0 && document.language == language;
-                    has_text && !cascaded.is_dropped(row) && !is_removed(row)
+                    has_text && left_out.counts(document.row)
                 };
                 let documents = part.documents.iter().zip(&part.scores);
                 let documents = documents.filter(|(document, _)| takes_part(document));

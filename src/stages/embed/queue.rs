@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use polysift_base::error::Error;
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::progress::STOP_POLL;
-use polysift_corpus::cascaded::CascadeRows;
+use polysift_corpus::left_out::LeftOut;
 use polysift_data::input::{DocumentBatch, Reject};
 use polysift_data::parts::EmbeddingRows;
 
@@ -62,7 +62,7 @@ pub(super) struct TextBatch {
     pub(super) index: usize,
     pub(super) documents: DocumentBatch,
     /// Rows that the cascade leaves out of the shard.
-    pub(super) cascade: Arc<CascadeRows>,
+    pub(super) left_out: Arc<LeftOut>,
     /// Embeddings of the part from before a stop.
     pub(super) saved: Option<Arc<EmbeddingRows>>,
     pub(super) input_bytes: u64,

@@ -88,7 +88,7 @@ impl Pipeline<'_> {
         reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
         let is_resumed = !done.is_empty();
         let mut bytes = ShardBytes { input: &self.input, shard: planned, position: 0, is_resumed };
-        let cascade = Arc::new(self.cascade.rows_of(self.context, shard as u64, planned)?);
+        let left_out = Arc::new(self.cascade.rows_of(self.context, shard as u64, planned)?);
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
@@ -99,9 +99,9 @@ impl Pipeline<'_> {
                 left -= documents.len();
                 last_row = documents.rows().last().copied().or(last_row);
                 let input_bytes = bytes.advance(&reader, last_row.map_or(first_row, |row| row + 1));
-                let (memory, cascade) = (documents.memory(), Arc::clone(&cascade));
+                let (memory, left_out) = (documents.memory(), Arc::clone(&left_out));
                 let saved = saved.clone();
-                let batch = TextBatch { shard, index, documents, cascade, saved, input_bytes };
+                let batch = TextBatch { shard, index, documents, left_out, saved, input_bytes };
                 let is_broken = self.is_broken.load(Ordering::Relaxed);
                 if is_broken || to_tokenize.send(Step::Batch(batch), memory).is_err() {
                     return Ok(Err(Disconnected));

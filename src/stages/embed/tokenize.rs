@@ -68,7 +68,7 @@ impl Pipeline<'_> {
     fn chunks(&self, texts: TextBatch, tokenizer: &Tokenizer) -> Result<ChunkBatch> {
         let mut batch = ChunkBatch::new(&texts);
         let documents = &texts.documents;
-        let is_dropped = |i: usize| texts.cascade.is_dropped(documents.rows()[i]);
+        let is_dropped = |i: usize| texts.left_out.dropped.contains(documents.rows()[i]);
         let present: Vec<(bool, &str)> =
             documents.texts().map(|(i, text)| (is_dropped(i), text)).collect();
         batch.dropped = present.iter().filter(|(is_dropped, _)| *is_dropped).count() as u64;

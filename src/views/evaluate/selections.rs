@@ -175,7 +175,7 @@ impl<'a> EstimatedRun<'a> {
         let mut dropped = BTreeSet::new();
         for (place, shard, _) in self.embedded.shards_of(language) {
             let mut shard = self.documents.shard(place, shard)?;
-            if shard.cascade.dropped.is_empty() {
+            if shard.left_out.dropped.is_empty() {
                 continue;
             }
             shard.for_each(|row| {
