@@ -154,9 +154,6 @@ fn cost(
     let mut encoded = Encoded::default();
     of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
     let Some(pilot) = result.candidate() else { return 1.0 };
-    if result.flops_per_document == 0.0 {
-        return pilot.cost; // the run directory lacks the field
-    }
     let audit = 1.0 / config.audit_every() as f64;
     let in_pilot = (1.0 - pilot.encoded_share) * (1.0 - audit);
     let dropped = encoded.dropped as f64 / encoded.documents.max(1) as f64;

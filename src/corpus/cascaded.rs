@@ -49,8 +49,7 @@ pub struct LanguageCascade {
     pub tokens_per_dropped_document: f64,
     /// Mean floating-point operations of a document that the first pass drops.
     pub flops_per_dropped_document: f64,
-    /// Mean floating-point operations of a document; 0 in run directories that lack the field.
-    #[serde(default)]
+    /// Mean floating-point operations of a document that is encoded.
     pub flops_per_document: f64,
     /// Thresholds by head; a document is dropped if its first-pass scores are below all of them.
     pub heads: BTreeMap<String, f32>,

@@ -63,13 +63,10 @@ impl FrozenEncoder {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct FrozenEmbeddings {
     /// The source of the embeddings; `None` before the stage, or if all trained heads score texts.
-    #[serde(default)]
     pub encoder: Option<FrozenEncoder>,
     /// Type of the stored values of samples.
-    #[serde(default)]
     embeddings: Option<EmbeddingDtype>,
     /// How parts of the corpus are stored.
-    #[serde(default)]
     parts: Option<PartsConfig>,
     /// Whether the tokens of whole documents were counted.
     #[serde(default)]
@@ -98,7 +95,6 @@ impl FrozenEmbeddings {
 
 #[derive(Deserialize)]
 struct FrozenTraining {
-    #[serde(default)]
     heads: BTreeMap<String, FrozenHead>,
 }
 

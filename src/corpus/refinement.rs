@@ -25,7 +25,6 @@ pub struct Refinement {
     /// Heads with thresholds, by language.
     pub heads: Vec<HeadRefinement>,
     /// Languages with thresholds that depend on the encoder.
-    #[serde(default)]
     pub languages: Vec<LanguageRefinement>,
 }
 

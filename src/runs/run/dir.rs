@@ -187,8 +187,8 @@ impl RunDir {
         Ok(run)
     }
 
-    /// Returns true if the directory has a format file, which the oldest run directories lack.
-    /// Refuses formats newer than this program, and directories that contain links.
+    /// Returns true if the directory has a format file. Refuses formats newer than this program, and
+    /// directories that contain links.
     fn has_format(&self) -> Result<bool> {
         confine(&self.root);
         check_entries(&self.root)?;

@@ -28,7 +28,6 @@ pub(super) struct Identity {
     pub(super) pid_began: Option<u64>,
     /// Slurm job id, and how often the job was requeued.
     pub(super) slurm: Option<(String, u32)>,
-    #[serde(default)]
     pub(super) beats: u64,
     /// See [`LiveWorker::progress`](super::worker::LiveWorker::progress).
     pub(super) progress: Option<Value>,
