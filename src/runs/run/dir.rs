@@ -220,21 +220,6 @@ impl RunDir {
         self.root.join(relative)
     }
 
-    /// Returns the file of the trained head `head` for `language`.
-    pub fn head_file(&self, head: &str, language: &str) -> PathBuf {
-        self.path("heads").join(head).join(format!("{language}.safetensors"))
-    }
-
-    /// Returns the fastText model of `head` for `language`; its model card is next to it.
-    pub fn text_head_file(&self, head: &str, language: &str) -> PathBuf {
-        self.path("heads").join(head).join(format!("{language}.bin"))
-    }
-
-    /// Returns the file with the thresholds of `language`.
-    pub fn selection_file(&self, language: &str) -> PathBuf {
-        self.path("selection").join(format!("{language}.json"))
-    }
-
     /// Lists the files and links below the directory `relative`, as paths relative to it.
     pub(super) fn tree(&self, relative: &str) -> Result<Vec<String>> {
         let root = self.path(relative);
@@ -266,26 +251,6 @@ impl RunDir {
         }
         files.sort();
         Ok(files)
-    }
-
-    /// Returns the file with counts of the personal data in an export.
-    pub fn pii_report_file(&self) -> PathBuf {
-        self.path("audit/pii.json")
-    }
-
-    /// Returns the file with the near duplicates of `language`, counted.
-    pub fn duplicates_file(&self, language: &str) -> PathBuf {
-        self.path(format!("duplicates/languages/{language}.json"))
-    }
-
-    /// Returns the file with the near duplicates of all languages, counted.
-    pub fn duplicates_report_file(&self) -> PathBuf {
-        self.path("duplicates/report.json")
-    }
-
-    /// Returns the file with the counts of the filter `name`.
-    pub fn filter_report_file(&self, name: &str) -> PathBuf {
-        self.path(format!("filters/{name}.json"))
     }
 
     /// Returns `path` relative to the run directory, for markers and reports; URLs stay unchanged.

@@ -1,4 +1,4 @@
-//! The files of a shard, and markers: small JSON files that record a finished unit and its files.
+//! Markers: small JSON files that record a finished unit and its files.
 //!
 //! When all units of a stage are done, what later stages need of their markers is gathered in one
 //! file, which they read instead of 100,000. The file counts only while each marker exists, a stage
@@ -186,46 +186,6 @@ impl From<ShardMarker> for Summary {
 }
 
 impl RunDir {
-    /// Returns the path of part `index` of the embeddings of `shard`.
-    pub fn embeddings_part(&self, shard: &Shard, index: usize) -> PathBuf {
-        self.path(format!("embeddings/{}/part-{index:05}.parquet", shard.name))
-    }
-
-    /// Returns the path of part `index` of the scores of `shard` by `head`.
-    pub fn scores_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
-        self.path(format!("scores/{head}/{}/part-{index:05}.parquet", shard.name))
-    }
-
-    /// Returns the file of the documents of `shard` that a refine round scored again with `head`.
-    pub fn round_part(&self, round: usize, head: &str, shard: &Shard) -> PathBuf {
-        self.path(format!("rounds/{round:02}/{head}/{}/part-00000.parquet", shard.name))
-    }
-
-    /// Returns the path of part `index` of the refined scores of `shard` by `head`.
-    pub fn refined_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
-        self.path(format!("refined/{head}/{}/part-{index:05}.parquet", shard.name))
-    }
-
-    /// Returns the file with the filter matches in `shard`.
-    pub fn verdicts_file(&self, shard: &Shard) -> PathBuf {
-        self.path(format!("verdicts/{}.parquet", shard.name))
-    }
-
-    /// Returns the file with the near duplicates in `shard` among the documents of `language`.
-    pub fn duplicate_verdicts_file(&self, language: &str, shard: &Shard) -> PathBuf {
-        self.path(format!("duplicates/verdicts/{language}/{}.parquet", shard.name))
-    }
-
-    /// Returns the file with the counts of each filter in `shard`.
-    pub fn verdict_counts_file(&self, shard: &Shard) -> PathBuf {
-        self.path(format!("filters/shards/{}.json", shard.name))
-    }
-
-    /// Returns the file with the counts of personal data in the exported texts of `shard`.
-    pub fn pii_counts_file(&self, shard: &Shard) -> PathBuf {
-        self.path(format!("audit/shards/{}.json", shard.name))
-    }
-
     /// Returns the entry of the file `path` in a marker.
     pub fn file(&self, path: &Path, rows: u64, stamp: FileStamp) -> PartFile {
         PartFile { path: self.relative(path), rows, stamp }

@@ -43,6 +43,7 @@ mod heartbeat;
 mod identity;
 mod lease;
 mod markers;
+mod paths;
 mod plan;
 mod worker;
 
