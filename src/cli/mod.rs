@@ -281,19 +281,19 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Init(args) => init::run(args, stop, cli.global.quiet)?,
         Command::Run { settings, dry_run: true } => context.plan(settings, true)?,
         Command::Plan { settings, dry_run } => context.plan(settings, *dry_run)?,
-        Command::Run { settings, .. } => context.stages(settings, &Stage::ALL)?,
+        Command::Run { settings, .. } => context.run_stages(settings, &Stage::ALL)?,
         Command::Embed(settings) if settings.head.is_empty() => {
-            context.stages(settings, &[Stage::Embed])?;
+            context.run_stages(settings, &[Stage::Embed])?;
         }
-        Command::Embed(settings) => context.stages(settings, &[Stage::Embed, Stage::Score])?,
-        Command::Cascade(settings) => context.stages(settings, &[Stage::Cascade])?,
-        Command::Train(settings) => context.stages(settings, &[Stage::Train])?,
-        Command::Score(settings) => context.stages(settings, &[Stage::Score])?,
-        Command::Filter(settings) => context.stages(settings, &[Stage::Filter])?,
-        Command::Deduplicate(settings) => context.stages(settings, &[Stage::Deduplicate])?,
-        Command::Refine(settings) => context.stages(settings, &[Stage::Refine])?,
-        Command::Threshold(settings) => context.stages(settings, &[Stage::Threshold])?,
-        Command::Export(settings) => context.stages(settings, &[Stage::Export])?,
+        Command::Embed(settings) => context.run_stages(settings, &[Stage::Embed, Stage::Score])?,
+        Command::Cascade(settings) => context.run_stages(settings, &[Stage::Cascade])?,
+        Command::Train(settings) => context.run_stages(settings, &[Stage::Train])?,
+        Command::Score(settings) => context.run_stages(settings, &[Stage::Score])?,
+        Command::Filter(settings) => context.run_stages(settings, &[Stage::Filter])?,
+        Command::Deduplicate(settings) => context.run_stages(settings, &[Stage::Deduplicate])?,
+        Command::Refine(settings) => context.run_stages(settings, &[Stage::Refine])?,
+        Command::Threshold(settings) => context.run_stages(settings, &[Stage::Threshold])?,
+        Command::Export(settings) => context.run_stages(settings, &[Stage::Export])?,
         Command::Status(args) => context.status(args)?,
         Command::Retry(args) => context.retry(args)?,
         Command::Verify(args) => return context.verify(args),
@@ -340,7 +340,8 @@ struct CommandContext<'a> {
 }
 
 impl CommandContext<'_> {
-    fn stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
+    /// Joins the run, runs `stages` in order and prints what they did.
+    fn run_stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
         let config = resolve(args)?;
         let run_dir = args.base.run_dir(&config);
         let root = run_dir.ok_or_else(no_run_directory)?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use polysift::Result;
 use polysift::config::{KEPT, NO_TEXT, Rate, RunConfig};
 use polysift::corpus::Context;
-use polysift::corpus::cascaded::languages as cascaded_languages;
+use polysift::corpus::cascaded::stored_results;
 use polysift::corpus::frozen::FrozenEmbeddings;
 use polysift::corpus::refinement::Refinement;
 use polysift::corpus::select::selections;
@@ -226,7 +226,7 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let (mut rows, mut whole) = (Vec::new(), Vec::new());
     let selections = selections(context.run)?;
-    for (language, result) in cascaded_languages(context.run, context.config)? {
+    for (language, result) in stored_results(context.run, context.config)? {
         let Some(pass) = result.first_pass else {
             whole.push(format!("{language}: {}", result.reason.unwrap_or_default()));
             continue;

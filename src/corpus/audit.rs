@@ -125,7 +125,7 @@ pub(crate) fn audit(
             is_proved: bound >= config.recall,
         }
     });
-    let result = cascade.languages().get(language);
+    let result = cascade.results().get(language);
     let saved = |per_document: fn(&LanguageCascade) -> f64| {
         result.map_or(0.0, |result| left as f64 * per_document(result))
     };

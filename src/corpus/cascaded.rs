@@ -166,7 +166,7 @@ impl Cascade {
     }
 
     /// Returns the result of the cascade by language.
-    pub fn languages(&self) -> &BTreeMap<String, LanguageCascade> {
+    pub fn results(&self) -> &BTreeMap<String, LanguageCascade> {
         &self.languages
     }
 
@@ -231,7 +231,10 @@ impl Cascade {
 }
 
 /// Reads the result for each language of a planned run that has one.
-pub fn languages(run: &RunDir, config: &RunConfig) -> Result<BTreeMap<String, LanguageCascade>> {
+pub fn stored_results(
+    run: &RunDir,
+    config: &RunConfig,
+) -> Result<BTreeMap<String, LanguageCascade>> {
     let read = |language: String| {
         let (key, path) = (language_key(&language), language_file(run, &language));
         Ok(run.read_output(Stage::Cascade, &key, &path)?.map(|result| (language, result)))

@@ -155,7 +155,8 @@ impl Shuffle<'_> {
         self.worker.run().path(format!("parts/{place:05}.json"))
     }
 
-    fn chunk(&self, place: usize, chunk: usize) -> PathBuf {
+    /// Returns the file of a chunk of the copies that the input at `place` gives.
+    fn chunk_file(&self, place: usize, chunk: usize) -> PathBuf {
         self.worker.run().path(format!("shuffle/{place:05}-{chunk:05}.bin"))
     }
 
@@ -213,7 +214,7 @@ impl Shuffle<'_> {
             let marker = self.scatter_marker(input);
             let scattered = read_json::<Scattered>(&marker, JSON)?;
             let scattered = scattered.ok_or_else(|| Error::corrupt(&marker, "is gone"))?;
-            chunks.extend((0..scattered.chunks).map(|chunk| self.chunk(input, chunk)));
+            chunks.extend((0..scattered.chunks).map(|chunk| self.chunk_file(input, chunk)));
         }
         Ok(chunks)
     }
@@ -367,7 +368,7 @@ impl<'a> Sections<'a> {
         }
         let all: Vec<&RecordBatch> = batches.iter().collect();
         rows.sort_unstable();
-        let path = self.shuffle.chunk(self.place, self.num_chunks);
+        let path = self.shuffle.chunk_file(self.place, self.num_chunks);
         let mut file = AtomicFile::create(&path)?;
         let (mut end, mut table) = (0, vec![0; 8]);
         let mut rest = &rows[..];

@@ -326,7 +326,7 @@ impl<'a> CascadeFit<'a> {
         let context = self.full.context;
         let Context { config, run, .. } = context;
         let cascade = Cascade::of_languages(context, self.full.heads.languages().iter().cloned())?;
-        let results = cascade.languages();
+        let results = cascade.results();
         let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
         let own = own_shards(context, self.plan);
         let work = StageWork::new(context, Stage::Cascade, keys, &own)?;

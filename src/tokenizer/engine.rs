@@ -132,7 +132,7 @@ impl SegmentWriter for NormalizingWriter<'_> {
 impl NormalizingWriter<'_> {
     fn write_cluster(&mut self, cluster: &str) -> Flow {
         if let Some(text) = self.map.whole(cluster) {
-            return self.words.any(text);
+            return self.words.mixed(text);
         }
         let mut bytes = [0; 4];
         for c in cluster.chars() {

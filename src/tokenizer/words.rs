@@ -119,11 +119,12 @@ impl WordWriter<'_> {
             Normal::Space => self.blank(" "),
             Normal::Meta => self.meta(),
             Normal::Blank => self.blank(source),
-            Normal::Text(text) => self.any(text),
+            Normal::Text(text) => self.mixed(text),
         }
     }
 
-    pub(super) fn any(&mut self, text: &str) -> Flow {
+    /// Writes `text`, which may hold white space and metas.
+    pub(super) fn mixed(&mut self, text: &str) -> Flow {
         let mut bytes = [0; 4];
         for c in text.chars() {
             match c {

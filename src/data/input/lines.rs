@@ -85,7 +85,7 @@ pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
 }
 
 /// Returns the message for a text that begins with `bytes` if it is UTF-16.
-pub(super) fn utf16(bytes: &[u8]) -> Option<&'static str> {
+pub(super) fn utf16_error(bytes: &[u8]) -> Option<&'static str> {
     let is_utf16 = match *bytes {
         [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => true,
         // UTF-16 without a mark: tables and objects begin with an ASCII character.
@@ -163,7 +163,7 @@ impl LineReader {
             line.row = self.next_row;
             self.next_row += 1;
             if line.row == 0 {
-                if let Some(reason) = utf16(&line.bytes) {
+                if let Some(reason) = utf16_error(&line.bytes) {
                     return Err(Error::decode(&self.path, self.format, reason));
                 }
                 let mark = line.bytes.len() - without_byte_order_mark(&line.bytes).len();

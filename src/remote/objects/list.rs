@@ -69,7 +69,7 @@ impl KeySearch<'_> {
             while searches.len() < REQUESTS
                 && let Some(folder) = folders.pop()
             {
-                searches.push(self.folder(folder));
+                searches.push(self.list_folder(folder));
             }
             let Some(searched) = searches.next().await else { return Ok(found) };
             let (objects, more) = searched?;
@@ -79,7 +79,7 @@ impl KeySearch<'_> {
     }
 
     /// Returns objects below `folder`, and those of its folders that remain to be listed.
-    async fn folder(&self, folder: String) -> Result<(Vec<KeyedMeta>, Vec<String>)> {
+    async fn list_folder(&self, folder: String) -> Result<(Vec<KeyedMeta>, Vec<String>)> {
         let mut page = self.page(&folder, false, None).await?;
         if page.page_token.is_some()
             && let Some((objects, folders)) = self.level(&folder).await?

@@ -77,10 +77,12 @@ impl<'a> RunScores<'a> {
 pub(super) struct RoundDocuments<'a> {
     scores: &'a RunScores<'a>,
     round: usize,
-    rule: Rule,
+    choice: Choice,
 }
 
-enum Rule {
+/// How a round chooses its documents.
+enum Choice {
+    /// The ordinals of a sample.
     Sample(HashSet<u64>),
     /// Documents near a threshold, by language.
     Near(BTreeMap<String, Near>),
@@ -89,12 +91,12 @@ enum Rule {
 impl<'a> RoundDocuments<'a> {
     /// Chooses the documents: for round 0 a sample, later by the differences seen so far.
     pub(super) fn choose(scores: &'a RunScores<'a>, round: usize) -> Result<Self> {
-        let rule = if round == 0 {
-            Rule::Sample(sample(scores, &scores.encoded_thresholds()?)?)
+        let choice = if round == 0 {
+            Choice::Sample(sample(scores, &scores.encoded_thresholds()?)?)
         } else {
-            Rule::Near(near_thresholds(scores, round)?)
+            Choice::Near(near_thresholds(scores, round)?)
         };
-        Ok(Self { scores, round, rule })
+        Ok(Self { scores, round, choice })
     }
 
     /// Returns the documents of `shard`, at index `place` of the plan, with stored scores by head.
@@ -103,15 +105,15 @@ impl<'a> RoundDocuments<'a> {
         place: u64,
         shard: &Shard,
     ) -> Result<(DocumentBatch, Vec<Vec<Option<DocumentScore>>>)> {
-        let Self { scores, round, rule } = self;
+        let Self { scores, round, choice } = self;
         let done = scored_again(scores, 0..*round, shard)?;
         let mut documents = DocumentBuilder::default();
         let mut stored = vec![Vec::new(); scores.rows.heads.len()];
         scores.for_each_row(place, shard, |row| {
-            let is_chosen = match rule {
-                Rule::Sample(ordinals) => ordinals.contains(&row.scored.ordinal),
-                Rule::Near(_) if done.contains_key(&row.info.row) => false,
-                Rule::Near(languages) => {
+            let is_chosen = match choice {
+                Choice::Sample(ordinals) => ordinals.contains(&row.scored.ordinal),
+                Choice::Near(_) if done.contains_key(&row.info.row) => false,
+                Choice::Near(languages) => {
                     languages.get(row.info.language).is_some_and(|near| near.is_near(row))
                 }
             };

@@ -67,7 +67,7 @@ pub(super) fn first_address(text: &str) -> Option<Range<usize>> {
         let hidden = domain.len() - domain.trim_start_matches(is_invisible).len();
         let domain_start = at + 1 + hidden;
         let end = domain_end(text, domain_start, DOMAIN)?;
-        let end = domain_start + known_domain(&text[domain_start..end])?;
+        let end = domain_start + known_domain_end(&text[domain_start..end])?;
         let is_of_git = &text[start..at] == "git" && text[end..].starts_with([':', '/']);
         (!is_of_git).then_some(start..end)
     })
@@ -99,7 +99,7 @@ fn local_start(text: &str) -> Option<usize> {
 }
 
 /// Returns the end of the longest domain at the start of `text` that ends in a public suffix.
-fn known_domain(text: &str) -> Option<usize> {
+fn known_domain_end(text: &str) -> Option<usize> {
     if text.starts_with('[') {
         return Some(text.len()); // an IP address
     }

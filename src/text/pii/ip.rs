@@ -35,11 +35,15 @@ static GLOBAL: LazyLock<Vec<Network>> = LazyLock::new(|| {
 /// First address of a range, and the number of its bits that all addresses of the range share.
 type Network = (u128, u32);
 
+/// Number of bits before an IPv4 address in the IPv6 address that it is mapped to.
+const MAPPED_BITS: u32 = 96;
+
+/// Parses ranges that are written as first address and number of shared bits: `192.0.2.0/24`.
 fn networks(list: &str) -> Vec<Network> {
     let network = |written: &str| {
         let (first, bits) = written.split_once('/')?;
         let (first, bits) = (first.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?);
-        Some((bits_of(first), if first.is_ipv4() { 96 + bits } else { bits }))
+        Some((bits_of(first), if first.is_ipv4() { MAPPED_BITS + bits } else { bits }))
     };
     list.split_whitespace().filter_map(network).collect()
 }
@@ -160,4 +164,14 @@ pub(super) fn octet(bytes: &[u8]) -> Option<usize> {
     let digits = bytes.iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
     let value = |n: usize| bytes[..n].iter().fold(0, |value, b| 10 * value + u32::from(b - b'0'));
     (1..=digits).rev().find(|&n| value(n) <= 255)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_range_is_parsed() {
+        assert_eq!((SPECIAL.len(), GLOBAL.len()), (22, 8));
+    }
 }

@@ -12,7 +12,7 @@ use super::pattern::{Pattern, matches, matches_everything};
 pub struct Robots {
     matching: Matching,
     /// Rules in deciding order: longest first, `Allow` before `Disallow`, then as in the file.
-    rules: Box<[Rule]>,
+    rules: Box<[PathRule]>,
     /// Literals of all patterns, concatenated.
     literals: Box<str>,
     everyone: AgentMask,
@@ -20,7 +20,7 @@ pub struct Robots {
 
 /// A rule without the literals of its pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Rule {
+struct PathRule {
     /// End of its literals in `Robots::literals`.
     end: u32,
     priority: u32,
@@ -45,13 +45,13 @@ impl Robots {
             // Only the rules of the shortest patterns lie behind the first 4 GiB of literals.
             let Ok(end) = u32::try_from(literals.len() + literals_of_rule.len()) else { break };
             literals.push_str(&literals_of_rule);
-            stored.push(Rule { end, ..rule });
+            stored.push(PathRule { end, ..rule });
         }
         Self { matching, rules: stored.into(), literals: literals.into(), everyone }
     }
 
     /// Returns the rules in deciding order, with their literals.
-    fn rules(&self) -> impl Iterator<Item = (&str, &Rule)> {
+    fn rules(&self) -> impl Iterator<Item = (&str, &PathRule)> {
         let mut start = 0;
         self.rules.iter().map(move |rule| {
             let end = rule.end as usize;
@@ -87,7 +87,7 @@ impl Robots {
         }
         let path = self.matching.spelling(path);
         let agent = if agent < MAX_AGENTS { bit(agent) } else { 0 };
-        let decides = |(literals, rule): &(&str, &Rule)| {
+        let decides = |(literals, rule): &(&str, &PathRule)| {
             rule.agents & agent != 0 && matches(literals, rule.is_anchored, &path)
         };
         self.rules().find(decides).map(|(_, rule)| rule.line as usize)
@@ -118,7 +118,7 @@ pub fn line_text(content: &[u8], matching: Matching, number: usize) -> Option<St
 }
 
 /// Returns the rules that concern an agent of the list, in file order, with their literals.
-fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, Rule)> {
+fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
     let matching = agents.matching();
     let of_agents = lines.iter().filter(|line| line.field == Field::UserAgent);
     let names: Vec<String> = of_agents.flat_map(|line| matching.group_names(&line.value)).collect();
@@ -155,7 +155,7 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, Rule)> {
         rules.extend(patterns.into_iter().map(|Pattern { literals, is_anchored, priority }| {
             let [priority, line] =
                 [priority, line.number].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-            (literals, Rule { end: 0, priority, line, agents: group, is_anchored, is_allow })
+            (literals, PathRule { end: 0, priority, line, agents: group, is_anchored, is_allow })
         }));
     }
     rules

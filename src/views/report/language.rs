@@ -235,6 +235,7 @@ impl<'a> SurveyedLanguage<'a> {
         Ok(Some(report))
     }
 
+    /// Sums documents, bytes and tokens up to each point, where the last document has the score.
     fn curve(&self, head: usize, details: &LanguageDetails) -> Value {
         let (steps, found) = (&self.wanted.steps[head], &details.steps[head]);
         let of_curve = &self.wanted.curves[head];

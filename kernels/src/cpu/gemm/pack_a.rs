@@ -74,14 +74,14 @@ impl PackedRows {
                     }
                     Variant::F32(Precision::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
                     Variant::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
-                    Variant::Bf16 | Variant::Bf16Blocks => row.bf16(isa, values),
-                    Variant::F16 => row.f16(isa, values),
+                    Variant::Bf16 | Variant::Bf16Blocks => row.pack_bf16(isa, values),
+                    Variant::F16 => row.pack_f16(isa, values),
                     Variant::Int8
                     | Variant::Int8Pairs
                     | Variant::Int8Signed
                     | Variant::Int8Blocks => {
                         let mean = &means[kind * values.len()..][..values.len()];
-                        let Quantisation { scale, mut zero, .. } = row.int8(isa, values, mean);
+                        let Quantisation { scale, mut zero, .. } = row.quantise(isa, values, mean);
                         row.bytes_to_words(variant);
                         // The zero point shifts by 128, as the integers do.
                         if variant == Variant::Int8Signed {
@@ -129,18 +129,21 @@ impl RowBuffers {
         self.centred.resize(4 * words, 0.0);
     }
 
-    fn bf16(&mut self, isa: Isa, values: &[f32]) {
+    /// Rounds `values` to bf16 and writes them to `words` in pairs.
+    fn pack_bf16(&mut self, isa: Isa, values: &[f32]) {
         to_bf16(isa, values, &mut self.halves);
         pairs(isa, &self.halves, &mut self.words);
     }
 
-    fn f16(&mut self, isa: Isa, values: &[f32]) {
+    /// Rounds `values` to f16 and writes each of them to both halves of a word.
+    fn pack_f16(&mut self, isa: Isa, values: &[f32]) {
         let halves = &mut self.halves[..values.len()];
         to_f16(isa, values, halves);
         interleaved(isa, halves, halves, &mut self.words);
     }
 
-    fn int8(&mut self, isa: Isa, values: &[f32], mean: &[f32]) -> Quantisation {
+    /// Writes `values` less `mean` to `bytes` as 8-bit integers; returns their quantisation.
+    fn quantise(&mut self, isa: Isa, values: &[f32], mean: &[f32]) -> Quantisation {
         let centred = &mut self.centred[..values.len()];
         let mut range = [0.0; 2];
         centre(isa, values, mean, centred, &mut range);
