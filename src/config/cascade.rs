@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::amounts::as_text;
 use super::{Mode, NO_MODEL, RunConfig, Weight};
@@ -57,33 +58,24 @@ as_text!(FirstPass);
 
 /// The table `[cascade]` adds a cheap first pass, which drops documents that the full run would not
 /// keep. Without this table every document is encoded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct CascadeConfig {
     /// Minimum recall: of the documents that the full run would keep, the share that the cascade
     /// keeps too, for each head, rate and language.
+    #[default = 0.995]
     pub recall: f64,
     /// Probability with which `recall` is reached.
+    #[default = 0.99]
     pub confidence: f64,
     /// Model of the first pass, which scores every document.
     pub first_pass: FirstPass,
     /// Share of the dropped documents that are encoded anyway, to measure the recall.
+    #[default = 0.02]
     pub audit: f64,
     /// Encode more documents if the audit does not prove the recall, until it does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repair: bool,
-}
-
-impl Default for CascadeConfig {
-    fn default() -> Self {
-        Self {
-            recall: 0.995,
-            confidence: 0.99,
-            first_pass: FirstPass::default(),
-            audit: 0.02,
-            repair: false,
-        }
-    }
 }
 
 impl CascadeConfig {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::amounts::as_text;
 use super::{DEFAULT_MODEL, DEFAULT_ZSTD_LEVEL};
@@ -182,11 +183,12 @@ impl fmt::Display for DeviceChoice {
 as_text!(DeviceChoice);
 
 /// The table `[encoder]` chooses the model and says how texts become embeddings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct EncoderConfig {
     /// The encoder: `polysift-mini` (bundled), a directory in the form of Hugging Face, or an id of
     /// its hub (`FacebookAI/xlm-roberta-base`); `none` if no head scores embeddings.
+    #[default(DEFAULT_MODEL.to_owned())]
     pub model: String,
     /// Revision of a hub id: a commit, a tag or a branch. Default: `main`.
     pub revision: Option<String>,
@@ -200,6 +202,7 @@ pub struct EncoderConfig {
     /// mostly all.
     pub dimensions: Option<usize>,
     /// Maximum tokens per chunk, special tokens such as `<s>` and `</s>` included.
+    #[default = 512] // `xlmr_embeddings.py` of FineWeb2-HQ
     pub max_tokens: usize,
     /// Maximum characters (code points) per document; the rest is ignored. Default: no limit.
     pub max_chars: Option<usize>,
@@ -220,27 +223,6 @@ pub struct EncoderConfig {
     /// Maximum tokens per packed batch, which does not change results. Default: 16384 on a CPU,
     /// 67584 on a GPU.
     pub batch_tokens: Option<usize>,
-}
-
-impl Default for EncoderConfig {
-    fn default() -> Self {
-        Self {
-            model: DEFAULT_MODEL.into(),
-            revision: None,
-            pooling: None,
-            normalize: None,
-            dimensions: None,
-            max_tokens: 512, // `xlmr_embeddings.py` of FineWeb2-HQ
-            max_chars: None,
-            chunks: Chunks::default(),
-            prompt: None,
-            prompt_name: None,
-            device: DeviceChoice::default(),
-            precision: EncoderPrecision::default(),
-            gelu: Gelu::Erf,
-            batch_tokens: None,
-        }
-    }
 }
 
 impl EncoderConfig {
@@ -293,21 +275,17 @@ pub enum EmbeddingDtype {
 
 /// The table `[parts]` says how embeddings are stored in the run directory. Scores are computed
 /// from the stored values, so re-scoring always reproduces them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartsConfig {
     /// Type of the stored values.
     pub embeddings: EmbeddingDtype,
     /// Documents per part file. A process that was killed loses at most the part it worked on.
+    #[default = 16_384]
     pub rows: usize,
     /// Compression level of zstd, 1 to 22.
+    #[default(DEFAULT_ZSTD_LEVEL)]
     pub zstd: i32,
-}
-
-impl Default for PartsConfig {
-    fn default() -> Self {
-        Self { embeddings: EmbeddingDtype::default(), rows: 16_384, zstd: DEFAULT_ZSTD_LEVEL }
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::{DEFAULT_ZSTD_LEVEL, EmbeddingDtype};
 use polysift_base::io::is_url;
@@ -20,7 +21,7 @@ pub enum Layout {
 }
 
 /// The table `[export]` says what the exported files hold and where they are written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExportConfig {
     /// Destination: a folder, a place in an object store (`s3://bucket/prefix`, `gs://`, `az://`)
@@ -29,6 +30,7 @@ pub struct ExportConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Export the embeddings together with the text.
+    #[default = true]
     pub with_embeddings: bool,
     /// Type of the exported embeddings. Default: `parts.embeddings`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,8 +41,10 @@ pub struct ExportConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_file_mb: Option<usize>,
     /// Uncompressed size of a row group in megabytes (10^6 bytes).
+    #[default = 100]
     pub row_group_mb: usize,
     /// Compression level of zstd, 1 to 22.
+    #[default(DEFAULT_ZSTD_LEVEL)]
     pub zstd: i32,
     /// Also write the documents that were not selected, in a folder for each reason.
     pub keep_removed: bool,
@@ -60,22 +64,6 @@ impl ExportConfig {
             Some(url) if is_url(url) => url.trim_end_matches('/').into(),
             Some(folder) => folder.into(),
             None => run.to_owned(),
-        }
-    }
-}
-
-impl Default for ExportConfig {
-    fn default() -> Self {
-        Self {
-            to: None,
-            with_embeddings: true,
-            embeddings: None,
-            layout: Layout::default(),
-            max_file_mb: None,
-            row_group_mb: 100,
-            zstd: DEFAULT_ZSTD_LEVEL,
-            keep_removed: false,
-            card: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `[heads.<name>.fasttext]`: how texts are split into words and fastText heads are trained.
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::Mode;
 use polysift_base::error::{Error, Result};
@@ -73,12 +74,13 @@ const MAX_VALUES: usize = 1 << 32;
 /// The table `[heads.NAME.fasttext]` says how texts become words and how a fastText head is
 /// trained. If a model file has a card of polysift next to it, the card says how texts become
 /// words.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct FastTextConfig {
     /// How the white space of a text is changed.
     pub preprocessing: Preprocessing,
     /// Convert texts to lower case.
+    #[default = true]
     pub lowercase: bool,
     /// How a text is split into words.
     pub segmenter: Segmenter,
@@ -86,42 +88,30 @@ pub struct FastTextConfig {
     /// FineWeb2-HQ's filter (newlines are deleted, upper case stays).
     pub inference: Mode,
     /// Label whose probability is the score.
+    #[default(format!("{LABEL_PREFIX}positive"))]
     pub positive: String,
     /// Label of all other samples.
+    #[default(format!("{LABEL_PREFIX}negative"))]
     pub negative: String,
     /// Maximum length of word n-grams. Default: 2; 4 for languages written without spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word_ngrams: Option<usize>,
     /// Passes over the training split.
+    #[default = 30]
     pub epochs: usize,
     /// Initial learning rate; it decays linearly to 0.
+    #[default = 0.1]
     pub learning_rate: f64,
     /// Dimension of the vectors.
+    #[default = 100]
     pub dim: usize,
     /// Number of vectors that all n-grams share; each takes 4 · `dim` bytes in memory and in the
     /// file. fastText's own default, 2000000, takes 800 MB for each language.
+    #[default = 200_000]
     pub buckets: usize,
     /// Minimum number of occurrences for a word to have a vector of its own.
+    #[default = 1]
     pub min_count: usize,
-}
-
-impl Default for FastTextConfig {
-    fn default() -> Self {
-        Self {
-            preprocessing: Preprocessing::default(),
-            lowercase: true,
-            segmenter: Segmenter::default(),
-            inference: Mode::default(),
-            positive: format!("{LABEL_PREFIX}positive"),
-            negative: format!("{LABEL_PREFIX}negative"),
-            word_ngrams: None,
-            epochs: 30,
-            learning_rate: 0.1,
-            dim: 100,
-            buckets: 200_000,
-            min_count: 1,
-        }
-    }
 }
 
 impl FastTextConfig {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::{LANGUAGE_CODE, is_language_code};
 use polysift_base::error::{Error, Result};
@@ -14,15 +15,17 @@ pub const DEFAULT_MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 pub const LARGEST_DOCUMENT_BYTES: u64 = 1 << 30;
 
 /// The table `[input]` names the files of documents and their columns.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct InputConfig {
     /// Files, directories (searched recursively), globs and URLs of Parquet or JSON lines. `{lang}`
     /// in a pattern stands for the language of the files that match.
     pub files: Vec<String>,
     /// Name of the text column; a dotted name reaches into a struct.
+    #[default = "text"]
     pub text: String,
     /// Name of the id column. In files without it, ids are `SHARD/ROW`, as in datatrove.
+    #[default = "id"]
     pub id: String,
     /// Where the language of a document comes from. Default: `{lang}` in the pattern that matched
     /// the file, or `und` (undetermined) in a pattern without `{lang}`.
@@ -35,25 +38,12 @@ pub struct InputConfig {
     /// in each file; one more fails the file.
     pub max_rejects: u64,
     /// Maximum size of a document in bytes, at most 1 GiB: of a JSON line, or of a text in Parquet.
+    #[default(DEFAULT_MAX_DOCUMENT_BYTES)]
     pub max_document_bytes: u64,
     /// Maximum size of a Parquet file in bytes; larger ones are split between row groups, so that
     /// several processes can share one.
+    #[default(512 << 20)]
     pub max_shard_bytes: u64,
-}
-
-impl Default for InputConfig {
-    fn default() -> Self {
-        Self {
-            files: Vec::new(),
-            text: "text".into(),
-            id: "id".into(),
-            language: LanguageSource::default(),
-            embeddings: None,
-            max_rejects: 0,
-            max_document_bytes: DEFAULT_MAX_DOCUMENT_BYTES,
-            max_shard_bytes: 512 << 20,
-        }
-    }
 }
 
 /// Where a document's language comes from.

@@ -30,6 +30,7 @@ mod words;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 pub use amounts::{Budget, Rate};
 pub use cascade::{CascadeConfig, FirstPass};
@@ -140,15 +141,9 @@ pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// Seed of a run, see [`RunConfig::seed`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(transparent)]
-pub struct Seed(pub u64);
-
-impl Default for Seed {
-    fn default() -> Self {
-        Self(DEFAULT_SEED)
-    }
-}
+pub struct Seed(#[default(DEFAULT_SEED)] pub u64);
 
 /// Description of a valid language code.
 pub const LANGUAGE_CODE: &str = "made of up to 64 ASCII letters, digits, `_` and `-`";

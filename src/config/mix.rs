@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smart_default::SmartDefault;
 
 use super::amounts::written;
 use super::{Budget, DEFAULT_SEED, Rate, is_language_code, words};
@@ -13,7 +14,7 @@ const MOST_EPOCHS: u64 = 1000;
 
 /// These keys stand at the top of `mix.toml`, the settings of `polysift mix`. Paths are relative to
 /// the file that names them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct MixConfig {
     /// Total number of tokens, if the sources have shares of it.
@@ -27,39 +28,27 @@ pub struct MixConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<TokenCount>,
     /// Seed of the draw and of the shuffle.
+    #[default(DEFAULT_SEED)]
     pub seed: u64,
     /// Maximum number of epochs of a source, or of a language with its own share of a source, at
     /// most 1000. A mixture that needs more is refused.
+    #[default(Epochs { whole: 4, rest: None })]
     pub max_epochs: Epochs,
     /// Approximate size of an output file in bytes before compression; one file is held in memory.
+    #[default(Budget(1 << 30))]
     pub output_bytes: Budget,
     /// Which columns of the input are written, besides `source` and `copy`.
     pub columns: MixColumns,
     /// Name of the text column.
+    #[default = "text"]
     pub text: String,
     /// Name of the id column. Ids decide the draw and the order; in files without the column they
     /// are `FILE/ROW`.
+    #[default = "id"]
     pub id: String,
     /// The sources of the mixture.
     #[serde(rename = "source")]
     pub sources: Vec<MixSource>,
-}
-
-impl Default for MixConfig {
-    fn default() -> Self {
-        Self {
-            tokens: None,
-            tokenizer: None,
-            count: None,
-            seed: DEFAULT_SEED,
-            max_epochs: Epochs { whole: 4, rest: None },
-            output_bytes: Budget(1 << 30),
-            columns: MixColumns::default(),
-            text: "text".to_owned(),
-            id: "id".to_owned(),
-            sources: Vec::new(),
-        }
-    }
 }
 
 /// An entry of `[[source]]` is a source of the mixture. It has one of `share`, `tokens` and

@@ -1,6 +1,7 @@
 //! `[pii]`: redaction of personal data in exported texts.
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use polysift_base::error::{Error, Result};
 use polysift_text::pii::{IpScope, Markers, PiiKind, PiiMode, PiiOptions, Placeholders};
@@ -20,12 +21,13 @@ pub enum PiiAudit {
 
 /// The table `[pii]` replaces personal data in exported texts. Without this table texts are
 /// exported unchanged.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct PiiConfig {
     /// Method that finds and replaces personal data.
     pub mode: PiiMode,
     /// Kinds of personal data to redact.
+    #[default(PiiOptions::default().kinds)]
     pub kinds: Vec<PiiKind>,
     /// Which IP addresses are redacted.
     pub ip: IpScope,
@@ -39,14 +41,6 @@ pub struct PiiConfig {
     pub except: Vec<String>,
     /// What the folder `audit` of the run directory records about the personal data found.
     pub audit: PiiAudit,
-}
-
-impl Default for PiiConfig {
-    fn default() -> Self {
-        let PiiOptions { mode, kinds, ip, placeholders, markers } = PiiOptions::default();
-        let (except, audit) = (Vec::new(), PiiAudit::default());
-        Self { mode, kinds, ip, placeholders, markers, except, audit }
-    }
 }
 
 impl PiiConfig {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::{Budget, Mode, Rate, amounts};
 
@@ -100,7 +101,7 @@ pub enum Weight {
 }
 
 /// The table `[selection]` says how the scores become a selection.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelectionConfig {
     /// Names of the heads in the order of their thresholds. A threshold applies to the documents
@@ -119,24 +120,13 @@ pub struct SelectionConfig {
     /// documents on the smaller side of a threshold. With 0, margins are twice the largest
     /// difference seen, and no wrong document is expected.
     #[serde(skip_serializing_if = "is_default_risk")]
+    #[default(REFINE_RISK)]
     pub refine_risk: f64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_default_risk(risk: &f64) -> bool {
     risk.to_bits() == REFINE_RISK.to_bits()
-}
-
-impl Default for SelectionConfig {
-    fn default() -> Self {
-        Self {
-            order: Vec::new(),
-            weight: Weight::default(),
-            mode: Mode::default(),
-            refine: false,
-            refine_risk: REFINE_RISK,
-        }
-    }
 }
 
 /// The thresholds of one language after `_default` or `_unscored` has been applied.
