@@ -17,8 +17,8 @@ fn without_gpus(mut command: Command) -> Command {
 }
 
 /// In what the CPU computes if it is not told.
-fn on_the_cpu() -> &'static str {
-    Placement::auto(Vec::new()).precision.name()
+fn on_the_cpu() -> String {
+    Placement::auto(Vec::new()).precision.to_string()
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn polysift(options: &Options) -> Result<Embed> {
     }))
     .with_context(|| format!("precision {}", options.dtype))?;
     let model = load(&config, &HubSettings::from_env(|_| None))?;
-    ready("polysift", model.placement.precision.name(), env!("CARGO_PKG_VERSION"))?;
+    ready("polysift", &model.placement.precision.to_string(), env!("CARGO_PKG_VERSION"))?;
     Ok(Box::new(move |chunks| {
         let encoder = model.encoder.as_ref();
         let batch_tokens = batch_tokens(&config, encoder);

@@ -22,7 +22,7 @@ pub(crate) fn devices(as_json: bool) {
         printer::json(&json!({
             "gpus": gpus.iter().map(describe).collect::<Vec<_>>(),
             "problem": problem,
-            "auto": {"device": auto.to_string(), "precision": auto.precision.name()},
+            "auto": {"device": auto.to_string(), "precision": auto.precision},
         }));
         return;
     }

@@ -107,7 +107,7 @@ pub(crate) fn document(context: Context<'_>, usages: &[Usage]) -> Result<Value> 
 /// Prints the precision of the embeddings, if there are any, and the run directory.
 fn print_place(context: Context<'_>) -> Result<()> {
     if let Some(precision) = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision() {
-        line(&format!("embeddings were computed in {}", precision.name()));
+        line(&format!("embeddings were computed in {precision}"));
     }
     line(&format!("run directory: {}", context.run.root().display()));
     Ok(())

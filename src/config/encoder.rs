@@ -89,18 +89,6 @@ pub enum EncoderPrecision {
 }
 
 impl EncoderPrecision {
-    /// Returns the name used in settings.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-            Self::Int8 => "int8",
-            Self::Fp8 => "fp8",
-        }
-    }
-
     /// Returns true if GPUs do not support the format.
     fn needs_cpu(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::Int8)
@@ -109,7 +97,7 @@ impl EncoderPrecision {
 
 impl fmt::Display for EncoderPrecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.serialize(f)
     }
 }
 

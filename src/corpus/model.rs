@@ -80,8 +80,8 @@ pub fn freeze_encoded(
     });
     // GPUs compute only in bf16 and fp8; other precisions need the CPU.
     let flag = other.map(|(begun, model)| match begun {
-        EncoderPrecision::Bf16 | EncoderPrecision::Fp8 => format!("--precision {}", begun.name()),
-        _ if model.placement.gpus.is_empty() => format!("--precision {}", begun.name()),
+        EncoderPrecision::Bf16 | EncoderPrecision::Fp8 => format!("--precision {begun}"),
+        _ if model.placement.gpus.is_empty() => format!("--precision {begun}"),
         _ => "--device cpu".to_owned(),
     });
     context.freeze(stage, settings).map_err(|error| match (error, flag) {

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use polysift_base::error::Result;
 use polysift_base::progress::{Progress, Stop};
-use polysift_config::{DEFAULT_LANGUAGE, EmbeddingDtype, LanguageSource, Rate, RunConfig};
+use polysift_config::{
+    DEFAULT_LANGUAGE, EmbeddingDtype, EncoderPrecision, LanguageSource, Rate, RunConfig,
+};
 use polysift_corpus::model::GPU_FLOPS_PER_SEC;
 use polysift_corpus::training::PlannedHead;
 use polysift_data::input::{DocumentBatch, DocumentReader};
@@ -49,7 +51,7 @@ pub struct Estimate {
     /// Device of the run: `cpu` or `cuda:0,2`.
     pub device: String,
     /// Numeric type of the computation: `f32` or `bf16`.
-    pub precision: &'static str,
+    pub precision: EncoderPrecision,
     /// The heads that would be trained.
     pub training: Vec<PlannedHead>,
     /// Tokens of the training samples, at most one longest chunk each; samples count for each head.
@@ -148,7 +150,7 @@ pub fn estimate(
         tokens_per_sec,
         speed_measured: model.placement.gpus.is_empty(),
         device: model.placement.to_string(),
-        precision: model.placement.precision.name(),
+        precision: model.placement.precision,
         encode_secs: tokens / tokens_per_sec.max(1e-9),
         training,
         training_tokens,
