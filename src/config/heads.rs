@@ -383,14 +383,13 @@ impl HeadConfig {
             _ => Checkpoint::LowestLoss,
         };
         TrainingConfig {
-            mode: own.mode,
-            loss: own.loss,
             epochs: own.epochs.or(Some(epochs)),
             batch_size: Some(batch_size),
             learning_rate: own.learning_rate.or(Some(if is_published { 3e-4 } else { 1e-3 })),
             weight_decay: own.weight_decay.or(is_published.then_some(0.01)),
             dropout: own.dropout.or(Some(0.2)),
             checkpoint: own.checkpoint.or(Some(checkpoint)),
+            ..own.clone()
         }
     }
 

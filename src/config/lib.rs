@@ -49,8 +49,7 @@ pub use heads::{
     Activation, Centering, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput, Keep,
     LabelKind, Preset,
 };
-pub use input::LARGEST_DOCUMENT_BYTES;
-pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LanguageSource};
+pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LARGEST_DOCUMENT_BYTES, LanguageSource};
 pub use mix::{Copies, Epochs, MixColumns, MixConfig, MixSource, TokenCount, ValueCopies};
 pub use pii::{PiiAudit, PiiConfig};
 pub use selection::{
