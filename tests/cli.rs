@@ -246,7 +246,7 @@ fn an_import_that_cannot_be_right_writes_nothing() -> TestResult {
         command.assert()
     };
     let one = "published/deu_Latn.pt";
-    import(&["published", "--out", "heads"]).code(2).stderr(contains("of one language"));
+    import(&["published", "--out", "heads"]).code(2).stderr(contains("have the same language"));
     import(&["published", "--out", "x.safetensors"]).code(2).stderr(contains("--out"));
     import(&["published", "--out", "heads", "--language", "x"]).code(2);
     import(&[one, "nowhere.pt", "--out", "heads"]).code(66).stderr(contains("nowhere.pt"));

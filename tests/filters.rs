@@ -408,7 +408,7 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
         (robots("sources = [{ domains = 'paths.txt' }]"), 65, "`x.com/blog` has a path"),
         (robots("sources = [{ domains = 'latin.txt' }]"), 65, "row 2: is not UTF-8"),
         (robots("sources = [{ robots = 'dates.jsonl' }]"), 65, "row 1: `fetched` is `31.12.2024`"),
-        (robots("sources = [{ robots = 'robots/*' }]"), 65, "not called as a host"),
+        (robots("sources = [{ robots = 'robots/*' }]"), 65, "its name is not a host"),
         (robots("sources = [{ domains = 'domains.txt' }]").replace("2025", "now"), 2, "is no date"),
     ] {
         work.write("run.toml", format!("{input}{filter}"))?;

@@ -108,7 +108,7 @@ fn a_stopped_process_is_named_then_taken_for_dead_and_notices_when_it_goes_on() 
     let waiting: Vec<&str> = told.lines().filter(|line| line.contains("waiting for")).collect();
     let [line] = waiting[..] else { return Err(told.into()) };
     let holder = format!("process {} on ", stopped.id());
-    assert!(line.contains(&holder) && line.contains("that others hold: "), "{line}");
+    assert!(line.contains(&holder) && line.contains("of other processes: "), "{line}");
     signal(&stopped, "-CONT")?;
     assert_eq!(stopped.wait()?.code(), Some(75));
     work.command("embed", "one").assert().success();

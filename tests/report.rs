@@ -303,7 +303,7 @@ fn another_run_and_lists_of_ids_are_compared_with() -> TestResult {
     let compared = of(&report["compare"]["languages"], "fra_Latn");
     assert_eq!(compared["there"], 2);
     assert_eq!(report["compare"]["unknown"], json!({"documents": 1, "ids": ["fra_Latn-400"]}));
-    let note = "1 of the 3 ids of ids.txt are of no document of this run: fra_Latn-400";
+    let note = "1 of the 3 ids of ids.txt belong to no document of this run: fra_Latn-400";
     assert_eq!(report["notes"], json!([note]));
     // Of many only the first ten are named, each once.
     let ids: Vec<String> = (0..30).map(|i| format!("none-{:02}", i / 2)).collect();

@@ -628,7 +628,7 @@ fn kinds_of_heads(kinds: &[Form]) -> BTreeMap<String, String> {
         let refused = |key: &str| {
             let text = format!("[heads.NAME]\nkind = '{kind}'\n{key}");
             let error = RunConfig::from_toml(&text, "").err()?.to_string();
-            let keys = error.split_once("which have the keys ")?.1.split(';').next()?.to_owned();
+            let keys = error.split_once("which take the keys ")?.1.split(';').next()?.to_owned();
             Some(keys)
         };
         let keys = ["score = 'a'", "path = 'a'"].into_iter().find_map(refused);

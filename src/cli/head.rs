@@ -70,7 +70,8 @@ fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
         let head = import(file, &args.request, &hub)?;
         let path = if one_file { args.out.clone() } else { path_in(&args.out, file, &head)? };
         if let Some((other, _)) = heads.get(&path) {
-            let reason = format!("{} and {} are of one language", other.display(), file.display());
+            let reason =
+                format!("{} and {} have the same language", other.display(), file.display());
             return Err(Error::config("FILE", reason));
         }
         heads.insert(path, (file, head));

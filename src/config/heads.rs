@@ -470,7 +470,7 @@ impl HeadConfig {
         let Some((kinds, key)) = foreign else { return Ok(()) };
         let own: Vec<&str> = own.iter().flat_map(|(_, keys)| *keys).copied().collect();
         let reason = format!(
-            "is not for heads of the kind {}, which have the keys {}; it is for {}",
+            "is not for heads of the kind {}, which take the keys {}; it is for {}",
             written["kind"],
             own.join(", "),
             toml::Value::try_from(kinds).map_err(wrong)?.to_string().trim_matches(['[', ']']),
@@ -650,7 +650,7 @@ mod tests {
             ("languages=[['a'],['b','a']]", "a language twice"),
             ("fallback='none'", "heads.edu.fallback: names the head `none`"),
             ("kind='random'", "heads.edu.train: is not for heads of the kind \"random\""),
-            ("score='a'", "which have the keys kind, column, keep,"),
+            ("score='a'", "which take the keys kind, column, keep,"),
             ("fallback='edu'", "heads.edu.fallback"),
             ("negatives={corpus=0}", "heads.edu.negatives.corpus: is 0"),
             ("negatives={}", "missing field `corpus`"),

@@ -76,7 +76,7 @@ impl Recipe {
         }
         let mend = if flags.is_empty() { String::new() } else { format!("; give{flags}") };
         Some(format!(
-            "is for embeddings made in another way than these: {}{mend}",
+            "needs embeddings that are made in another way: {}{mend}",
             differences.join("; ")
         ))
     }

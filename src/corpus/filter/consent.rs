@@ -232,7 +232,7 @@ impl RobotsSource {
             let reason = authority_of(host, None).and_then(|authority| {
                 let is_known = registrable_domain(host, Suffixes::Icann).is_some();
                 if !is_known && host.parse::<IpAddr>().is_err() && host != "localhost" {
-                    return Err("is no table, and not called as a host".to_owned());
+                    return Err("is not a table, and its name is not a host".to_owned());
                 }
                 each(RobotsText { authority, content, fetched: None })
             });

@@ -161,7 +161,7 @@ impl<'a> Claims<'a> {
                 let (items, key, holder) = (holders.len(), &self.keys[*item], holder.name());
                 tracing::warn!(
                     stage,
-                    "waiting for {items} item(s) that others hold: {key} is held by {holder}"
+                    "waiting for {items} unit(s) of work of other processes: {key} is held by {holder}"
                 );
             }
             std::thread::sleep(POLL);

@@ -100,7 +100,7 @@ impl<'a> Comparison<'a> {
             let (all, with, ids) = (self.ids.len(), &self.with, named.join(", "));
             let more = if unknown > named.len() { ", …" } else { "" };
             notes.push(format!(
-                "{unknown} of the {all} ids of {with} are of no document of this run: {ids}{more}"
+                "{unknown} of the {all} ids of {with} belong to no document of this run: {ids}{more}"
             ));
         }
         let unknown = json!({"documents": unknown, "ids": named});
