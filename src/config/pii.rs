@@ -31,7 +31,7 @@ pub struct PiiConfig {
     pub kinds: Vec<PiiKind>,
     /// Which IP addresses are redacted.
     pub ip: IpScope,
-    /// What happens to the placeholder addresses that FineWeb put in place of real ones.
+    /// Treatment of the placeholder addresses that FineWeb put in place of real ones.
     pub placeholders: Placeholders,
     /// The table `[pii.markers]` holds the texts that replace personal data, by its kind.
     pub markers: Markers,
@@ -39,7 +39,7 @@ pub struct PiiConfig {
     /// address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
-    /// What the folder `audit` of the run directory records about the personal data found.
+    /// Content of the folder `audit` of the run directory: facts about the personal data found.
     pub audit: PiiAudit,
 }
 

@@ -24,7 +24,7 @@ use polysift_config::HeadOutput;
 const SCORE_COLUMNS: [&str; 2] = ["logit", "score"];
 const BATCH_ROWS: usize = 16_384;
 
-/// What a head says of a document.
+/// Logit and score of a document by one head.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct DocumentScore {
     /// Value that selection orders by: the output (sigmoid, raw), the log-odds of the class, the

@@ -53,7 +53,7 @@ fn parsed(pieces: &str) -> Option<Vec<Range<usize>>> {
     pieces.split(' ').filter(|piece| !piece.is_empty()).map(piece).collect()
 }
 
-/// What a filter found in a document.
+/// Finding of a filter on one document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundRow {
     /// Name of the filter.

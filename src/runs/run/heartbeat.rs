@@ -56,7 +56,7 @@ struct Observation {
     has_changed: bool,
 }
 
-/// What this process saw of the files of others, by path, while it watched them.
+/// Observations of the files of other processes, by path.
 #[derive(Debug, Default)]
 pub(super) struct Observations(Mutex<HashMap<PathBuf, Observation>>);
 

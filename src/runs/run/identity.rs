@@ -1,4 +1,4 @@
-//! What a process tells others about itself, and what that tells about its life.
+//! Identity of a process: the facts in its file, by which others see whether it is alive.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ pub(super) const LEASE_SECS: &str = "POLYSIFT_LEASE_SECS";
 const DEFAULT_LEASE_SECS: u64 = 90;
 const LEASE_SECS_RANGE: RangeInclusive<u64> = 1..=86_400;
 
-/// What a process tells others about itself at every heartbeat.
+/// Facts about a process, which it writes to its file at every heartbeat.
 #[derive(Debug, Clone, Serialize, Deserialize, Default)]
 pub(super) struct Identity {
     pub(super) host: String,
