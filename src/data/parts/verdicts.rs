@@ -91,8 +91,7 @@ impl VerdictRows {
     pub fn of_row(&self, row: u64) -> &[FoundRow] {
         let rows = self.documents.rows();
         let start = rows.partition_point(|&other| other < row);
-        let found = self.found.get(start..rows.partition_point(|&other| other <= row));
-        found.unwrap_or_default() // the rows of a damaged file may have any order
+        &self.found[start..rows.partition_point(|&other| other <= row)]
     }
 
     /// Returns the verdicts of both, by row and name of the filter.
@@ -122,11 +121,14 @@ pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<File
     documents::write_batch(path, &batch, properties)
 }
 
-/// Reads the file `path`.
+/// Reads the file `path`; [`Error::Corrupt`] if its rows do not ascend.
 pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
     let part = PartReader::open(path)?;
     let batch = part.read(&[&DOCUMENT_COLUMNS[..], &VERDICT_COLUMNS].concat())?;
     let documents = documents_of(&batch, path)?;
+    if !documents.rows().is_sorted() {
+        return Err(Error::corrupt(path, "the rows of its documents do not ascend"));
+    }
     let column = |name| full_column::<StringArray>(&batch, name, path);
     let columns = VERDICT_COLUMNS.into_iter().map(column).collect::<Result<Vec<_>>>()?;
     let malformed =
@@ -177,10 +179,14 @@ mod tests {
         assert_eq!(read_verdicts(&path)?, rows);
         let places = [0..0, 0..1, 1..3, 3..3].map(|rows_of| &rows.found[rows_of]);
         assert_eq!([0, 2, 7, 9].map(|row| rows.of_row(row)), places);
-        let lacking = VerdictRows { found: Vec::new(), ..rows };
+        let lacking = VerdictRows { found: Vec::new(), ..rows.clone() };
         assert!(matches!(write_verdicts(&path, &lacking, 1), Err(Error::Shape { .. })));
         write_verdicts(&path, &VerdictRows::default(), 1)?;
         assert_eq!(read_verdicts(&path)?, VerdictRows::default());
+        let backwards = [document(7, "g"), document(7, "g"), document(2, "b")];
+        let backwards = VerdictRows { documents: backwards.into_iter().collect(), ..rows };
+        write_verdicts(&path, &backwards, 1)?;
+        assert!(matches!(read_verdicts(&path), Err(Error::Corrupt { .. })));
         Ok(())
     }
 }
