@@ -6,6 +6,7 @@ use arrow::array::AsArray;
 use arrow::datatypes::{Int32Type, UInt64Type};
 use polysift::progress::Stop;
 use polysift::run::{RunDir, Worker};
+use predicates::prelude::PredicateBooleanExt as _;
 use predicates::str::contains;
 use serde_json::json;
 
@@ -98,6 +99,40 @@ fn texts_are_exported_without_personal_data_and_counts_add_up() -> TestResult {
     )?;
     let again = work.command("run", "again").arg("--pii").assert();
     again.code(65).stderr(contains("pii_count"));
+    Ok(())
+}
+
+/// The text of a line may be in `metadata`, and that of the next beside it.
+#[test]
+fn texts_are_replaced_in_the_column_that_they_were_read_from() -> TestResult {
+    let work = workspace("[pii]\n")?;
+    let rows = [
+        json!({"id": "a", "metadata": {"text": "write to a@b.co."}}),
+        json!({"id": "b", "text": "or to c@d.fr.", "metadata": {"text": "not e@f.gr"}}),
+        json!({"id": "c", "text": "8.8.8.8"}),
+    ];
+    let go = |out: &str| {
+        let mut command = work.command("run", out);
+        command.args(["mixed.jsonl", "--language", "eng_Latn"]).assert()
+    };
+    work.write_lines("mixed.jsonl", rows.clone().into_iter())?;
+    go("out").success();
+    let found = read_parquet(&work.path("out/export/mixed.parquet"))?;
+    let column = |name: &str| -> Vec<Option<String>> {
+        let column = found.column_by_name(name).map(AsArray::as_string::<i32>);
+        column.into_iter().flatten().map(|text| text.map(str::to_owned)).collect()
+    };
+    let [text, inner] = ["text", "metadata.text"].map(column);
+    let expected = |texts: [Option<&str>; 3]| texts.map(|text| text.map(str::to_owned)).to_vec();
+    assert_eq!(text, expected([None, Some("or to <email-pii>."), Some("<ip-pii>")]));
+    assert_eq!(inner, expected([Some("write to <email-pii>."), Some("not e@f.gr"), None]));
+
+    // Values of several types are exported as JSON, where no text can be replaced.
+    let odd = json!({"id": "d", "text": "x", "metadata": "none"});
+    work.write_lines("mixed.jsonl", rows.into_iter().chain([odd]))?;
+    go("odd")
+        .code(65)
+        .stderr(contains("row 1").and(contains("give all rows their texts in one column")));
     Ok(())
 }
 

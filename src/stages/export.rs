@@ -36,7 +36,7 @@ use polysift_corpus::{Context, Embedded, StageWork};
 use polysift_data::export::{
     ExportColumns, ExportSpec, ExportWriter, ExportedFile, PROVENANCE, RowExtras, WriterOptions,
 };
-use polysift_data::input::{DocumentInfo, Format, InputColumn, RowReader, column_at, strings};
+use polysift_data::input::{DocumentInfo, Format, RowReader};
 use polysift_data::parts::{
     EmbeddingRows, FoundRow, ScoreRows, VerdictAction, read_embeddings, write_pii,
 };
@@ -333,7 +333,7 @@ impl<'a> ShardExport<'a> {
             self.seek(row)?;
             let (name, rates) = self.decide()?;
             let (document, is_kept) = (self.part.documents.get(self.next), name == KEPT);
-            let DocumentInfo { id, language, .. } = document;
+            let DocumentInfo { id, language, num_bytes, .. } = document;
             if is_kept {
                 let amount = self.marker.exported.entry(language.to_owned()).or_default();
                 amount.add(document.into());
@@ -351,7 +351,7 @@ impl<'a> ShardExport<'a> {
             group.mask[at] = true;
             if self.job.spec.replaces_texts {
                 let (id, language) = (id.to_owned(), language.to_owned());
-                group.rows.push(RedactedRow { row, id, language, is_kept });
+                group.rows.push(RedactedRow { row, id, language, num_bytes, is_kept });
             }
             let (extras, part) = (&mut group.extras, &self.part);
             if let Some(embeddings) = &self.embeddings {
@@ -405,11 +405,25 @@ impl<'a> ShardExport<'a> {
         extras: &mut RowExtras,
     ) -> Result<()> {
         extras.pii_counts = vec![0; rows.len()];
-        let text = &self.job.spec.text;
-        let column = InputColumn::find(selected.schema_ref().fields(), text);
-        let Some(column) = column.filter(|_| self.job.spec.replaces_texts) else { return Ok(()) };
-        let texts = column_at(selected, &column.path).and_then(|column| strings(&column));
+        if !self.job.spec.replaces_texts {
+            return Ok(());
+        }
+        let texts = self.columns.texts(selected);
         let read = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
+        let is_lost = |(at, row): &(usize, &RedactedRow)| row.num_bytes > 0 && read.is_null(*at);
+        let mut lost = rows.iter().enumerate().filter(is_lost);
+        if let Some((_, first)) = lost.next() {
+            return Err(Error::Row {
+                path: self.shard.file.clone(),
+                row: first.row + 1,
+                reason: format!(
+                    "its text is inside another column than the `{}` of other rows and cannot be \
+                     replaced there; give all rows their texts in one column",
+                    self.job.spec.text
+                ),
+                count: 1 + lost.count() as u64,
+            });
+        }
         let mut texts = read.clone();
         if let Some(cut) = self.cut(&texts, rows) {
             texts = cut;

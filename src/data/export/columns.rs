@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{
-    Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray, StructArray,
+    Array, ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch, StringArray,
+    StringViewArray, StructArray,
 };
-use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow_select::zip::zip;
 use serde_json::{Map, Value, json};
 
 use super::{ExportSpec, RowExtras};
-use crate::input::{InputColumn, METADATA, column_at, dense, retyped};
+use crate::input::{InputColumn, METADATA, column_at, dense, retyped, string, strings};
 use crate::parts::{embeddings_array, embeddings_type};
 use polysift_base::error::{Error, Result};
 use polysift_config::{EmbeddingDtype, Layout};
@@ -40,8 +42,9 @@ pub struct ExportColumns {
     schema: SchemaRef,
     /// [`Self::schema`] without dictionaries, as rows are written.
     rows: SchemaRef,
-    /// Path of the input's text column, from the top level down, if its texts may be replaced.
-    text: Option<Vec<String>>,
+    /// Paths of the input's columns of texts, from the top level down, if texts may be replaced.
+    /// The text of a row is in the first column that has one.
+    texts: Vec<Vec<String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -85,14 +88,44 @@ impl ExportColumns {
             metadata.insert(HUGGING_FACE, described);
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
-        let text = text_path(input, spec, &top, &nested).map_err(misfit)?;
+        let texts = text_paths(input, spec, &top, &nested).map_err(misfit)?;
         let (input, rows) = (dense(input), dense(&schema));
-        Ok(Self { input, spec: spec.clone(), top, nested, schema, rows, text })
+        Ok(Self { input, spec: spec.clone(), top, nested, schema, rows, texts })
     }
 
     /// Returns the schema of the export.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Returns the texts of the rows of `input`, if texts may be replaced.
+    pub fn texts(&self, input: &RecordBatch) -> Result<StringViewArray, ArrowError> {
+        let column =
+            |path: &Vec<String>| column_at(input, path).and_then(|column| strings(&column));
+        let columns = self.texts.iter().map(column).collect::<Result<Vec<_>, _>>()?;
+        if let [column] = &columns[..] {
+            return Ok(column.clone());
+        }
+        let text = |row: usize| columns.iter().find_map(|column| string(column, row));
+        Ok((0..input.num_rows()).map(text).collect())
+    }
+
+    /// Returns the column `path` of `input` with `texts` in place of those that it holds.
+    fn replaced(
+        &self,
+        input: &RecordBatch,
+        path: &[String],
+        texts: &ArrayRef,
+    ) -> Result<ArrayRef, ArrowError> {
+        let own = column_at(input, path)?;
+        let before = self.texts.iter().take_while(|other| *other != path);
+        let before = before.map(|other| column_at(input, other)).collect::<Result<Vec<_>, _>>()?;
+        if self.texts.len() == 1 {
+            return retyped(texts, own.data_type());
+        }
+        let is_text = |row| own.is_valid(row) && before.iter().all(|other| other.is_null(row));
+        let mask: BooleanArray = (0..own.len()).map(|row| Some(is_text(row))).collect();
+        retyped(&zip(&mask, texts, &strings(&own)?)?, own.data_type())
     }
 
     /// Returns the exported rows: the columns of `input` with `extras`, which must fit its rows.
@@ -127,14 +160,14 @@ impl ExportColumns {
         };
         match source {
             ColumnSource::Input(path) => {
-                let column = column_at(input, path).map_err(|e| shape(e.to_string()))?;
-                match extras.texts.as_ref().filter(|_| self.text.as_ref() == Some(path)) {
+                let column = match extras.texts.as_ref().filter(|_| self.texts.contains(path)) {
                     Some(texts) => {
                         checked(&spec.text, Some(texts.len()))?;
-                        retyped(texts, column.data_type()).map_err(|e| shape(e.to_string()))
+                        self.replaced(input, path, texts)
                     }
-                    None => Ok(column),
-                }
+                    None => column_at(input, path),
+                };
+                column.map_err(|e| shape(e.to_string()))
             }
             ColumnSource::PiiCount => {
                 checked(PII_COUNT, Some(extras.pii_counts.len()))?;
@@ -160,21 +193,29 @@ impl ExportColumns {
     }
 }
 
-/// Returns the path of the text column if its texts are replaced; it must be exported by itself.
-fn text_path(
+/// Returns the paths of the columns whose texts are replaced. The first that the input has must be
+/// exported by itself; others inside a struct that is exported whole are left out.
+fn text_paths(
     input: &Schema,
     spec: &ExportSpec,
     top: &[ExportColumn],
     nested: &[ExportColumn],
-) -> Result<Option<Vec<String>>, Misfit> {
-    let found = InputColumn::find(input.fields(), &spec.text).filter(|_| spec.replaces_texts);
-    let Some(InputColumn { path, .. }) = found else { return Ok(None) };
-    let source = ColumnSource::Input(path.clone());
-    if top.iter().chain(nested).any(|column| column.source == source) {
-        return Ok(Some(path));
+) -> Result<Vec<Vec<String>>, Misfit> {
+    if !spec.replaces_texts {
+        return Ok(Vec::new());
     }
-    let reason = "is inside a struct that is exported whole; its texts cannot be replaced";
-    Err((spec.text.clone(), reason.to_owned()))
+    let is_exported = |path: &Vec<String>| {
+        let source = ColumnSource::Input(path.clone());
+        top.iter().chain(nested).any(|column| column.source == source)
+    };
+    let columns = InputColumn::all(input.fields(), &spec.text);
+    let mut paths: Vec<Vec<String>> = columns.into_iter().map(|column| column.path).collect();
+    if paths.first().is_some_and(|first| !is_exported(first)) {
+        let reason = "is inside a struct that is exported whole; its texts cannot be replaced";
+        return Err((spec.text.clone(), reason.to_owned()));
+    }
+    paths.retain(is_exported);
+    Ok(paths)
 }
 
 fn shape(reason: String) -> Error {

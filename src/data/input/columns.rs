@@ -251,16 +251,21 @@ pub(super) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
 impl InputColumn {
     /// Looks up `name`.
     pub fn find(fields: &Fields, name: &str) -> Option<Self> {
-        let nested = || {
-            let inner = children(field(fields, METADATA).filter(|_| !name.contains('.'))?)?;
-            Some(vec![field(fields, METADATA)?, field(inner, name)?])
+        Self::all(fields, name).into_iter().next()
+    }
+
+    /// Returns the columns that `name` may mean, in the order in which an object is searched.
+    pub fn all(fields: &Fields, name: &str) -> Vec<Self> {
+        let metadata = field(fields, METADATA).filter(|_| !name.contains('.'));
+        let nested = metadata.and_then(|outer| Some(vec![outer, field(children(outer)?, name)?]));
+        let column = |path: Vec<&FieldRef>| {
+            Some(Self {
+                path: path.iter().map(|field| field.name().clone()).collect(),
+                field: (path.last()?.as_ref().clone())
+                    .with_nullable(path.iter().any(|field| field.is_nullable())),
+            })
         };
-        let path = reach(fields, name).or_else(nested)?;
-        Some(Self {
-            path: path.iter().map(|field| field.name().clone()).collect(),
-            field: (path.last()?.as_ref().clone())
-                .with_nullable(path.iter().any(|field| field.is_nullable())),
-        })
+        reach(fields, name).into_iter().chain(nested).filter_map(column).collect()
     }
 
     /// Looks up the requested column. Returns `None` if it is missing and not required.
@@ -327,14 +332,15 @@ fn children(field: &FieldRef) -> Option<&Fields> {
     }
 }
 
-fn reach<'f>(fields: &'f Fields, name: &str) -> Option<Vec<&'f FieldRef>> {
-    let inside = |(outer, inner)| {
+/// Returns the paths that the dotted `name` may mean.
+fn reach<'f>(fields: &'f Fields, name: &str) -> Vec<Vec<&'f FieldRef>> {
+    let inside = |(outer, inner): (&str, &str)| {
         let outer = field(fields, outer)?;
-        let mut path = vec![outer];
-        path.extend(reach(children(outer)?, inner)?);
-        Some(path)
+        let below = reach(children(outer)?, inner).into_iter();
+        Some(below.map(move |path| [vec![outer], path].concat()))
     };
-    field(fields, name).map(|field| vec![field]).or_else(|| splits(name).find_map(inside))
+    let whole = field(fields, name).map(|field| vec![field]);
+    whole.into_iter().chain(splits(name).filter_map(inside).flatten()).collect()
 }
 
 fn item(data_type: &DataType) -> Option<&FieldRef> {
@@ -354,7 +360,7 @@ fn is_in_list(fields: &Fields, name: &str) -> bool {
         let rest = name.strip_prefix(field.name().as_str()).and_then(|rest| rest.strip_prefix('.'));
         let name = rest.unwrap_or(name);
         match item(field.data_type()).and_then(children) {
-            Some(inner) => reach(inner, name).is_some() || is_in_list(inner, name),
+            Some(inner) => !reach(inner, name).is_empty() || is_in_list(inner, name),
             None => children(field).is_some_and(|inner| is_in_list(inner, name)),
         }
     })
@@ -391,7 +397,7 @@ pub(super) fn json_array<'s>(items: impl Iterator<Item = Option<&'s str>>) -> St
     items.collect::<serde_json::Value>().to_string()
 }
 
-pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
+pub(crate) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
     strings.is_valid(row).then(|| strings.value(row))
 }
 

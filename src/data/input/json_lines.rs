@@ -218,11 +218,13 @@ pub(super) fn object(line: &TextLine) -> Result<Json<'_>, String> {
 
 /// Returns the value of the column `name`: a key, a dotted path, or a key of `metadata`.
 pub(super) fn find<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
-    let reach = |json: &'j Json<'l>| -> Option<&'j Json<'l>> {
-        columns::splits(name).find_map(|(outer, inner)| find(json.get(outer)?, inner))
-    };
     let nested = || json.get(METADATA).filter(|_| !name.contains('.'))?.get(name);
-    json.get(name).or_else(|| reach(json)).or_else(nested)
+    reach(json, name).or_else(nested)
+}
+
+fn reach<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
+    let inside = |(outer, inner)| reach(json.get(outer)?, inner);
+    json.get(name).or_else(|| columns::splits(name).find_map(inside))
 }
 
 fn field<'j>(

@@ -49,6 +49,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 pub use column_values::{ColumnValues, NumberColumn};
+pub(crate) use columns::string;
 pub use columns::{ColumnKind, ColumnRequest, Reject, TableRow};
 pub use columns::{InputColumn, METADATA, column_at};
 pub use discover::{MIXTURE, discover};

@@ -49,6 +49,8 @@ pub(super) struct RedactedRow {
     pub row: u64,
     pub id: String,
     pub language: String,
+    /// Length of the text that was read; 0 without text.
+    pub(super) num_bytes: u64,
     /// Whether the row is exported, or only kept with the removed documents.
     pub(super) is_kept: bool,
 }
