@@ -79,7 +79,7 @@ pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
 }
 
 /// Returns [`Error::Config`] if the run in `root` would export over one of its input files, or
-/// `export.to` names `root` itself.
+/// `export.to` is `root` or inside it.
 pub fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<()> {
     let canonical = |path: &Path| {
         let found = path.canonicalize().or_else(|_| std::path::absolute(path));
@@ -87,8 +87,12 @@ pub fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<
     };
     let refused = |reason: String| Err(Error::config("export.to", reason));
     let (place, root) = (canonical(&config.export.place(root)), canonical(root));
-    if config.export.to.is_some() && place == root {
-        return refused("is the run directory, the place of exports without this setting".into());
+    if config.export.to.is_some() && place.starts_with(&root) {
+        return refused(
+            "is in the run directory, whose folders belong to the run; without this setting, the \
+             export goes into its folder `export`"
+                .into(),
+        );
     }
     for folder in ["export", "removed"].map(|name| canonical(&place.join(name))) {
         let over = shards.iter().find(|shard| canonical(&shard.file).starts_with(&folder));
@@ -213,7 +217,7 @@ pub(crate) fn warn_of_place(to: &str) {
 
 /// Claims the place `to` for the results of this run. A run with equal settings may write there too,
 /// since its files are equal; `--redo` takes the place over. Returns [`Error::Mismatch`]
-/// if another run was first; [`Error::Service`], [`Error::Io`].
+/// if another run or other files were first; [`Error::Service`], [`Error::Io`].
 fn claim(context: Context<'_>, to: &str) -> Result<()> {
     let path = place_of(context).join(OWNER);
     let mut hasher = blake3::Hasher::new();
@@ -223,16 +227,27 @@ fn claim(context: Context<'_>, to: &str) -> Result<()> {
     }
     let own = json!({"settings": hasher.finalize().to_hex().to_string()});
     let content = format!("{own}\n");
+    let refused = |difference| {
+        Err(Error::Mismatch {
+            path: to.into(),
+            difference,
+            hint: "choose another place, or give `--redo export` to replace what is there".into(),
+        })
+    };
+    let is_taken = |name: &&str| {
+        let entries = std::fs::read_dir(place_of(context).join(name));
+        entries.is_ok_and(|mut entries| entries.next().is_some())
+    };
+    let taken = ["export", "removed"].into_iter().find(is_taken);
+    if let Some(name) = taken.filter(|_| !is_url(to) && context.redo.is_none() && !path.exists()) {
+        return refused(format!("  {name}: holds files that this run did not make"));
+    }
     let Some(found) = put(&path, &content, context.redo.is_some())? else { return Ok(()) };
     let found: Value = serde_json::from_slice(&found).unwrap_or_default();
     if found == own {
         return Ok(());
     }
-    Err(Error::Mismatch {
-        path: to.into(),
-        difference: format!("  {OWNER}: is {found}, of this run {own}"),
-        hint: "choose another place, or give `--redo export` to replace what is there".into(),
-    })
+    refused(format!("  {OWNER}: is {found}, of this run {own}"))
 }
 
 /// The rows of a batch that go into one file.

@@ -45,6 +45,33 @@ fn a_folder_gets_the_files_of_an_export_in_the_run_directory() -> TestResult {
     let other = ["--export-to", "chosen/here", "--retention", "quality=0.5"];
     go("other", &other).code(78).stderr(contains("choose another place"));
     go("other", &[&other[..], &["--redo", "export"]].concat()).success();
+
+    // An export that is done again leaves no file of the one before.
+    let files = || digests(&work.path("chosen/here")).map(|files| files.into_keys().collect());
+    let before: Vec<_> = files()?;
+    go("other", &[&other[..], &["--redo", "export", "--max-file-mb", "1"]].concat()).success();
+    let after: Vec<_> = files()?;
+    assert!(before.iter().filter(|file| after.contains(file)).count() <= 2, "{after:?}");
+    polysift().arg("verify").arg(work.path("other")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn files_of_others_are_not_replaced() -> TestResult {
+    let work = Workspace::new()?;
+    work.write("theirs/export/fra_Latn/a.parquet", "theirs")?;
+    let go = |out: &str, to: &str| {
+        let mut command = work.command("run", out);
+        command.args(["--export-to", to]).assert()
+    };
+    go("out", "theirs").code(78).stderr(contains("export: holds files that this run did not make"));
+    assert_eq!(std::fs::read(work.path("theirs/export/fra_Latn/a.parquet"))?, b"theirs");
+    go("out", "out/export").code(2).stderr(contains("export.to: is in the run directory"));
+    work.command("export", "out")
+        .args(["--export-to", "theirs", "--redo", "export"])
+        .assert()
+        .success();
+    polysift().arg("verify").arg(work.path("out")).assert().success();
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -111,12 +111,28 @@ impl RunDir {
     }
 
     fn discard(&self, stage: Stage) -> Result<()> {
+        if stage == Stage::Export {
+            self.remove_exported_elsewhere()?;
+        }
         // Markers go first: after a crash in between, outputs without markers do not count.
         remove(&self.path("state").join(stage.name()))?;
         for directory in stage.outputs() {
             remove(&self.path(directory))?;
         }
         remove(&self.frozen_file(stage))
+    }
+
+    /// Removes the exported files outside the run directory that are still as the run wrote them.
+    fn remove_exported_elsewhere(&self) -> Result<()> {
+        for key in self.done_keys(Stage::Export)? {
+            let marker = self.shard_marker(Stage::Export, &key)?.unwrap_or_default();
+            for file in marker.files.iter().filter(|file| Path::new(&file.path).is_absolute()) {
+                if self.check_file(file).is_ok() {
+                    remove(Path::new(&file.path))?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
