@@ -2,7 +2,7 @@
 //! duplicates. Names of shards are short, unique, and the same wherever the files are the same.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
@@ -351,7 +351,15 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
         let extension = document_format(name).map_or(0, |(_, length)| length);
         name[..name.len() - extension].to_owned()
     };
-    let mut names: Vec<String> = full.iter().map(short).collect();
+    let folders: HashSet<&str> =
+        full.iter().flat_map(|name| name.match_indices('/').map(|(at, _)| &name[..at])).collect();
+    // The outputs of a shard are called after it, and no folder of other outputs may be called so.
+    let is_folder = |name: &str| {
+        [".parquet", ".json"].iter().any(|end| folders.contains(&*format!("{name}{end}")))
+    };
+    let named = |name: &String| Some(short(name)).filter(|short| !is_folder(short));
+    let mut names: Vec<String> =
+        full.iter().map(|name| named(name).unwrap_or_else(|| name.clone())).collect();
     // A full name may equal another file's short name (`a.parquet.jsonl`). Full names are distinct.
     loop {
         let mut uses: HashMap<&str, usize> = HashMap::new();
@@ -416,6 +424,13 @@ mod tests {
             names(&["/d/a.jsonl", "/d/a.parquet", "/d/a.parquet.jsonl"]),
             ["a.jsonl", "a.parquet", "a.parquet.jsonl"]
         );
+    }
+
+    #[test]
+    fn no_output_is_called_like_a_folder_of_outputs() {
+        assert_eq!(names(&["/d/a.jsonl", "/d/a.parquet/b.jsonl"]), ["a.jsonl", "a.parquet/b"]);
+        assert_eq!(names(&["/d/a.jsonl", "/d/a.json/b/c.jsonl"]), ["a.jsonl", "a.json/b/c"]);
+        assert_eq!(names(&["/d/a.jsonl", "/d/a/b.jsonl"]), ["a", "a/b"]);
     }
 
     #[test]
