@@ -1,6 +1,7 @@
 //! Bad input through the program: a clear error that names file and row or column, the documented
 //! exit code, nothing partial left behind.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::Arc;
@@ -380,10 +381,12 @@ fn pointers_and_pages_in_the_place_of_files_are_named_as_what_they_are() -> Test
 #[test]
 fn links_to_nothing_and_files_that_are_not_read_are_told() -> TestResult {
     let work = Workspace::new()?;
-    for name in ["a.jsonl", "b.jsonl.bz2", "c.csv", "README.md"] {
+    for name in ["a.jsonl", "b.jsonl.bz2", "c.csv", "d.CSV.gz", "README.md"] {
         work.write(&format!("data/{name}"), "{\"text\":\"a\"}\n")?;
     }
-    let told = contains("1 .bz2, 1 .csv").and(contains("README").not());
+    let odd = std::ffi::OsStr::from_bytes(b"r\xe9sum\xe9.txt");
+    std::fs::write(work.path("data").join(odd), "a")?;
+    let told = contains("1 .bz2, 2 .csv").and(contains("README").not());
     work.command("plan", "out")
         .args(["data", "--dry-run", "--language", "und"])
         .assert()
@@ -448,14 +451,14 @@ fn what_is_nested_too_deeply_to_be_exported_is_refused_with_its_row() -> TestRes
         format!("{{\"text\":\"a\"}}\n{{\"text\":\"b\",\"d\":{nested}}}\n")
     };
     for layout in ["flat", "nested"] {
-        work.write("deep.jsonl", row(60))?;
+        work.write("deep.jsonl", row(48))?;
         work.command("run", layout).args(["--layout", layout]).assert().success();
         polysift().arg("verify").arg(work.path(layout)).assert().success();
         let rows = read_parquet(&work.path(layout).join("export/deep.parquet"))?;
         assert_eq!(rows.num_rows(), 2, "{layout}");
     }
-    work.write("deep.jsonl", row(61))?;
-    let told = contains("row 2: is not JSON: more than 60 levels of nesting");
+    work.write("deep.jsonl", row(49))?;
+    let told = contains("row 2: is not JSON: more than 48 levels of nesting");
     work.command("run", "refused").assert().code(65).stderr(told);
     Ok(())
 }

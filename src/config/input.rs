@@ -60,7 +60,8 @@ pub enum LanguageSource {
     /// `"deu_Latn"`: all documents have this language code.
     Fixed(String),
     /// `{ column = "language", script_column = "language_script" }`: a column of the input holds
-    /// the language. The script of a second column, if it is named, is joined to it by `_`.
+    /// the language; without a value it is `und`. The script of a second column, if it is named,
+    /// is joined to a code that has no script by `_`.
     Column {
         /// Column with the language code.
         column: String,

@@ -69,7 +69,7 @@ fn bad_lines_and_what_is_no_lines_are_told_with_what_to_do() -> TestResult {
 }
 
 #[test]
-fn utf16_is_called_so() -> TestResult {
+fn files_of_other_forms_are_called_so() -> TestResult {
     let text = "{\"text\":\"a\"}\n";
     let marked = "\u{feff}".to_owned() + text;
     let little = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
@@ -81,6 +81,18 @@ fn utf16_is_called_so() -> TestResult {
             let message = failure(&input, &generous);
             assert!(message.contains("it is UTF-16; convert it to UTF-8"), "{message}");
         }
+    }
+    let wide =
+        |text: &str| text.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect::<Vec<u8>>();
+    for (bytes, told) in [
+        (wide(text), "it is UTF-32"),
+        (wide(&marked), "it is UTF-32"),
+        (gzip(text.as_bytes())?, "compressed by gzip; its name must end with `.gz`"),
+        (zstd::encode_all(text.as_bytes(), 1)?, "compressed by zstd"),
+    ] {
+        let (_directory, input) = file("f.jsonl", &bytes)?;
+        let message = failure(&input, &config());
+        assert!(message.contains(told), "{message}");
     }
     Ok(())
 }

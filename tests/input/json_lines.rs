@@ -126,7 +126,10 @@ fn bad_lines_within_the_limit_are_set_aside() -> TestResult {
 fn columns_are_found_in_structs() -> TestResult {
     let lines = br#"{"doc":{"body":"a"},"metadata":{"id":3,"lang":"deu","script":"Latn"}}
 {"doc":{"body":"b"},"metadata":{"lang":null,"script":"Latn"}}
-{"doc":{"body":"c"},"metadata":{"lang":"fra"}}"#;
+{"doc":{"body":"c"},"metadata":{"lang":"fra"}}
+{"doc":{"body":"d"},"metadata":{"lang":"","script":"Latn"}}
+{"doc":{"body":"e"},"metadata":{"lang":"ita_Latn","script":"Latn"}}
+{"doc":{"body":"f"},"metadata":{"lang":"ita","script":""}}"#;
     let (_directory, input) = file("f.jsonl", lines)?;
     let config = InputConfig {
         text: "doc.body".into(),
@@ -138,7 +141,9 @@ fn columns_are_found_in_structs() -> TestResult {
     };
     let found = documents(&input, &config)?;
     let found: Vec<_> = found.iter().map(|d| (d.id.as_str(), d.language.as_str())).collect();
-    assert_eq!(found, [("3", "deu_Latn"), ("f/1", "und"), ("f/2", "fra")]);
+    let languages = ["deu_Latn", "und", "fra", "und", "ita_Latn", "ita"];
+    let ids = ["3", "f/1", "f/2", "f/3", "f/4", "f/5"];
+    assert_eq!(found, ids.into_iter().zip(languages).collect::<Vec<_>>());
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use arrow_array::builder::StringViewBuilder;
 
 use super::InputFile;
 use super::columns::{ColumnBatch, ColumnReader, ColumnRequest, Rejects};
-use super::lines::{decompressed, utf16_error};
+use super::lines::{decompressed, encoding_error};
 use polysift_base::error::{Error, Result};
 
 /// Appended to the file. It forms a record of its own unless the file ends inside a quoted field,
@@ -50,7 +50,7 @@ impl CsvReader {
             rejects,
         };
         if records.advance()? {
-            if let Some(reason) = utf16_error(records.record.as_slice()) {
+            if let Some(reason) = encoding_error(records.record.as_slice()) {
                 return Err(Error::decode(&records.path, "CSV", reason));
             }
             let name = |field: &[u8]| String::from_utf8_lossy(field).into_owned();

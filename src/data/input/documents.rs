@@ -163,15 +163,20 @@ impl DocumentRequest {
         }))
     }
 
-    fn languages(
+    fn languages<'a>(
         &self,
-        codes: Option<&StringViewArray>,
-        scripts: Option<&StringViewArray>,
+        codes: Option<&'a StringViewArray>,
+        scripts: Option<&'a StringViewArray>,
         len: usize,
     ) -> StringArray {
+        let value = |column: Option<&'a StringViewArray>, i| {
+            string(column?, i).filter(|value| !value.is_empty())
+        };
         StringArray::from_iter_values((0..len).map(|i| {
-            let code = codes.and_then(|codes| string(codes, i));
-            match (&self.language, code, scripts.and_then(|scripts| string(scripts, i))) {
+            let code = value(codes, i);
+            // A code that already contains a script gets no other.
+            let script = value(scripts, i).filter(|_| code.is_some_and(|code| !code.contains('_')));
+            match (&self.language, code, script) {
                 (Some(language), ..) => Cow::Borrowed(language.as_str()),
                 (None, None, _) => Cow::Borrowed(UNDETERMINED_LANGUAGE),
                 (None, Some(code), None) => Cow::Borrowed(code),

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// Maximum nesting of arrays and objects, so that hostile input cannot exhaust the stack.
-const MAX_DEPTH: usize = 60; // exports: readers of Arrow schemas allow 64
+const MAX_DEPTH: usize = 48; // of the 100 levels of Parquet that pyarrow reads, a list takes two
 /// Objects up to this size are searched for duplicate keys without a hash table.
 const SMALL_OBJECT: usize = 16;
 
@@ -114,7 +114,7 @@ impl<'l> Parser<'l> {
         let start = self.at;
         let value = match self.peek() {
             Some(b'{' | b'[') if depth == MAX_DEPTH => {
-                return Err(self.error("more than 60 levels of nesting"));
+                return Err(self.error(&format!("more than {MAX_DEPTH} levels of nesting")));
             }
             Some(b'{') => {
                 let entries = self.items(b'}', |parser| parser.entry(depth + 1))?;

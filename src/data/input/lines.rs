@@ -84,15 +84,23 @@ pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
     format!("has {bytes} bytes, more than `input.max_document_bytes` = {max_bytes}")
 }
 
-/// Returns the message for a text that begins with `bytes` if it is UTF-16.
-pub(super) fn utf16_error(bytes: &[u8]) -> Option<&'static str> {
-    let is_utf16 = match *bytes {
-        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => true,
-        // UTF-16 without a mark: tables and objects begin with an ASCII character.
-        [0, other, ..] | [other, 0, ..] => other != 0,
-        _ => false,
-    };
-    is_utf16.then_some("it is UTF-16; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
+/// Returns the message for a file that begins with `bytes` if they are no UTF-8, but a known form.
+pub(super) fn encoding_error(bytes: &[u8]) -> Option<&'static str> {
+    // Tables and objects begin with an ASCII character, if no mark is before it.
+    Some(match *bytes {
+        [GZIP_MAGIC, 0x8B, ..] => "it is compressed by gzip; its name must end with `.gz`",
+        [0x28, 0xB5, 0x2F, 0xFD, ..] => "it is compressed by zstd; its name must end with `.zst`",
+        [0xFF, 0xFE, 0, 0, ..]
+        | [0, 0, 0xFE, 0xFF, ..]
+        | [1..=255, 0, 0, 0, ..]
+        | [0, 0, 0, 1..=255, ..] => {
+            "it is UTF-32; convert it to UTF-8 (`iconv -f UTF-32 -t UTF-8`)"
+        }
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [1..=255, 0, ..] | [0, 1..=255, ..] => {
+            "it is UTF-16; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)"
+        }
+        _ => return None,
+    })
 }
 
 /// Reads the lines that are not blank.
@@ -163,7 +171,7 @@ impl LineReader {
             line.row = self.next_row;
             self.next_row += 1;
             if line.row == 0 {
-                if let Some(reason) = utf16_error(&line.bytes) {
+                if let Some(reason) = encoding_error(&line.bytes) {
                     return Err(Error::decode(&self.path, self.format, reason));
                 }
                 let mark = line.bytes.len() - without_byte_order_mark(&line.bytes).len();

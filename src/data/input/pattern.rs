@@ -23,18 +23,13 @@ pub(super) fn is_hidden(name: &str) -> bool {
     name.starts_with(['.', '_'])
 }
 
-/// Returns the entries of `directory`, sorted by name. A name that is not UTF-8 is an error,
-/// because shard names are made of file names.
+/// Returns the entries of `directory`, sorted by name.
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(Error::io(directory, "list"))? {
         Stop::of_process().check()?;
         let entry = entry.map_err(Error::io(directory, "list"))?;
-        let path = entry.path();
-        let name = entry.file_name().into_string().map_err(|_| {
-            Error::config("input.files", format!("{}: the name is not UTF-8", path.display()))
-        })?;
-        found.push((name, path));
+        found.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
     }
     found.sort_unstable();
     Ok(found)
@@ -72,7 +67,8 @@ pub(super) fn search(
         );
     }
     if !search.skipped.is_empty() {
-        let counts = search.skipped.iter().map(|(extension, count)| format!("{count} {extension}"));
+        let counts =
+            search.skipped.iter().map(|(extension, count)| format!("{count} .{extension}"));
         let counts = counts.collect::<Vec<_>>().join(", ");
         tracing::warn!(
             directory = %directory.display(),
@@ -82,10 +78,17 @@ pub(super) fn search(
     Ok(search.found)
 }
 
-const UNREAD: [&str; 14] = [
-    ".arrow", ".avro", ".br", ".bz2", ".csv", ".feather", ".lz4", ".orc", ".parq", ".pq", ".tsv",
-    ".warc", ".warc.gz", ".xz",
-];
+/// Extensions of files of data that are not read, alone or before `.gz` and `.zst`.
+const UNREAD: &str =
+    "7z arrow avro br bz2 csv feather jl jsonlines lz4 orc parq parquet pq sz tsv warc xz zip";
+
+/// Returns the extension of `name` if it is one of [`UNREAD`].
+fn unread(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
+    let packed = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst"));
+    let (_, extension) = packed.unwrap_or(&name).rsplit_once('.')?;
+    UNREAD.split(' ').find(|known| *known == extension)
+}
 
 struct DirectorySearch<'a> {
     keys: &'a KeyPattern,
@@ -124,10 +127,15 @@ impl DirectorySearch<'_> {
             } else if (self.takes)(&name)
                 && let Some(MatchedKey { language }) = self.keys.matched(&key)
             {
+                // Shard names are made of file names.
+                if path.to_str().is_none() {
+                    let reason = format!("{}: the name is not UTF-8", path.display());
+                    return Err(Error::config("input.files", reason));
+                }
                 let language = language.map(ToOwned::to_owned);
                 self.found.push(MatchedFile { path, language, version: None });
             } else if !(self.takes)(&name)
-                && let Some(extension) = UNREAD.into_iter().find(|end| name.ends_with(end))
+                && let Some(extension) = unread(&name)
                 && self.keys.matched(&key).is_some()
             {
                 *self.skipped.entry(extension).or_default() += 1;

@@ -106,8 +106,9 @@ impl DocumentStream {
         let language = if let Some(language) = &self.fixed_language {
             language.clone()
         } else {
-            let code = values.next().flatten();
-            let script = if self.has_script { values.next().flatten() } else { None };
+            let mut value = || values.next().flatten().filter(|value| !value.is_empty());
+            let code = value();
+            let script = if self.has_script { value() } else { None };
             // A code that already contains a script gets no other.
             let script = script.filter(|_| code.as_ref().is_some_and(|c| !c.contains('_')));
             let script = script.map(|script| format!("_{script}")).unwrap_or_default();

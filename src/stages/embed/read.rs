@@ -154,7 +154,7 @@ fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
             return Err(Error::Row {
                 path: shard.file.clone(),
                 row: row + 1,
-                reason: format!("language `{language}` is not {LANGUAGE_CODE}"),
+                reason: format!("language `{}` is not {LANGUAGE_CODE}", language.escape_debug()),
                 count: 1,
             });
         }
