@@ -224,6 +224,24 @@ fn clusters_are_rehydrated_and_lengths_are_limited() -> TestResult {
 }
 
 /// A corpus in two languages and in two formats, with settings that draw some of it.
+/// Few long texts hold nearly all bytes.
+#[test]
+fn files_have_the_wanted_size_when_only_long_documents_are_drawn() -> TestResult {
+    let work = Workspace::new()?;
+    let document = |i: usize| {
+        let text = "x".repeat(if i < 200 { 10 } else { 2000 });
+        json!({"id": format!("doc-{i}"), "text": text})
+    };
+    work.write_lines("a.jsonl", (0..220).map(document))?;
+    let settings = "count = 'bytes'\noutput_bytes = 10_000\n\
+                    [[source]]\nfiles = ['a.jsonl']\nepochs = 1\nmin_tokens = 1000\n";
+    work.write("mix.toml", settings)?;
+    command(&work, "out").assert().success();
+    let files = rows(&work.path("out"))?;
+    assert_eq!((files.len(), files.iter().map(Vec::len).sum::<usize>()), (4, 20));
+    Ok(())
+}
+
 fn small_mix() -> Result<Workspace, Box<dyn Error>> {
     let work = Workspace::new()?;
     let ids: Vec<String> = (0..60).map(|i| format!("p{i}")).collect();
@@ -588,6 +606,11 @@ fn bad_settings_and_inputs_are_named() -> TestResult {
             "COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1\ncopies = { by = 'n', weights = 'v.json' }",
             66,
             "v.json",
+        ),
+        (
+            "COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1\nweight = { column = 'n', values = { 1 = 10001 } }",
+            2,
+            "asks for 10001 copies; 10000 are allowed",
         ),
         (
             "COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1\nweight = { column = 'n', values = { 2 = 1 } }",

@@ -33,7 +33,15 @@ impl CopyRule {
         Ok(match (&source.copies, &source.weight) {
             (None, None) => Self::One,
             (None, Some(weight)) => {
-                Self::Values { column: weight.column.clone(), values: weight.values.clone() }
+                let (column, values) = (weight.column.clone(), weight.values.clone());
+                if let Some((value, copies)) =
+                    values.iter().find(|(_, copies)| u64::from(**copies) > MAX_COPIES)
+                {
+                    let reason =
+                        format!("`{value}` asks for {copies} copies; {MAX_COPIES} are allowed");
+                    return Err(Error::config("source.weight.values", reason));
+                }
+                Self::Values { column, values }
             }
             (Some(Copies::Column(column)), _) => Self::Number { column: column.clone() },
             (Some(Copies::ClusterSize { by, weights }), _) => {

@@ -142,7 +142,10 @@ pub(super) struct Draw {
     pub(super) budgets: Vec<u64>,
     /// Counts by source and language.
     pub(super) counts: BTreeMap<(usize, String), LanguageCounts>,
+    /// Number of drawn copies by file.
     pub(super) rows: Vec<u64>,
+    /// Approximate bytes of all drawn copies.
+    pub(super) bytes: u128,
 }
 
 /// Tokens of the documents of an epoch by the first bits of their hashes.
@@ -190,7 +193,7 @@ impl MixCorpus<'_> {
         let pool_of: Vec<usize> = self.files.iter().map(pool_of_file).collect();
         self.fill(seed, &mut pools, &pool_of)?;
         let counts = groups.into_iter().map(|(group, (counts, _))| (group, counts)).collect();
-        let mut draw = Draw { seed, pools, pool_of, budgets, counts, rows: Vec::new() };
+        let mut draw = Draw { seed, pools, pool_of, budgets, counts, rows: Vec::new(), bytes: 0 };
         self.count_drawn(&mut draw)?;
         Ok(draw)
     }
@@ -327,10 +330,20 @@ impl MixCorpus<'_> {
                 rows = rows.saturating_add(copies);
                 tokens = tokens.saturating_add(copies.saturating_mul(document.tokens.into()));
             })?;
-            Ok((documents, rows, tokens))
+            let counted = &self.files[place].counted;
+            let mut all = 0u64;
+            counted.for_each(self.request.stop, |row| {
+                all = all.saturating_add(row.tokens.into());
+                Ok(())
+            })?;
+            // Documents may be drawn by their length, so bytes follow tokens, not rows.
+            let (part, whole) = if all == 0 { (rows, counted.num_rows) } else { (tokens, all) };
+            let bytes = u128::from(counted.data_bytes) * u128::from(part);
+            Ok((documents, rows, tokens, bytes / u128::from(whole.max(1))))
         })?;
-        for (file, (documents, rows, tokens)) in self.files.iter().zip(counted) {
+        for (file, (documents, rows, tokens, bytes)) in self.files.iter().zip(counted) {
             let DrawnFile { source, language, .. } = file;
+            draw.bytes += bytes;
             let counts = draw.counts.entry((*source, language.clone())).or_default();
             counts.drawn_documents += documents;
             counts.rows = counts.rows.saturating_add(rows);

@@ -123,7 +123,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let corpus = MixCorpus { request, rules: &rules, files: &files };
     let draw = corpus.draw()?;
     let schema = MixSchema::new(&files, config.columns, &config.text)?;
-    let num_files = num_files(config, &files, &draw)?;
+    let num_files = num_files(config, &draw)?;
     let report = |written| report(&corpus, &counter, &draw, &schema, written);
     if request.dry_run {
         return Ok(report(Vec::new()));
@@ -197,12 +197,8 @@ fn count(
 }
 
 /// Returns the number of output files of about [`MixConfig::output_bytes`] each.
-fn num_files(config: &MixConfig, files: &[DrawnFile], draw: &Draw) -> Result<u64> {
-    let bytes = files.iter().zip(&draw.rows).map(|(file, &rows)| {
-        let CountedFile { data_bytes, num_rows, .. } = &file.counted;
-        u128::from(*data_bytes) * u128::from(rows) / u128::from((*num_rows).max(1))
-    });
-    let wanted = bytes.sum::<u128>().div_ceil(config.output_bytes.0.into()).max(1);
+fn num_files(config: &MixConfig, draw: &Draw) -> Result<u64> {
+    let wanted = draw.bytes.div_ceil(config.output_bytes.0.into()).max(1);
     u64::try_from(wanted).ok().filter(|files| *files <= MAX_FILES).ok_or_else(|| {
         let reason =
             format!("would make {wanted} files; {MAX_FILES} are allowed, so let them be larger");

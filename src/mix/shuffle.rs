@@ -193,6 +193,7 @@ impl Shuffle<'_> {
                     for copy in 0..document.copies {
                         sections.choose(at, document, copy);
                         if sections.chosen.len() == BATCH_ROWS {
+                            self.request.stop.check()?;
                             sections.take(&batch.batch)?;
                         }
                     }

@@ -34,7 +34,7 @@ def amount(text):
 
 
 def documents(source):
-    """(language, file, row, id, tokens, copies in an epoch), and of each file its bytes and rows."""
+    """(language, file, row, id, tokens, copies in an epoch), and of each file its bytes and tokens."""
     found, files = [], []
     for pattern in source["files"]:
         name = pattern.split("/")[1]
@@ -43,8 +43,9 @@ def documents(source):
             for path in sorted(folder.glob("*.parquet")):
                 meta = pq.read_metadata(path)
                 size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-                files.append((size, meta.num_rows))
-                for row, doc in enumerate(pq.read_table(path).to_pylist()):
+                docs = pq.read_table(path).to_pylist()
+                files.append((size, sum(len((doc["text"] or "").encode()) for doc in docs)))
+                for row, doc in enumerate(docs):
                     if doc["text"] is None:
                         continue
                     tokens = len(doc["text"].encode())
@@ -123,7 +124,7 @@ def main():
             own["drawn"] += count > 0
             own["rows"] += count
             own["tokens"] += count * tokens
-            of_file[file] += count
+            of_file[file] += count * tokens
             for copy in range(count):
                 of_copy = struct.pack("<Q", copy)
                 target, order = [
