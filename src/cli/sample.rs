@@ -33,7 +33,7 @@ pub(crate) struct SampleArgs {
     #[arg(long, value_name = "NAME")]
     head: Option<String>,
     /// Rates of the thresholds that `--near` samples around [default: the run's thresholds]
-    #[arg(long, value_name = "RATES", value_delimiter = ',')]
+    #[arg(long, value_name = "RATES", value_delimiter = ',', requires = "near")]
     rate: Vec<Rate>,
     /// Files of earlier rounds; documents with the same id or text are left out
     #[arg(long, value_name = "FILES", num_args = 1..)]
