@@ -5,6 +5,9 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use predicates::prelude::PredicateBooleanExt as _;
+use predicates::str::contains;
+
 use crate::util::{Random, TestResult, Workspace, digests};
 
 /// Bits that are flipped in each part, spread over it, besides some in its footer.
@@ -31,6 +34,23 @@ fn copy(from: &Path, to: &Path) -> TestResult {
         let to = to.join(file.strip_prefix(from)?);
         std::fs::create_dir_all(to.parent().ok_or("no parent")?)?;
         std::fs::copy(&file, to)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_is_called_foreign_where_settings_are_lost() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").arg("--quiet").assert().success();
+    for lost in ["config.toml", "frozen/score.json", "frozen/export.json"] {
+        let path = work.path("out").join(lost);
+        let content = std::fs::read(&path)?;
+        std::fs::remove_file(&path)?;
+        let mut verify = crate::util::polysift();
+        let verify = verify.arg("verify").arg(work.path("out")).assert().code(65);
+        let told = contains(format!("{lost}: is gone")).and(contains("remove it").not());
+        verify.stdout(told);
+        std::fs::write(&path, content)?;
     }
     Ok(())
 }

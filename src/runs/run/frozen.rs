@@ -20,7 +20,8 @@ use polysift_base::progress::Stop;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl RunDir {
-    fn frozen_file(&self, stage: Stage) -> PathBuf {
+    /// Returns the file with the frozen settings of `stage`.
+    pub fn frozen_file(&self, stage: Stage) -> PathBuf {
         self.path("frozen").join(format!("{}.json", stage.name()))
     }
 
@@ -81,7 +82,8 @@ impl RunDir {
         Ok(())
     }
 
-    pub(crate) fn is_begun(&self, stage: Stage) -> bool {
+    /// Returns true if `stage` has records of units of work that are done or in progress.
+    pub fn is_begun(&self, stage: Stage) -> bool {
         let state = self.path("state").join(stage.name());
         ["done", "parts", "saved", "leases"].iter().any(|kind| state.join(kind).exists())
     }
