@@ -97,6 +97,8 @@ fn as_many_are_kept_as_without_a_cascade_with_the_same_columns_and_few_others() 
     let audit = work.json("out/selection/fra_Latn.json")?["cascade"].clone();
     let dropped = audit["dropped"].as_u64().ok_or("no audit")?;
     assert!(dropped > 50 && audit["audited"].as_u64() > Some(5), "{audit}");
+    let with_text = DOCUMENTS - DOCUMENTS.div_ceil(50);
+    assert_eq!(audit["documents"], with_text as u64);
     let mut removed = 0;
     for name in ["a", "b", "c"] {
         let path = work.path(&format!("out/removed/cascade/fra_Latn/{name}.parquet"));
@@ -117,7 +119,6 @@ fn as_many_are_kept_as_without_a_cascade_with_the_same_columns_and_few_others() 
     let mut languages = report["languages"].as_array().ok_or("no languages")?.iter();
     let french = languages.find(|found| found["language"] == "fra_Latn").ok_or("no French")?;
     let scores = &french["scores"]["quality"];
-    let with_text = DOCUMENTS - DOCUMENTS.div_ceil(50);
     assert_eq!(
         (&scores["dropped"], scores["n"].as_u64()),
         (&json!(dropped), Some(with_text as u64 - dropped))
@@ -149,6 +150,54 @@ fn as_many_are_kept_as_without_a_cascade_with_the_same_columns_and_few_others() 
     };
     assert_eq!(selected("run: selection at 0.2"), Some(kept.len() as u64), "{report}");
     assert_eq!(selected("rate 0.99"), Some(with_text as u64 - dropped), "{report}");
+    Ok(())
+}
+
+#[test]
+fn another_rate_takes_the_cascade_as_it_is() -> TestResult {
+    let work = workspace()?;
+    cascade(&work, "out", &["--keep-removed"]).assert().success();
+    let rate = ["--retention", "quality=0.3"];
+    let mut threshold = crate::util::polysift();
+    threshold.current_dir(work.dir.path()).args(["threshold", "--run", "out"]).args(rate);
+    threshold.args(["--redo", "threshold"]).assert().success();
+    cascade(&work, "out", &[&["--keep-removed"], &rate[..]].concat()).assert().success();
+    let other = ["--keep-removed", "--retention", "quality=0.4", "--redo", "cascade"];
+    cascade(&work, "out", &other).assert().success();
+    let frozen = std::fs::read_to_string(work.path("out/frozen/cascade.json"))?;
+    let frozen: String = frozen.split_whitespace().collect();
+    assert!(frozen.contains(r#""quality":[0.4]"#) && !frozen.contains("[0.2]"), "{frozen}");
+    Ok(())
+}
+
+#[test]
+fn stage_by_stage_the_threshold_stage_asks_for_a_repair() -> TestResult {
+    let work = workspace()?;
+    work.command("run", "full").arg("--quiet").assert().success();
+    let stage = |stage: &str| {
+        let mut command = crate::util::polysift();
+        command.current_dir(work.dir.path()).args([stage, "-c", "cascade.toml", "--run", "staged"]);
+        command.args(["--set", "cascade.audit=0.02", "--set", "cascade.repair=true"]).assert()
+    };
+    for name in ["train", "cascade", "embed", "score"] {
+        stage(name).success();
+    }
+    stage("threshold").code(66).stderr(contains("run the stages again, from `embed` on"));
+    for name in ["embed", "score", "threshold", "export"] {
+        stage(name).success();
+    }
+    assert_eq!(exported(&work, "staged")?, exported(&work, "full")?);
+    Ok(())
+}
+
+#[test]
+fn a_bad_file_fails_its_language_alone() -> TestResult {
+    let work = workspace()?;
+    work.write("corpus/deu_Latn/bad.jsonl", "{\"text\": \"a\"}\n{oops\n")?;
+    cascade(&work, "out", &[]).assert().code(3).stderr(contains("bad.jsonl: row 2"));
+    let failure = work.json("out/state/cascade/failed/languages/deu_Latn.json")?;
+    assert_eq!(failure["exit_code"], 65, "{failure}");
+    assert!(work.path("out/cascade/languages/fra_Latn.json").exists());
     Ok(())
 }
 

@@ -156,6 +156,18 @@ fn json_of(work: &Workspace, arguments: &[&str]) -> Result<Value, Failure> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
+/// The thresholds know the documents that the export calls `dropped`. The audit also counts those that filters remove:
+/// neither were they encoded.
+fn check_audit(work: &Workspace, dropped: u64) -> TestResult {
+    let selection = work.json("out/selection/fra_Latn.json")?;
+    assert_eq!(selection["thresholds"][0]["dropped"]["num_documents"], dropped);
+    let audit = selection["cascade"]["dropped"].as_u64().ok_or("no audit")?;
+    let status = json_of(work, &["status", "out", "--json"])?.to_string();
+    assert!(status.contains(&format!("\"dropped\":{audit}")), "{audit} {status}");
+    assert!(audit > dropped, "{audit}");
+    Ok(())
+}
+
 #[test]
 fn all_commands_tell_one_story_of_each_document() -> TestResult {
     let work = run()?;
@@ -195,8 +207,7 @@ fn all_commands_tell_one_story_of_each_document() -> TestResult {
     let counted = story.iter().filter(|(id, document)| counts(id, document));
     let counted: Vec<&Exported> = counted.map(|(_, document)| document).collect();
     let with_text = counted.iter().filter(|d| d.folder != "no_text").count() as u64;
-    let audit = work.json("out/selection/fra_Latn.json")?["cascade"].clone();
-    assert_eq!(audit["dropped"], count("cascade"), "the audit");
+    check_audit(&work, count("cascade"))?;
 
     command(&work, &["report", "out", "--out", "page", "--compare", "out"]).assert().success();
     let report = work.json("page/report.json")?;

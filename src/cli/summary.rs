@@ -252,11 +252,11 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
         line(&format!(
             "{language}: {dropped} of {documents} documents not encoded, some {tokens_saved} tokens, {gpu_hours_saved:.2} hours of an H200 (roughly); {audited} audited"
         ));
-        for Recall { head, rate, estimate, lower_bound, is_proved, .. } in audit.recalls {
+        for Recall { head, rate, lower_bound, is_proved, .. } in audit.recalls {
             let rate = rate.map_or(String::new(), |rate| format!(" at {rate}"));
             let word = if is_proved { "proved" } else { "not proved" };
             line(&format!(
-                "{language}: {head}{rate} has a recall of {estimate:.4}, at least {lower_bound:.4}: {word}"
+                "{language}: {head}{rate} has a recall of at least {lower_bound:.4}: {word}"
             ));
         }
     }

@@ -108,51 +108,47 @@ pub(crate) fn audit(
 ) -> CascadeAudit {
     let left = selection.thresholds.first().map_or(0, |report| report.dropped.num_documents);
     let (m, dropped) = (audited.len() as u64, left + audited.len() as u64);
-    let rows: u64 = (embedded.summaries.iter())
-        .map(|summary| summary.counts.get(language).copied().unwrap_or_default())
-        .sum();
+    let encoded = encoded_of(embedded, language);
     let recalls = wanted(selection).into_iter().enumerate().map(|(at, (head, rate, kept))| {
         let found = audited.iter().filter(|audited| audited.kept[at]).count() as u64;
         let lost = most_lost(dropped, m, found, config.risk());
-        let estimated = if m == 0 { left as f64 } else { found as f64 * left as f64 / m as f64 };
         let bound = least_recall(rate, kept, lost);
         Recall {
             head,
             rate,
             audited_kept: found,
-            estimate: least_recall(rate, kept, estimated.round() as u64),
             lower_bound: bound,
             is_proved: bound >= config.recall,
         }
     });
     let result = cascade.results().get(language);
     let saved = |per_document: fn(&LanguageCascade) -> f64| {
-        result.map_or(0.0, |result| left as f64 * per_document(result))
+        result.map_or(0.0, |result| encoded.dropped as f64 * per_document(result))
     };
     let flops = saved(|result| result.flops_per_dropped_document);
     let pass = result.and_then(|result| result.first_pass);
     CascadeAudit {
         first_pass: pass.map(|pass| pass.to_string()).unwrap_or_default(),
-        documents: rows,
-        dropped: left,
+        documents: encoded.documents,
+        dropped: encoded.dropped,
         audited: m,
         tokens_saved: saved(|result| result.tokens_per_dropped_document).round() as u64,
         gpu_hours_saved: flops / GPU_FLOPS_PER_SEC / 3600.0,
-        cost: result.map_or(1.0, |result| cost(config, embedded, language, result)),
+        cost: result.map_or(1.0, |result| cost(config, &encoded, result)),
         recalls: recalls.collect(),
     }
 }
 
-/// Returns the cost of the run: the pilot's estimate, corrected by the share that was dropped.
-fn cost(
-    config: &CascadeConfig,
-    embedded: &Embedded,
-    language: &str,
-    result: &LanguageCascade,
-) -> f64 {
+/// Sums the amounts that were encoded of `language`; with a cascade, a shard has one language.
+fn encoded_of(embedded: &Embedded, language: &str) -> Encoded {
     let of_language = embedded.summaries.iter().filter(|s| s.counts.contains_key(language));
     let mut encoded = Encoded::default();
     of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
+    encoded
+}
+
+/// Returns the cost of the run: the pilot's estimate, corrected by the share that was dropped.
+fn cost(config: &CascadeConfig, encoded: &Encoded, result: &LanguageCascade) -> f64 {
     let Some(pilot) = result.candidate() else { return 1.0 };
     let audit = 1.0 / config.audit_every() as f64;
     let in_pilot = (1.0 - pilot.encoded_share) * (1.0 - audit);

@@ -105,7 +105,8 @@ impl StageWork {
         self.finish(context.run)
     }
 
-    fn claim_all(
+    /// As [`StageWork::for_all`], without progress, and without finishing the stage.
+    pub fn claim_all(
         &self,
         context: Context<'_>,
         work: impl Fn(Context<'_>, usize) -> Result<ShardMarker> + Sync,

@@ -35,9 +35,9 @@ pub struct Selection {
 pub struct CascadeAudit {
     /// Name of the first pass.
     pub first_pass: String,
-    /// Number of rows of the language.
+    /// Number of documents of the language with text, those that filters remove included.
     pub documents: u64,
-    /// Number of documents that were not encoded.
+    /// Number of these documents that were not encoded.
     pub dropped: u64,
     /// Number of documents that were encoded although the first pass would have dropped them.
     pub audited: u64,
@@ -62,8 +62,6 @@ pub struct Recall {
     pub rate: Option<Rate>,
     /// Number of audited documents that are kept.
     pub audited_kept: u64,
-    /// The recall, estimated from the audited documents.
-    pub estimate: f64,
     /// Clopper-Pearson lower bound of the recall, at the confidence in the settings.
     pub lower_bound: f64,
     /// Whether the lower bound reaches the required recall.

@@ -76,7 +76,7 @@ const CANDIDATES: [FirstPass; 3] =
 /// heads are trained.
 pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
-    let Some(settings) = &config.cascade else {
+    let Some(cascade) = &config.cascade else {
         let reason = "is not in the settings; give `--cascade`, or a table `[cascade]`";
         return Err(Error::config("cascade", reason));
     };
@@ -84,11 +84,19 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let heads = Heads::find(&config.heads, Some(run), languages, config.seed.0)?;
     let model = load_model(context, Stage::Cascade)?;
     heads.check_recipe(&model.recipe)?;
-    freeze_encoded(context, Stage::Cascade, &frozen(context, plan, &heads, &model)?, Some(&model))?;
+    let mut settings = frozen(context, plan, &heads, &model)?;
+    if let Some(made) = run.frozen_settings(Stage::Cascade)?
+        && context.redo != Some(Stage::Cascade)
+        && run.try_finish(Stage::Cascade, &Cascade::keys(config, plan))?
+    {
+        // A finished cascade stays; the audit says what it means for other thresholds.
+        settings["thresholds"] = made["thresholds"].clone();
+    }
+    freeze_encoded(context, Stage::Cascade, &settings, Some(&model))?;
     run.freeze_plan(plan)?;
 
     let full = FullRun::new(context, &heads, &model);
-    let fit = CascadeFit { full: &full, settings, plan };
+    let fit = CascadeFit { full: &full, settings: cascade, plan };
     let languages: Vec<&String> = heads.languages().iter().collect();
     let keys = languages.iter().map(|language| language_key(language)).collect();
     // Every process may train any language and needs all of them.
@@ -97,7 +105,8 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let work = StageWork::new(waiting, Stage::Cascade, keys, &all)?;
     if !work.is_over() {
         context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");
-        let outcome = work.for_all_in_turn(context, |context, item| {
+        let in_turn = StageWork { at_once: 1, ..work.clone() };
+        let outcome = in_turn.claim_all(context, |context, item| {
             context.check_held()?;
             fit.write_language(languages[item]).inspect(|_| context.progress.advance(1, 0))
         });

@@ -129,7 +129,7 @@ impl<'a> JoinedRun<'a> {
 
     /// Runs the stages with `context` and returns them in the order in which they ran. Every stage
     /// runs inside `around`. With `cascade.repair`, embedding and the later stages run again until
-    /// the audit proves the recall.
+    /// the audit proves the recall; without the embed stage, that is [`Error::Missing`].
     pub fn run(
         &self,
         context: Context<'_>,
@@ -137,14 +137,16 @@ impl<'a> JoinedRun<'a> {
     ) -> Result<Vec<Stage>> {
         let stages = self.ordered(context)?;
         let repairs = context.config.cascade.as_ref().is_some_and(|cascade| cascade.repair);
-        let embed = stages.iter().position(|stage| *stage == Stage::Embed).filter(|_| repairs);
+        let embed = stages.iter().position(|stage| *stage == Stage::Embed);
         let mut next = 0;
         while let Some(&stage) = stages.get(next) {
             around(stage, &|| self.run_stage(context, stage))?;
-            next = match embed {
-                Some(embed) if stage == Stage::Threshold && repair(context)? => embed,
-                _ => next + 1,
-            };
+            next += 1;
+            if repairs && stage == Stage::Threshold && repair(context)? {
+                let reason = "the audit does not prove the recall of the cascade; more documents are \
+                              to be encoded: run the stages again, from `embed` on";
+                next = embed.ok_or_else(|| Error::missing(context.run.root(), reason))?;
+            }
         }
         Ok(stages)
     }

@@ -51,11 +51,13 @@ fn warn_of_recall(language: &str, selection: &Selection, config: &CascadeConfig)
     let Some(proof) = &selection.cascade else { return };
     for recall in proof.recalls.iter().filter(|recall| !recall.is_proved) {
         let rate = json!(recall.rate);
+        let hint =
+            if config.repair { "" } else { "; `--cascade-repair` encodes more until it does" };
         tracing::warn!(
             language,
             head = recall.head,
             %rate,
-            "the audit proves a recall of {:.4} and not of {}; `--cascade-repair` encodes more until it does",
+            "the audit proves a recall of {:.4} and not of {}{hint}",
             recall.lower_bound,
             config.recall
         );

@@ -22,8 +22,12 @@ pub(crate) fn repair(context: Context<'_>) -> Result<bool> {
     let Some(settings) = &config.cascade else { return Ok(false) };
     let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(run, &names)?;
+    let languages = embedded.languages();
+    if !run.try_finish(Stage::Threshold, &languages.iter().cloned().collect::<Vec<_>>())? {
+        return Ok(false); // the process with the last language does it
+    }
     let mut repairs = Vec::new();
-    for (language, selection) in stored_selections(run, embedded.languages())? {
+    for (language, selection) in stored_selections(run, languages)? {
         let Some(proof) = &selection.cascade else { continue };
         if proof.recalls.iter().all(|recall| recall.is_proved) || proof.dropped == 0 {
             continue;

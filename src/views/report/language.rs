@@ -211,8 +211,8 @@ impl<'a> SurveyedLanguage<'a> {
             .map(|((name, _), score)| ((*name).to_owned(), score.map_or(Value::Null, short)))
             .collect();
         let range = counts.range;
-        let cascade = self.thresholds.selection.cascade.as_ref();
-        let dropped = cascade.map_or(0, |audit| audit.dropped);
+        let dropped = self.thresholds.selection.thresholds.first();
+        let dropped = dropped.map_or(0, |report| report.dropped.num_documents);
         let mut report = json!({
             "n": counts.n,
             "nan": survey.nan,
