@@ -5,7 +5,7 @@ DEMO := target/demo
 GPU_BUNDLE := target/gpu-bundle
 PYTHON_ENV := target/python
 TOOLS := target/tools
-FEATURES ?= none cuda datasets remote train
+FEATURES ?= none cuda datasets remote
 CUDA_TESTS ?= cuda:: device::gpus::
 CUDA_SIM := $(abspath $(or $(CARGO_TARGET_DIR),target)/cuda-sim)
 
@@ -26,7 +26,7 @@ need-cargo:
 
 run: need-cargo ## Build the program without GPUs, object stores and data sets, and run the whole job on the small sample
 	@echo "make run builds the program without the features cuda, datasets and remote; cargo install --path . builds all"
-	$(CARGO) build --release --locked --bin polysift --no-default-features --features train
+	$(CARGO) build --release --locked --bin polysift --no-default-features
 	$${CARGO_TARGET_DIR:-target}/release/polysift run --config tests/sample/small/run.toml --run $(DEMO)
 	$${CARGO_TARGET_DIR:-target}/release/polysift report $(DEMO)
 

@@ -25,10 +25,6 @@ mod card;
 mod embedding;
 mod file;
 mod published;
-#[cfg(feature = "train")]
-mod pytorch;
-#[cfg(not(feature = "train"))]
-#[path = "no_pytorch.rs"]
 mod pytorch;
 mod row;
 mod scorer;
@@ -46,9 +42,7 @@ pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_o
 pub use polysift_data::parts::DocumentScore;
 pub use published::PublishedRecipe;
 pub use row::{RowHead, ScoreSource};
-#[cfg(feature = "train")]
-pub(crate) use scorer::LinearLayer;
-pub(crate) use scorer::{Center, References};
+pub(crate) use scorer::{Center, LinearLayer, References};
 pub use scorer::{ScoreScratch, Scorer};
 pub use text::FastTextHead;
 pub use weights::Keys;

@@ -133,7 +133,6 @@ pub enum Scorer {
 
 impl Scorer {
     /// Creates an MLP of linear layers with ReLU between them.
-    #[cfg(any(test, feature = "train"))]
     pub(crate) fn mlp(layers: Vec<LinearLayer>) -> Self {
         let relu = HeadLayer::Activation(Activation::Relu);
         let with_relu = layers.into_iter().flat_map(|l| [relu.clone(), HeadLayer::Linear(l)]);

@@ -5,10 +5,6 @@
 //! give the same head file byte by byte; all random numbers come from [`TrainingRequest::seed`].
 
 mod center;
-#[cfg(feature = "train")]
-mod fit;
-#[cfg(not(feature = "train"))]
-#[path = "no_fit.rs"]
 mod fit;
 mod request;
 mod samples;
