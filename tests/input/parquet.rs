@@ -12,13 +12,13 @@ use arrow::datatypes::{DataType, Field, Fields, Float64Type, TimeUnit};
 use arrow::json::WriterBuilder;
 use arrow::json::writer::LineDelimited;
 use parquet::arrow::ArrowWriter;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use polysift::config::{InputConfig, LanguageSource};
 use polysift::input::{DocumentReader, InputFile, RowReader};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{TestResult, documents, failure, file, golden, rest, rows};
+use super::{TestResult, chain, documents, failure, file, golden, rest, rows};
 
 /// Files that pyarrow wrote, with what it reads from them.
 const GOLDEN: [&str; 6] =
@@ -197,6 +197,27 @@ fn an_encrypted_file_is_called_so() -> TestResult {
 fn a_footer_that_is_not_utf8_is_called_so() -> TestResult {
     let message = failure(&golden("latin1_metadata.parquet")?, &InputConfig::default());
     assert!(message.contains("in the footer are not UTF-8"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn a_column_that_cannot_be_decoded_is_named() -> TestResult {
+    let column = |text: &str| Arc::new(StringArray::from(vec![text; 3])) as ArrayRef;
+    let batch = RecordBatch::try_from_iter([("text", column("fine")), ("extra", column("oddly"))])?;
+    let mut bytes = Vec::new();
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None);
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties.build()))?;
+    writer.write(&batch)?;
+    writer.close()?;
+    let at = bytes.windows(5).position(|part| part == b"oddly").ok_or("no text")?;
+    bytes[at] = 0xff;
+    let (_directory, input) = file("f.parquet", &bytes)?;
+    let config = InputConfig::default();
+    assert_eq!(documents(&input, &config)?.len(), 3, "the column is not read");
+    let message = rows(&input, &config).err().map(|error| chain(&error)).unwrap_or_default();
+    assert!(message.contains("column `extra`: ") && message.contains("utf-8"), "{message}");
     Ok(())
 }
 

@@ -404,11 +404,27 @@ impl ParquetRows {
     fn fill(&mut self) -> Result<Option<RecordBatch>> {
         while self.batch.as_ref().is_none_or(|batch| batch.num_rows() == self.taken) {
             self.first_row += std::mem::take(&mut self.taken) as u64;
-            self.batch = self.batches()?.next()?;
+            let read = self.batches().and_then(ParquetBatches::next);
+            self.batch = read.map_err(|error| self.with_column(error))?;
             let Some(batch) = &self.batch else { break };
             self.long_texts = guarded(&self.file.path, || self.long_texts_of(batch))?;
         }
         Ok(self.batch.clone())
+    }
+
+    /// Returns `error` with the first column in it that cannot be decoded by itself.
+    fn with_column(&self, error: Error) -> Error {
+        let Error::Decode { source, .. } = &error else { return error };
+        let schema = self.file.footer.parquet_schema();
+        let is_bad = |leaf: &usize| {
+            let mask = ProjectionMask::leaves(schema, [*leaf]);
+            let Ok(mut batches) = self.file.batches(mask, self.first_row) else { return true };
+            std::iter::from_fn(|| batches.next().transpose()).any(|batch| batch.is_err())
+        };
+        let mut leaves = (0..schema.num_columns()).filter(|leaf| self.mask.leaf_included(*leaf));
+        let reason = |leaf| format!("column `{}`: {source}", schema.column(leaf).path().string());
+        let named = leaves.find(is_bad).map(|leaf| damaged(&self.file.path, reason(leaf)));
+        named.unwrap_or(error)
     }
 
     fn long_texts_of(&self, batch: &RecordBatch) -> Result<VecDeque<(usize, u64)>, ArrowError> {
