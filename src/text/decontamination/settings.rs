@@ -1,6 +1,7 @@
 //! Settings for building an index, and for reading the documents that are searched.
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::character::{WordPart, look_up};
 use polysift_base::error::{Error, Result};
@@ -65,7 +66,7 @@ impl ItemPart {
 }
 
 /// Settings of an index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields)]
 pub struct IndexSettings {
     /// Rules that turn items and documents into tokens.
@@ -73,23 +74,14 @@ pub struct IndexSettings {
     /// Treatment of numbers.
     pub numbers: Numbers,
     /// Tokens per n-gram.
+    #[default = 13]
     pub ngram: u32,
     /// Tokens per n-gram in languages without spaces, where characters are tokens.
+    #[default = 26]
     pub ngram_chars: u32,
     /// Parts of items to index.
+    #[default(vec![ItemPart::Question, ItemPart::Straddle, ItemPart::Answer])]
     pub parts: Vec<ItemPart>,
-}
-
-impl Default for IndexSettings {
-    fn default() -> Self {
-        Self {
-            normalisation: Normalisation::Default,
-            numbers: Numbers::Keep,
-            ngram: 13,
-            ngram_chars: 26,
-            parts: vec![ItemPart::Question, ItemPart::Straddle, ItemPart::Answer],
-        }
-    }
 }
 
 impl IndexSettings {

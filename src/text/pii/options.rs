@@ -1,6 +1,7 @@
 //! Options for what to find and how to replace it.
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::span::PiiKind;
 
@@ -42,24 +43,19 @@ pub enum Placeholders {
     Keep,
 }
 
-/// Markers that replace personal data, by kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Markers that replace personal data, by kind; the defaults are those of Apertus.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Markers {
     /// Marker of an e-mail address.
+    #[default = "<email-pii>"]
     pub email: String,
     /// Marker of an IP address.
+    #[default = "<ip-pii>"]
     pub ip: String,
     /// Marker of an IBAN.
+    #[default = "<iban-pii>"]
     pub iban: String,
-}
-
-impl Default for Markers {
-    /// Returns the markers of Apertus.
-    fn default() -> Self {
-        let [email, ip, iban] = ["<email-pii>", "<ip-pii>", "<iban-pii>"].map(str::to_owned);
-        Self { email, ip, iban }
-    }
 }
 
 impl Markers {
@@ -74,11 +70,12 @@ impl Markers {
 }
 
 /// Says which personal data is found, and what replaces it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, SmartDefault)]
 pub struct PiiOptions {
     /// Mode of finding and replacing.
     pub mode: PiiMode,
     /// Kinds of data to find.
+    #[default(PiiKind::ALL.to_vec())]
     pub kinds: Vec<PiiKind>,
     /// IP addresses to find.
     pub ip: IpScope,
@@ -86,16 +83,4 @@ pub struct PiiOptions {
     pub placeholders: Placeholders,
     /// Markers; [`PiiMode::Datatrove`] inserts FineWeb's values instead.
     pub markers: Markers,
-}
-
-impl Default for PiiOptions {
-    fn default() -> Self {
-        Self {
-            mode: PiiMode::Default,
-            kinds: PiiKind::ALL.to_vec(),
-            ip: IpScope::Public,
-            placeholders: Placeholders::Replace,
-            markers: Markers::default(),
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use aho_corasick::AhoCorasick;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::allow::{AllowEntry, AllowList};
 use super::folding::fold;
@@ -23,29 +24,21 @@ pub enum RestrictiveOn {
 }
 
 /// Settings for licence evidence in a text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct LicenseOptions {
     /// Keywords that are evidence if one is wholly within a window at either end of the text. They
     /// are compared without case, also within words.
+    #[default(default_keywords())]
     pub keywords: Vec<String>,
     /// Size of these windows in characters.
+    #[default(DEFAULT_WINDOW)]
     pub window: usize,
     /// Terms that refuse a document wherever they occur. Letters at their ends must end words.
+    #[default(default_restrictive_terms())]
     pub restrictive: Vec<String>,
     /// Documents that these terms refuse.
     pub restrictive_on: RestrictiveOn,
-}
-
-impl Default for LicenseOptions {
-    fn default() -> Self {
-        Self {
-            keywords: default_keywords(),
-            window: DEFAULT_WINDOW,
-            restrictive: default_restrictive_terms(),
-            restrictive_on: RestrictiveOn::default(),
-        }
-    }
 }
 
 impl LicenseOptions {
