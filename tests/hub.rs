@@ -201,6 +201,9 @@ fn listing(request: Request, folder: &Path, rest: &str) -> Result<()> {
         return Ok(request.respond(Response::empty(404))?);
     }
     let at: usize = query.split_once("&at=").map_or(Ok(0), |(_, at)| at.parse())?;
+    if at > 0 && folder.join("one-page").exists() {
+        return Ok(request.respond(Response::empty(404))?);
+    }
     let mut page = vec![json!({"type": "directory", "path": below, "oid": "0"})];
     for name in names.iter().skip(at).take(PAGE) {
         let size = std::fs::metadata(folder.join(name))?.len();
@@ -208,9 +211,9 @@ fn listing(request: Request, folder: &Path, rest: &str) -> Result<()> {
     }
     let mut response = Response::from_string(serde_json::Value::from(page).to_string());
     if at + PAGE < names.len() {
-        let host = value(&request, "Host").context("no host")?;
         let own = request.url().split("&at=").next().unwrap_or_default();
-        let link = format!("<http://{host}{own}&at={}>; rel=\"next\"", at + PAGE);
+        // As a mirror that passes on the links of the hub behind it.
+        let link = format!("<http://origin.invalid{own}&at={}>; rel=\"next\"", at + PAGE);
         response.add_header(Header::from_bytes("Link", link).map_err(|()| anyhow!("bad header"))?);
     }
     Ok(request.respond(response)?)

@@ -61,6 +61,25 @@ fn without_a_network_the_cache_is_searched() -> TestResult {
 }
 
 #[test]
+fn a_listing_is_whole_or_an_error() -> TestResult {
+    let work = Workspace::new()?;
+    for name in ["a", "b", "c"] {
+        write_parquet(&work.path(&format!("set/{name}.parquet")), 0..50, 20, 100)?;
+    }
+    let hub = Hub::serve(vec![(ID.into(), work.path("set"))], 404)?;
+    let go = || {
+        let mut command = run(&work, "hf://datasets/someone/some-texts/*.parquet", "none");
+        command.env("HF_ENDPOINT", hub.endpoint()).env("HF_HOME", work.path("home"));
+        command.args(["--dry-run", "--language", "fra_Latn"]).assert()
+    };
+    let told = go().success().get_output().stdout.clone();
+    assert!(String::from_utf8(told)?.contains("150"), "documents of three files");
+    work.write("set/one-page", "")?;
+    go().failure().stderr(contains("some-texts"));
+    Ok(())
+}
+
+#[test]
 fn a_hub_that_refuses_says_what_can_be_done() -> TestResult {
     let work = Workspace::new()?;
     write_parquet(&work.path("set/a.parquet"), 0..50, 20, 100)?;

@@ -87,15 +87,20 @@ pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
     ));
     let client = runtime().and_then(|_| hub_client(hub_settings()))?;
     let mut files = Vec::new();
+    let mut is_first = true;
     while let Some(url) = next {
         let (body, link) = match wait(retried(&location.url(), || get(&client, &url))) {
-            Err(Error::Missing { .. }) => break,
+            Err(Error::Missing { .. }) if is_first => break,
             answer => answer?,
         };
+        is_first = false;
         let entries: Vec<HubFile> = serde_json::from_slice(&body)
             .map_err(|error| store_error(&url, &format!("is no listing: {error}")))?;
         files.extend(entries.into_iter().filter(|entry| entry.r#type == "file"));
-        next = link.and_then(|link| next_page(&link)).filter(|next| *next != url);
+        // A mirror may pass on links to the hub behind it, which must not get this token.
+        let next_path = link.and_then(|link| next_page(&link));
+        let next_path = next_path.and_then(|next| Some(next[next.find("/api/")?..].to_owned()));
+        next = next_path.map(|path| format!("{endpoint}{path}")).filter(|next| *next != url);
     }
     Ok(files)
 }

@@ -58,7 +58,7 @@ pub fn stat(url: &str) -> Result<ObjectVersion> {
             match store.get_opts(&key, options().with_range(Some(0..1))).await {
                 Ok(answer) => return Ok(answer.meta),
                 // An empty file has no first byte.
-                Err(StoreError::Generic { .. }) if !is_on_hub => {}
+                Err(StoreError::Generic { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -175,6 +175,10 @@ pub fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
     wait(retried(url, create))
 }
 
+async fn is_absent(store: &dyn ObjectStore, key: &Key) -> bool {
+    matches!(store.head(key).await, Err(StoreError::NotFound { .. }))
+}
+
 async fn create_or_read(
     store: &dyn ObjectStore,
     key: &Key,
@@ -183,6 +187,13 @@ async fn create_or_read(
     let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     match store.put_opts(key, payload.clone(), mode).await {
         Ok(_) => return Ok(None),
+        // S3 says so of writes at the same time too, of which this one may have to be repeated.
+        Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. })
+            if is_absent(store, key).await =>
+        {
+            let source = "another process wrote it at the same time".into();
+            return Err(StoreError::Generic { store: "store", source });
+        }
         Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {}
         Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => {
             match store.head(key).await {

@@ -27,6 +27,8 @@ pub struct Repository<'a> {
     cache: Cache,
     /// Whether the hub did not answer and the cache's snapshot is used instead.
     is_unreachable: AtomicBool,
+    /// Whether a file was downloaded: the cache's snapshot is not complete before the last one.
+    is_downloading: AtomicBool,
 }
 
 #[derive(Deserialize)]
@@ -54,7 +56,8 @@ impl<'a> Repository<'a> {
             return Err(Error::config("encoder.revision", reason));
         }
         let cache = Cache::new(settings.cache.clone());
-        Ok(Self { kind, id, revision, settings, cache, is_unreachable: AtomicBool::new(false) })
+        let [is_unreachable, is_downloading] = [false; 2].map(AtomicBool::new);
+        Ok(Self { kind, id, revision, settings, cache, is_unreachable, is_downloading })
     }
 
     /// Returns the path of `file` in the cache, and downloads it if needed. Returns `None` if the
@@ -73,7 +76,10 @@ impl<'a> Repository<'a> {
         tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
         let url = self.url("", &format!("resolve/{{}}/{}", encoded(file)));
         match wait(async { Ok(self.download(&hub_client(self.settings)?, &url, file).await) })? {
-            Ok(path) => Ok(Some(path)),
+            Ok(path) => {
+                self.is_downloading.store(true, Ordering::Relaxed);
+                Ok(Some(path))
+            }
             Err(error) if status(&error) == Some(404) => {
                 if let Some(path) = self.absent(file) {
                     // If the note cannot be written, the hub is asked again next time.
@@ -83,7 +89,11 @@ impl<'a> Repository<'a> {
                 }
                 Ok(None)
             }
-            Err(error) if status(&error).is_none() && self.cached("").is_some() => {
+            Err(error)
+                if status(&error).is_none()
+                    && self.cached("").is_some()
+                    && !self.is_downloading.load(Ordering::Relaxed) =>
+            {
                 let reason = message(&error);
                 tracing::warn!(
                     repo = self.id,

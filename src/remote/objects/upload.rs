@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use object_store::multipart::PartId;
 use object_store::path::Path as Key;
-use object_store::{MultipartId, ObjectStoreExt, PutPayload};
+use object_store::{Error as StoreError, MultipartId, ObjectMeta, ObjectStoreExt, PutPayload};
 
 use super::client::{Bucket, Transfer, client, retried, runtime, wait};
 use super::hub::repository;
@@ -130,14 +130,19 @@ impl UploadTarget {
         arrived: &[PartId],
         bytes: u64,
     ) -> Result<Option<String>> {
+        let before = self.bucket.head(&self.key).await;
         let complete = || self.bucket.complete_multipart(&self.key, id, arrived.to_vec());
         let completed = retried(&self.url, complete).await;
         let Err(error @ (Error::Missing { .. } | Error::Service { .. })) = completed else {
             return completed.map(|stored| stored.e_tag);
         };
-        // The answer to a successful attempt may have been lost.
+        // The answer to a successful attempt may have been lost. An earlier object is not it.
+        let is_new = |meta: &ObjectMeta| match &before {
+            Ok(old) => (&meta.e_tag, meta.last_modified) != (&old.e_tag, old.last_modified),
+            Err(error) => matches!(error, StoreError::NotFound { .. }),
+        };
         match self.bucket.head(&self.key).await {
-            Ok(meta) if meta.size == bytes => Ok(ObjectVersion::of(&meta).tag),
+            Ok(meta) if meta.size == bytes && is_new(&meta) => Ok(ObjectVersion::of(&meta).tag),
             _ => Err(error),
         }
     }
