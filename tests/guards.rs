@@ -18,6 +18,35 @@ fn thresholds_are_refused_for_heads_that_did_not_make_the_scores() -> TestResult
     Ok(())
 }
 
+/// Other settings of the samples would give another head.
+#[test]
+fn a_trained_head_is_not_taken_for_one_of_other_settings() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("train", "out").assert().success();
+    for (flags, key) in [
+        (["--set", "heads.quality.preset=toxicity"], "quality.preset"),
+        (["--id-column", "number"], "input.id"),
+    ] {
+        work.command("train", "out").args(flags).assert().code(78).stderr(contains(key));
+    }
+    let samples = std::fs::read_to_string(work.path("samples/fra_Latn.jsonl"))?;
+    work.write("samples/more.jsonl", samples.replace("\"id\":\"", "\"id\":\"more-"))?;
+    work.command("train", "two")
+        .args(["--train-on", "quality=samples/fra_Latn.jsonl"])
+        .args(["--train-on", "quality=samples/more.jsonl"])
+        .assert()
+        .success();
+    let settings = std::fs::read_to_string(work.path("two/config.toml"))?;
+    for file in ["samples/fra_Latn.jsonl", "samples/more.jsonl"] {
+        assert!(settings.contains(file), "{settings}");
+    }
+    let mut evaluate = polysift();
+    evaluate.current_dir(work.dir.path()).args(["evaluate", "--run", "two"]);
+    evaluate.args(["--data", "samples/more.jsonl", "--out", "samples/more.jsonl"]);
+    evaluate.assert().code(2).stderr(contains("--out: is a file of labelled texts"));
+    Ok(())
+}
+
 #[test]
 fn a_head_keeps_its_own_side_under_another_name() -> TestResult {
     let work = Workspace::with_bundled_encoder()?;

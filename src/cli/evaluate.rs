@@ -117,6 +117,12 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
     if args.data.is_empty() && args.base.run.is_none() {
         return Err(Error::config("--data", "is missing; or name a run (`--run DIR`)"));
     }
+    let canonical = |path: &Path| path.canonicalize().ok();
+    if let Some(out) = args.out.as_deref().and_then(canonical)
+        && args.data.iter().any(|data| canonical(Path::new(data)).as_ref() == Some(&out))
+    {
+        return Err(Error::config("--out", "is a file of labelled texts, which it would replace"));
+    }
     let heads = named_heads(&args.heads)?;
     let settings = SettingsArgs {
         base: args.base.clone(),
@@ -198,9 +204,10 @@ fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
 /// Prints the report as tables; sources are shown only if all texts have one language.
 fn print_report(report: &Report) {
     if report.texts > 0 {
-        let SkippedRows { without_text, without_label } = report.skipped;
+        let SkippedRows { without_text, without_label, malformed } = report.skipped;
         line(&format!(
-            "{} labelled texts; left out: {without_text} rows without text, {without_label} without a label",
+            "{} labelled texts; left out: {without_text} rows without text, {without_label} without a label, \
+             {malformed} malformed",
             report.texts
         ));
     }

@@ -444,6 +444,14 @@ fn join(base: &Path, path: &str) -> String {
 
 type Overrides = Vec<(String, Value)>;
 
+/// Sets the list `key`, or adds `items` to it if an earlier flag did.
+fn add_items(overrides: &mut Overrides, key: String, items: Vec<Value>) {
+    match overrides.iter_mut().find(|(other, _)| *other == key) {
+        Some((_, Value::Array(before))) => before.extend(items),
+        _ => overrides.push((key, items.into())),
+    }
+}
+
 /// Returns every given flag as the key it sets; paths are made absolute from the current directory.
 fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     let mut all = Overrides::new();
@@ -464,7 +472,7 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     }
     for assignment in &args.train_on {
         let (name, path) = split("--train-on", assignment)?;
-        all.push((format!("heads.{name}.train"), vec![path].into()));
+        add_items(&mut all, format!("heads.{name}.train"), vec![path.into()]);
     }
     for assignment in &args.score_column {
         let (name, column) = split("--score-column", assignment)?;
@@ -475,7 +483,7 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
         let (name, rates) = split("--retention", assignment)?;
         let rates = rates.split(',').map(|rate| parse_rate("--retention", rate));
         let rates: Vec<Value> = rates.collect::<Result<_>>()?;
-        all.push((format!("languages._default.retention.{name}"), rates.into()));
+        add_items(&mut all, format!("languages._default.retention.{name}"), rates);
     }
     for assignment in &args.removal {
         let (name, rate) = split("--removal", assignment)?;

@@ -130,6 +130,7 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
             }
             json!({"training": job.head.training,
                    "hidden": job.head.hidden, "kind": job.head.kind,
+                   "preset": job.head.preset(job.name),
                    "output": job.head.output(job.name), "label": job.head.labels(),
                    "weight": job.head.weight, "languages": job.head.languages,
                    "references": job.head.references(),
@@ -140,7 +141,9 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
             head["negatives"] = json!(negatives);
         }
     }
-    let mut settings = json!({"seed": context.config.seed});
+    let input = &context.config.input;
+    let input = json!({"text": input.text, "id": input.id, "language": input.language});
+    let mut settings = json!({"seed": context.config.seed, "input": input});
     if model.is_some() {
         settings["encoder"] = json!(FrozenEncoder::of(context.config, model));
         settings["embeddings"] = json!(context.config.parts.embeddings);
@@ -361,9 +364,15 @@ fn training_set(
     let config = context.config;
     let columns = SampleColumns::of_head(job.head);
     let labelled = read_samples(&job.files, &config.input, &columns)?;
-    let SkippedRows { without_text, without_label } = labelled.skipped;
-    if without_text + without_label > 0 {
-        tracing::warn!(head = job.name, without_text, without_label, "rows are left out");
+    let SkippedRows { without_text, without_label, malformed } = labelled.skipped;
+    if without_text + without_label + malformed > 0 {
+        tracing::warn!(
+            head = job.name,
+            without_text,
+            without_label,
+            malformed,
+            "rows are left out"
+        );
     }
     let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
     job.check(&labels)?;

@@ -68,7 +68,7 @@ fn heads_are_measured_by_language_and_source() -> TestResult {
     )?;
     assert_eq!(
         (&report["texts"], &report["skipped"]),
-        (&json!(120), &json!({"without_text": 0, "without_label": 0}))
+        (&json!(120), &json!({"without_text": 0, "without_label": 0, "malformed": 0}))
     );
     for (language, texts) in [("fra_Latn", 60), ("deu_Latn", 60)] {
         let all = rows_of(&report, "measures", "quality", language);

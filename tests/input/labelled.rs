@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray}
 use parquet::arrow::ArrowWriter;
 use polysift::Result;
 use polysift::config::{InputConfig, LabelKind, LanguageSource};
-use polysift::input::{LabelledTexts, SampleColumns, read_samples};
+use polysift::input::{InputFile, LabelledTexts, SampleColumns, read_samples};
 
 use super::{TestResult, chain, file, golden};
 
@@ -52,7 +52,15 @@ fn samples_need_no_language_and_no_embeddings() -> TestResult {
     let embeddings = Some("embeddings".into());
     let config = InputConfig { language, embeddings, ..InputConfig::default() };
     let (_directory, input) = file("f.jsonl", b"{\"label\":0,\"text\":\"a\"}")?;
-    assert_eq!(read_samples(&[input], &config, &of_label("label"))?.samples.len(), 1);
+    let language = |input: &InputFile| -> Result<String> {
+        let samples =
+            read_samples(std::slice::from_ref(input), &config, &of_label("label"))?.samples;
+        Ok(samples.into_iter().map(|sample| sample.language).collect())
+    };
+    assert_eq!(language(&input)?, "und");
+    // The language in the name of a file is known, whatever tells that of the corpus.
+    let named = InputFile { language: Some("swe_Latn".into()), ..input };
+    assert_eq!(language(&named)?, "swe_Latn");
     Ok(())
 }
 

@@ -108,6 +108,8 @@ pub struct SkippedRows {
     pub without_text: u64,
     /// Rows whose labels are all null.
     pub without_label: u64,
+    /// Malformed rows, within `input.max_rejects`.
+    pub malformed: u64,
 }
 
 /// Reads the text and the label of every row of `files`, and the other columns of `columns`.
@@ -141,20 +143,22 @@ pub fn for_each_sample(
     columns: &SampleColumns<'_>,
     each: &mut dyn FnMut(LabelledText) -> Result<()>,
 ) -> Result<SkippedRows> {
-    let language = match (columns.language, &config.language) {
+    let language_in = |file: &InputFile| match (columns.language, &config.language) {
         (Some(column), _) => {
             LanguageSource::Column { column: column.to_owned(), script_column: None }
         }
+        (None, _) if file.language.is_some() => LanguageSource::Path,
         (None, of_documents) if of_documents.is_by_document() => {
             LanguageSource::Fixed(UNDETERMINED_LANGUAGE.into())
         }
         (None, of_files) => of_files.clone(),
     };
-    // Samples need not have the corpus's columns of language and embeddings.
-    let config = InputConfig { language, embeddings: None, ..config.clone() };
     let drawn = columns.inclusion_probability.map_or(Vec::new(), |name| vec![name, COPIES_COLUMN]);
     let mut skipped = SkippedRows::default();
     for file in files {
+        // Samples need not have the corpus's columns of language and embeddings.
+        let language = language_in(file);
+        let config = InputConfig { language, embeddings: None, ..config.clone() };
         let mut layout = DocumentRequest::new(file, &config);
         let names = columns.labels.iter().copied().chain(columns.weight);
         names.for_each(|name| layout.request(name, ColumnKind::Scalar, true));
@@ -177,6 +181,7 @@ pub fn for_each_sample(
             }
         }
         rejects.finish(&file.path)?;
+        skipped.malformed += reader.rejects().count;
     }
     Ok(skipped)
 }
