@@ -348,7 +348,7 @@ fn urls_are_found_by_host_domain_and_path() -> TestResult {
     work.write("run.toml", std::fs::read_to_string(work.path("run.toml"))? + "mode = 'include'\n")?;
     work.command("run", "out").args(["--redo", "filter"]).assert().success();
     let ids: Vec<String> = reasons(&work)?.into_keys().collect();
-    assert_eq!(ids, ["12", "2", "5", "6", "8"]);
+    assert_eq!(ids, ["12", "2", "5", "6", "8", "9"]);
     Ok(())
 }
 
@@ -846,6 +846,37 @@ fn listed_ids_of_no_document_are_counted() -> TestResult {
         let report = work.json(&format!("{mode}/filters/f.json"))?;
         assert_eq!(report["ids"], json!({"listed": 4, "unmatched_at_least": 2}));
         assert_eq!(read_parquet(&work.path(&format!("{mode}/export/a.parquet")))?.num_rows(), kept);
+    }
+    Ok(())
+}
+
+/// Programs write nothing and false in several ways, a word may begin with `#`, and a list names no unreadable URL.
+#[test]
+fn what_a_list_names_is_taken_as_it_is_meant() -> TestResult {
+    let work = Workspace::new()?;
+    let row =
+        |i: usize, url: Value| json!({"id": i.to_string(), "text": "seen #metoo", "url": url});
+    let urls =
+        [json!("https://good.org/x"), Value::Null, json!("good.org"), json!("https://evil.org/")];
+    work.write_lines("data/a.jsonl", urls.into_iter().enumerate().map(|(i, url)| row(i, url)))?;
+    work.write("blocked.csv", "id,b\n0,False\n1,True\n2,NaN\n3,0.0\n")?;
+    work.write("good.txt", "good.org\n")?;
+    work.write("words.jsonl", "{\"word\": \"#metoo\"}\n")?;
+    let consent =
+        "kind = 'robots'\nas_of = '2025'\nsources = [{ ids = 'blocked.csv', blocked_if = 'b' }]";
+    let words = "kind = 'words'\nlists = ['words.jsonl']\nmax_share = 0.4";
+    for (name, filter, kept) in [
+        ("consent", consent, &["0", "2", "3"][..]),
+        ("urls", "kind = 'urls'\nmode = 'include'\nlists = ['good.txt']", &["0"]),
+        ("words", words, &[]),
+    ] {
+        let settings = format!(
+            "[input]\nfiles = ['data/*.jsonl']\nlanguage = 'und'\n[encoder]\nmodel = 'none'\n[filters.f]\n{filter}\n"
+        );
+        work.write("run.toml", settings)?;
+        work.command("run", name).assert().success();
+        let found = ids(&work, &format!("{name}/export/a.parquet"))?;
+        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), kept, "{name}");
     }
     Ok(())
 }

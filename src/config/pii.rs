@@ -64,6 +64,12 @@ impl PiiConfig {
         if self.kinds.is_empty() {
             return Err(Error::config("pii.kinds", "is empty; leave `[pii]` out instead"));
         }
+        if self.mode == PiiMode::Datatrove && self.kinds == [PiiKind::Iban] {
+            return Err(Error::config(
+                "pii.kinds",
+                "has only `iban`, which this mode does not find",
+            ));
+        }
         self.exceptions().map(drop)
     }
 }

@@ -230,8 +230,10 @@ impl RobotsSource {
             let host = name.strip_suffix(".txt").unwrap_or(&name);
             let content = &String::from_utf8_lossy(&bytes);
             let reason = authority_of(host, None).and_then(|authority| {
-                let is_known = registrable_domain(host, Suffixes::Icann).is_some();
-                if !is_known && host.parse::<IpAddr>().is_err() && host != "localhost" {
+                let port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+                let bare = port.map_or(host, |(bare, _)| bare).to_ascii_lowercase();
+                let is_known = registrable_domain(&bare, Suffixes::Icann).is_some();
+                if !is_known && host.parse::<IpAddr>().is_err() && bare != "localhost" {
                     return Err("is not a table, and its name is not a host".to_owned());
                 }
                 each(RobotsText { authority, content, fetched: None })
@@ -251,10 +253,15 @@ fn columns() -> [ColumnRequest; 4] {
     ]
 }
 
-/// Parses the time of a fetch: a number, a date, a month or a time.
+/// Parses the time of a fetch: a number, a date, a year, a month or a time.
 fn time(text: &str) -> Result<f64, String> {
-    let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
-    let day = if text.len() == "2025-01".len() { format!("{text}-01") } else { text.to_owned() };
+    let is_year = text.len() == "2025".len() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = || text.parse::<f64>().ok().filter(|number| number.is_finite() && !is_year);
+    let day = match text.len() {
+        4 => format!("{text}-01-01"),
+        7 => format!("{text}-01"),
+        _ => text.to_owned(),
+    };
     let time = || {
         let time = day.replacen(' ', "T", 1);
         let with_zone = DateTime::parse_from_str(&time, "%Y-%m-%dT%H:%M:%S%.f%#z");

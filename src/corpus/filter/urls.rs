@@ -34,7 +34,10 @@ impl UrlFilter {
 
     fn verdict(&self, document: &FilteredDocument<'_>, listed: &LanguageStrings) -> Verdict {
         let Some(location) = document.url.and_then(|url| locate(url).ok()) else {
-            return Verdict::noted(UNREADABLE_URL);
+            // Whatever the URL is, no list names it.
+            let is_found = self.mode == ListMode::Include;
+            let finding = is_found.then(|| Finding::of(UNREADABLE_URL));
+            return Verdict { finding, ..Verdict::noted(UNREADABLE_URL) };
         };
         let host = &*location.authority.host;
         let entry = || {
@@ -105,12 +108,16 @@ pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     // The URL parser would accept these characters or drop them.
     if authority.is_empty()
-        || authority.contains(|c: char| c.is_whitespace() || "\"'*,".contains(c))
+        || authority.ends_with(':') && name.parse::<std::net::Ipv6Addr>().is_err()
+        || authority.contains(|c: char| c.is_whitespace() || "\"'*,\\".contains(c))
     {
         return Err(wrong());
     }
-    if rest[authority.len()..].ends_with('*') {
-        return Err(format!("`{entry}` ends in a wildcard; name the beginning of the path alone"));
+    let path = &rest[authority.len()..];
+    if path.ends_with('*') || path.split('/').any(|segment| segment == "*") {
+        return Err(format!(
+            "`{entry}` has a wildcard in its path; name the beginning of the path"
+        ));
     }
     let url = match name.parse::<std::net::Ipv6Addr>() {
         Ok(_) => format!("http://[{name}]"),
@@ -119,12 +126,14 @@ pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     };
     let location = locate(&url).map_err(|_| wrong())?;
     let host = &location.authority.host;
-    let is_registrable = || registrable_domain(host, Suffixes::Icann) == Some(host);
     match location.path(Matching::Rfc9309) {
         "/" if is_suffix(host) => Err(format!("`{entry}` is a public suffix, not a domain")),
         // A host matches by itself alone, unless its key begins with a dot.
-        "/" if below.is_some() && !is_registrable() => Ok(Cow::Owned(format!(".{host}"))),
+        "/" if below.is_some() => Ok(Cow::Owned(format!(".{host}"))),
         "/" => Ok(Cow::Owned(host.to_string())),
+        _ if below.is_some() => {
+            Err(format!("`{entry}` has a path, which belongs to one host; name each host with it"))
+        }
         path => Ok(Cow::Owned(format!("{host}{path}"))),
     }
 }
@@ -137,7 +146,8 @@ mod tests {
     fn entries_that_no_url_matches_are_refused() {
         for (entry, key) in [
             ("www.Example.com", "www.example.com"),
-            ("*.example.com", "example.com"),
+            ("*.example.com", ".example.com"),
+            ("*.github.io", ".github.io"),
             ("e.com/ads/", "e.com/ads/"),
             ("*.blog.example.com", ".blog.example.com"),
             ("intranet", "intranet"),
@@ -148,7 +158,11 @@ mod tests {
         for (entry, reason) in [
             ("co.uk", "is a public suffix"),
             ("com", "is a public suffix"),
-            ("e.com/*", "ends in a wildcard"),
+            ("e.com/*", "a wildcard in its path"),
+            ("e.com/blog/*/x", "a wildcard in its path"),
+            ("*.e.com/blog", "has a path"),
+            ("https:/e.com", "is no host and no URL"),
+            ("http:\\\\e.com", "is no host and no URL"),
             ("e.com,adult", "is no host and no URL"),
             ("/ads/", "is no host and no URL"),
             ("*example.com", "is no host and no URL"),

@@ -41,17 +41,18 @@ impl WordFilter {
             return Ok(list.clone());
         }
         let is_for = |list: &&ListFile| list.language.as_deref().is_none_or(|own| own == language);
-        let mut words = String::new();
+        let mut words = Vec::new();
         let mut files = self.files.iter().filter(is_for).peekable();
         let first = files.peek().map(|list| list.path.clone());
         for list in files {
             for_each_listed(&list.path, WORD, None, stop, &mut |word| {
-                words.extend([word, "\n"]);
+                words.push(word.to_owned());
                 Ok(())
             })?;
         }
         let list = first.map(|path| {
-            WordList::parse(&words).map(Arc::new).map_err(|e| Error::corrupt(&path, e))
+            let list = WordList::new(words.iter().map(String::as_str));
+            list.map(Arc::new).map_err(|e| Error::corrupt(&path, e))
         });
         let list = list.transpose()?;
         loaded.insert(language.to_owned(), list.clone());

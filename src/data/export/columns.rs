@@ -321,14 +321,16 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
     let pii = spec.counts_pii.then_some((PII_COUNT, DataType::Int32, ColumnSource::PiiCount));
     for (name, data_type, source) in scores.chain(texts).chain(pii) {
         if let Some(taken) = columns.iter().find(|c| c.field.name() == name) {
-            let reason = match taken.source {
-                ColumnSource::Input(_) => {
-                    "is already in the input; give the new column another name with \
-                     `heads.<name>.column` or `input.language.column`, or the filter that flags one"
-                }
-                _ => "is the name of two new columns; set `heads.<name>.column` of one head",
+            let place = match taken.source {
+                ColumnSource::Input(_) => "already in the input",
+                _ => "the name of two new columns",
             };
-            return Err((name.into(), reason.into()));
+            let remedy = match source {
+                ColumnSource::PiiCount => "rename that one, since `[pii]` adds this column",
+                ColumnSource::Text(_) => "rename the filter, or set `input.language.column`",
+                _ => "set `heads.<name>.column`",
+            };
+            return Err((name.into(), format!("is {place}; {remedy}")));
         }
         columns.push(ExportColumn { field: Arc::new(Field::new(name, data_type, true)), source });
     }

@@ -14,7 +14,8 @@ use polysift_base::progress::Stop;
 use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
 
 /// Values for which a condition does not hold.
-const NOTHING: [&str; 4] = ["", "[]", "0", "false"];
+const NOTHING: [&str; 10] =
+    ["", "[]", "[null]", "[\"\"]", "0", "0.0", "false", "nan", "none", "null"];
 const COMMENT: char = '#';
 
 /// A file that is a list.
@@ -57,8 +58,9 @@ fn without_comment(line: &str) -> &str {
 /// Calls `each` with every entry of the list `path`; `each` returns why an entry is unusable.
 ///
 /// The entries of a table (Parquet, JSON lines, CSV) are the values of `column`; with `only_if`,
-/// only from rows in which that column is not null, empty, `[]`, `0` or `false`. The entries of any
-/// other file, compressed or not, are its trimmed lines without comments (`# ...`) and blank lines.
+/// only from rows in which that column is not null, empty, 0 or false, however that is written. The
+/// entries of any other file, compressed or not, are its trimmed lines without comments (`# ...`)
+/// and blank lines.
 ///
 /// # Errors
 /// [`Error::Row`](polysift_base::Error::Row) with the count for rows that cannot be read or used,
@@ -75,7 +77,8 @@ pub fn for_each_listed(
         let condition = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
         columns.extend(only_if.map(condition));
         let read = read_table(&table, &columns, None, stop, &mut |row| {
-            let holds = |name| row.text(name).is_some_and(|value| !NOTHING.contains(&value));
+            let is_nothing = |value: &str| NOTHING.contains(&&*value.trim().to_ascii_lowercase());
+            let holds = |name| row.text(name).is_some_and(|value| !is_nothing(value));
             match row.text(column).filter(|_| only_if.is_none_or(holds)) {
                 Some(entry) => each(entry),
                 None => Ok(()),

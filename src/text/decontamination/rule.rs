@@ -94,5 +94,5 @@ pub fn cut_by_both(
 
 fn is_long(text: &str, piece: &Range<usize>) -> bool {
     let piece = text.get(piece.clone()).unwrap_or_default();
-    piece.chars().nth(SHORTEST_PIECE - 1).is_some()
+    piece.chars().nth(SHORTEST_PIECE - 1).is_some() && !piece.trim().is_empty()
 }

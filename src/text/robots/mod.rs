@@ -42,7 +42,8 @@ pub use rules::{Robots, line_text};
 /// Reading of robots.txt to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Matching {
-    /// RFC 9309, with the leniency of Google's parser.
+    /// RFC 9309, with the leniency of Google's parser, for which `/index.html` is also `/`; here
+    /// it is not.
     #[default]
     #[serde(rename = "rfc9309")]
     Rfc9309,

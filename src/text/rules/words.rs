@@ -39,16 +39,21 @@ impl WordShare {
 }
 
 impl WordList {
-    /// Parses a list with one word or phrase a line, like LDNOOBW's. Skips empty lines and lines
-    /// that start with `#`.
-    ///
-    /// # Errors
-    /// Returns a message for a list without words, or one that is too large.
+    /// Parses a list with one word or phrase a line, like LDNOOBW's, without lines that start with
+    /// `#`; see [`WordList::new`].
     pub fn parse(text: &str) -> Result<Self, String> {
         let is_around = |c: char| c == '\u{feff}' || c.is_whitespace();
         let lines = text.lines().map(|line| line.trim_matches(is_around));
-        let lines = lines.filter(|line| !line.starts_with('#'));
-        let entries = lines.map(|line| (line.to_owned(), fold(line).trim().to_owned()));
+        Self::new(lines.filter(|line| !line.starts_with('#')))
+    }
+
+    /// Makes the list of these words and phrases, without empty ones.
+    ///
+    /// # Errors
+    /// Returns a message for a list without words, or one that is too large.
+    pub fn new<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let entries =
+            entries.into_iter().map(|entry| (entry.to_owned(), fold(entry).trim().to_owned()));
         let (entries, folded): (Vec<String>, Vec<String>) =
             entries.filter(|(_, folded)| !folded.is_empty()).unzip();
         if entries.is_empty() {
