@@ -32,9 +32,6 @@ const WORKERS: usize = 2;
 /// Environment variable with the seconds during which a request is retried after a temporary error.
 pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
 const DEFAULT_RETRY_SECS: u64 = 180;
-/// Maximum number of retries; the waits of [`Retries`] for them add up to 43 seconds.
-const RETRIES: usize = 10;
-
 pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
     request: impl Fn() -> F,
@@ -149,7 +146,8 @@ pub(super) fn client(location: &Location) -> Result<Client> {
 
 fn new_client(location: &Location) -> Result<Client> {
     let (root, retry_timeout) = (location.root.as_str(), retry_time()?);
-    let retry = RetryConfig { max_retries: RETRIES, retry_timeout, ..RetryConfig::default() };
+    // The time alone ends retries.
+    let retry = RetryConfig { max_retries: usize::MAX, retry_timeout, ..RetryConfig::default() };
     let made = match location.scheme {
         Scheme::S3 => {
             let builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
@@ -227,9 +225,9 @@ impl Retries {
 
     /// Waits, at least as long as `asked`, and returns true if a retry after `error` is allowed.
     pub(super) async fn allow(&mut self, error: &object_store::Error, asked: Duration) -> bool {
-        let wait = Duration::from_millis(100 << self.tries).min(Duration::from_secs(10)).max(asked);
+        let wait = Duration::from_millis(100 << self.tries.min(7)).max(asked);
         let is_late = retry_time().is_ok_and(|time| self.since.elapsed() + asked > time);
-        if is_final(error) || self.tries == RETRIES || is_late {
+        if is_final(error) || is_late {
             return false;
         }
         tracing::info!(reason = message(error), secs = wait.as_secs_f32(), "trying again");
