@@ -5,7 +5,7 @@
 //! number of rows or on the row's place, and in f32 and int8 not on the instruction set.
 //!
 //! Blocking: a block of rows of A is packed (and rounded or quantised) into micro-panels that stay
-//! in the second-level cache. Each micro-panel of B is multiplied with all of them, KC units of k
+//! in a cache. Each micro-panel of B is multiplied with all of them, KC units of k
 //! at a time, while its next units are prefetched. The sums of a micro-tile stay in registers and
 //! the first-level cache until they are final.
 
@@ -66,7 +66,7 @@ pub fn gemm(
     let _prepared = kernel.prepare(isa);
     let units = kernel.units(x.columns());
     let row_lines = units.div_ceil(WORDS);
-    let lines = isa.cache / 2 / size_of::<CacheLine>();
+    let lines = kernel.block_bytes(isa) / size_of::<CacheLine>();
     let mc = (lines / row_lines.max(1) / kernel.mr()).max(1) * kernel.mr();
     let GemmScratch { a, buffers } = scratch;
     for rows in kernel.split(0..x.rows(), mc) {
