@@ -14,6 +14,7 @@ use self::softmax::Softmax;
 use crate::cpu::gemm::kernel::{Kernel, Variant};
 use crate::cpu::gemm::micro_kernel::{CHAIN, CacheLine, PANEL_LINES, WORDS};
 use crate::cpu::gemm::pack_a::PackedRows;
+use crate::cpu::gemm::pack_b::Channels;
 use crate::cpu::isa::vectorized;
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix, Precision};
 
@@ -75,7 +76,7 @@ pub fn attention(
     sums.resize(sums.len().max(gap), CacheLine::ZERO);
     for rows in kernel.split(0..num_queries, mr) {
         let (first, end, height) = (rows.start, rows.end, kernel.height(rows.len()));
-        queries.pack(isa, kernel, (q, &[]), std::iter::once(rows.clone()));
+        queries.pack(isa, kernel, (q, &Channels::default()), std::iter::once(rows.clone()));
         let mut softmax = Softmax::new(head_size, height);
         let panels = window.map_or(0..length.div_ceil(kernel.nr), |window| {
             // The start is a multiple of a product's chain, so that sums do not depend on the tile.

@@ -70,7 +70,7 @@ pub fn gemm(
     let mc = (lines / row_lines.max(1) / kernel.mr()).max(1) * kernel.mr();
     let GemmScratch { a, buffers } = scratch;
     for rows in kernel.split(0..x.rows(), mc) {
-        a.pack(isa, kernel, (x, &w.means), kernel.split(rows.clone(), kernel.mr()));
+        a.pack(isa, kernel, (x, &w.channels), kernel.split(rows.clone(), kernel.mr()));
         for p in 0..w.outputs().div_ceil(kernel.nr) {
             let columns = EpilogueColumns::new(epilogue, (w, p), kernel);
             let panel = MacroKernel { isa, kernel, b: w, p, units, columns };

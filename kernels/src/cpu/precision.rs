@@ -85,6 +85,10 @@ pub(crate) fn f16_value(bits: u32) -> f32 {
     f32::from_bits(magnitude | (bits & 0x8000) << 16)
 }
 
+/// Largest integer of a value of X in int8. CPUs without dot products of bytes sum two, or better
+/// four, products in 16 bits. With 255 few weights would let them.
+pub(crate) const X_MAX: i32 = 171;
+
 /// Quantisation of a row to 8-bit integers: `value ≈ scale · (integer - zero)`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quantisation {
@@ -96,20 +100,20 @@ pub(crate) struct Quantisation {
 }
 
 impl Quantisation {
-    /// Quantises magnitudes up to `largest` to integers in -127..=127; 0 becomes 0.
-    pub(crate) fn symmetric(largest: f32) -> Self {
+    /// Quantises magnitudes up to `largest` to integers from -`most` to `most`; 0 becomes 0.
+    pub(crate) fn symmetric(largest: f32, most: i32) -> Self {
         if !largest.is_finite() {
             return Self { scale: f32::NAN, inverse: 0.0, zero: 0 };
         }
         // The bound keeps the inverse of zero and of subnormals finite.
-        let inverse = (127.0 / largest).min(f32::from_bits((127 + 120) << 23));
+        let inverse = (most as f32 / largest).min(f32::from_bits((127 + 120) << 23));
         Self { scale: 1.0 / inverse, inverse, zero: 0 }
     }
 
-    /// Quantises values from `low` (at most 0) to `high` (at least 0) to integers in 0..=255.
+    /// Quantises values from `low` (at most 0) to `high` (at least 0) to integers in 0..=[`X_MAX`].
     pub(crate) fn asymmetric([low, high]: [f32; 2]) -> Self {
-        // With 254 units the two roundings of an integer end at 255. Halves do not overflow.
-        let symmetric = Self::symmetric(high * 0.5 - low * 0.5);
+        // One unit less for the two roundings of an integer. Halves do not overflow.
+        let symmetric = Self::symmetric(high * 0.5 - low * 0.5, (X_MAX - 1) / 2);
         Self { zero: if low < 0.0 { -symmetric.integer(low) } else { 0 }, ..symmetric }
     }
 

@@ -1,9 +1,11 @@
-//! Calibrates int8 with the mean inputs of linear maps, measured on a few lines in 25 languages.
+//! Calibrates int8 with the mean inputs of linear maps and the deviations from them, measured on a
+//! few lines in 25 languages.
 //!
 //! Trained encoders put up to half of all attention on their first and last tokens, for lack of
 //! anything better ("Efficient Streaming Language Models with Attention Sinks", Xiao et al., 2024),
 //! so rounding errors in the values of these two reach every token. But their states hardly depend
-//! on the text: once the mean is subtracted, little is left to round.
+//! on the text: once the mean is subtracted, little is left to round. The deviations from the means
+//! say how large the values of each channel are.
 
 use polysift_kernels::Matrix;
 
@@ -34,28 +36,38 @@ pub(super) type LayerInputs = [InputSums; 4];
 pub(super) struct InputSums {
     /// `[NUM_KINDS, inputs]`, or empty before the first row.
     sums: Vec<f64>,
+    /// The sums of squares, likewise.
+    squares: Vec<f64>,
     rows: [u32; NUM_KINDS],
 }
 
 impl InputSums {
     pub(super) fn add(&mut self, x: Matrix<'_>) {
-        self.sums.resize(NUM_KINDS * x.columns(), 0.0);
+        self.resize(NUM_KINDS * x.columns());
         for (row, kind) in (0..x.rows()).map(|i| (x.row(i), x.kind(i))) {
             self.rows[kind] += 1;
-            let sums = &mut self.sums[kind * row.len()..][..row.len()];
-            for (sum, value) in sums.iter_mut().zip(row) {
+            let of_kind = kind * row.len()..(kind + 1) * row.len();
+            let sums = self.sums[of_kind.clone()].iter_mut().zip(&mut self.squares[of_kind]);
+            for ((sum, squares), value) in sums.zip(row) {
                 *sum += f64::from(*value);
+                *squares += f64::from(*value).powi(2);
             }
         }
     }
 
     /// Adds the sums of `other`, which belongs to the same map.
     pub(super) fn merge(&mut self, other: &Self) {
-        self.sums.resize(other.sums.len(), 0.0);
+        self.resize(other.sums.len());
         let rows = self.rows.iter_mut().zip(other.rows);
         rows.for_each(|(rows, others)| *rows += others);
-        let sums = self.sums.iter_mut().zip(&other.sums);
+        let (sums, squares) = (self.sums.iter_mut(), self.squares.iter_mut());
+        let sums = sums.zip(&other.sums).chain(squares.zip(&other.squares));
         sums.for_each(|(sum, others)| *sum += others);
+    }
+
+    fn resize(&mut self, length: usize) {
+        self.sums.resize(length, 0.0);
+        self.squares.resize(length, 0.0);
     }
 
     /// Returns the means `[NUM_KINDS, k]`: 0 for an absent kind, all 0 if one is not finite.
@@ -66,6 +78,18 @@ impl InputSums {
         }
         if means.iter().all(|mean| mean.is_finite()) { means } else { vec![0.0; means.len()] }
     }
+
+    /// Returns the standard deviations `[k]` of rows from the means of their kinds; 0 where an input
+    /// is not finite.
+    pub(super) fn deviations(&self, k: usize) -> Vec<f32> {
+        let mut variances = vec![0.0; k];
+        for (i, (sum, squares)) in self.sums.iter().zip(&self.squares).enumerate() {
+            let rows = f64::from(self.rows[i / k].max(1));
+            variances[i % k] += (squares - sum * sum / rows).max(0.0);
+        }
+        let rows = f64::from(self.rows.iter().sum::<u32>().max(1));
+        variances.into_iter().map(|variance| (variance / rows).sqrt() as f32).collect()
+    }
 }
 
 #[cfg(test)]
@@ -73,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_are_those_of_each_kind() {
+    fn means_and_deviations_are_those_of_each_kind() {
         let [mut inputs, mut others, mut infinite] = [(); 3].map(|()| InputSums::default());
         assert_eq!(inputs.means(2), [0.0; 6]);
         let of_tokens: Vec<u8> = kinds(3).collect();
@@ -81,6 +105,8 @@ mod tests {
         others.add(Matrix::new(&[2.0, 4.0], 1, 2, 2).with_kinds(&kinds(1).collect::<Vec<_>>()));
         inputs.merge(&others);
         assert_eq!(inputs.means(2), [3.0, 4.0, 1.5, 3.0, 5.0, 6.0]);
+        // Only the first token occurs twice: 1 and 2, 2 and 4, in four rows.
+        assert_eq!(inputs.deviations(2), [0.125f32.sqrt(), 0.5f32.sqrt()]);
         infinite.add(Matrix::new(&[1.0, f32::INFINITY], 1, 2, 2).with_kinds(&[FIRST]));
         inputs.merge(&infinite);
         assert_eq!(inputs.means(2), [0.0; 6]);

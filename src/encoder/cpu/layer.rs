@@ -115,7 +115,10 @@ impl PackedLayer {
             let weight = Matrix::new(&weight, outputs, k, k);
             let weight = match inputs {
                 None => PackedMatrix::new(isa, precision, weight),
-                Some(inputs) => PackedMatrix::around(isa, weight, &inputs[place].means(k)),
+                Some(inputs) => {
+                    let inputs = &inputs[place];
+                    PackedMatrix::around(isa, weight, &inputs.means(k), &inputs.deviations(k))
+                }
             };
             place += 1;
             PackedLinear { weight, bias, place: place - 1 }

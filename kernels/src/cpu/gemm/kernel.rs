@@ -28,8 +28,8 @@ pub(crate) enum Variant {
     F16,
     /// Four values of k, as integers in 0..=255.
     Int8,
-    /// Two values of k of [`Variant::Int8`] in 16 bits each; B is unpacked to 16 bits.
-    Int8Pairs,
+    /// Like [`Variant::Int8`], for sums of two or four products in 16 bits; B is rearranged.
+    Int8Sums,
     /// Like [`Variant::Int8`], but 128 is subtracted from the integers of A: -128..=127.
     Int8Signed,
     /// Like [`Variant::Int8`], in blocks of two words of two rows of A, or columns of B; B is
@@ -44,9 +44,15 @@ impl Variant {
     pub(crate) fn k_per_unit(self) -> usize {
         match self {
             Self::F32(_) | Self::F16 => 1,
-            Self::Bf16 | Self::Bf16Blocks | Self::Int8Pairs => 2,
-            Self::Int8 | Self::Int8Signed | Self::Int8Blocks => 4,
+            Self::Bf16 | Self::Bf16Blocks => 2,
+            Self::Int8 | Self::Int8Sums | Self::Int8Signed | Self::Int8Blocks => 4,
         }
+    }
+
+    /// Returns the cache lines of `units` units of a micro-panel of B, as micro-kernels read it.
+    pub(super) fn panel_lines(self, units: usize) -> usize {
+        let order = if self == Self::Int8Sums { 2 * PANEL_LINES } else { 0 };
+        units * PANEL_LINES + order
     }
 
     /// Returns true if A and B are in blocks.
@@ -81,8 +87,8 @@ const KC: usize = 1024;
 /// A pair of micro-panels of this many units of k stays in a first-level cache of 48 KB with its
 /// sums: tiles are loaded faster than the second-level cache delivers them.
 const KC_AMX: usize = 128;
-/// The unpacked panel takes half of a first-level cache of 32 KB.
-const KC_PAIRS: usize = 128;
+/// The places of pairs of units fit a cache line, and the panel fits a first-level cache.
+const KC_SUMS: usize = 112;
 
 impl Kernel {
     pub(crate) fn new(isa: Isa, precision: Precision) -> Self {
@@ -108,9 +114,7 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             (Precision::Int8, Level::Avx2) if isa.units.vnni => (Variant::Int8, &avx2::INT8),
             #[cfg(target_arch = "x86_64")]
-            (Precision::Int8, Level::Avx2 | Level::Avx512) => {
-                (Variant::Int8Pairs, &avx2::INT8_BY_PAIRS)
-            }
+            (Precision::Int8, Level::Avx2 | Level::Avx512) => (Variant::Int8Sums, &avx2::INT8_SUMS),
             #[cfg(target_arch = "aarch64")]
             (Precision::F16, Level::Neon) if isa.units.fp16 => (Variant::F16, &neon::F16),
             #[cfg(target_arch = "aarch64")]
@@ -136,7 +140,7 @@ impl Kernel {
         let on_tiles = isa.units.amx && matches!(variant, Variant::Bf16 | Variant::Int8);
         let (row_step, unit_step, kc) = match variant {
             _ if on_tiles => (WORDS, WORDS, KC_AMX),
-            Variant::Int8Pairs => (1, UNROLL, KC_PAIRS),
+            Variant::Int8Sums => (1, UNROLL, KC_SUMS),
             _ if variant.is_in_blocks() => (2, UNROLL, KC),
             _ => (1, UNROLL, KC),
         };

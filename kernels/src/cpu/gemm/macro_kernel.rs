@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::epilogue::{self, EpilogueColumns};
 use super::kernel::{Kernel, Variant};
 use super::micro_kernel::{CHAIN, CacheLine, MicroKernelArgs, MicroTile, PANEL_LINES, WORDS};
@@ -79,7 +81,7 @@ impl MacroKernel<'_> {
             let a_panel = &a.lines[from..][..groups * height];
             // Sums that are complete after one block share one tile, so that it stays in the cache.
             let sums = &mut sums[if first && last { 0 } else { t }];
-            assert!(b.len() == k.len() * PANEL_LINES && height <= mr);
+            assert!(b.len() == variant.panel_lines(k.len()) && height <= mr);
             let chain = if variant.is_integer() { kc } else { CHAIN / variant.k_per_unit() };
             let args = MicroKernelArgs {
                 a: a_panel.as_ptr().cast(),
@@ -114,25 +116,26 @@ fn unpack<'a>(
     scratch: &'a mut Vec<CacheLine>,
 ) -> (&'a [CacheLine], &'a [CacheLine]) {
     let lines = k.start * PANEL_LINES..k.end * PANEL_LINES;
-    // Of bf16 and int8, a line holds as many values of k as two lines that are unpacked. A panel of
-    // f16 is two panels of f32; each of its lines has the columns of one.
+    // A line of bf16 holds as many values of k as two lines that are unpacked. A panel of f16 is two
+    // panels of f32; each of its lines has the columns of one.
     let kept = match variant {
-        Variant::F32(Precision::Bf16) | Variant::Int8Pairs => {
-            &b.panel(p)[lines.start / 2..lines.end / 2]
-        }
+        Variant::F32(Precision::Bf16) => &b.panel(p)[lines.start / 2..lines.end / 2],
         Variant::F32(Precision::F16) => &b.panel(p / 2)[lines.clone()],
-        Variant::Int8Blocks | Variant::Bf16Blocks => &b.panel(p)[lines.clone()],
+        Variant::Int8Sums | Variant::Int8Blocks | Variant::Bf16Blocks => &b.panel(p)[lines.clone()],
         _ => {
             let kept = &b.panel(p)[lines];
             return (kept, kept);
         }
     };
-    if scratch.len() < lines.len() {
-        scratch.resize(lines.len(), CacheLine::ZERO);
+    let length = variant.panel_lines(k.len());
+    if scratch.len() < length {
+        scratch.resize(length, CacheLine::ZERO);
     }
-    let unpacked = &mut scratch[..lines.len()];
+    let unpacked = &mut scratch[..length];
     match variant {
-        Variant::Int8Pairs => unpack_int8(isa, kept, unpacked),
+        // SAFETY: only CPUs with AVX2 have kernels of this variant.
+        #[cfg(target_arch = "x86_64")]
+        Variant::Int8Sums => unsafe { avx2::in_fours(kept, unpacked) },
         Variant::Int8Blocks | Variant::Bf16Blocks => rearrange(isa, kept, unpacked),
         Variant::F32(Precision::Bf16) => unpack_bf16(isa, kept, unpacked),
         _ => unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked),
@@ -141,38 +144,20 @@ fn unpack<'a>(
 }
 
 vectorized! {
+    /// Writes each word's halves into one line and the next one of the same columns, as f32.
     fn unpack_bf16(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
-        unpack_halves(panel, unpacked, |half| bf16_value(half).to_bits());
-    }
-
-    fn unpack_int8(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
-        // Two bytes become two 16-bit integers, the first in the low half.
-        unpack_halves(panel, unpacked, |half| {
-            let low = (half << 24).cast_signed() >> 24;
-            let high = (half << 16).cast_signed() >> 24;
-            (low & 0xffff | high << 16).cast_unsigned()
-        });
-    }
-}
-
-/// Writes `unpack` of the halves of each word into one line and the next one of the same columns.
-#[inline(always)]
-fn unpack_halves(
-    panel: &[CacheLine],
-    unpacked: &mut [CacheLine],
-    unpack: impl Fn(u32) -> u32 + Copy,
-) {
-    // Hidden from the compiler, which would unroll the loops below instead of vectorising them.
-    let width = std::hint::black_box(WORDS);
-    let (steps, _) = unpacked.as_chunks_mut::<{ 2 * PANEL_LINES }>();
-    for (pairs, steps) in panel.as_chunks::<PANEL_LINES>().0.iter().zip(steps) {
-        let (even, odd) = steps.split_at_mut(PANEL_LINES);
-        for ((pairs, even), odd) in pairs.iter().zip(even).zip(odd) {
-            for (pair, even) in pairs.0[..width].iter().zip(&mut even.0) {
-                *even = unpack(*pair);
-            }
-            for (pair, odd) in pairs.0[..width].iter().zip(&mut odd.0) {
-                *odd = unpack(pair >> 16);
+        // Hidden from the compiler, which would unroll the loops below instead of vectorising them.
+        let width = std::hint::black_box(WORDS);
+        let (steps, _) = unpacked.as_chunks_mut::<{ 2 * PANEL_LINES }>();
+        for (pairs, steps) in panel.as_chunks::<PANEL_LINES>().0.iter().zip(steps) {
+            let (even, odd) = steps.split_at_mut(PANEL_LINES);
+            for ((pairs, even), odd) in pairs.iter().zip(even).zip(odd) {
+                for (pair, even) in pairs.0[..width].iter().zip(&mut even.0) {
+                    *even = bf16_value(*pair).to_bits();
+                }
+                for (pair, odd) in pairs.0[..width].iter().zip(&mut odd.0) {
+                    *odd = bf16_value(pair >> 16).to_bits();
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::kernel::{Kernel, Variant};
 use super::micro_kernel::{CacheLine, WORDS};
+use super::pack_b::Channels;
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{
     Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, interleaved, pairs, range_with_zero,
@@ -40,13 +41,12 @@ struct RowBuffers {
 }
 
 impl PackedRows {
-    /// Packs the rows `panels` of `a` over earlier contents; in int8 minus the mean of their kind
-    /// (`means` `[kinds, k]`). Rows of zeros end the last micro-panel if `kernel` needs them.
+    /// Packs the rows `panels` of `a` over earlier contents; in int8 as `channels` says. Rows of zeros end the last micro-panel if `kernel` needs them.
     pub(crate) fn pack(
         &mut self,
         isa: Isa,
         kernel: Kernel,
-        (a, means): (Matrix<'_>, &[f32]),
+        (a, channels): (Matrix<'_>, &Channels),
         panels: impl Iterator<Item = Range<usize>>,
     ) {
         let Self { lines, rows, row } = self;
@@ -77,11 +77,11 @@ impl PackedRows {
                     Variant::Bf16 | Variant::Bf16Blocks => row.pack_bf16(isa, values),
                     Variant::F16 => row.pack_f16(isa, values),
                     Variant::Int8
-                    | Variant::Int8Pairs
+                    | Variant::Int8Sums
                     | Variant::Int8Signed
                     | Variant::Int8Blocks => {
-                        let mean = &means[kind * values.len()..][..values.len()];
-                        let Quantisation { scale, mut zero, .. } = row.quantise(isa, values, mean);
+                        let Quantisation { scale, mut zero, .. } =
+                            row.quantise(isa, (values, kind), channels);
                         row.bytes_to_words(variant);
                         // The zero point shifts by 128, as the integers do.
                         if variant == Variant::Int8Signed {
@@ -142,23 +142,23 @@ impl RowBuffers {
         interleaved(isa, halves, halves, &mut self.words);
     }
 
-    /// Writes `values` less `mean` to `bytes` as 8-bit integers; returns their quantisation.
-    fn quantise(&mut self, isa: Isa, values: &[f32], mean: &[f32]) -> Quantisation {
+    /// Writes a row of a kind to `bytes` as 8-bit integers; returns their quantisation.
+    fn quantise(
+        &mut self,
+        isa: Isa,
+        (values, kind): (&[f32], usize),
+        channels: &Channels,
+    ) -> Quantisation {
+        let mean = &channels.means[kind * values.len()..][..values.len()];
         let centred = &mut self.centred[..values.len()];
         let mut range = [0.0; 2];
-        centre(isa, values, mean, centred, &mut range);
+        centre(isa, values, mean, &channels.factors, centred, &mut range);
         let quantisation = Quantisation::asymmetric(range);
         to_integers(isa, quantisation, centred, &mut self.bytes);
         quantisation
     }
 
     fn bytes_to_words(&mut self, variant: Variant) {
-        if variant == Variant::Int8Pairs {
-            for (word, [low, high]) in self.words.iter_mut().zip(self.bytes.as_chunks().0) {
-                *word = u32::from(*low) | u32::from(*high) << 16;
-            }
-            return;
-        }
         let flip = if variant == Variant::Int8Signed { 0x8080_8080 } else { 0 };
         for (word, bytes) in self.words.iter_mut().zip(self.bytes.as_chunks().0) {
             *word = u32::from_le_bytes(*bytes) ^ flip;
@@ -192,10 +192,16 @@ vectorized! {
         }
     }
 
-    /// Computes `centred = values - mean` and its range.
-    fn centre(values: &[f32], mean: &[f32], centred: &mut [f32], range: &mut [f32; 2]) {
-        for ((centred, value), mean) in centred.iter_mut().zip(values).zip(mean) {
-            *centred = value - mean;
+    /// Computes `centred = (values - mean) * factors` and its range.
+    fn centre(
+        values: &[f32],
+        mean: &[f32],
+        factors: &[f32],
+        centred: &mut [f32],
+        range: &mut [f32; 2],
+    ) {
+        for (((centred, value), mean), factor) in centred.iter_mut().zip(values).zip(mean).zip(factors) {
+            *centred = (value - mean) * factor;
         }
         *range = range_with_zero(centred);
     }
