@@ -85,7 +85,9 @@ fn product(
     (m, n, k): (usize, usize, usize),
     tail: &str,
 ) {
-    let (x, w, bias) = (values(m * k), values(n * k), values(n));
+    // Weights nearly normal, as those of models are: int8 without dot products depends on it.
+    let w: Vec<f32> = values(8 * n * k).chunks(8).map(|eight| eight.iter().sum()).collect();
+    let (x, bias) = (values(m * k), values(n));
     let w = PackedMatrix::new(isa, precision, Matrix::new(&w, n, k, k));
     let epilogue = match tail {
         "bias" => Epilogue::Bias(&bias),
@@ -105,12 +107,12 @@ fn product(
         Precision::Int8 => 4.2,
     };
     let (mut rates, mut shares) = (Vec::new(), Vec::new());
-    let mut before = peak();
+    let mut before = peak(isa);
     for _ in 0..REPEATS {
         let start = seconds();
         run();
         let rate = 2.0 * (m * n * k) as f64 / 1e9 / (seconds() - start);
-        let after = peak();
+        let after = peak(isa);
         rates.push(rate);
         shares.push(200.0 * rate / (before + after) / factor);
         before = after;
@@ -127,35 +129,42 @@ fn product(
 
 /// f32 multiply-adds in registers, GFLOP/s: in assembly, because the compiler moves the sums about.
 #[cfg(target_arch = "x86_64")]
-fn peak() -> f64 {
-    macro_rules! chains {
-        ($($sum:literal)*) => {
-            concat!("2:\n", $("vfmadd231ps zmm", $sum, ", zmm30, zmm31\n",)* "dec {steps}\njnz 2b")
-        };
+fn peak(isa: Isa) -> f64 {
+    const STEPS: u64 = 100_000;
+    macro_rules! rate {
+        ($register:literal, $lanes:literal, $($sum:literal)*) => {{
+            let start = seconds();
+            // SAFETY: the CPU has these registers, as asked below; those that change are named.
+            unsafe {
+                std::arch::asm!(
+                    "vpxor xmm14, xmm14, xmm14",
+                    "vpxor xmm15, xmm15, xmm15",
+                    "2:",
+                    $(concat!(
+                        "vfmadd231ps ", $register, $sum, ", ", $register, "14, ", $register, "15"
+                    ),)*
+                    "dec {steps}",
+                    "jnz 2b",
+                    steps = inout(reg) STEPS => _,
+                    out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,
+                    out("xmm5") _, out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _,
+                    out("xmm10") _, out("xmm11") _, out("xmm14") _, out("xmm15") _,
+                    options(nomem, nostack),
+                );
+            }
+            (STEPS * 12 * $lanes * 2) as f64 / 1e9 / (seconds() - start)
+        }};
     }
-    if !is_x86_feature_detected!("avx512f") {
-        return f64::NAN;
+    if matches!(isa.name(), "avx512" | "amx") {
+        return rate!("zmm", 16, 0 1 2 3 4 5 6 7 8 9 10 11);
     }
-    let steps = 100_000_u64;
-    let start = seconds();
-    // SAFETY: the CPU has AVX-512F, as asked above; all registers that change are named.
-    unsafe {
-        std::arch::asm!(
-            "vpxord zmm30, zmm30, zmm30",
-            "vpxord zmm31, zmm31, zmm31",
-            chains!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15),
-            steps = inout(reg) steps => _,
-            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _,
-            out("zmm5") _, out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _,
-            out("zmm10") _, out("zmm11") _, out("zmm12") _, out("zmm13") _, out("zmm14") _,
-            out("zmm15") _, out("zmm30") _, out("zmm31") _,
-            options(nomem, nostack),
-        );
+    if is_x86_feature_detected!("fma") {
+        return rate!("ymm", 8, 0 1 2 3 4 5 6 7 8 9 10 11);
     }
-    (steps * 16 * 16 * 2) as f64 / 1e9 / (seconds() - start)
+    f64::NAN
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn peak() -> f64 {
+fn peak(_: Isa) -> f64 {
     f64::NAN
 }
