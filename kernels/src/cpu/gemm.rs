@@ -5,9 +5,9 @@
 //! number of rows or on the row's place, and in f32 and int8 not on the instruction set.
 //!
 //! Blocking: a block of rows of A is packed (and rounded or quantised) into micro-panels that stay
-//! in a cache. Each micro-panel of B is multiplied with all of them, KC units of k
-//! at a time, while its next units are prefetched. The sums of a micro-tile stay in registers and
-//! the first-level cache until they are final.
+//! in a cache. Each micro-panel of B is multiplied with all of them, KC units of k at a time, while
+//! its next units are prefetched. The sums of a micro-tile stay in registers and the first-level
+//! cache until they are final.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

@@ -85,8 +85,8 @@ pub(crate) fn f16_value(bits: u32) -> f32 {
     f32::from_bits(magnitude | (bits & 0x8000) << 16)
 }
 
-/// Largest integer of a value of X in int8. CPUs without dot products of bytes sum two, or better
-/// four, products in 16 bits. With 255 few weights would let them.
+/// Largest integer of a value of X in int8. CPUs without dot products of bytes sum two or four
+/// products in 16 bits; with integers up to 255, most sums of four would not fit.
 pub(crate) const X_MAX: i32 = 171;
 
 /// Quantisation of a row to 8-bit integers: `value ≈ scale · (integer - zero)`.

@@ -9,13 +9,12 @@ use std::arch::x86_64::{
 };
 
 use super::micro_kernel::{CacheLine, MicroKernel, MicroKernelArgs, PANEL_LINES, WORDS, by_rows};
-
 use crate::cpu::precision::X_MAX;
 
 pub(super) const F32: [MicroKernel; 6] = by_rows!(f32_kernel: 1 2 3 4 5 6);
 /// Needs AVX-VNNI.
 pub(super) const INT8: [MicroKernel; 6] = by_rows!(int8_kernel: 1 2 3 4 5 6);
-/// Without AVX-VNNI.
+/// For CPUs without AVX-VNNI.
 pub(super) const INT8_SUMS: [MicroKernel; 6] = by_rows!(int8_sums_kernel: 1 2 3 4 5 6);
 
 /// # Safety

@@ -26,11 +26,13 @@ pub(crate) enum Variant {
     Bf16,
     /// A value in f16, twice.
     F16,
-    /// Four values of k, as integers in 0..=255.
+    /// Four values of k, as integers from 0 to [`X_MAX`].
+    ///
+    /// [`X_MAX`]: crate::cpu::precision::X_MAX
     Int8,
     /// Like [`Variant::Int8`], for sums of two or four products in 16 bits; B is rearranged.
     Int8Sums,
-    /// Like [`Variant::Int8`], but 128 is subtracted from the integers of A: -128..=127.
+    /// Like [`Variant::Int8`], but 128 is subtracted from the integers of A.
     Int8Signed,
     /// Like [`Variant::Int8`], in blocks of two words of two rows of A, or columns of B; B is
     /// rearranged.

@@ -30,7 +30,7 @@ pub struct PackedMatrix {
     of_means: Vec<f32>,
 }
 
-/// What is done to the values of X in each of k channels before they are rounded to int8.
+/// Means and factors that centre and scale each of the k channels of X before rounding to int8.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Channels {
     /// `[kinds, k]`, subtracted from the rows of each kind.
