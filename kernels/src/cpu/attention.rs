@@ -74,10 +74,11 @@ pub fn attention(
     let gap = mr * kernel.nr / WORDS;
     scores.resize(scores.len().max((panels + 1) * gap), CacheLine::ZERO);
     sums.resize(sums.len().max(gap), CacheLine::ZERO);
+    let mut softmax = Softmax::new(head_size);
     for rows in kernel.split(0..num_queries, mr) {
         let (first, end, height) = (rows.start, rows.end, kernel.height(rows.len()));
         queries.pack(isa, kernel, (q, &Channels::default()), std::iter::once(rows.clone()));
-        let mut softmax = Softmax::new(head_size, height);
+        softmax.start(height);
         let panels = window.map_or(0..length.div_ceil(kernel.nr), |window| {
             // The start is a multiple of a product's chain, so that sums do not depend on the tile.
             let start = first.saturating_sub(window) / CHAIN * CHAIN;

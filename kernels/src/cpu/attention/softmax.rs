@@ -31,15 +31,22 @@ pub(super) struct Softmax {
 }
 
 impl Softmax {
-    /// Creates the state for `rows` rows, at most [`MR`].
-    pub(super) fn new(head_size: usize, rows: usize) -> Self {
+    /// Creates a state without rows.
+    pub(super) fn new(head_size: usize) -> Self {
         Self {
             scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),
-            rows,
+            rows: 0,
             largest: [f32::NEG_INFINITY; MR],
             lanes: [[f32::NEG_INFINITY; WORDS]; MR],
             sums: [[0.0; WORDS]; MR],
         }
+    }
+
+    /// Starts with `rows` new rows, at most [`MR`].
+    pub(super) fn start(&mut self, rows: usize) {
+        self.rows = rows;
+        self.lanes[..rows].fill([f32::NEG_INFINITY; WORDS]);
+        self.sums[..rows].fill([0.0; WORDS]);
     }
 
     /// Sets the largest score of each row from its lanes.
