@@ -29,7 +29,7 @@ mod tests;
 
 pub use self::epilogue::Epilogue;
 use self::epilogue::EpilogueColumns;
-use self::kernel::Kernel;
+use self::kernel::{Kernel, Variant};
 use self::macro_kernel::{Buffers, MacroKernel};
 use self::micro_kernel::{CacheLine, WORDS};
 use self::pack_a::PackedRows;
@@ -44,7 +44,8 @@ pub struct GemmScratch {
 
 /// Computes `y` `[m, n]` = `x` `[m, k]` · `w` `[n, k]`ᵀ with `epilogue`, in the precision of `w`.
 ///
-/// A row of `x` that is not finite makes the same row of `y` not finite, and no other.
+/// A row of `x` that is not finite makes the same row of `y` not finite, and no other. `w` was packed
+/// for `isa`.
 ///
 /// # Precision
 /// With `u = 2⁻²⁴` and chains of `b = 128` values, the maximum error of a value is
@@ -63,6 +64,7 @@ pub fn gemm(
 ) {
     check(x, w, epilogue, y);
     let kernel = Kernel::new(isa, w.precision);
+    assert!(w.in_fours == (kernel.variant == Variant::Int8Sums), "w was packed for another CPU");
     let _prepared = kernel.prepare(isa);
     let units = kernel.units(x.columns());
     let row_lines = units.div_ceil(WORDS);

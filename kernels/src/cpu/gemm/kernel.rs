@@ -30,7 +30,7 @@ pub(crate) enum Variant {
     ///
     /// [`X_MAX`]: crate::cpu::precision::X_MAX
     Int8,
-    /// Like [`Variant::Int8`], for sums of two or four products in 16 bits; B is rearranged.
+    /// Like [`Variant::Int8`], for sums of two or four products in 16 bits; B is in another order.
     Int8Sums,
     /// Like [`Variant::Int8`], but 128 is subtracted from the integers of A.
     Int8Signed,
@@ -53,8 +53,16 @@ impl Variant {
 
     /// Returns the cache lines of `units` units of a micro-panel of B, as micro-kernels read it.
     pub(super) fn panel_lines(self, units: usize) -> usize {
-        let order = if self == Self::Int8Sums { 2 * PANEL_LINES } else { 0 };
-        units * PANEL_LINES + order
+        units * PANEL_LINES + self.header_lines()
+    }
+
+    /// Returns the cache lines of a block of a micro-panel of B that describe its order.
+    pub(super) fn header_lines(self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self == Self::Int8Sums {
+            return 2 * PANEL_LINES * avx2::FOURS_HEADER;
+        }
+        0
     }
 
     /// Returns true if A and B are in blocks.
@@ -89,8 +97,8 @@ const KC: usize = 1024;
 /// A pair of micro-panels of this many units of k stays in a first-level cache of 48 KB with its
 /// sums: tiles are loaded faster than the second-level cache delivers them.
 const KC_AMX: usize = 128;
-/// The places of pairs of units fit a cache line, and the panel fits a first-level cache.
-const KC_SUMS: usize = 112;
+/// The places of pairs of units fit the header, and the panel fits a first-level cache.
+const KC_SUMS: usize = 192;
 
 impl Kernel {
     pub(crate) fn new(isa: Isa, precision: Precision) -> Self {
@@ -142,7 +150,7 @@ impl Kernel {
         let on_tiles = isa.units.amx && matches!(variant, Variant::Bf16 | Variant::Int8);
         let (row_step, unit_step, kc) = match variant {
             _ if on_tiles => (WORDS, WORDS, KC_AMX),
-            Variant::Int8Sums => (1, UNROLL, KC_SUMS),
+            Variant::Int8Sums => (1, WORDS, KC_SUMS),
             _ if variant.is_in_blocks() => (2, UNROLL, KC),
             _ => (1, UNROLL, KC),
         };

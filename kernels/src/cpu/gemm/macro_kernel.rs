@@ -3,8 +3,6 @@
 
 use std::ops::Range;
 
-#[cfg(target_arch = "x86_64")]
-use super::avx2;
 use super::epilogue::{self, EpilogueColumns};
 use super::kernel::{Kernel, Variant};
 use super::micro_kernel::{CHAIN, CacheLine, MicroKernelArgs, MicroTile, PANEL_LINES, WORDS};
@@ -69,7 +67,7 @@ impl MacroKernel<'_> {
         let Kernel { variant, kc, .. } = self.kernel;
         let mr = self.kernel.mr();
         let Buffers { unpacked, sums } = buffers;
-        let (kept, b) = unpack(self.isa, variant, (self.b, self.p), k.clone(), unpacked);
+        let (kept, b) = unpack(self.isa, self.kernel, (self.b, self.p), k.clone(), unpacked);
         let (row_lines, groups) = (self.units.div_ceil(WORDS), k.len().div_ceil(WORDS));
         let (first, last) = (k.start == 0, k.end == self.units);
         let tiles = rows.len().div_ceil(mr);
@@ -107,10 +105,10 @@ impl MacroKernel<'_> {
 }
 
 /// Returns the units `k` of micro-panel `p` of `b` twice: as `b` stores them, and as the
-/// micro-kernels of `variant` read them, unpacked into `scratch` if necessary.
+/// micro-kernels read them, unpacked into `scratch` if necessary.
 fn unpack<'a>(
     isa: Isa,
-    variant: Variant,
+    Kernel { variant, kc, .. }: Kernel,
     (b, p): (&'a PackedMatrix, usize),
     k: Range<usize>,
     scratch: &'a mut Vec<CacheLine>,
@@ -121,9 +119,10 @@ fn unpack<'a>(
     let kept = match variant {
         Variant::F32(Precision::Bf16) => &b.panel(p)[lines.start / 2..lines.end / 2],
         Variant::F32(Precision::F16) => &b.panel(p / 2)[lines.clone()],
-        Variant::Int8Sums | Variant::Int8Blocks | Variant::Bf16Blocks => &b.panel(p)[lines.clone()],
+        Variant::Int8Blocks | Variant::Bf16Blocks => &b.panel(p)[lines.clone()],
         _ => {
-            let kept = &b.panel(p)[lines];
+            let headers = k.start / kc * variant.header_lines();
+            let kept = &b.panel(p)[lines.start + headers..][..variant.panel_lines(k.len())];
             return (kept, kept);
         }
     };
@@ -133,9 +132,6 @@ fn unpack<'a>(
     }
     let unpacked = &mut scratch[..length];
     match variant {
-        // SAFETY: only CPUs with AVX2 have kernels of this variant.
-        #[cfg(target_arch = "x86_64")]
-        Variant::Int8Sums => unsafe { avx2::in_fours(kept, unpacked) },
         Variant::Int8Blocks | Variant::Bf16Blocks => rearrange(isa, kept, unpacked),
         Variant::F32(Precision::Bf16) => unpack_bf16(isa, kept, unpacked),
         _ => unpack_f16(isa, kept.get(p % 2..).unwrap_or_default(), unpacked),

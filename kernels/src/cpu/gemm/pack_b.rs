@@ -1,5 +1,9 @@
 //! Packs B, the right operand of a product, in the order in which the micro-kernels read it.
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+#[cfg(target_arch = "x86_64")]
+use super::kernel::{Kernel, Variant};
 use super::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{
@@ -20,6 +24,8 @@ pub struct PackedMatrix {
     outputs: usize,
     k: usize,
     lines: Vec<CacheLine>,
+    /// Whether the units of each panel are in the order of sums of four products.
+    pub(super) in_fours: bool,
     /// For int8 only, padded to whole panels: the scale of each output.
     scales: Vec<f32>,
     /// For int8 only, padded to whole panels: the sum of the integers of each output.
@@ -40,8 +46,8 @@ pub(crate) struct Channels {
 }
 
 impl PackedMatrix {
-    /// Packs `weights` `[outputs, k]`, the layout of a linear layer, for products in `precision`.
-    /// In int8, k is at most 65,536, so that sums fit 32 bits.
+    /// Packs `weights` `[outputs, k]`, the layout of a linear layer, for products in `precision` on
+    /// `isa`. In int8, k is at most 65,536, so that sums fit 32 bits.
     pub fn new(isa: Isa, precision: Precision, weights: Matrix<'_>) -> Self {
         let mut packed = Self::default();
         packed.pack(isa, precision, weights);
@@ -121,6 +127,30 @@ impl PackedMatrix {
                 transpose(isa, &columns, &mut self.lines[lines..][..count * PANEL_LINES]);
             }
         }
+        #[cfg(target_arch = "x86_64")]
+        if Kernel::new(isa, precision).variant == Variant::Int8Sums {
+            self.reorder_in_fours(Kernel::new(isa, precision));
+        }
+    }
+
+    /// Orders each block of KC units of each panel for sums of four products.
+    #[cfg(target_arch = "x86_64")]
+    fn reorder_in_fours(&mut self, kernel: Kernel) {
+        let (units, header) = (self.units(), kernel.variant.header_lines());
+        let headers = self.panels() * units.div_ceil(kernel.kc).max(1) * header;
+        let mut lines = Vec::with_capacity(self.lines.len() + headers);
+        for p in 0..self.panels() {
+            // Without units there is a block of a header alone.
+            for first in (0..units.max(1)).step_by(kernel.kc) {
+                let block = p * units + first..p * units + units.min(first + kernel.kc);
+                let block = &self.lines[block.start * PANEL_LINES..block.end * PANEL_LINES];
+                let start = lines.len();
+                lines.resize(start + block.len() + header, CacheLine::ZERO);
+                // SAFETY: only CPUs with AVX2 have kernels of this variant.
+                unsafe { avx2::in_fours(block, &mut lines[start..]) };
+            }
+        }
+        (self.lines, self.in_fours) = (lines, true);
     }
 
     /// Packs the transpose of `values` `[k, outputs]`, reusing the memory of `self`; not in int8.
@@ -174,6 +204,7 @@ impl PackedMatrix {
     /// Makes room; old contents stay until they are overwritten.
     fn resize(&mut self, precision: Precision, outputs: usize, k: usize) {
         (self.precision, self.outputs, self.k) = (precision, outputs, k);
+        self.in_fours = false;
         self.lines.resize(self.panels() * self.units() * PANEL_LINES, CacheLine::ZERO);
     }
 
@@ -209,9 +240,9 @@ impl PackedMatrix {
         self.k.div_ceil(self.precision.k_per_unit()).next_multiple_of(WORDS)
     }
 
-    /// Returns panel `p`: `[units, PANEL_LINES]`.
+    /// Returns panel `p`: `[units, PANEL_LINES]`, with headers where sums are of four products.
     pub(crate) fn panel(&self, p: usize) -> &[CacheLine] {
-        let lines = self.units() * PANEL_LINES;
+        let lines = self.lines.len() / self.panels();
         &self.lines[p * lines..][..lines]
     }
 
