@@ -111,7 +111,8 @@ impl ChunkBatch {
             let chunks = self.chunk_offsets[i]..self.chunk_offsets[i + 1];
             let Ok(place) = saved.documents.rows().binary_search(row) else { continue };
             let values = saved.chunks(place);
-            if chunks.is_empty() || values.len() != chunks.len() * width {
+            // A part whose documents were all dropped has no width.
+            if values.is_empty() || values.len() != chunks.len() * width {
                 continue;
             }
             self.values.resize(self.is_encoded.len() * width, 0.0);
@@ -237,6 +238,8 @@ impl<T> Drop for Receiver<T> {
 mod tests {
     use std::time::Duration;
 
+    use polysift_data::input::DocumentInfo;
+
     use super::*;
 
     #[test]
@@ -250,7 +253,7 @@ mod tests {
     #[test]
     fn documents_without_embeddings_weigh_what_they_hold() {
         let id = "<urn:uuid:0123456789>".repeat(3);
-        let document = |row| polysift_data::input::DocumentInfo {
+        let document = |row| DocumentInfo {
             row,
             id: &id,
             language: "fra_Latn",
@@ -267,6 +270,27 @@ mod tests {
         batch.values = vec![0.5; 16];
         let none = Step::Batch(ChunkBatch::default()).memory();
         assert_eq!(Step::Batch(batch).memory(), none + 4 * (2 * 30 + 16));
+    }
+
+    #[test]
+    fn a_part_whose_documents_were_all_dropped_has_no_saved_embeddings() {
+        let document =
+            DocumentInfo { row: 4, id: "a", language: "fra_Latn", num_bytes: 1, num_tokens: None };
+        let documents = || std::iter::once(document).collect::<DocumentBatch>();
+        let saved = EmbeddingRows {
+            documents: documents(),
+            chunk_offsets: vec![0, 0],
+            values: Vec::new(),
+            hidden_size: 0,
+        };
+        let mut batch = ChunkBatch {
+            documents: documents(),
+            chunk_offsets: vec![0, 1],
+            is_encoded: vec![false],
+            ..ChunkBatch::default()
+        };
+        batch.take_saved(&saved);
+        assert!(!batch.is_encoded(0), "it would be all zeros");
     }
 
     #[test]
