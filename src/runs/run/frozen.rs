@@ -105,10 +105,7 @@ impl RunDir {
     /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends
     /// on it; for the embed stage the plan too. The caller must hold [`Worker::exclusive`].
     pub fn discard_from(&self, first: Stage) -> Result<()> {
-        // The plan is discarded with the embeddings, and the cascade was made for the plan.
-        let is_of_plan = |stage: Stage| first == Stage::Embed && stage == Stage::Cascade;
-        let goes = |&stage: &Stage| stage == first || stage.depends_on(first) || is_of_plan(stage);
-        Stage::ALL.into_iter().filter(goes).try_for_each(|stage| self.discard(stage))?;
+        discarded(first).try_for_each(|stage| self.discard(stage))?;
         if first == Stage::Embed { remove(&self.path(PLAN)) } else { Ok(()) }
     }
 
@@ -136,6 +133,15 @@ impl RunDir {
         }
         Ok(())
     }
+}
+
+/// Returns the stages that are discarded with `first`, which comes last: after a crash in between,
+/// its settings still refuse others, and no later stage counts as done without it.
+fn discarded(first: Stage) -> impl Iterator<Item = Stage> {
+    // The plan is discarded with the embeddings, and the cascade was made for the plan.
+    let is_of_plan = move |stage: Stage| first == Stage::Embed && stage == Stage::Cascade;
+    let goes = move |stage: &Stage| stage.depends_on(first) || is_of_plan(*stage);
+    Stage::ALL.into_iter().rev().filter(goes).chain([first])
 }
 
 /// Returns one line for each differing leaf: dotted key, frozen value, new value.
@@ -234,5 +240,17 @@ mod tests {
         assert!(run.frozen_settings(Stage::Score)?.is_none());
         assert!(run.frozen_settings(Stage::Export)?.is_none());
         Ok(())
+    }
+
+    #[test]
+    fn a_stage_is_discarded_after_the_stages_that_depend_on_it() {
+        for first in Stage::ALL {
+            let mut stages: Vec<Stage> = discarded(first).collect();
+            assert_eq!(stages.pop(), Some(first));
+            for (at, stage) in stages.iter().enumerate() {
+                let earlier = stages[..at].iter().find(|earlier| stage.depends_on(**earlier));
+                assert_eq!(earlier, None, "{first:?}: {stages:?}");
+            }
+        }
     }
 }
