@@ -204,9 +204,11 @@ fn text_paths(
     if !spec.replaces_texts {
         return Ok(Vec::new());
     }
+    let sources = || top.iter().chain(nested).map(|column| &column.source);
+    let is_in_struct = |path: &[String], source: &ColumnSource| matches!(source, ColumnSource::Input(of) if of.len() < path.len() && path.starts_with(of));
     let is_exported = |path: &Vec<String>| {
-        let source = ColumnSource::Input(path.clone());
-        top.iter().chain(nested).any(|column| column.source == source)
+        sources().any(|source| *source == ColumnSource::Input(path.clone()))
+            && !sources().any(|source| is_in_struct(path, source))
     };
     let columns = InputColumn::all(input.fields(), &spec.text);
     let mut paths: Vec<Vec<String>> = columns.into_iter().map(|column| column.path).collect();

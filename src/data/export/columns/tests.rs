@@ -87,6 +87,23 @@ fn the_nested_layout_needs_a_text_but_no_id() -> Result<()> {
 }
 
 #[test]
+fn texts_inside_a_struct_that_is_exported_whole_are_not_replaced() -> Result<()> {
+    let input = Schema::new(vec![strukt("doc", vec![text("body"), text("title")])]);
+    let nested = |replaces_texts| ExportSpec {
+        layout: Layout::Nested,
+        text: "doc.body".into(),
+        replaces_texts,
+        ..spec()
+    };
+    let schema = export_schema(&input, &nested(false), Path::new("x"))?;
+    assert_eq!(names(&schema), ["text", "metadata"]);
+    // `metadata.doc.body` would hold the text as it was.
+    let message = reason(&input, &nested(true));
+    assert!(message.contains("`doc.body`: is inside a struct"), "{message}");
+    Ok(())
+}
+
+#[test]
 fn embeddings_that_were_the_source_are_replaced_in_place() -> Result<()> {
     let input = Schema::new(vec![text("text"), text("embeddings"), text("url")]);
     assert!(reason(&input, &spec()).contains("`embeddings`: is already in the input"));
