@@ -9,6 +9,8 @@ use arrow::record_batch::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::properties::WriterProperties;
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
 use serde_json::json;
 
 use crate::util::{TestResult, Workspace, polysift, read_parquet, text};
@@ -42,6 +44,33 @@ fn languages_come_from_two_columns_and_each_has_its_own_thresholds() -> TestResu
         assert_eq!((&threshold["scored"]["num_documents"], kept), (&json!(30), &json!(3)));
     }
     polysift().arg("verify").arg(work.path("out")).assert().success();
+    Ok(())
+}
+
+#[test]
+fn embeddings_from_the_input_lose_neither_a_column_nor_their_values() -> TestResult {
+    let work = Workspace::new()?;
+    let vector = |i: usize| vec![if i == 2 { 1e5 } else { 0.1 }; 48];
+    let row = |i| json!({"id": i, "text": text(i), "emb": vector(i), "embeddings": "keep me"});
+    work.write_lines("given/fra_Latn.jsonl", (0..4).map(row))?;
+    let run = |name: &str, args: &[&str]| {
+        let mut command = work.command("run", name);
+        command.args(["given/{lang}.jsonl", "--set", "input.embeddings=emb"]);
+        command.args(["--retention", "quality=1"]).args(args).assert()
+    };
+    let clash = "column `embeddings`: is already in the input";
+    run("both", &[]).code(65).stderr(contains(clash));
+    run("kept", &["--no-embeddings"]).success();
+    let kept = read_parquet(&work.path("kept/export/fra_Latn.parquet"))?;
+    let own = kept.column_by_name("embeddings").ok_or("no column")?.as_string::<i32>();
+    assert!(own.iter().all(|value| value == Some("keep me")));
+
+    let row = |i| json!({"id": i, "text": text(i), "emb": vector(i)});
+    work.write_lines("given/fra_Latn.jsonl", (0..4).map(row))?;
+    let f16 = ["--set", "export.embeddings=f16"];
+    run("infinite", &f16).code(65).stderr(contains("values that this type makes infinite"));
+    let warned = contains("not finite in this type").and(contains("rows=1"));
+    run("stored", &["--embeddings", "f16"]).success().stderr(warned);
     Ok(())
 }
 

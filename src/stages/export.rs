@@ -34,11 +34,12 @@ use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, check_filtered, filter_settings, has_reports};
 use polysift_corpus::{Context, Embedded, StageWork};
 use polysift_data::export::{
-    ExportColumns, ExportSpec, ExportWriter, ExportedFile, PROVENANCE, RowExtras, WriterOptions,
+    EMBEDDINGS, ExportColumns, ExportSpec, ExportWriter, ExportedFile, PROVENANCE, RowExtras,
+    WriterOptions,
 };
 use polysift_data::input::{DocumentInfo, Format, RowReader};
 use polysift_data::parts::{
-    EmbeddingRows, FoundRow, ScoreRows, VerdictAction, read_embeddings, write_pii,
+    EmbeddingRows, FoundRow, ScoreRows, VerdictAction, is_finite_in, read_embeddings, write_pii,
 };
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
@@ -332,6 +333,7 @@ impl<'a> ShardExport<'a> {
                         filter_record_batch(&block.batch, &BooleanArray::from(group.mask))
                             .map_err(|e| Error::decode(&shard.file, "rows", e))?;
                     export.redact(&selected, &group.rows, &mut group.extras)?;
+                    export.check_embeddings(&group.extras.values)?;
                     let rows = export.columns.assemble(&selected, &group.extras)?;
                     export.writer(&name)?.write(&rows)?;
                 }
@@ -339,6 +341,17 @@ impl<'a> ShardExport<'a> {
             context.progress.advance(block.rows.len() as u64, 0);
         }
         export.finish(context)
+    }
+
+    /// Checks that no finite embedding becomes infinite in the type of the export.
+    fn check_embeddings(&self, values: &[f32]) -> Result<()> {
+        let Some(dtype) = self.job.spec.embeddings else { return Ok(()) };
+        if values.iter().all(|value| !value.is_finite() || is_finite_in(*value, dtype)) {
+            return Ok(());
+        }
+        let reason =
+            "holds values that this type makes infinite; set `export.embeddings = \"f32\"`";
+        Err(Error::schema(&self.shard.file, EMBEDDINGS, reason))
     }
 
     /// Groups `rows` of the shard by output file.

@@ -90,6 +90,15 @@ pub fn round_to(values: &mut [f32], dtype: EmbeddingDtype) {
     }
 }
 
+/// Returns true if `value` is finite, also when it is rounded to `dtype`.
+pub fn is_finite_in(value: f32, dtype: EmbeddingDtype) -> bool {
+    match dtype {
+        EmbeddingDtype::F32 => value.is_finite(),
+        EmbeddingDtype::F16 => f16::from_f32(value).is_finite(),
+        EmbeddingDtype::Bf16InF32 => bf16::from_f32(value).is_finite(),
+    }
+}
+
 /// Returns the column type of embeddings: per document (null without text) a list of each chunk's.
 pub fn embeddings_type(dtype: EmbeddingDtype) -> DataType {
     let value = match dtype {

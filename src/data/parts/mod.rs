@@ -14,7 +14,7 @@ mod verdicts;
 pub use audit::{PiiRow, write_pii};
 pub use checked::MAKE_AGAIN;
 pub use documents::{PartReader, read_documents};
-pub use embeddings::{EmbeddingRows, EmbeddingWriter, read_embeddings, round_to};
+pub use embeddings::{EmbeddingRows, EmbeddingWriter, is_finite_in, read_embeddings, round_to};
 pub use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
 pub use scores::{DocumentScore, PartBatch, PartBatches, ScoreRows};
 pub use scores::{read_scores, write_refined_scores, write_scores};

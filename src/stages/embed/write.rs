@@ -9,9 +9,10 @@ use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::panics::lock;
+use polysift_config::EmbeddingDtype;
 use polysift_corpus::Context;
 use polysift_data::input::Reject;
-use polysift_data::parts::EmbeddingWriter;
+use polysift_data::parts::{EmbeddingWriter, is_finite_in};
 use polysift_runs::run::{Encoded, PartMarker, Shard, ShardMarker, Stage};
 
 /// A part that is being written, with the contents of its marker.
@@ -22,7 +23,9 @@ struct OpenPart {
     rows: u64,
     languages: BTreeMap<String, u64>,
     encoded: Encoded,
-    /// Number of rows whose embeddings are not finite.
+    /// Type of the stored values.
+    dtype: EmbeddingDtype,
+    /// Number of rows whose embeddings are not finite in that type.
     num_nan: u64,
 }
 
@@ -86,6 +89,7 @@ impl Pipeline<'_> {
             rows: 0,
             languages: BTreeMap::new(),
             encoded: Encoded::default(),
+            dtype: config.parts.embeddings,
             num_nan: 0,
         })
     }
@@ -118,7 +122,7 @@ impl Pipeline<'_> {
             write_atomic(&run.path(path), &lines(&end.rejects))?;
         }
         if part.num_nan > 0 {
-            tracing::warn!(shard = %shard.name, rows = part.num_nan, "embeddings that are not finite; heads of embeddings give such rows no score");
+            tracing::warn!(shard = %shard.name, rows = part.num_nan, parts.embeddings = ?part.dtype, "embeddings that are not finite in this type; heads of embeddings give such rows no score");
         }
         if part.encoded.without_embedding > 0 {
             tracing::warn!(shard = %shard.name, rows = part.encoded.without_embedding, "texts without an embedding in the input; heads of embeddings give them no score");
@@ -165,7 +169,7 @@ impl OpenPart {
             let chunks = batch.chunk_offsets[i]..batch.chunk_offsets[i + 1];
             let values = chunks.start * batch.hidden_size..chunks.end * batch.hidden_size;
             let values = &batch.values[values];
-            self.num_nan += u64::from(!values.iter().all(|value| value.is_finite()));
+            self.num_nan += u64::from(!values.iter().all(|v| is_finite_in(*v, self.dtype)));
             let document = documents.get(i);
             self.encoded.documents += u64::from(document.num_bytes > 0);
             match self.languages.get_mut(document.language) {

@@ -7,7 +7,7 @@ use polysift_base::error::Result;
 use polysift_base::io::{is_url, read, write_atomic, write_new};
 use polysift_config::{DEFAULT_LANGUAGE, FilterAction, FilterConfig, RunConfig};
 use polysift_corpus::Context;
-use polysift_data::export::ExportSpec;
+use polysift_data::export::{EMBEDDINGS, ExportSpec};
 use polysift_remote as remote;
 
 /// Returns the folder or URL below which all files are written.
@@ -60,10 +60,16 @@ pub(super) fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec
             .then(|| export.embeddings.unwrap_or(config.parts.embeddings)),
         text: config.input.text.clone(),
         id: config.input.id.clone(),
-        replace_embeddings: config.input.embeddings.is_some(),
+        replace_embeddings: replaces_embeddings(config),
         new_columns: scores.chain(rates).collect(),
         text_columns: language.into_iter().chain(flags).map(str::to_owned).collect(),
         replaces_texts: config.pii.is_some() || cuts,
         counts_pii: config.pii.is_some(),
     }
+}
+
+/// Returns true if the input's column of embeddings has the name of the exported one.
+fn replaces_embeddings(config: &RunConfig) -> bool {
+    let column = config.input.embeddings.as_deref();
+    column.and_then(|column| column.rsplit('.').next()) == Some(EMBEDDINGS)
 }
