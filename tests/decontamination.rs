@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use polysift::Error;
 use polysift::decontamination::{
     BenchmarkItem, Hits, Index, IndexBuilder, IndexSettings, ItemPart, Posting, Rule, cut,
+    cut_by_both,
 };
 use serde::Deserialize;
 
@@ -176,6 +177,14 @@ fn the_pieces_of_a_cut_text_are_those_of_the_harness() -> TestResult {
         assert_eq!(found.iter().map(ExactSizeIterator::len).collect::<Vec<_>>(), pieces);
     }
     Ok(())
+}
+
+#[test]
+fn of_two_cuts_that_leave_white_space_alone_nothing_is_left() {
+    let text = "first\nsecond";
+    let both = |pieces: &[_]| cut_by_both(text, pieces, &[0..1, 5..6], false);
+    assert_eq!(both(&[1..6, 11..12]), None);
+    assert_eq!(both(&[0..6, 11..12]), Some(vec![0..1, 5..6]));
 }
 
 #[test]

@@ -88,8 +88,10 @@ pub fn cut_by_both(
     let stays = |piece: &Range<usize>| {
         if are_by_indexes { is_long(text, piece) } else { !piece.is_empty() }
     };
-    let common = pieces.iter().flat_map(of_piece).filter(stays);
-    Some(common.collect()).filter(|pieces: &Vec<_>| !pieces.is_empty())
+    let common: Vec<_> = pieces.iter().flat_map(of_piece).filter(stays).collect();
+    let is_blank =
+        |piece: &Range<usize>| text.get(piece.clone()).is_none_or(|piece| piece.trim().is_empty());
+    Some(common).filter(|pieces| !pieces.iter().all(is_blank))
 }
 
 fn is_long(text: &str, piece: &Range<usize>) -> bool {
