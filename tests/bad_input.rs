@@ -42,6 +42,18 @@ fn a_malformed_line_is_named_with_its_row_and_the_count() -> TestResult {
 }
 
 #[test]
+fn a_wrong_language_is_named_with_its_row_and_the_count() -> TestResult {
+    let row = |language: &str| format!("{{\"text\": \"a\", \"language\": \"{language}\"}}\n");
+    let lines = row("fra_Latn") + &row("../a") + &row("fra_Latn").repeat(2_000) + &row("b/c");
+    let work = Workspace::new()?;
+    work.write("bad/bad.jsonl", lines)?;
+    let language = ["--set", "input.language={column='language'}"];
+    let run = work.command("embed", "out").arg("bad").args(language).assert();
+    run.code(65).stderr(contains("bad.jsonl: row 2").and(contains("(2 such row(s)")));
+    Ok(())
+}
+
+#[test]
 fn malformed_lines_within_the_allowance_are_set_aside_verbatim() -> TestResult {
     let work = Workspace::new()?;
     work.write("bad/a.jsonl", "{\"text\": \"a\"}\n{oops\n{\"text\": \"b\"}\n")?;

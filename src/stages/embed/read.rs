@@ -142,24 +142,33 @@ impl Pipeline<'_> {
         let _entered = span.enter();
         let Some(documents) = reader.next_batch(BATCH_ROWS.min(left))? else { return Ok(None) };
         span.record("documents", documents.len());
-        check_languages(shard, &documents)?;
+        check_languages(shard, &documents, reader)?;
         Ok(Some(documents))
     }
 }
 
-/// Checks the languages, because they become part of file names.
-fn check_languages(shard: &Shard, documents: &DocumentBatch) -> Result<()> {
-    for DocumentInfo { row, language, .. } in documents.iter() {
-        if !is_language_code(language) {
-            return Err(Error::Row {
-                path: shard.file.clone(),
-                row: row + 1,
-                reason: format!("language `{}` is not {LANGUAGE_CODE}", language.escape_debug()),
-                count: 1,
-            });
-        }
+/// Checks the languages, because they become part of file names. If one is wrong, counts those in
+/// the rest of the file, which `reader` reads.
+fn check_languages(
+    shard: &Shard,
+    documents: &DocumentBatch,
+    reader: &mut DocumentReader,
+) -> Result<()> {
+    let is_wrong = |document: &DocumentInfo<'_>| !is_language_code(document.language);
+    let count = |documents: &DocumentBatch| documents.iter().filter(is_wrong).count() as u64;
+    let Some(DocumentInfo { row, language, .. }) = documents.iter().find(is_wrong) else {
+        return Ok(());
+    };
+    let mut wrong = count(documents);
+    while let Ok(Some(documents)) = reader.next_batch(BATCH_ROWS) {
+        wrong += count(&documents);
     }
-    Ok(())
+    Err(Error::Row {
+        path: shard.file.clone(),
+        row: row + 1,
+        reason: format!("language `{}` is not {LANGUAGE_CODE}", language.escape_debug()),
+        count: wrong,
+    })
 }
 
 /// Counts the documents left to embed in the shards at `places`, if their formats tell the number.
