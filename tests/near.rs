@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use arrow::array::AsArray;
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::util::{NEAR_SETTINGS, TestResult, Workspace, digests, polysift, read_parquet, root};
@@ -197,6 +198,19 @@ fn equal_documents_and_languages_without_embeddings_are_no_special_cases() -> Te
     let report = work.json("out/duplicates/report.json")?;
     assert_eq!(report["languages"]["deu_Latn"]["details"]["1.00"]["documents"], 3);
     assert_eq!(report["languages"]["fra_Latn"]["seen"]["documents"], 0);
+    Ok(())
+}
+
+#[test]
+fn embeddings_of_two_widths_are_refused() -> TestResult {
+    let work = Workspace::with_near_duplicates()?;
+    for (file, width) in [("deu_Latn", 4), ("deu_Latn_2", 3)] {
+        let row = |at: usize| json!({"id": format!("{file}{at}"), "text": "Text.", "grade": at, "vectors": [vec![0.5; width]]});
+        work.write_lines(&format!("widths/{file}.jsonl"), (0..3).map(row))?;
+    }
+    let input = ["widths/*.jsonl", "--language", "deu_Latn", "--threads", "1"];
+    let run = work.command("run", "out").args(input).assert();
+    run.code(65).stderr(contains("embeddings have 3 values, in another file 4"));
     Ok(())
 }
 

@@ -166,12 +166,13 @@ impl<'a> ComparedDocuments<'a> {
 
     /// Calls `visit` with the wanted documents that have a usable embedding, and their embeddings
     /// `[n, width]` of unit norm, in blocks and in parallel. A document of several chunks has the
-    /// mean of their embeddings.
+    /// mean of their embeddings. Returns [`Error::Corrupt`] if the widths of two files differ.
     fn for_each_vector(
         &self,
         is_wanted: impl Fn(usize) -> bool + Sync,
         visit: impl Fn(&[usize], &[f32], usize) + Sync,
     ) -> Result<()> {
+        let known_width = AtomicUsize::new(0);
         self.parts.par_iter().try_for_each(|part| {
             if !part.documents.clone().any(&is_wanted) {
                 return Ok(());
@@ -179,6 +180,11 @@ impl<'a> ComparedDocuments<'a> {
             let path = self.context.run.embeddings_part(part.shard, part.index);
             let mut scan = EmbeddingScan::open(&path)?;
             let (width, rows) = (scan.hidden_size(), scan.documents().rows().to_vec());
+            let known = known_width.fetch_max(width, Ordering::Relaxed);
+            if known.min(width) > 0 && known != width {
+                let reason = format!("embeddings have {width} values, in another file {known}");
+                return Err(Error::corrupt(&part.shard.file, reason));
+            }
             let mut own = self.documents_among(part, &rows).peekable();
             let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
             for start in (0..rows.len()).step_by(BLOCK_ROWS) {
