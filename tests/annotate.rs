@@ -26,6 +26,17 @@ fn annotated(stdout: &[u8]) -> Result<Vec<Value>, serde_json::Error> {
 }
 
 #[test]
+fn another_recipe_of_embeddings_than_the_run_s_is_refused() -> TestResult {
+    let work = run()?;
+    // The heads say nothing of the recipe that they are for.
+    let mut command = polysift();
+    command.current_dir(work.dir.path()).args(["annotate", "--run", "out", "--pooling", "cls"]);
+    command.write_stdin("{\"id\": 1, \"text\": \"a\", \"language\": \"fra_Latn\"}\n");
+    command.assert().code(78).stderr(contains("encoder.pooling: was \"mean\", now \"cls\""));
+    Ok(())
+}
+
+#[test]
 fn documents_of_a_run_get_the_scores_and_verdicts_of_its_export() -> TestResult {
     let work = run()?;
     let mut input = Vec::new();

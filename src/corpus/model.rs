@@ -1,13 +1,13 @@
 //! The encoder of a run: how it is loaded, and the settings that identify it.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_base::error::{Error, Result};
 use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision};
 use polysift_encoder::{self as encoder, Model, Recipe};
-use polysift_runs::run::{RunDir, Stage};
+use polysift_runs::run::{RunDir, Stage, difference};
 
 /// Floating-point operations per second of an H200 in bf16: 2.65 million tokens per second in
 /// sequences of 512, with an encoder of the base shape (`benches/runs/2026-11-26-h200.md`).
@@ -97,6 +97,19 @@ pub fn freeze_encoded(
 pub fn encoder_digest(run: &RunDir) -> Result<String> {
     let encoder = FrozenEmbeddings::read(run, Stage::Embed)?.encoder;
     Ok(encoder.map_or_else(String::new, |encoder| encoder.digest().to_owned()))
+}
+
+/// Returns [`Error::Mismatch`] if the embeddings of `run` were made with another encoder or recipe
+/// than that of `model`. Embeddings from the input say nothing of theirs.
+pub fn check_encoder(run: &RunDir, model: &Model) -> Result<()> {
+    let frozen = FrozenEmbeddings::read(run, Stage::Embed)?.encoder;
+    let Some(FrozenEncoder::Run { recipe, .. }) = frozen else { return Ok(()) };
+    if recipe == model.recipe {
+        return Ok(());
+    }
+    let difference = difference("encoder", &json!(recipe), &json!(model.recipe));
+    let hint = "give the encoder and the settings that the run was made with".to_owned();
+    Err(Error::Mismatch { path: run.root().to_owned(), difference, hint })
 }
 
 /// Returns the recipe of the embeddings of `run`, which must not come from the input.

@@ -45,7 +45,9 @@ impl<'a> TextScorer<'a> {
             Some(run) => {
                 let worker = Worker::observer(run);
                 let context = Context::observing(&config, run, hub, stop, &Silent, &worker);
-                model::load_model(context, Stage::Score)?
+                let model = model::load_model(context, Stage::Score)?;
+                model::check_encoder(run, &model)?;
+                model
             }
         };
         heads.check_recipe(&model.recipe)?;
