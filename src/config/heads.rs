@@ -281,7 +281,8 @@ pub struct HeadConfig {
     /// with the preset `toxicity`; `raw` for the kind `cosine` and for grades, but `expected` with
     /// the loss `ordinal`.
     pub output: Option<HeadOutput>,
-    /// How the scores of a document's chunks become its score. Default: `first`; with the preset
+    /// How the scores of a document's chunks become its score; `encoder.chunks` says which chunks
+    /// are embedded. Default: `first`; with the preset
     /// `toxicity` `max`.
     pub chunk: Option<ChunkRule>,
     /// Side of the thresholds that is kept. Default: `above`; with the preset `toxicity` `below`.

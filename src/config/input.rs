@@ -35,7 +35,7 @@ pub struct InputConfig {
     /// run then needs no encoder. Default: texts are embedded.
     pub embeddings: Option<String>,
     /// Maximum number of malformed rows (unparsable JSON, too long documents) that are set aside
-    /// in each file; one more fails the file.
+    /// in each file, or in each part of a file that `input.max_shard_bytes` splits; one more fails it.
     pub max_rejects: u64,
     /// Maximum size of a document in bytes, at most 1 GiB: of a JSON line, or of a text in Parquet.
     #[default(DEFAULT_MAX_DOCUMENT_BYTES)]
