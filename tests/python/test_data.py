@@ -84,6 +84,36 @@ def test_no_texts_are_no_rows(run: Path) -> None:
         assert table.column("quality_score").to_pylist() == texts
 
 
+def test_the_first_chunk_of_several_is_taken() -> None:
+    texts = ["knowledge " * 1_000, None, "web", " "]
+    expected = data.embed(texts, settings=SETTINGS)
+    for settings in ({"encoder.chunks": "all"}, {"encoder": {"chunks": "all"}}):
+        found = data.embed(texts, settings={**SETTINGS, **settings})
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.isnan(expected).any(axis=1).tolist() == [False, True, False, True]
+
+
+def test_an_empty_table_takes_nothing_away() -> None:
+    model = ROOT / "tests/golden/encoder/head16-prefixed"
+    expected = data.embed(["web"], model=model, settings=SETTINGS)
+    found = data.embed(["web"], model=model, settings={**SETTINGS, "encoder": {}, "parts": {}})
+    assert found.tolist() == expected.tolist()
+
+
+def test_texts_that_the_program_sets_aside_are_an_error(run: Path) -> None:
+    settings = {**SETTINGS, "input": {"max_rejects": 20, "max_document_bytes": 50}}
+    head = {"quality": run / "heads/quality/{lang}.safetensors"}
+    texts = ["a", "x" * 100, None, "b", "y" * 100]
+    with pytest.raises(ValueError, match=r"set 2 of 5 texts aside, those with index 1, 4$"):
+        data.embed(texts, settings=settings)
+    with pytest.raises(ValueError, match=r"set 2 of 5 texts aside, those with index 1, 4$"):
+        data.score(texts, head, language="fra_Latn", settings=settings)
+    with pytest.raises(ValueError, match=r"set 12 of 12 texts aside, those with index 0, 1, .* 9, \.\.\.$"):
+        data.embed(["x" * 100] * 12, settings=settings)
+    assert data.embed(["a", None], settings=settings).shape == (2, 384)
+    assert data.score(["a", None], head, language="fra_Latn", settings=settings).num_rows == 2
+
+
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(polysift.PermanentError, match="no-such-model"):
         data.embed(["text"], model=tmp_path / "no-such-model", settings=SETTINGS)
@@ -91,6 +121,8 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         data.embed("one text", settings=SETTINGS)
     with pytest.raises(TypeError, match="give a list of texts"):
         data.score("one text", {"q": tmp_path / "q.safetensors"})
+    with pytest.raises(TypeError, match="texts is None"):
+        data.embed(None, settings=SETTINGS)  # type: ignore[arg-type]
     with pytest.raises(UnicodeEncodeError):
         data.embed(["\ud800"], settings=SETTINGS)
     with pytest.raises(FileNotFoundError, match="has not run"):

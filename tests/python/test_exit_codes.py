@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 import os
 import pickle
+import sys
 import sysconfig
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import polysift
@@ -126,6 +131,73 @@ def test_settings_become_toml(stand_in: StandIn) -> None:
         "json",
         "--quiet",
     ]
+
+
+def told(settings: dict[str, Any], stand_in: StandIn) -> list[str]:
+    """Return what the program is told of settings."""
+    log = io.StringIO()
+    program = stand_in("printf '%s\\n' \"$@\"")  # echo would read escapes
+    polysift.run_task("run", "embed", settings=settings, binary=program, log_file=log)
+    return [line for line in log.getvalue().splitlines() if line.startswith("--set")]
+
+
+def test_an_empty_table_is_a_setting(stand_in: StandIn) -> None:
+    settings = {
+        "pii": {},
+        "languages": {"spa_Latn": {"retention": {}}},
+        "parts": MappingProxyType({"rows": 9}),
+    }
+    expected = ["--set=pii={}", "--set=languages.spa_Latn.retention={}", "--set=parts.rows=9"]
+    assert told(settings, stand_in) == expected
+
+
+def test_tables_in_lists_are_toml(stand_in: StandIn) -> None:
+    sources = [
+        {"robots": 'a\x7f\t"\\é', "odd key\x7f": (True, 7, 0.5, 1e16), "": {}},
+        {"more": {"names": [[], [float("inf"), -math.inf, math.nan]]}},
+    ]
+    (line,) = told({"filters": {"consent": {"sources": sources}}}, stand_in)
+    name, _, value = line.removeprefix("--set=").partition("=")
+    assert name == "filters.consent.sources"
+    assert value == (
+        r'[{robots = "a\u007f\t\"\\é", "odd key\u007f" = [true, 7, 0.5, 1e+16], "" = {}}, '
+        "{more = {names = [[], [inf, -inf, nan]]}}]"
+    )
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 (it is not in 3.10)
+
+        read = tomllib.loads(f"value = {value}")["value"]
+        assert repr(read) == repr(sources).replace("(", "[").replace(")", "]")
+
+
+def test_what_is_no_setting_is_an_error(stand_in: StandIn) -> None:
+    with pytest.raises(TypeError, match=r"pii\.mode: a setting cannot be None; leave it out"):
+        told({"pii": {"mode": None}}, stand_in)
+    with pytest.raises(TypeError, match=r"input\.files: a setting cannot be of the type set"):
+        told({"input": {"files": [{"a"}]}}, stand_in)
+
+
+def test_the_program_takes_empty_tables_and_tables_in_lists(tmp_path: Path) -> None:
+    documents = [
+        {"id": "1", "text": "Write to ann@the-shop.com", "url": "https://closed.com/a"},
+        {"id": "2", "text": "Write to bob@the-shop.com", "url": "https://open.com/b"},
+    ]
+    texts, robots = tmp_path / "texts.jsonl", tmp_path / "robots.jsonl"
+    texts.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    robots.write_text(json.dumps({"domain": "closed.com", "content": "User-agent: *\nDisallow: /"}) + "\n")
+    consent = {"kind": "robots", "as_of": "2025-01", "sources": [{"robots": str(robots)}]}
+    settings = {
+        "input": {"files": [str(texts)], "language": "eng_Latn"},
+        "encoder.model": "none",
+        "filters": {"consent": consent},
+        "pii": {},
+    }
+    polysift.run_task(tmp_path / "run", "run", settings=settings, log_file=tmp_path / "log")
+    (part,) = (tmp_path / "run/export").rglob("*.parquet")
+    (row,) = pq.read_table(part).to_pylist()
+    assert row["id"] == "2"
+    assert row["text"].startswith("Write to ")
+    assert "bob@the-shop.com" not in row["text"]
 
 
 def test_the_share_comes_from_the_call_and_not_from_the_scheduler(

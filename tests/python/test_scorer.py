@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -106,6 +110,20 @@ def test_languages_are_those_of_the_texts_or_of_the_scorer(run: Path, scorer: Sc
         assert named.score([]).num_rows == 0
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, float("nan"), pd.NA])
+def test_nan_is_no_text_and_no_value(scorer: Scorer, missing: object) -> None:
+    languages = ["eng_Latn"] * 3
+    for texts in (["a", missing, "b"], pd.Series(["a", missing, "b"]), np.array(["a", missing, "b"], object)):
+        table = scorer.score(texts, languages)
+        assert table["reason"].to_pylist()[1] == "no_text"
+        assert "rejected" not in table["verdict"].to_pylist()
+    for values in ([1.5, missing, 2], pd.Series([1.5, missing, 2], dtype=object)):
+        table = scorer.score(["a", "b", "c"], languages, columns={"language_score": values})
+        assert table["trust_score"].to_pylist() == [1.5, None, 2]
+    nested = {"meta": [{"a": [missing]}, (missing,), missing]}
+    assert "rejected" not in scorer.score(["a", "b", "c"], languages, columns=nested)["verdict"].to_pylist()
+
+
 def test_wrong_arguments_leave_the_scorer_as_it_was(scorer: Scorer) -> None:
     def broken() -> Iterator[str]:
         yield "a text"
@@ -119,8 +137,59 @@ def test_wrong_arguments_leave_the_scorer_as_it_was(scorer: Scorer) -> None:
         scorer.score(["a"], columns={"language_score": [{1}]})
     with pytest.raises(TypeError, match="language is one text"):
         scorer.score(["a"], "eng_Latn")
+    with pytest.raises(TypeError, match="text is None"):
+        scorer.score(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="text is None"):
+        scorer.score(None, ids=["1"])  # type: ignore[arg-type]
     assert scorer.score([]).column_names == COLUMNS
     assert scorer.score(iter(["a"])).num_rows == 1
+
+
+def test_a_generator_cannot_call_the_scorer_that_consumes_it(run: Path) -> None:
+    raised: list[BaseException] = []
+
+    def nested(scorer: Scorer) -> Iterator[str]:
+        yield "a"
+        yield scorer.score(["b"])["verdict"][0].as_py()
+
+    def call(scorer: Scorer) -> None:
+        try:
+            scorer.score(nested(scorer), ["eng_Latn"] * 2)
+        except RuntimeError as error:
+            raised.append(error)
+
+    with Scorer(run) as scorer:
+        thread = threading.Thread(target=call, args=[scorer], daemon=True)
+        thread.start()
+        thread.join(60)
+        if thread.is_alive():
+            scorer._process.kill()  # noqa: SLF001 (or the test would hang)
+        assert "give it another scorer" in str(raised[0])
+        assert scorer.score(["a"], ["eng_Latn"]).num_rows == 1
+        with Scorer(run, language="eng_Latn") as other:
+            assert scorer.score(nested(other), ["eng_Latn"] * 2).num_rows == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_cannot_use_the_scorer(run: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    told = context.SimpleQueue()
+
+    def child(scorer: Scorer) -> None:
+        try:
+            with scorer:
+                scorer.score(["a"], ["eng_Latn"])
+        except RuntimeError as error:
+            told.put(str(error))
+
+    with Scorer(run) as scorer:
+        process = context.Process(target=child, args=[scorer], daemon=True)
+        process.start()
+        process.join(60)
+        process.kill()
+        assert process.exitcode == 0
+        assert told.get() == f"this scorer belongs to process {os.getpid()}; make a scorer in each process"
+        assert scorer.score(["a"], ["eng_Latn"]).num_rows == 1
 
 
 def test_a_program_that_ends_is_an_error_with_its_last_lines(

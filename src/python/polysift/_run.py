@@ -5,9 +5,11 @@ from __future__ import annotations
 import collections
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -17,7 +19,7 @@ from polysift._errors import error_for
 from polysift._signals import Forwarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     StrPath = str | os.PathLike[str]
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 TAIL_LINES = 20
 _STOP_SECS = 60.0
 _WAKE_SECS = 0.5
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _GUARD = Path(__file__).with_name("_guard.py")
 # A command run from here is the task that it is told, whatever scheduler this process is in,
 # and leaves requeueing to who runs this process.
@@ -88,7 +91,8 @@ def run_task(  # noqa: PLR0913 (every one is a choice of the caller)
         task: Index of this process among the tasks, from 0; without it the process does everything and
             waits for other processes, so that the stage is complete when it returns.
         num_tasks: Number of tasks.
-        settings: Settings by key, dotted or nested, as in the settings file (``--set``).
+        settings: Settings by key, dotted or nested, as in the settings file (``--set``). An empty table
+            takes the place of the one that the run has.
         args: More arguments.
         env: Variables on top of this process's environment.
         log_file: Where the program's lines go: a file to append to, or something with ``write``;
@@ -237,11 +241,34 @@ def _log(log_file: StrPath | Writer | None) -> AbstractContextManager[Writer]:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield dotted keys with their values in TOML, which for what JSON can say is JSON."""
+    """Yield dotted keys with their values in TOML; an empty table is a value, for it may switch things on."""
     for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        elif value is None:
-            raise TypeError(f"{prefix}{key}: a setting cannot be None; leave it out")
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{name}.")
         else:
-            yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False, allow_nan=False)
+            yield name, _toml(value, name)
+
+
+def _toml(value: Any, name: str) -> str:  # noqa: ANN401 (settings are of any type)
+    """Write the value of a setting in TOML, on one line."""
+    if isinstance(value, Mapping):
+        pairs = (f"{_toml_key(str(key))} = {_toml(of, f'{name}.{key}')}" for key, of in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(item, name) for item in value)}]"
+    if isinstance(value, float):
+        return float.__repr__(value)  # TOML has inf and nan too
+    if isinstance(value, (str, int)):
+        return _json(value)
+    what = "None; leave it out" if value is None else f"of the type {type(value).__name__}"
+    raise TypeError(f"{name}: a setting cannot be {what}")
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else _json(key)
+
+
+def _json(value: str | int) -> str:
+    """Write what is the same in JSON and TOML, but for DEL, which only TOML escapes."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -6,15 +6,17 @@ Needs numpy and pyarrow: ``pip install 'polysift[data]'``.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
 import tempfile
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -27,7 +29,7 @@ from polysift._errors import error_for
 from polysift._run import TAIL_LINES, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _LINE = "polysift_line"
 _ANSWER = "polysift_answer"
 _REJECTED = re.compile(r"standard input: line (\d+): (.*)")
+_PANDAS_NULLS = frozenset({"NAType", "NaTType"})  # pandas need not be there
+_MAX_NAMED = 10
 
 
 def embed(  # noqa: PLR0913 (every one is a choice of the caller)
@@ -65,20 +69,24 @@ def embed(  # noqa: PLR0913 (every one is a choice of the caller)
 
     Raises:
         TransientError, PermanentError: as :func:`polysift.run_task`.
+        ValueError: the program set texts aside, as ``input.max_rejects`` lets it.
 
     """
     options = {"env": env, "log_file": log_file, "binary": binary}
     column = _column(texts)
     with _embedded(column, "und", model, settings=settings, args=[], options=options) as run:
-        return _first_chunks([batch.column("embeddings") for batch in embeddings(run)])
+        batches = _complete(embeddings(run), len(column))
+        return _first_chunks([batch.column("embeddings") for batch in batches])
 
 
 def _column(texts: Iterable[str | None]) -> pa.StringArray:
     return pa.array(_several(texts, "texts"), pa.string())
 
 
-def _several(texts: Iterable[Any], name: str) -> Iterable[Any]:
-    """Refuse a text alone, which would be a text for each of its characters."""
+def _several(texts: Iterable[Any] | None, name: str) -> Iterable[Any]:
+    """Refuse None, and a text alone, which would be a text for each of its characters."""
+    if texts is None:
+        raise TypeError(f"{name} is None; give a list of texts")
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"{name} is one text; give a list of texts: [text]")
     return texts
@@ -113,6 +121,7 @@ def score(  # noqa: PLR0913 (every one is a choice of the caller)
 
     Raises:
         TransientError, PermanentError: as :func:`polysift.run_task`.
+        ValueError: as in :func:`embed`.
 
     """
     args = [f"--head={name}={os.fspath(path)}" for name, path in heads.items()]
@@ -121,7 +130,7 @@ def score(  # noqa: PLR0913 (every one is a choice of the caller)
     scored: dict[str, list[pa.RecordBatch]] = {name: [] for name in heads}
     if len(column):  # no texts have no language, and a head may have no file for none
         with _embedded(column, language, model, settings=settings, args=args, options=options) as run:
-            scored = {name: list(scores(run, name)) for name in heads}
+            scored = {name: _complete(scores(run, name), len(column)) for name in heads}
     return pa.table(
         {
             f"{name}_{column}": pa.chunked_array([batch.column(column) for batch in batches], pa.float32())
@@ -136,6 +145,7 @@ class Scorer(AbstractContextManager["Scorer"]):
 
     The program starts once, loads the run's encoder, heads and filters, and ends with the context. If it
     ends before, this and :meth:`score` raise TransientError or PermanentError, as :func:`polysift.run_task`.
+    A process that is forked cannot use it, and makes its own.
 
     Args:
         run: The run directory.
@@ -166,7 +176,9 @@ class Scorer(AbstractContextManager["Scorer"]):
             errors="surrogatepass",  # what is not Unicode the program is to reject
             start_new_session=True,  # Ctrl-C is for this process alone
         )
+        self._pid = os.getpid()
         self._lock = Lock()
+        self._writer: int | None = None
         self._lines = 0
         self.score([])  # answered when all is loaded
 
@@ -180,19 +192,29 @@ class Scorer(AbstractContextManager["Scorer"]):
         """Score texts, which may come from a generator: few are in memory at a time.
 
         Args:
-            texts: The texts.
+            texts: The texts; one that is None or NaN is a document without text.
             languages: That of each, where neither the run's settings nor ``language`` name one for all.
             ids: That of each; heads of kind ``random`` and ties depend on it.
-            columns: What heads and filters of the run read besides, by name, as ``{"url": [...]}``.
+            columns: What heads and filters of the run read besides, by name, as ``{"url": [...]}``. NaN is
+                null.
 
         Returns:
             A row for each text, in order: ``NAME_score`` of each head, float32, null where it gives none;
             ``verdict``, null where the language has no thresholds; ``reason``. A text that the program
             refuses has the verdict ``rejected``, and what it says as the reason.
 
+        Raises:
+            RuntimeError: the call is in another process than the one that made the scorer, or in a generator
+                that a call of the same scorer consumes.
+
         """
-        given = {"text": texts, "language": languages, "id": ids, **(columns or {})}
-        given = {name: _several(values, name) for name, values in given.items() if values is not None}
+        if os.getpid() != self._pid:  # two processes would read each other's answers
+            raise RuntimeError(f"this scorer belongs to process {self._pid}; make a scorer in each process")
+        if get_ident() == self._writer:  # it would wait for itself
+            raise RuntimeError("a generator that a scorer consumes cannot call it; give it another scorer")
+        more = {"language": languages, "id": ids, **(columns or {})}
+        named = [("text", texts), *((name, values) for name, values in more.items() if values is not None)]
+        given = {name: _several(values, name) for name, values in named}
         documents = (dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True))
         with self._lock, ThreadPoolExecutor(1) as writer:
             first, self._end = self._lines, -1
@@ -213,8 +235,9 @@ class Scorer(AbstractContextManager["Scorer"]):
         return pa.table(table)
 
     def close(self) -> None:
-        """End the program and wait for that."""
-        self._process.communicate()
+        """End the program and wait for that; in another process this does nothing."""
+        if os.getpid() == self._pid:
+            self._process.communicate()
 
     def __exit__(self, *_: object) -> None:
         """Close it."""
@@ -222,15 +245,17 @@ class Scorer(AbstractContextManager["Scorer"]):
 
     def _write(self, documents: Iterable[dict[str, Any]]) -> None:
         with suppress(BrokenPipeError):  # who reads finds the end
+            self._writer = get_ident()
             try:
                 for document in documents:
                     self._send(document)
             finally:
+                self._writer = None
                 self._end = self._lines
                 self._send({"text": None, "language": "und"})
 
     def _send(self, document: dict[str, Any]) -> None:
-        line = json.dumps(document | {_LINE: self._lines}, ensure_ascii=False)
+        line = json.dumps(_without_nan(document | {_LINE: self._lines}), ensure_ascii=False)
         self._lines += 1
         cast("IO[str]", self._process.stdin).write(line + "\n")
 
@@ -250,6 +275,16 @@ class Scorer(AbstractContextManager["Scorer"]):
                 return answers
         self.close()
         raise error_for(self._process.returncode, self._command, "\n".join(said))
+
+
+def _without_nan(value: Any) -> Any:  # noqa: ANN401 (what JSON can say is of many types)
+    """Put None for NaN, which JSON cannot say, and for the nulls of pandas, in lists and objects too."""
+    if isinstance(value, dict):
+        return {key: _without_nan(of) for key, of in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return None if is_nan or type(value).__name__ in _PANDAS_NULLS else value
 
 
 def embeddings(run: StrPath) -> Iterator[pa.RecordBatch]:
@@ -293,23 +328,38 @@ def _embedded(  # noqa: PLR0913 (what embed and score are given)
         path, run = Path(folder, "texts.parquet"), Path(folder, "run")
         ids = pa.array(map(str, range(len(texts))), pa.string())
         pq.write_table(pa.table({"id": ids, "text": texts}), path, compression=None)
+        settings = settings or {}
         given = {
+            # An empty table takes the place of what comes before it, so it must not come last.
+            **{key: value for key, value in settings.items() if isinstance(value, Mapping) and not value},
             "input.files": [os.fspath(path)],
             "input.language": language,
             "encoder.model": os.fspath(model),
             "encoder.chunks": "first",
             "parts.embeddings": "f32",
-            **(settings or {}),
+            **settings,
         }
         run_task(run, "embed", settings=given, args=args, **options)
         yield run
 
 
+def _complete(batches: Iterable[pa.RecordBatch], number: int) -> list[pa.RecordBatch]:
+    """Return the batches, which must have a row for each of so many texts."""
+    found = list(batches)
+    missing = sorted(set(range(number)).difference(*(batch.column("row").to_pylist() for batch in found)))
+    if missing:
+        named = ", ".join(map(str, missing[:_MAX_NAMED])) + (", ..." if len(missing) > _MAX_NAMED else "")
+        raise ValueError(f"the program set {len(missing)} of {number} texts aside, those with index {named}")
+    return found
+
+
 def _first_chunks(columns: Sequence[pa.ListArray]) -> npt.NDArray[np.float32]:
-    """Rows of one list of numbers each, or null, as a matrix with NaN for null."""
+    """Rows of lists of chunks, or null, as a matrix of the first chunks, with NaN for null."""
     lengths = [pc.fill_null(pc.list_value_length(column), 0) for column in columns]
-    present = np.concatenate([np.zeros(0, bool), *(np.asarray(pc.greater(of, 0)) for of in lengths)])
-    numbers = [column.flatten().flatten().to_numpy(zero_copy_only=False) for column in columns]
+    masks = [pc.greater(length, 0) for length in lengths]
+    present = np.concatenate([np.zeros(0, bool), *(np.asarray(mask) for mask in masks)])
+    firsts = [pc.list_element(of.filter(mask), 0) for of, mask in zip(columns, masks, strict=True)]
+    numbers = [first.flatten().to_numpy(zero_copy_only=False) for first in firsts]
     values = np.concatenate([np.zeros(0, np.float32), *numbers])
     width = len(values) // max(int(present.sum()), 1)
     rows = np.full((len(present), width), np.nan, np.float32)
