@@ -88,6 +88,8 @@ fn languages_without_a_head_keep_a_random_share_of_their_documents() -> TestResu
     // What is near to a threshold is so by the heads that say something of a text.
     let sample = ["sample", "out", "--count", "3", "--near", "1", "--out", "near.jsonl"];
     let french = ["--language", "fra_Latn"];
+    let told = contains("--language").and(contains("deu_Latn has no head `quality`"));
+    polysift().current_dir(work.dir.path()).args(sample).assert().code(2).stderr(told);
     polysift().current_dir(work.dir.path()).args(sample).args(french).assert().success();
 
     // The same in several shards at once, and another choice by another seed.

@@ -10,6 +10,7 @@ use polysift::encoder::HubSettings;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{RunDir, Worker};
 use polysift::views::sampling::{LanguageSample, SampleRequest, sample};
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
@@ -260,6 +261,32 @@ fn what_is_missing_is_named() -> TestResult {
         .success();
     sampled(&["--near", "1"]).code(2).stderr(contains("--rate"));
     assert!(!work.path("s").exists());
+    Ok(())
+}
+
+#[test]
+fn a_run_that_cannot_be_sampled_yet_is_told_what_to_do() -> TestResult {
+    let work = Workspace::new()?;
+    work.add_filters()?;
+    work.command("embed", "out").assert().success();
+    let drawn = || sampled(&work, &["--out", "s.jsonl", "--count", "5"]);
+    drawn().assert().code(66).stderr(contains("not filtered yet").and(contains("polysift filter")));
+    work.command("filter", "out").assert().success();
+    drawn().assert().success();
+
+    // The rows have a key `row` of their own.
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    work.write("run.toml", settings.replace("[input]", "[input]\nid = 'row'"))?;
+    let numbered = (0..9).map(|i| json!({"row": format!("d{i}"), "text": text(i)}));
+    work.write_lines("corpus/fra_Latn/a.jsonl", numbered.clone())?;
+    work.write_lines("corpus/deu_Latn/a.jsonl", numbered)?;
+    work.command("embed", "rows").assert().success();
+    polysift()
+        .current_dir(work.dir.path())
+        .args(["sample", "rows", "--out", "r.jsonl"])
+        .assert()
+        .code(2)
+        .stderr(contains("input.id").and(contains("is `row`")));
     Ok(())
 }
 

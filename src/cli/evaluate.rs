@@ -38,7 +38,7 @@ pub(crate) struct EvaluateArgs {
     #[arg(value_name = "RUN|HEAD")]
     heads: Vec<String>,
     /// Evaluate only this head of --run or --config, which the labels are for; repeatable
-    #[arg(long, value_name = "NAME", conflicts_with = "heads")]
+    #[arg(long, value_name = "NAME")]
     head: Vec<String>,
     /// Labelled texts: files, directories or globs; {lang} stands for the language code
     #[arg(long, value_name = "FILES", num_args = 1.., help_heading = "Texts")]
@@ -57,7 +57,7 @@ pub(crate) struct EvaluateArgs {
     cut: Vec<f64>,
     /// Column with the weights of texts that were sampled from the documents of --run [default: 1
     /// divided by the column `inclusion_probability`, if there is one]
-    #[arg(long, value_name = "COLUMN", requires = "run", help_heading = "Texts")]
+    #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
     weight_column: Option<String>,
     /// Column with the source of a text [default: `source`, if there is one]
     #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
@@ -113,9 +113,17 @@ impl EvaluateArgs {
     }
 }
 
-pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {
+/// Checks which flags are given together, once it is known whether the argument is a run.
+fn check_flags(args: &EvaluateArgs) -> Result<()> {
     if args.data.is_empty() && args.base.run.is_none() {
         return Err(Error::config("--data", "is missing; or name a run (`--run DIR`)"));
+    }
+    if !args.heads.is_empty() && !args.head.is_empty() {
+        return Err(Error::config("--head", "is for the heads of a run, not for head files"));
+    }
+    if args.weight_column.is_some() && args.base.run.is_none() {
+        let reason = "is for texts that were sampled from a run; name the run (`--run DIR`)";
+        return Err(Error::config("--weight-column", reason));
     }
     let canonical = |path: &Path| path.canonicalize().ok();
     if let Some(out) = args.out.as_deref().and_then(canonical)
@@ -123,6 +131,11 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
     {
         return Err(Error::config("--out", "is a file of labelled texts, which it would replace"));
     }
+    Ok(())
+}
+
+pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {
+    check_flags(args)?;
     let heads = named_heads(&args.heads)?;
     let settings = SettingsArgs {
         base: args.base.clone(),

@@ -5,18 +5,26 @@ use std::ops::Range;
 
 use crate::cascaded::Cascade;
 use crate::context::Context;
-use crate::embedded::ordinal;
+use crate::embedded::{Embedded, ordinal};
 use crate::left_out::LeftOut;
 use crate::scan::{ScoreFiles, read_part};
-use crate::verdicts::{removed_by_filters, verdicts_of};
+use crate::verdicts::{check_filtered, removed_by_filters, verdicts_of};
 use polysift_base::error::Result;
-use polysift_config::{CASCADE, FilterWhen, KEPT, NO_TEXT, Rate};
+use polysift_config::{CASCADE, FilterConfig, FilterWhen, KEPT, NO_TEXT, Rate};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
 use polysift_data::parts::{
     DocumentScore, FoundRow, ScoreRows, VerdictAction, VerdictRows, read_documents,
 };
 use polysift_runs::run::Shard;
 use polysift_selection::{Decision, ScoredDocument, Selection};
+
+/// Checks, if a filter removes documents before the thresholds, that all filters have run.
+pub fn check_removed(context: Context<'_>, embedded: &Embedded) -> Result<()> {
+    if context.config.filters.values().any(FilterConfig::removes_before) {
+        check_filtered(context, embedded)?;
+    }
+    Ok(())
+}
 
 /// Reader of the rows of a run.
 pub struct RunRows<'a> {

@@ -36,12 +36,12 @@ use polysift_config::{HeadKind, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
 use polysift_corpus::heads::{Heads, in_words};
-use polysift_corpus::rows::RunRows;
+use polysift_corpus::rows::{RunRows, check_removed};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{scored_run, stored_selections};
 use polysift_data::input::{InputFile, LANG};
 use polysift_selection::Bound;
-use rows::{AnnotationRow, DrawnDocument, EarlierRounds, read_rows};
+use rows::{AnnotationRow, DrawnDocument, EarlierRounds, check_columns, read_rows};
 
 /// Default maximum number of documents of a language that a sample is drawn from.
 pub const DEFAULT_FRAME: usize = 1_000_000;
@@ -91,10 +91,13 @@ pub struct LanguageSample {
 }
 
 /// Draws documents to annotate and writes them as JSON lines. [`Error::Missing`] if the run is not
-/// embedded, or lacks scores or input; [`Error::Config`] for requests that it cannot meet.
+/// embedded or filtered, or lacks scores or input; [`Error::Config`] for requests that it cannot
+/// meet.
 pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
     let head = head_of_near(context.config, request)?;
+    check_columns(&context.config.input)?;
     let (embedded, heads, scores) = open(context, request)?;
+    check_removed(context, &embedded)?;
     let languages = languages(request, &embedded)?;
     let path_of = |language: &String| PathBuf::from(request.out.replace(LANG, language));
     if let Some(path) = languages.iter().map(path_of).find(|path| path.exists()) {
@@ -187,6 +190,11 @@ fn near_thresholds(
         request.rates.iter().map(|rate| NearThreshold::Share(rate.as_f64())).collect();
     if thresholds.is_empty() {
         thresholds = own_thresholds(context, language, (head, keep));
+    }
+    if thresholds.is_empty() && heads.get(head, language).is_none() {
+        let reason =
+            format!("is missing: {language} has no head `{head}`; name the languages that have it");
+        return Err(Error::config("--language", reason));
     }
     if thresholds.is_empty() {
         let reason = format!(

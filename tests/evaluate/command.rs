@@ -397,6 +397,9 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() -> TestResult {
         (&[QUALITY, HELD[0], HELD[1], "--source-column", "origin"], 2, "no text has a `origin`"),
         (&[QUALITY, HELD[0], HELD[1], "--threshold", "tox=0.5"], 2, "the heads are quality"),
         (&["--run", "out", "--head", "tox", HELD[0], HELD[1]], 2, "there is no head `tox`"),
+        (&[QUALITY, HELD[0], HELD[1], "--head", "quality"], 2, "not for head files"),
+        (&[QUALITY, HELD[0], HELD[1], "--weight-column", "w"], 2, "sampled from a run"),
+        (&[QUALITY, HELD[0], HELD[1], "--cut", "nan"], 2, "`NaN` is not a number"),
         (&[QUALITY, HELD[0], HELD[1], "--threshold", "high"], 2, "`high` is not a number"),
         (&[QUALITY, HELD[0], HELD[1], "--retention", "1.5"], 2, "not a rate"),
         (&[&wide, HELD[0], HELD[1]], 65, "scores embeddings of 768"),
@@ -466,5 +469,30 @@ fn grades_are_trained_on_and_evaluated() -> TestResult {
     assert_eq!(quality["mean_absolute_error"], Value::Null);
     let one = evaluated(&work, &[&["--run", "graded_run", "--cut", "2"][..], &data].concat())?;
     assert_eq!(rows_of(&one, "measures", "edu", "fra_Latn").len(), 1);
+    Ok(())
+}
+
+/// Every cut has texts on both sides, also where the lowest and the highest grade are halves.
+#[test]
+fn default_cuts_lie_between_the_grades() -> TestResult {
+    let work = Workspace::new()?;
+    work.write(
+        "edu.toml",
+        "[encoder]\nmodel = 'none'\n[heads.edu]\nkind = 'column'\nscore = 's'\n",
+    )?;
+    for (grades, expected) in [
+        ([0.5, 1.5, 3.5], &[0.5, 1.5, 2.5][..]),
+        ([0.7, 2.0, 2.6], &[1.5, 2.5]),
+        ([0.0, 2.0, 3.0], &[0.5, 1.5, 2.5]),
+        ([-1.5, 0.25, 0.4], &[-1.5, -0.5]),
+    ] {
+        let row = |(i, grade): (usize, f64)| json!({"text": text(i), "label": grade, "s": grade});
+        work.write_lines("graded.jsonl", grades.into_iter().enumerate().map(row))?;
+        let data = ["-c", "edu.toml", "--data", "graded.jsonl", "--language", "fra_Latn"];
+        let report = evaluated(&work, &data)?;
+        let rows = rows_of(&report, "measures", "edu", "fra_Latn");
+        let cuts: Vec<f64> = rows.iter().filter_map(|row| row["cut"].as_f64()).collect();
+        assert_eq!(cuts, expected, "{grades:?}");
+    }
     Ok(())
 }

@@ -226,3 +226,44 @@ fn what_was_not_drawn_or_not_selected_is_not_estimated() -> TestResult {
     assert!(unselected["notes"].to_string().contains("polysift threshold"));
     Ok(())
 }
+
+/// A null or NaN score is never kept, so a positive with one is a miss of the run and of every rate.
+#[test]
+fn positives_without_a_score_are_misses() -> TestResult {
+    let work = Workspace::new()?;
+    work.write(
+        "run.toml",
+        "[input]\nfiles = ['in/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n\
+         [heads.a]\nkind = 'column'\nscore = 's'\n\
+         [languages._default]\nretention = { a = 0.5 }\n",
+    )?;
+    let row = |i: usize| {
+        let score = match i {
+            9 => json!("NaN"),
+            6..9 => Value::Null,
+            _ => json!(1.0 - i as f64 / 20.0),
+        };
+        let is_positive = [0, 1, 4, 6, 7, 9].contains(&i);
+        json!({"id": format!("d{i}"), "text": text(i), "s": score, "weight": 1,
+               "label": is_positive})
+    };
+    work.write_lines("in/eng_Latn/a.jsonl", (0..10).map(row))?;
+    work.command("run", "out").assert().success();
+    // The argument is a run, as with --run.
+    let arguments = ["out", "--head", "a", "--data", "in/{lang}/a.jsonl", "--rates", "0.5"];
+    let report = evaluated(&work, &[&arguments[..], &["--weight-column", "weight"]].concat())?;
+    let found = selections(&report, "a");
+    // Half of the six with a score, two of the six positives among them.
+    for rule in ["run: selection at 0.5", "rate 0.5"] {
+        let row = &found[rule];
+        assert_eq!(row["selected"], 3, "{row}");
+        for (share, expected) in [("precision", 2.0 / 3.0), ("recall", 2.0 / 6.0)] {
+            let found = row[share].as_f64().unwrap_or(f64::NAN);
+            assert!((found - expected).abs() < 1e-9, "{rule} {share}: {found} {expected}");
+        }
+    }
+    // Three positives and three others have a score.
+    let measures = &report["measures"][0];
+    assert_eq!((&measures["scored"], &measures["positive"]), (&json!(6), &json!(3)));
+    Ok(())
+}

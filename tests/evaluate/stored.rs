@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::command::{evaluated, trained};
-use crate::util::TestResult;
+use crate::util::{TestResult, Workspace, text};
 
 /// The row of a language.
 fn row<'a>(rows: &'a Value, language: &str) -> &'a Value {
@@ -56,5 +56,31 @@ fn a_run_that_is_not_scored_is_told_what_to_do() -> TestResult {
     work.command("embed", "fresh").assert().success();
     let error = evaluated(&work, &["--run", "fresh"]).err().map(|e| e.to_string());
     assert!(error.is_some_and(|error| error.contains("polysift score")));
+    Ok(())
+}
+
+#[test]
+fn the_best_documents_are_those_that_a_head_keeps() -> TestResult {
+    let work = Workspace::new()?;
+    work.write(
+        "run.toml",
+        "[input]\nfiles = ['in/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n\
+         [heads.high]\nkind = 'column'\nscore = 'high'\n\
+         [heads.low]\nkind = 'column'\nscore = 'low'\nkeep = 'below'\n\
+         [languages._default]\nretention = { high = 0.5 }\n",
+    )?;
+    let document = |i: usize| json!({"id": i, "text": text(i), "high": i, "low": 20 - i});
+    work.write_lines("in/eng_Latn/a.jsonl", (0..20).map(document))?;
+    work.command("run", "out").assert().success();
+    let labelled = (0..20)
+        .map(|i| json!({"id": i, "text": text(i), "high": i, "low": 20 - i, "label": i % 2}));
+    work.write_lines("held.jsonl", labelled)?;
+    let data = ["--run", "out", "--data", "held.jsonl", "--language", "eng_Latn"];
+    for arguments in [&data[..2], &data] {
+        let report = evaluated(&work, arguments)?;
+        let pair = row(&report["agreement"], "eng_Latn");
+        assert_eq!((&pair["top"], &pair["shared"]), (&json!(2), &json!(2)), "{pair}");
+        assert_eq!(pair["spearman"], -1.0);
+    }
     Ok(())
 }

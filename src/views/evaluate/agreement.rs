@@ -7,11 +7,13 @@ use twox_hash::XxHash3_64;
 use polysift_base::error::Result;
 use polysift_base::metrics::{ratio, spearman};
 use polysift_base::sample::BottomKSample;
-use polysift_config::{Keep, Rate};
+use polysift_config::{HeadConfig, Keep, Rate};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
-use polysift_corpus::rows::{Row, RunRows};
+use polysift_corpus::languages::ALL_LANGUAGES;
+use polysift_corpus::rows::{Row, RunRows, check_removed};
 use polysift_corpus::scan::ScoreFiles;
+use polysift_runs::run::Stage;
 use polysift_selection::RankKey;
 
 /// Default maximum number of documents of a language that are compared.
@@ -33,7 +35,8 @@ pub struct Pair {
     pub documents: usize,
     /// Spearman rank correlation of the scores.
     pub spearman: Option<f64>,
-    /// Documents in each head's top: ceil(rate · documents), with ties broken as in a selection.
+    /// Documents in each head's top, those that it keeps first: ceil(rate · documents), with ties
+    /// broken as in a selection.
     pub top: usize,
     /// Number of documents in both tops.
     pub shared: usize,
@@ -41,8 +44,8 @@ pub struct Pair {
     pub overlap: Option<f64>,
 }
 
-/// Name of a head and its logits on some documents; NaN where there is none.
-pub(super) type HeadLogits<'a> = (&'a str, Vec<f32>);
+/// Name of a head, what it keeps, and its logits on some documents; NaN where there is none.
+pub(super) type HeadLogits<'a> = (&'a str, Keep, Vec<f32>);
 
 /// Compares the heads of a run on their stored scores, from the refine stage if it has any. Memory
 /// holds at most `sample` documents per language: the ones with the smallest hashes of their ids
@@ -51,6 +54,8 @@ pub(super) type HeadLogits<'a> = (&'a str, Vec<f32>);
 pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(context.run, &heads)?;
+    check_removed(context, &embedded)?;
+    let settings = context.run.frozen_settings(Stage::Score)?.unwrap_or_default();
     let files = ScoreFiles::selected(context)?;
     let mut agreement = Vec::new();
     if heads.is_empty() {
@@ -72,10 +77,15 @@ pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Ve
         })?;
         let documents = sampled.into_items();
         let ties: Vec<RankKey> = documents.iter().map(|document| document.tie).collect();
-        let logits = |(head, name)| -> HeadLogits<'_> {
-            (name, documents.iter().map(|document| document.logits[head]).collect())
+        let column = |(at, (head, config)): (usize, (_, &HeadConfig))| -> HeadLogits<'_> {
+            let head: &String = head;
+            let own = &settings[head];
+            let own = own.get(&language).unwrap_or(&own[ALL_LANGUAGES]);
+            let keep = serde_json::from_value(own["spec"]["keep"].clone());
+            let keep = keep.unwrap_or_else(|_| config.keep(head));
+            (head, keep, documents.iter().map(|document| document.logits[at]).collect())
         };
-        let columns: Vec<_> = heads.iter().copied().enumerate().map(logits).collect();
+        let columns: Vec<_> = context.config.heads.iter().enumerate().map(column).collect();
         agreement.extend(pairs(&language, &columns, &ties, top));
         context.progress.advance(1, 0);
         Ok(())
@@ -123,11 +133,12 @@ fn pair(
     ties: &[RankKey],
     top_rate: Rate,
 ) -> Pair {
-    let scored = a.1.iter().zip(&b.1).zip(ties);
+    let scored = a.2.iter().zip(&b.2).zip(ties);
     let scored = scored.filter(|((a, b), _)| !a.is_nan() && !b.is_nan());
     let ((logits_a, logits_b), ties): ((Vec<f32>, Vec<f32>), Vec<RankKey>) = scored.unzip();
     let top = top_rate.ceil_of(ties.len() as u64) as usize;
-    let (top_a, top_b) = (tops(&logits_a, &ties, top), tops(&logits_b, &ties, top));
+    let top_a = tops(&logits_a, a.1, &ties, top);
+    let top_b = tops(&logits_b, b.1, &ties, top);
     let shared = top_a.iter().zip(top_b).filter(|&(&in_a, in_b)| in_a && in_b).count();
     Pair {
         language: language.to_owned(),
@@ -141,12 +152,10 @@ fn pair(
     }
 }
 
-/// Returns whether each document is among the `top` with the highest logits.
-fn tops(logits: &[f32], ties: &[RankKey], top: usize) -> Vec<bool> {
-    let key = |row: usize| RankKey {
-        logit: RankKey::of_logit(logits[row], Keep::Above).logit,
-        ..ties[row]
-    };
+/// Returns whether each document is among the `top` that a head keeps first.
+fn tops(logits: &[f32], keep: Keep, ties: &[RankKey], top: usize) -> Vec<bool> {
+    let key =
+        |row: usize| RankKey { logit: RankKey::of_logit(logits[row], keep).logit, ..ties[row] };
     let mut order: Vec<usize> = (0..logits.len()).collect();
     let mut is_top = vec![false; logits.len()];
     if top > 0 && top < order.len() {
@@ -167,13 +176,20 @@ mod tests {
         (0..n).map(key).collect()
     }
 
+    fn column(head: &str, logits: Vec<f32>) -> HeadLogits<'_> {
+        (head, Keep::Above, logits)
+    }
+
     fn rate(text: &str) -> Result<Rate, Box<dyn std::error::Error>> {
         Ok(text.parse::<Rate>()?)
     }
 
     #[test]
     fn only_documents_with_both_scores_count() -> Result<(), Box<dyn std::error::Error>> {
-        let columns = [("a", vec![1.0, 2.0, f32::NAN, 3.0]), ("b", vec![5.0, f32::NAN, 6.0, 7.0])];
+        let columns = [
+            column("a", vec![1.0, 2.0, f32::NAN, 3.0]),
+            column("b", vec![5.0, f32::NAN, 6.0, 7.0]),
+        ];
         let pairs = pairs("und", &columns, &ties(4), rate("0.5")?);
         assert_eq!(pairs.len(), 1);
         let pair = &pairs[0];
@@ -185,16 +201,22 @@ mod tests {
     fn reversed_orders_share_no_top() -> Result<(), Box<dyn std::error::Error>> {
         let up: Vec<f32> = (0..40u8).map(f32::from).collect();
         let down: Vec<f32> = up.iter().map(|x| -x).collect();
-        let pairs = pairs("und", &[("up", up), ("down", down)], &ties(40), rate("0.1")?);
-        assert_eq!((pairs[0].spearman, pairs[0].top, pairs[0].shared), (Some(-1.0), 4, 0));
+        let columns = [column("up", up.clone()), column("down", down)];
+        let found = pairs("und", &columns, &ties(40), rate("0.1")?);
+        assert_eq!((found[0].spearman, found[0].top, found[0].shared), (Some(-1.0), 4, 0));
+        // A head that keeps low scores puts the documents with the lowest on top.
+        let [_, (down, _, logits)] = columns;
+        let columns = [column("up", up), (down, Keep::Below, logits)];
+        let found = pairs("und", &columns, &ties(40), rate("0.1")?);
+        assert_eq!((found[0].spearman, found[0].top, found[0].shared), (Some(-1.0), 4, 4));
         Ok(())
     }
 
     #[test]
     fn heads_that_know_nothing_still_pick_the_same_by_the_tie_rule()
     -> Result<(), Box<dyn std::error::Error>> {
-        let pairs =
-            pairs("und", &[("a", vec![0.0; 30]), ("b", vec![7.0; 30])], &ties(30), rate("0.1")?);
+        let columns = [column("a", vec![0.0; 30]), column("b", vec![7.0; 30])];
+        let pairs = pairs("und", &columns, &ties(30), rate("0.1")?);
         assert_eq!((pairs[0].spearman, pairs[0].top, pairs[0].overlap), (None, 3, Some(1.0)));
         Ok(())
     }
@@ -202,7 +224,8 @@ mod tests {
     #[test]
     fn no_documents_have_no_agreement() -> Result<(), Box<dyn std::error::Error>> {
         let nan = vec![f32::NAN; 3];
-        let pairs = pairs("und", &[("a", nan.clone()), ("b", nan)], &ties(3), rate("0.1")?);
+        let columns = [column("a", nan.clone()), column("b", nan)];
+        let pairs = pairs("und", &columns, &ties(3), rate("0.1")?);
         assert_eq!((pairs[0].documents, pairs[0].spearman, pairs[0].overlap), (0, None, None));
         Ok(())
     }
@@ -221,7 +244,7 @@ mod tests {
             });
             let mut expected = vec![false; logits.len()];
             order[..top].iter().for_each(|&row| expected[row] = true);
-            prop_assert_eq!(tops(&logits, &ties, top), expected);
+            prop_assert_eq!(tops(&logits, Keep::Above, &ties, top), expected);
         }
     }
 }

@@ -118,23 +118,33 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns the grade thresholds; by default none if all labels are classes.
+/// Returns the grade thresholds; by default none if all labels are classes, else those halfway
+/// between whole grades with labels on both sides.
 fn cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
     let is_class = |sample: &LabelledText| [0.0, 1.0].contains(&sample.label);
+    if let Some(cut) = setup.cuts.iter().find(|cut| !cut.is_finite()) {
+        return Err(Error::config("--cut", format!("`{cut}` is not a number")));
+    }
     if !setup.cuts.is_empty() || samples.iter().all(is_class) {
         return Ok(setup.cuts.to_vec());
     }
     let grades = || samples.iter().map(|sample| f64::from(sample.label));
-    let lowest = grades().fold(f64::INFINITY, f64::min).round();
-    let highest = grades().fold(f64::NEG_INFINITY, f64::max).round();
-    let count = (highest - lowest).max(1.0);
-    if count > MAX_CUTS as f64 {
+    let lowest = grades().fold(f64::INFINITY, f64::min);
+    let highest = grades().fold(f64::NEG_INFINITY, f64::max);
+    let first = lowest.floor() + 0.5;
+    let count = (highest - first).ceil().max(0.0);
+    let mut cuts: Vec<f64> = Vec::new();
+    if count <= MAX_CUTS as f64 {
+        let halfway = (0..count as u32).map(|k| first + f64::from(k));
+        cuts.extend(halfway.filter(|cut| lowest <= *cut));
+    }
+    if cuts.is_empty() {
         let reason = format!(
             "is missing: the labels are grades from {lowest} to {highest}, say above which a text is positive"
         );
         return Err(Error::config("--cut", reason));
     }
-    Ok((0..count as u32).map(|k| lowest + f64::from(k) + 0.5).collect())
+    Ok(cuts)
 }
 
 /// Adds the notes on the head `name` and its means over the languages.
@@ -225,7 +235,9 @@ impl<'a> LanguageTexts<'a> {
             });
         }
         let logits = |(&name, scores): (&&'a str, &Vec<Option<DocumentScore>>)| -> HeadLogits<'a> {
-            (name, scores.iter().map(|score| score.map_or(f32::NAN, |s| s.logit)).collect())
+            let keep = heads.get(name, language).map_or(Keep::Above, |head| head.spec().keep);
+            let logits = scores.iter().map(|score| score.map_or(f32::NAN, |s| s.logit));
+            (name, keep, logits.collect())
         };
         let columns: Vec<HeadLogits<'a>> = all_scores.iter().map(logits).collect();
         let rows = 0..self.samples.len();
@@ -234,7 +246,8 @@ impl<'a> LanguageTexts<'a> {
         Ok(())
     }
 
-    /// Adds which scored texts are selected, if the run that they were drawn from is known.
+    /// Adds which texts are selected, if the run that they were drawn from is known. A text without
+    /// a score or with NaN is none that a selection keeps.
     fn estimate(
         &self,
         (name, head): (&str, &AnyHead),
@@ -244,12 +257,14 @@ impl<'a> LanguageTexts<'a> {
         judged: &mut Judged<'a>,
     ) -> Result<()> {
         let Some((run, drawn)) = &self.drawn else { return Ok(()) };
-        let rows = || judged.rows.iter().copied();
         let texts = ScoredTexts {
-            ids: rows().map(|row| self.samples[row].id.as_str()).collect(),
-            scores: rows().map(|row| scores.values().map(|s| s[row]).collect()).collect(),
+            ids: self.samples.iter().map(|sample| sample.id.as_str()).collect(),
+            scores: (0..self.samples.len())
+                .map(|row| scores.values().map(|scores| scores[row]).collect())
+                .collect(),
         };
-        judged.drawn = rows().map(|row| drawn[row]).collect();
+        let labels = self.samples.iter().map(|sample| sample.label);
+        judged.drawn = labels.zip(drawn.iter().copied()).collect();
         let head = (name, head.spec());
         judged.selected = run.calls(self.language, head, selection, &texts, dropped)?;
         Ok(())
@@ -301,7 +316,6 @@ impl<'a> LanguageTexts<'a> {
                 Some(score) if score.is_nan() => judged.nan += 1,
                 Some(score) => {
                     keys.push(self.key(row, score.logit, head.spec().keep));
-                    judged.rows.push(row);
                     judged.scores.push(score);
                     judged.labels.push(sample.label);
                     judged.sources.push(sample.source.as_deref());

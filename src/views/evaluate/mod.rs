@@ -9,8 +9,9 @@
 //!
 //! A report is a few tables: lists of rows with fields that are the columns in print and the keys
 //! in JSON. A label is true for the class with high scores: knowledge-rich for a quality head,
-//! toxic for a toxicity head. NaN scores are counted and left out. Undefined values (one class
-//! only, nothing called positive) are `None`, `null` in JSON. This module trains nothing and writes
+//! toxic for a toxicity head. NaN scores are counted and left out, but selections are estimated
+//! with the texts that have no score, which no selection keeps. Undefined values (one class only,
+//! nothing called positive) are `None`, `null` in JSON. This module trains nothing and writes
 //! nothing.
 //!
 //! ```

@@ -223,11 +223,14 @@ fn group(head: &str, language: &str, texts: &str) -> TextGroup {
     TextGroup { head, language, texts, cut: None }
 }
 
+/// Returns whether a text with `label` is positive in `group`.
+fn is_above(label: f32, group: &TextGroup) -> bool {
+    label > group.cut.map_or(DECISION, |cut| cut as f32)
+}
+
 /// Scored documents of a language, column by column.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Judged<'a> {
-    /// Places among the texts of the language.
-    pub(super) rows: Vec<usize>,
     pub(super) scores: Vec<DocumentScore>,
     /// Class labels (1 and 0) or grades.
     pub(super) labels: Vec<f32>,
@@ -235,8 +238,8 @@ pub(super) struct Judged<'a> {
     pub(super) calls: Vec<Calls>,
     /// Calls of the run's selection, and of the head at other rates.
     pub(super) selected: Vec<Calls>,
-    /// How each document was drawn; empty if that is unknown.
-    pub(super) drawn: Vec<WeightedText>,
+    /// Label of each text, also without a score, and how it was drawn; empty if that is unknown.
+    pub(super) drawn: Vec<(f32, WeightedText)>,
     pub(super) nan: usize,
     pub(super) unscored: usize,
 }
@@ -280,7 +283,7 @@ impl Judged<'_> {
     }
 
     fn is_positive(&self, row: usize, group: &TextGroup) -> bool {
-        self.labels[row] > group.cut.map_or(DECISION, |cut| cut as f32)
+        is_above(self.labels[row], group)
     }
 
     fn measures(&self, group: &TextGroup, rows: &[usize], output: ScoreMeaning) -> Measures {
@@ -334,10 +337,13 @@ impl Judged<'_> {
 
     /// Estimates the shares of each selection over all documents; empty for other groups.
     fn selections(&self, group: &TextGroup) -> Vec<SelectionShares> {
-        let all = 0..self.labels.len();
-        let positive: Vec<bool> = all.map(|row| self.is_positive(row, group)).collect();
+        let drawn = self.drawn.iter().map(|(label, drawn)| {
+            let is_positive = is_above(*label, group);
+            WeightedText { is_positive, ..*drawn }
+        });
+        let drawn: Vec<WeightedText> = drawn.collect();
         let calls = self.selected.iter().filter(|_| group.texts == EVERYTHING);
-        calls.map(|calls| SelectionShares::new(group, calls, &self.drawn, &positive)).collect()
+        calls.map(|calls| SelectionShares::new(group, calls, &drawn)).collect()
     }
 
     fn outcome(&self, group: &TextGroup, calls: &Calls, rows: &[usize]) -> RuleOutcome {

@@ -298,19 +298,10 @@ fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -
 }
 
 impl SelectionShares {
-    /// Estimates the shares of `calls` from texts that were `drawn`, some of them `positive`.
-    pub(super) fn new(
-        group: &TextGroup,
-        calls: &Calls,
-        drawn: &[WeightedText],
-        positive: &[bool],
-    ) -> Self {
-        let texts = drawn.iter().zip(calls.positive.iter().zip(positive));
-        let texts = texts.map(|(drawn, (&is_selected, &is_positive))| WeightedText {
-            is_selected,
-            is_positive,
-            ..*drawn
-        });
+    /// Estimates the shares of `calls` from texts that were `drawn`, some of them positive.
+    pub(super) fn new(group: &TextGroup, calls: &Calls, drawn: &[WeightedText]) -> Self {
+        let texts = drawn.iter().zip(&calls.positive);
+        let texts = texts.map(|(drawn, &is_selected)| WeightedText { is_selected, ..*drawn });
         let texts: Vec<WeightedText> = texts.collect();
         let (precision, recall) = (weighted_precision(&texts), weighted_recall(&texts));
         Self {

@@ -17,6 +17,9 @@ use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED
 use polysift_runs::run::{Plan, Shard};
 
 const READ_ROWS: usize = 1024;
+/// Keys of a row besides the id and the text, whose names are set.
+const OWN_KEYS: [&str; 8] =
+    ["label", "language", "file", "row", "scores", "copies", "inclusion_probability", "weight"];
 
 type TextDigest = [u8; 32];
 
@@ -94,6 +97,17 @@ impl Serialize for AnnotationRow<'_> {
         row.serialize_entry("weight", &self.weight)?;
         row.end()
     }
+}
+
+/// Refuses columns of ids and texts whose names are those of other keys of a row.
+pub(super) fn check_columns(config: &InputConfig) -> Result<()> {
+    for (setting, column) in [("input.id", &config.id), ("input.text", &config.text)] {
+        if OWN_KEYS.contains(&column.as_str()) {
+            let reason = format!("is `{column}`, which `sample` names a column of its own");
+            return Err(Error::config(setting, reason));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the texts of `drawn`, documents of one language, as rows in random order, so that the
