@@ -338,6 +338,10 @@ fn a_run_of_filters_is_reported_too() -> TestResult {
     work.write("ids.txt", ids.join("\n"))?;
     let report = made(&work, &["--compare", "ids.txt"])?;
     assert_eq!(report["compare"]["unknown"]["documents"], 0);
+    // Two of the 40 are withdrawn, one has no text, and of the others a quarter is not known.
+    let compared = of(&report["compare"]["languages"], "fra_Latn");
+    assert_eq!(compared["there"], 40);
+    assert_eq!(compared["here"], compared["both"]);
     let french = of(&report["languages"], "fra_Latn");
     // Two of 40 were withdrawn, another has no text.
     assert_eq!((&french["documents"], &french["tokens"]), (&json!(38), &Value::Null));
@@ -414,5 +418,68 @@ fn the_page_opens_in_a_browser_and_shows_the_numbers_of_the_run() -> TestResult 
     }
     // The best fifth of the 24 German documents with a text.
     assert!(dom("#quality=0.2")?.contains(&cell("deu_Latn", 5)));
+    Ok(())
+}
+
+/// The workspace's only documents, with a head that is their column `s`, and a run of them.
+fn scored_by_column(rows: impl Iterator<Item = Value>) -> Result<Workspace, Box<dyn Error>> {
+    let work = Workspace::new()?;
+    work.write(
+        "run.toml",
+        "[input]\nfiles = ['in/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n\
+         [heads.a]\nkind = 'column'\nscore = 's'\n\
+         [languages._default]\nthreshold = { a = { at_least = 0.65 } }\n",
+    )?;
+    work.write_lines("in/eng_Latn/a.jsonl", rows)?;
+    work.command("run", "out").assert().success();
+    Ok(work)
+}
+
+/// Where several documents have one id, as many are in both as in the run that keeps fewer.
+#[test]
+fn documents_with_one_id_are_compared_one_by_one() -> TestResult {
+    let rows = [("x", 0.9), ("x", 0.8), ("x", 0.7), ("y", 0.95), ("z", 0.1)].into_iter();
+    let row =
+        |(i, (id, score)): (usize, (&str, f64))| json!({"id": id, "text": text(i), "s": score});
+    let work = scored_by_column(rows.enumerate().map(row))?;
+    work.command("run", "other")
+        .args(["--set", "languages._default={threshold={a={at_least=0.85}}}"])
+        .assert()
+        .success();
+    let compared = |run: &str, with: &str| -> Result<Value, Box<dyn Error>> {
+        reported(&work, &[run, "--out", "r", "--compare", with]).assert().success();
+        let report = work.json("r/report.json")?;
+        assert_eq!(report["compare"]["unknown"]["documents"], 0);
+        Ok(of(&report["compare"]["languages"], "eng_Latn").clone())
+    };
+    for (run, with, [here, there, both]) in
+        [("out", "other", [4, 2, 2]), ("other", "out", [2, 4, 2]), ("out", "out", [4, 4, 4])]
+    {
+        let expected = json!({"language": "eng_Latn", "here": here, "there": there, "both": both});
+        assert_eq!(compared(run, with)?, expected);
+    }
+    work.write("ids.txt", "x\nz\n")?;
+    // Three documents of the run have the id x and are kept, and one has the id z.
+    let listed = compared("out", "ids.txt")?;
+    assert_eq!((&listed["there"], &listed["both"]), (&json!(4), &json!(3)));
+    Ok(())
+}
+
+#[test]
+fn infinite_scores_lie_in_the_last_bins_of_both_scales() -> TestResult {
+    let row = |i: usize| {
+        let score = match i {
+            0 => json!("-inf"),
+            1 => json!("inf"),
+            i => json!(i),
+        };
+        json!({"id": i, "text": text(i), "s": score})
+    };
+    let work = scored_by_column((0..20).map(row))?;
+    let report = made(&work, &[])?;
+    let scores = &of(&report["languages"], "eng_Latn")["scores"]["a"];
+    assert_eq!(scores["bins"], scores["logits"]);
+    let counts = scores["logits"]["counts"].as_array().into_iter().flatten();
+    assert_eq!(counts.filter_map(Value::as_u64).sum::<u64>(), 20);
     Ok(())
 }

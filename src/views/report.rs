@@ -328,14 +328,16 @@ fn detailed<'r>(
         let mut input = ShardInput::open(run.context, shard, file.as_ref())?;
         let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
         run.for_each(place, |shard, document| {
-            let is_there = comparison.is_some_and(|other| other.has(document.info.id));
+            let is_listed = comparison.is_some_and(|other| other.has(document.info.id));
             let begun = begun.get_key_value(document.info.language);
-            let Some((&name, (language, _))) = begun.filter(|_| !document.is_removed) else {
-                return Ok(());
-            };
+            let Some((&name, (language, _))) = begun else { return Ok(()) };
             let details = new.entry(name).or_insert_with(|| language.begin_details());
+            details.compared[1] += u64::from(is_listed);
+            if document.is_removed {
+                return Ok(());
+            }
             let wanted = (language.thresholds, &language.wanted);
-            details.add((shard, document), wanted, &mut input, is_there)
+            details.add((shard, document), wanted, &mut input, comparison)
         })?;
         for (language, details) in new {
             lock(&begun[language].1).merge(details);

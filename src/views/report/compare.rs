@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -21,6 +21,10 @@ use polysift_runs::run::RunDir;
 /// Maximum number of unknown ids that the note names.
 const NAMED: usize = 10;
 
+fn document_hash(id: &str, language: &str) -> u128 {
+    hash(&format!("{language} {id}"))
+}
+
 pub(super) struct Comparison<'a> {
     context: Context<'a>,
     /// Path of the run directory, or pattern of the lists.
@@ -31,6 +35,10 @@ pub(super) struct Comparison<'a> {
     ids: Vec<u128>,
     /// Whether this run has a document with the id, kept or not.
     known: Vec<AtomicBool>,
+    /// [`document_hash`]es of the documents that the other run keeps, ascending.
+    documents: Vec<u128>,
+    /// By hash, the number of documents that none kept here is paired with yet.
+    unpaired: Vec<AtomicU32>,
     /// Documents that the other run keeps, by language; empty for lists, which have no languages.
     there: BTreeMap<String, u64>,
 }
@@ -45,17 +53,23 @@ impl<'a> Comparison<'a> {
     ) -> Result<Self> {
         let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let with = name.unwrap_or_else(|| path.to_owned());
-        let (ids, known, there) = Default::default();
-        let mut new = Self { context, path, run, with, ids, known, there };
-        let found = Mutex::new((Vec::new(), BTreeMap::new()));
+        let (ids, known, documents, unpaired, there) = Default::default();
+        let mut new = Self { context, path, run, with, ids, known, documents, unpaired, there };
+        let found = Mutex::new((Vec::new(), Vec::new(), BTreeMap::new()));
         new.for_each(|id, language| {
+            let document = run.map(|_| document_hash(id, language));
             let mut found = lock(&found);
             found.0.push(hash(id));
-            *found.1.entry(language.to_owned()).or_default() += 1;
+            found.1.extend(document);
+            *found.2.entry(language.to_owned()).or_default() += 1;
         })?;
-        (new.ids, new.there) = unpoisoned(found.into_inner());
+        (new.ids, new.documents, new.there) = unpoisoned(found.into_inner());
         new.ids.par_sort_unstable();
         new.ids.dedup();
+        new.documents.par_sort_unstable();
+        let equal = new.documents.chunk_by(|a, b| a == b);
+        new.unpaired = equal.map(|equal| AtomicU32::new(equal.len() as u32)).collect();
+        new.documents.dedup();
         new.known.resize_with(new.ids.len(), AtomicBool::default);
         Ok(new)
     }
@@ -64,6 +78,19 @@ impl<'a> Comparison<'a> {
     pub(super) fn has(&self, id: &str) -> bool {
         let place = self.ids.binary_search(&hash(id));
         place.inspect(|at| self.known[*at].store(true, Ordering::Relaxed)).is_ok()
+    }
+
+    /// Returns whether a list has the id of a document kept here, or the other run keeps a document
+    /// to pair it with, so that of documents with one id both have as many as the run with fewer.
+    pub(super) fn pair(&self, id: &str, language: &str) -> bool {
+        if self.run.is_none() {
+            return self.has(id);
+        }
+        let place = self.documents.binary_search(&document_hash(id, language));
+        let one_less = |left: u32| left.checked_sub(1);
+        let take =
+            |left: &AtomicU32| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        place.is_ok_and(|at| take(&self.unpaired[at]).is_ok())
     }
 
     /// Reports by language the documents kept here, in the other set, and in both, and the ids that

@@ -313,9 +313,7 @@ pub(super) struct ScoreDetails {
 impl ScoreDetails {
     pub(super) fn add(&mut self, DocumentScore { logit, score }: DocumentScore) {
         self.bins.add(score);
-        if logit.is_finite() {
-            self.logits.add(logit);
-        }
+        self.logits.add(logit);
         if score.is_finite() {
             self.squares.add((f64::from(score) - self.mean).powi(2));
         }

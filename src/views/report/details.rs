@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::compare::Comparison;
 use super::counts::{ScoreDetails, ValueCounts, bins_of, num_words};
 use super::stored::StoredThresholds;
 use super::survey::{HeadSurvey, LanguageSurvey, sampling_hash};
@@ -77,7 +78,7 @@ pub(super) struct LanguageDetails {
     /// Whether the input of some document was not read.
     pub(super) without_input: bool,
     pub(super) with_urls: bool,
-    /// Number of documents kept here, in the other set, and in both.
+    /// Number of documents kept here, with an id of the other set, and kept in both.
     pub(super) compared: [u64; 3],
 }
 
@@ -101,13 +102,13 @@ impl LanguageDetails {
         }
     }
 
-    /// Counts a document of `shard` with its input; `is_there` says that the other set has it.
+    /// Counts a document of `shard` with its input, and whether the other set has it if it is kept.
     pub(super) fn add(
         &mut self,
         (shard, document): (&ShardRows<'_>, &Row<'_>),
         (thresholds, wanted): (&StoredThresholds, &Wanted),
         input: &mut ShardInput<'_>,
-        is_there: bool,
+        other: Option<&Comparison<'_>>,
     ) -> Result<()> {
         let (info, ordinal) = (&document.info, document.scored.ordinal);
         let ranked = thresholds.ranked(&document.scored);
@@ -138,8 +139,9 @@ impl LanguageDetails {
             }
         }
         let is_here = kept > 0 && shard.removed_by(document, FilterWhen::After).is_none();
-        let found = [is_here, is_there, is_here && is_there];
-        self.compared.iter_mut().zip(found).for_each(|(sum, is)| *sum += u64::from(is));
+        self.compared[0] += u64::from(is_here);
+        let is_in_both = is_here && other.is_some_and(|other| other.pair(info.id, info.language));
+        self.compared[2] += u64::from(is_in_both);
         let text = input.text(document)?;
         self.without_input |= input.texts.is_none();
         if has_text {
