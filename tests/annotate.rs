@@ -272,3 +272,64 @@ fn the_highest_rows_of_files_are_shown() -> TestResult {
         .stderr(contains("there is none; the columns are"));
     Ok(())
 }
+
+#[test]
+fn scores_and_flags_are_those_of_the_run() -> TestResult {
+    let work = Workspace::new()?;
+    work.write("words.txt", "rouge\nbleu\n")?;
+    work.write(
+        "run.toml",
+        "[input]\nfiles = ['in/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n\
+         [heads.a]\nkind = 'column'\nscore = 's'\n[heads.chance]\nkind = 'random'\n\
+         [filters.colours]\nkind = 'words'\nlists = ['words.txt']\naction = 'flag'\n\
+         [languages._default]\nretention = { a = 1.0 }\n",
+    )?;
+    let rows = [("d0", json!("un mot rouge")), ("d1", Value::Null), ("d2", json!(" "))];
+    let rows = rows.map(|(id, text)| json!({"id": id, "text": text, "s": 0.5}));
+    work.write_lines("in/fra_Latn/a.jsonl", rows.iter().cloned())?;
+    work.command("run", "out").assert().success();
+    let exported = read_parquet(&work.path("out/export/fra_Latn/a.parquet"))?;
+    let flag = exported.column_by_name("colours").ok_or("no flag")?.as_string::<i32>();
+    assert_eq!((exported.num_rows(), flag.value(0)), (1, "rouge"));
+
+    let input: String = rows.iter().map(|row| row.to_string() + "\n").collect();
+    let mut command = polysift();
+    command.current_dir(work.dir.path()).args(["annotate", "--run", "out"]);
+    let output = command.args(["--language", "fra_Latn"]).write_stdin(input).output()?;
+    let documents = annotated(&output.stdout)?;
+    let [first, others @ ..] = &documents[..] else { return Err("no documents".into()) };
+    assert_eq!(first["annotation"]["scores"]["a"], 0.5);
+    assert!(first["annotation"]["scores"]["chance"].is_f64());
+    assert_eq!(first["annotation"]["flags"], json!({"colours": "rouge"}));
+    assert_eq!(others.len(), 2);
+    for other in others {
+        assert_eq!(other["annotation"]["scores"], json!({"a": null, "chance": null}));
+        assert_eq!(other["annotation"]["reason"], "no_text");
+    }
+    Ok(())
+}
+
+/// As f64 these integers are equal.
+#[test]
+fn large_integers_are_sorted_exactly() -> TestResult {
+    let work = Workspace::new()?;
+    let numbers = [1u64 << 53, (1 << 53) + 1, (1 << 53) - 1, u64::MAX - 1, u64::MAX];
+    work.write_lines("large.jsonl", numbers.iter().map(|n| json!({"n": n})))?;
+    let mut sorted = numbers;
+    sorted.sort_unstable();
+    for (order, expected) in [
+        (&["--ascending"][..], sorted),
+        (&[], {
+            sorted.reverse();
+            sorted
+        }),
+    ] {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args(["inspect", "large.jsonl", "--json"]);
+        let output = command.args(["--sort-by", "n"]).args(order).output()?;
+        let rows = annotated(&output.stdout)?;
+        let found: Vec<_> = rows.iter().filter_map(|row| row["columns"]["n"].as_u64()).collect();
+        assert_eq!(found, expected);
+    }
+    Ok(())
+}

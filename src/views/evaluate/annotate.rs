@@ -42,7 +42,7 @@ pub struct Annotation<'a> {
     /// For a kept document, the smallest retention rate that keeps it, by head name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub retention: BTreeMap<&'a str, Rate>,
-    /// Names of the filters that flag the document, each with its reason.
+    /// Names of the filters that flag the document, each with the text of its column in an export.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub flags: BTreeMap<&'a str, String>,
     /// The thresholds of the language: `head`; its rate, score or budget as `retention`, `removal`,
@@ -55,7 +55,8 @@ struct FoundBy<'a> {
     name: &'a str,
     when: FilterWhen,
     action: VerdictAction,
-    reason: &'static str,
+    /// As [`FoundRow::why`](polysift_data::parts::FoundRow::why).
+    why: String,
 }
 
 /// Annotates documents with scores, verdicts and filter findings.
@@ -166,6 +167,7 @@ impl<'a> Annotator<'a> {
             let place = head.column().map(|name| (name, column));
             column += usize::from(place.is_some());
             let score = |(at, document): (usize, &StreamDocument)| {
+                text(document)?;
                 let value = place
                     .and_then(|(name, place)| Some((name, document.columns.get(place)?.as_ref()?)));
                 let value = value.map(|(name, value)| score_value(name, value)).transpose();
@@ -224,7 +226,10 @@ impl<'a> Annotator<'a> {
                     name,
                     when: settings.when(),
                     action,
-                    reason: finding.reason,
+                    why: match finding.details.join(",") {
+                        details if details.is_empty() => finding.reason.to_owned(),
+                        details => details,
+                    },
                 });
             decided.push(found.collect());
         }
@@ -249,7 +254,7 @@ impl<'a> Annotator<'a> {
             verdict: None,
             reason: None,
             retention: BTreeMap::new(),
-            flags: flags.map(|found| (found.name, found.reason.to_owned())).collect(),
+            flags: flags.map(|found| (found.name, found.why.clone())).collect(),
             thresholds: self.thresholds.get(language).map_or(&[], Vec::as_slice),
         };
         let Some(selection) = self.selections.get(language) else { return annotation };
