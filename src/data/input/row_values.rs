@@ -16,6 +16,9 @@ use polysift_config::{InputConfig, LARGEST_DOCUMENT_BYTES};
 /// Maximum characters shown of a list or a struct, such as an embedding.
 const NESTED_CHARS: usize = 80;
 
+/// A number as f64, then as an integer: f64 rounds integers from 2^53 on.
+type Number = (f64, i128);
+
 /// Which rows to show.
 #[derive(Debug, Clone, Copy)]
 pub struct RowsRequest<'a> {
@@ -31,8 +34,8 @@ pub struct RowsRequest<'a> {
 /// values the first ones are taken; null and NaN are left out.
 pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> Result<Vec<Value>> {
     // Rows, each with its value in the sorted column; 0 without one.
-    let mut best: Vec<(f64, Value)> = Vec::new();
-    let rows_of = |best: Vec<(f64, Value)>| best.into_iter().map(|(_, row)| row).collect();
+    let mut best: Vec<(Number, Value)> = Vec::new();
+    let rows_of = |best: Vec<(Number, Value)>| best.into_iter().map(|(_, row)| row).collect();
     for path in files {
         let (file, mut reader) = open_rows(path)?;
         while let Some(block) = reader.next_batch()? {
@@ -43,10 +46,10 @@ pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> R
                 None => None,
             };
             for (at, row) in block.rows.iter().enumerate() {
-                let value = values.as_ref().map_or(Some(0.0), |values| values[at]);
+                let value = values.as_ref().map_or(Some(number(0.0)), |values| values[at]);
                 let Some(value) = value else { continue };
                 let place = best.partition_point(|(known, _)| {
-                    let order = known.total_cmp(&value);
+                    let order = known.0.total_cmp(&value.0).then(known.1.cmp(&value.1));
                     let order = if request.ascending { order } else { order.reverse() };
                     request.sort_by.is_none() || order.is_le()
                 });
@@ -80,7 +83,7 @@ pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
 }
 
 /// Returns the values of the column `name`; `None` for null and NaN.
-fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f64>>> {
+fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<Number>>> {
     let wrong = |reason: String| Error::schema(path, name, reason);
     let column = batch.column_by_name(name).ok_or_else(|| {
         let fields = batch.schema_ref().fields().iter();
@@ -92,12 +95,19 @@ fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f6
         return Err(wrong(format!("is of {found}; needed are numbers")));
     }
     let numbers = strings(column).map_err(|e| wrong(e.to_string()))?;
-    let number = |text: &str| match text {
-        "true" => Some(1.0),
-        "false" => Some(0.0),
-        number => number.parse().ok().filter(|number: &f64| !number.is_nan()),
+    let value = |text: &str| match text {
+        "true" => Some(number(1.0)),
+        "false" => Some(number(0.0)),
+        text => {
+            let (value, whole) = number(text.parse().ok().filter(|value: &f64| !value.is_nan())?);
+            Some((value, text.parse().unwrap_or(whole)))
+        }
     };
-    Ok(numbers.iter().map(|text| text.and_then(number)).collect())
+    Ok(numbers.iter().map(|text| text.and_then(value)).collect())
+}
+
+fn number(value: f64) -> Number {
+    (value, value as i128)
 }
 
 /// Returns the values of the row `at` by column; lists and structs are shortened JSON.
