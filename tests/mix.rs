@@ -16,6 +16,7 @@ use polysift::encoder::HubSettings;
 use polysift::mix::{MixReport, MixRequest, mix};
 use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
@@ -308,6 +309,38 @@ fn a_kill_at_any_write_boundary_changes_nothing_in_the_end() -> TestResult {
 }
 
 #[test]
+fn the_order_of_sources_changes_nothing_even_between_a_kill_and_the_resume() -> TestResult {
+    let work = small_mix()?;
+    let settings = std::fs::read_to_string(work.path("mix.toml"))?;
+    let blocks: Vec<&str> = settings.split("[[source]]\n").collect();
+    let swapped = [blocks[0], blocks[2], blocks[1]].join("[[source]]\n");
+    // Reports have the order of the settings.
+    let parts = |out: &str| -> Result<_, Box<dyn Error>> {
+        let mut files = digests(&work.path(out))?;
+        files.retain(|name, _| name.starts_with("part-"));
+        Ok(files)
+    };
+    command(&work, "one").assert().success();
+    work.write("mix.toml", &swapped)?;
+    command(&work, "two").assert().success();
+    let expected = parts("one")?;
+    assert!(expected.len() > 2 && expected == parts("two")?);
+    let mut num_killed = 0;
+    for boundary in (4..40).step_by(4) {
+        work.write("mix.toml", &settings)?;
+        let killed =
+            command(&work, "killed").env("POLYSIFT_KILL_AT", boundary.to_string()).output()?;
+        num_killed += usize::from(killed.status.code().is_none());
+        work.write("mix.toml", &swapped)?;
+        command(&work, "killed").assert().success();
+        assert_eq!(parts("killed")?, expected, "killed at boundary {boundary}");
+        std::fs::remove_dir_all(work.path("killed"))?;
+    }
+    assert!(num_killed > 6, "only {num_killed} were killed");
+    Ok(())
+}
+
+#[test]
 fn processes_share_the_work_and_are_killed_and_nothing_changes() -> TestResult {
     let work = small_mix()?;
     command(&work, "undisturbed").assert().success();
@@ -541,6 +574,14 @@ fn columns_are_those_in_common_or_all() -> TestResult {
     let batch = read_parquet(&work.path("union/part-00000.parquet"))?;
     assert_eq!(names(&batch), ["id", "text", "n", "odd", "input_source", "url", "source", "copy"]);
     assert_eq!(batch.column_by_name("url").map(Array::null_count), Some(1));
+
+    // A hash beside fractions would lose bits.
+    let hash = json!({"id": "a", "text": "x", "n": (1_u64 << 53) + 1});
+    work.write_lines("a.jsonl", [hash].into_iter())?;
+    work.write_lines("b.jsonl", [json!({"id": "b", "text": "y", "n": 0.5})].into_iter())?;
+    work.write("mix.toml", settings)?;
+    let inexact = contains("a.jsonl").and(contains("`n` holds 9007199254740993"));
+    command(&work, "inexact").assert().code(65).stderr(inexact);
     Ok(())
 }
 

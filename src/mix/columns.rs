@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
@@ -83,14 +85,36 @@ impl MixSchema {
         self.inputs.iter().map(|(_, field)| field.clone()).chain(added)
     }
 
-    /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`].
+    /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`]. Fails if a whole
+    /// number is not exact in a column of fractions.
     pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
         let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
-            Some(column) => retyped(column, field.data_type()),
+            Some(column) => {
+                if *field.data_type() == DataType::Float64 {
+                    check_exact(name, column)?;
+                }
+                retyped(column, field.data_type())
+            }
             None => Ok(new_null_array(field.data_type(), batch.num_rows())),
         };
         self.inputs.iter().map(column).collect()
     }
+}
+
+/// Checks that all whole numbers of the column `name` are exact in f64.
+fn check_exact(name: &str, column: &ArrayRef) -> Result<(), ArrowError> {
+    if !column.data_type().is_integer() {
+        return Ok(());
+    }
+    let numbers = retyped(column, &DataType::Int64)?;
+    let mut numbers = numbers.as_primitive::<Int64Type>().iter().flatten();
+    let wrong = numbers.find(|number| number.unsigned_abs() > 1 << f64::MANTISSA_DIGITS);
+    wrong.map_or(Ok(()), |number| {
+        Err(ArrowError::CastError(format!(
+            "column `{name}` holds {number}, but fractions in another file, which are not exact \
+             beyond 2^53; give the column one type in all files"
+        )))
+    })
 }
 
 /// Returns `data_type` without details of the layout in memory.

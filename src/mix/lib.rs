@@ -146,10 +146,13 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     Ok(report)
 }
 
-/// Finds the files of each source; returns the source's index, the file and its fingerprint.
+/// Finds the files of each source; returns the source's index, the file and its fingerprint. Sources
+/// are ordered by name: the order of the settings changes neither numbers of inputs nor columns.
 fn find_files(config: &MixConfig, base: &Path) -> Result<Vec<(usize, InputFile, String)>> {
     let mut all = Vec::new();
-    for (place, source) in config.sources.iter().enumerate() {
+    let mut sources: Vec<_> = config.sources.iter().enumerate().collect();
+    sources.sort_by_key(|(_, source)| &source.name);
+    for (place, source) in sources {
         let found = discover(&source.files, base)?.into_par_iter().map(|file| {
             let fingerprint = file.fingerprint()?;
             Ok((place, file, fingerprint))
@@ -228,7 +231,7 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
     }
     let count = counter.describe();
     Ok(
-        json!({"version": 1, "settings": settings, "count": count, "sources": sources, "files": num_files}),
+        json!({"version": 2, "settings": settings, "count": count, "sources": sources, "files": num_files}),
     )
 }
 
