@@ -187,7 +187,8 @@ fn train_one(
         let head =
             chosen.as_ref().map(|samples| train_head(&of_round(samples), stop)).transpose()?;
         rows = set.rows(job, head.as_ref())?;
-        chosen = Some(set.samples.of_rows(&rows));
+        let samples = chosen.insert(set.samples.of_rows(&rows));
+        balance(context, job, &set.languages, samples)?;
     }
     let request =
         TrainingRequest { samples: chosen.as_ref().unwrap_or(&set.samples), ..request.clone() };
@@ -322,6 +323,8 @@ fn draw_negatives(
 struct TrainingSet {
     samples: Samples,
     num_labelled: usize,
+    /// Languages of the labelled samples.
+    languages: Vec<String>,
     /// For each pool its number of documents, and how many become negatives.
     pools: Vec<(usize, usize)>,
 }
@@ -381,24 +384,17 @@ fn training_set(
         None => Vec::new(),
     };
     let mut samples = Samples::default();
-    let mut in_language: BTreeMap<String, usize> = BTreeMap::new();
-    for sample in &labelled.samples {
-        *in_language.entry(sample.language.clone()).or_default() += 1;
-    }
-    let (mean, is_balanced) =
-        (labels.len() as f64 / in_language.len().max(1) as f64, in_language.len() > 1);
-    let is_weighted = is_balanced || columns.weight.is_some();
+    let mut languages = Vec::new();
     let mut push = |id, label, weight, text, split| {
         samples.ids.push(id);
         samples.labels.push(label);
-        samples.weights.extend(is_weighted.then_some(weight));
+        samples.weights.extend(columns.weight.is_some().then_some(weight));
         samples.texts.push(text);
         samples.splits.push(split);
     };
     for LabelledText { id, text, language, label, weight, split, .. } in labelled.samples {
-        // All languages have the same total weight.
-        let balance = mean / in_language[&language] as f64;
-        push(id, label, (f64::from(weight) * balance) as f32, text, split);
+        languages.push(language);
+        push(id, label, weight, text, split);
     }
     let sizes = pools.iter().map(|pool| (pool.documents.len(), pool.wanted)).collect();
     for (text, place) in pools.into_iter().flat_map(|pool| pool.documents) {
@@ -409,5 +405,31 @@ fn training_set(
         samples.embeddings = embed_samples(context, model, &texts, on_share)?;
         samples.hidden_size = model.encoder.info().embedding_size;
     }
-    Ok(TrainingSet { samples, num_labelled: labels.len(), pools: sizes })
+    if job.head.negatives.is_none() {
+        balance(context, job, &languages, &mut samples)?;
+    }
+    Ok(TrainingSet { samples, num_labelled: labels.len(), languages, pools: sizes })
+}
+
+/// Gives several `languages` of the labelled samples, which are the first ones, the same total
+/// weight in each split.
+fn balance(
+    context: Context<'_>,
+    job: &TrainingJob<'_>,
+    languages: &[String],
+    samples: &mut Samples,
+) -> Result<()> {
+    if languages.iter().all(|language| *language == languages[0]) {
+        return Ok(());
+    }
+    let request = TrainingRequest {
+        name: job.name,
+        language: &job.language(),
+        config: job.head,
+        samples,
+        seed: context.config.seed.0,
+        provenance: Provenance::default(),
+    };
+    samples.weights = request.balanced_weights(languages)?;
+    Ok(())
 }

@@ -68,29 +68,39 @@ fn own_all_and_other_languages_are_compared_in_one_table() -> TestResult {
     Ok(())
 }
 
-/// A head of two languages of unequal size is the one of all their samples with weights that make up for it.
+/// A head of two languages is the one of all their samples with weights by which the languages are
+/// equal in each split. A French sample has the weight 1, a German one 2, so that the sums are 60
+/// and 24 in the training split (42 each, once equal), 20 and 10, and 10 and 10.
 #[test]
-fn languages_count_the_same() -> TestResult {
+fn languages_count_the_same_in_each_split() -> TestResult {
     let work = Workspace::new()?;
-    let rows =
-        |language: &str, count: usize, label: usize, weight: f64| -> Vec<serde_json::Value> {
-            let row = |i: usize| {
-                json!({"id": format!("{language}-{i}"), "text": format!("{language} {}", text(i)),
-                   "label": i % 3 == label, "w": weight})
-            };
-            (100..100 + count).map(row).collect()
+    let rows = |language: &str, label: usize, parts: [(usize, &str, f64, f64); 3]| {
+        let parts =
+            parts.into_iter().flat_map(|(n, split, own, equal)| vec![(split, own, equal); n]);
+        let row = |(i, (split, own, equal)): (usize, (&str, f64, f64))| {
+            json!({"id": format!("{language}-{i}"), "text": format!("{language} {}", text(100 + i)),
+                   "label": i % 3 == label, "split": split, "w": own, "equal": equal})
         };
+        parts.enumerate().map(row).collect::<Vec<_>>()
+    };
     // What one language calls positive the other does not.
-    let (fra, deu) = (rows("fra", 90, 0, 60.0 / 90.0), rows("deu", 30, 1, 60.0 / 30.0));
+    let fra = rows(
+        "fra",
+        0,
+        [(60, "train", 1.0, 0.7), (20, "validation", 1.0, 0.75), (10, "test", 1.0, 1.0)],
+    );
+    let deu = rows(
+        "deu",
+        1,
+        [(12, "train", 2.0, 3.5), (5, "validation", 2.0, 3.0), (5, "test", 2.0, 2.0)],
+    );
     work.write_lines("uneven/fra_Latn.jsonl", fra.clone().into_iter())?;
     work.write_lines("uneven/deu_Latn.jsonl", deu.clone().into_iter())?;
     work.write_lines("pooled.jsonl", fra.into_iter().chain(deu))?;
     let mut command = work.command("train", "out");
-    for (head, files) in [
-        ("balanced", "uneven/{lang}.jsonl"),
-        ("weighted", "pooled.jsonl"),
-        ("plain", "pooled.jsonl"),
-    ] {
+    for (head, files) in
+        [("balanced", "uneven/{lang}.jsonl"), ("weighted", "pooled.jsonl"), ("own", "pooled.jsonl")]
+    {
         command.args([
             "--train-on",
             &format!("{head}={files}"),
@@ -98,11 +108,12 @@ fn languages_count_the_same() -> TestResult {
             &format!("heads.{head}.kind=logistic"),
         ]);
     }
-    command.args(["--set", "heads.balanced.languages=all", "--set", "heads.weighted.weight=w"]);
+    command.args(["--set", "heads.balanced.languages=all", "--set", "heads.weighted.weight=equal"]);
+    command.args(["--set", "heads.balanced.weight=w", "--set", "heads.own.weight=w"]);
     command.assert().success();
     let metrics = |head| record(&work, head, "_all").map(|record| (record.validation, record.test));
     assert_eq!(metrics("balanced")?, metrics("weighted")?);
-    assert_ne!(metrics("balanced")?, metrics("plain")?);
+    assert_ne!(metrics("balanced")?, metrics("own")?);
     Ok(())
 }
 

@@ -52,7 +52,7 @@ pub use texts::train_text_head;
 pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let (config, name) = (request.config, request.name);
     let is_default = config.training.mode == Mode::Default;
-    let (splits, excluded_samples) = request.split(is_default || !config.is_class(name))?;
+    let (splits, excluded_samples) = request.split(request.has_test())?;
     let Trained { scorer, record, references } = match config.kind {
         HeadKind::Mlp | HeadKind::Logistic | HeadKind::Ridge => fit::train(request, &splits, stop)?,
         HeadKind::Cosine => sample_references(request, &splits)?,

@@ -1,5 +1,7 @@
 //! Training requests, and what all kinds of training share.
 
+use std::collections::BTreeMap;
+
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rayon::prelude::*;
@@ -11,7 +13,7 @@ use crate::head::{
 use crate::vectors::BLOCK_ROWS;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{Metrics, log_loss};
-use polysift_config::{HeadConfig, HeadKind, LabelKind, Loss};
+use polysift_config::{HeadConfig, HeadKind, LabelKind, Loss, Mode};
 use polysift_data::input::Split;
 
 /// Minimum number of samples to train a head.
@@ -77,6 +79,35 @@ impl TrainingRequest<'_> {
             return Err(self.error("all weights of the training split are 0"));
         }
         Ok((splits, excluded))
+    }
+
+    /// Returns true if a tenth of the samples is kept for the test split.
+    pub(super) fn has_test(&self) -> bool {
+        let is_default = self.config.training.mode == Mode::Default;
+        is_default || self.config.kind.is_of_texts() || !self.config.is_class(self.name)
+    }
+
+    /// Returns the weights of the samples, multiplied so that in each split the samples of each
+    /// language have the same total weight. Sample `i` is of the language `languages[i]`; samples
+    /// beyond them keep their weights.
+    pub fn balanced_weights(&self, languages: &[String]) -> Result<Vec<f32>> {
+        let (Splits { train, validation, test }, _) = self.split(self.has_test())?;
+        let all = 0..self.samples.ids.len();
+        let mut weights: Vec<f32> = all.map(|row| self.samples.weight(row) as f32).collect();
+        for mut rows in [train, validation, test] {
+            rows.retain(|row| *row < languages.len());
+            let mut totals: BTreeMap<&str, f64> = BTreeMap::new();
+            for &row in &rows {
+                *totals.entry(&languages[row]).or_default() += self.samples.weight(row);
+            }
+            totals.retain(|_, total| *total > 0.0);
+            let mean = totals.values().sum::<f64>() / totals.len().max(1) as f64;
+            for row in rows {
+                let balance = totals.get(&*languages[row]).map_or(0.0, |total| mean / total);
+                weights[row] = (self.samples.weight(row) * balance) as f32;
+            }
+        }
+        Ok(weights)
     }
 
     pub(super) fn warn_of_few(&self, test: Option<Metrics>) {

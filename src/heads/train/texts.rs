@@ -24,7 +24,7 @@ pub fn train_text_head(
     path: &Path,
     stop: &Stop,
 ) -> Result<(FastTextHead, [FileStamp; 2])> {
-    let (splits, _) = request.split(true)?;
+    let (splits, _) = request.split(request.has_test())?;
     let text_spec = request.config.fasttext.text_spec(request.language);
     let model = fit(request, &text_spec, &splits, stop)?;
     let model_file = model.write(path)?;
