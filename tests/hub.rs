@@ -265,7 +265,8 @@ fn a_sharded_model_comes_with_all_its_shards() -> Result<()> {
     let cache = tempfile::tempdir()?;
     let hub = Hub::start("head20-sharded", 404)?;
     let files = resolve(&model(ID, None), &settings(cache.path(), hub.endpoint(), false))?;
-    assert_eq!(files.tensors()?.len(), 3);
+    // The index of the three shards has 39 names.
+    assert_eq!(files.tensors()?.len(), 39);
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! Finds the files of a model: inside the binary, in a directory, or on the hub.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 use serde::Deserialize;
 
 use super::architecture::Architecture;
@@ -15,7 +16,7 @@ use super::output::Output;
 use super::recipe::Recipe;
 use super::sentence_transformers::SentenceTransformers;
 use super::settings::{ResolvedSetting, resolve_encoder};
-use super::weights::{Blob, headers};
+use super::weights::{Blob, header, headers};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
 use polysift_base::io::without_byte_order_mark;
@@ -57,9 +58,14 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Returns the tensors of each file of weights.
-    pub fn tensors(&self) -> Result<Vec<SafeTensors<'_>>> {
-        headers(&self.weights)
+    /// Returns the names and tensors of the weights.
+    pub fn tensors(&self) -> Result<Vec<(String, TensorView<'_>)>> {
+        let mut all = Vec::new();
+        for blob in self.weights.iter() {
+            let own = header(blob)?.tensors().into_iter();
+            all.extend(own.filter(|(name, _)| !blob.elsewhere.contains(name)));
+        }
+        Ok(all)
     }
 
     /// Returns the width of an embedding.
@@ -275,8 +281,15 @@ impl ModelSource<'_> {
             vec![Blob::map(path)?]
         } else {
             let index = self.find(WEIGHTS_INDEX)?.ok_or_else(|| self.missing(WEIGHTS))?;
-            let shards = shards(&Blob::read(index)?)?;
-            shards.iter().map(|shard| Blob::map(required(shard)?)).collect::<Result<_>>()?
+            let map = weight_map(&Blob::read(index)?)?;
+            let shards: BTreeSet<&String> = map.values().collect();
+            let shard = |shard: &String| {
+                let others = map.iter().filter(|(_, file)| *file != shard);
+                let mut blob = Blob::map(required(shard)?)?;
+                blob.elsewhere = others.map(|(name, _)| name.clone()).collect();
+                Ok(blob)
+            };
+            shards.into_iter().map(shard).collect::<Result<_>>()?
         };
         let said =
             SentenceTransformers::read(&|file| self.find(file)?.map(Blob::read).transpose())?;
@@ -284,24 +297,20 @@ impl ModelSource<'_> {
     }
 }
 
-/// Maps each tensor to its shard.
 #[derive(Deserialize)]
 struct Index {
-    weight_map: std::collections::BTreeMap<String, String>,
+    weight_map: BTreeMap<String, String>,
 }
 
-/// Returns the distinct file names of the shards, sorted.
-fn shards(index: &Blob) -> Result<Vec<String>> {
-    let parsed: Index = serde_json::from_slice(index.bytes())
+/// Returns the file name of the shard of each tensor.
+fn weight_map(index: &Blob) -> Result<BTreeMap<String, String>> {
+    let Index { weight_map: map } = serde_json::from_slice(index.bytes())
         .map_err(|e| Error::model(&index.path, format!("is not a weight index: {e}")))?;
-    let mut shards: Vec<String> = parsed.weight_map.into_values().collect();
-    shards.sort_unstable();
-    shards.dedup();
-    if let Some(bad) = shards.iter().find(|s| s.contains(['/', '\\']) || s.starts_with('.')) {
+    if let Some(bad) = map.values().find(|s| s.contains(['/', '\\']) || s.starts_with('.')) {
         let reason = format!("names the shard `{bad}`, which is no plain file name");
         return Err(Error::model(&index.path, reason));
     }
-    Ok(shards)
+    Ok(map)
 }
 
 #[cfg(test)]

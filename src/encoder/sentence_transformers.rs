@@ -179,12 +179,12 @@ impl SentenceTransformers {
             this.lower_case = do_lower_case.then(|| file.path.clone());
             this.max_seq_length = max_seq_length.map(|length| (length, file.path));
         }
-        if this.max_seq_length.is_none()
-            && let Some(file) = find(TOKENIZER_CONFIG)?
-        {
+        if let Some(file) = find(TOKENIZER_CONFIG)? {
+            check_keys(&file, &[("truncation_side", "right")])?;
             let TokenizerConfig { model_max_length } = parse(&file)?;
             let length = model_max_length.filter(|&length| length < 1e9);
-            this.max_seq_length = length.map(|length| (length as usize, file.path));
+            let said = length.map(|length| (length as usize, file.path));
+            this.max_seq_length = this.max_seq_length.or(said);
         }
         Ok(this)
     }

@@ -1,5 +1,6 @@
 //! Reads safetensors files as f32. This is the library's only module that maps files into memory.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub(super) struct Blob {
     /// Path of the file; the bundled model has a name that is no file.
     pub path: PathBuf,
     contents: Contents,
+    /// Names of tensors that the index of a checkpoint places in other files.
+    pub(super) elsewhere: HashSet<String>,
 }
 
 #[derive(Debug)]
@@ -29,7 +32,7 @@ enum Contents {
 
 impl Blob {
     pub(super) fn new(path: PathBuf, bytes: Vec<u8>) -> Self {
-        Self { path, contents: Contents::Read(bytes) }
+        Self { path, contents: Contents::Read(bytes), elsewhere: HashSet::new() }
     }
 
     /// Reads a small file.
@@ -44,7 +47,7 @@ impl Blob {
         // SAFETY: a map is sound as long as nobody changes the file. Model files are written once
         // (the hub's cache renames whole files into place), and we only read.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(&path, "map"))?;
-        Ok(Self { path, contents: Contents::Mapped(map) })
+        Ok(Self { path, contents: Contents::Mapped(map), elsewhere: HashSet::new() })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -337,8 +340,9 @@ impl<'a> Weights<'a> {
     /// Finds a tensor and the index of its blob.
     fn find(&self, full_name: &str) -> Option<(usize, TensorView<'a>)> {
         let find = |name: &str| {
-            let tensors = self.files.iter().map(|file| file.tensor(name));
-            tensors.enumerate().find_map(|(blob, tensor)| Some((blob, tensor.ok()?)))
+            let is_here = |(at, _): &(usize, _)| !self.blobs[*at].elsewhere.contains(name);
+            let mut files = self.files.iter().enumerate().filter(is_here);
+            files.find_map(|(blob, file)| Some((blob, file.tensor(name).ok()?)))
         };
         find(full_name).or_else(|| {
             let old =

@@ -239,6 +239,31 @@ fn a_shard_outside_the_directory_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// The first shard also holds zeros under the name of a tensor that the index places in the third.
+#[test]
+fn tensors_are_taken_from_the_shard_that_the_index_names() -> Result<()> {
+    let text = "one text";
+    let of = |directory: &Path| -> Result<Vec<f32>> {
+        let model = load(&config(directory, Pooling::Mean), &offline())?;
+        embed(model.encoder.as_ref(), &model.tokenizer.tokenize(text)?.chunks, 512)
+    };
+    let directory = copy("head20-sharded")?;
+    let [first, third] =
+        [1, 3].map(|i| directory.path().join(format!("model-0000{i}-of-00003.safetensors")));
+    let (bytes, others) = (std::fs::read(&first)?, std::fs::read(third)?);
+    let name = "encoder.layer.1.output.dense.bias";
+    let moved = SafeTensors::deserialize(&others)?;
+    let moved = moved.tensor(name)?;
+    let zeros = vec![0u8; moved.data().len()];
+    let zeros = TensorView::new(moved.dtype(), moved.shape().to_vec(), &zeros)?;
+    let mut tensors: BTreeMap<_, _> =
+        SafeTensors::deserialize(&bytes)?.tensors().into_iter().collect();
+    assert!(tensors.insert(name.into(), zeros).is_none() && moved.data().iter().any(|b| *b != 0));
+    std::fs::write(&first, safetensors::serialize(&tensors, None)?)?;
+    assert_eq!(of(directory.path())?, of(&golden("head20-sharded"))?);
+    Ok(())
+}
+
 #[test]
 fn a_name_that_is_no_model_and_a_length_that_is_too_long_are_settings_errors() -> Result<()> {
     for (model, max_tokens, expected) in [

@@ -143,7 +143,7 @@ fn what_we_cannot_run_is_refused_with_the_file_first() -> Result<()> {
     const PROMPTS: &str = "config_sentence_transformers.json";
     const BERT: &str = "sentence_bert_config.json";
     const NORMALIZE: &str = "4_Normalize/config.json";
-    let cases: [(&str, &str, Value, &str); 36] = [
+    let cases: [(&str, &str, Value, &str); 37] = [
         (
             "modules.json",
             "/1/type",
@@ -247,6 +247,12 @@ fn what_we_cannot_run_is_refused_with_the_file_first() -> Result<()> {
             "/model_type",
             json!("SparseEncoder"),
             "model_type is `SparseEncoder`; supported",
+        ),
+        (
+            "tokenizer_config.json",
+            "/truncation_side",
+            json!("left"),
+            "truncation_side is `left`; supported: right",
         ),
         ("adapter_config.json", "", json!({}), "merge the adapter into its model first"),
         (

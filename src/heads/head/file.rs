@@ -195,10 +195,10 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
         format!("neither a safetensors file ({e}) nor one of PyTorch (no zip file)")
     };
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
-    let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?.tensors();
     let card = metadata.metadata().as_ref().and_then(|entries| entries.get(ModelCard::KEY));
     let Some(card) = card else {
-        return weights::parse_safetensors(&[tensors], known).map(foreign);
+        return weights::parse_safetensors(&tensors, known).map(foreign);
     };
     let card = serde_json::from_str::<ModelCard>(card);
     let card = card.map_err(|e| format!("its card cannot be read: {e}"))?;
@@ -207,7 +207,7 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
     }
     let HeadSpec { kind, layer_sizes: sizes, activation, norm_eps, .. } = &card.spec;
     known = KnownLayers { is_own: true, activation: Some(*activation), norm_eps: *norm_eps };
-    let (scorer, _) = weights::parse_safetensors(&[tensors], known)?;
+    let (scorer, _) = weights::parse_safetensors(&tensors, known)?;
     let center = card.references.and_then(|references| references.center);
     let (found, found_sizes) = (scorer.centering(), scorer.layer_sizes());
     if center != found {

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum;
 use half::{bf16, f16};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
 
 use super::card::{HeadSpec, ReferenceCounts};
 use super::scorer::{Center, HeadLayer, LinearLayer, References, Scorer};
@@ -332,13 +333,13 @@ fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), Strin
 }
 
 pub(super) fn parse_safetensors(
-    files: &[SafeTensors<'_>],
+    tensors: &[(String, TensorView<'_>)],
     known: KnownLayers,
 ) -> Result<HeadWeights, String> {
-    let names: Vec<String> = files.iter().flat_map(SafeTensors::names).map(str::to_owned).collect();
+    let names: Vec<String> = tensors.iter().map(|(name, _)| name.clone()).collect();
     let mut read = |name: &str| {
-        let view = files.iter().find_map(|file| file.tensor(name).ok());
-        Ok(view.map(|view| {
+        let found = tensors.iter().find(|(own, _)| own == name);
+        Ok(found.map(|(_, view)| {
             let (shape, strides) = (view.shape().to_vec(), contiguous_strides(view.shape()));
             Stored { dtype: view.dtype(), shape, strides, offset: 0, data: view.data() }
         }))
