@@ -5,6 +5,7 @@ use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use polysift::config::{LANGUAGE_CODE, is_language_code};
 use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, Keys, import, is_classifier};
 use polysift::io::{list, write_atomic};
 use polysift::{Error, Result};
@@ -64,6 +65,9 @@ fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
             ("--language", "is the language of one head, but several heads are given")
         };
         return Err(Error::config(name, reason));
+    }
+    if let Some(code) = args.request.language.as_deref().filter(|code| !is_language_code(code)) {
+        return Err(Error::config("--language", format!("`{code}` is not {LANGUAGE_CODE}")));
     }
     let mut heads: BTreeMap<PathBuf, (&Path, Head)> = BTreeMap::new();
     for file in &files {

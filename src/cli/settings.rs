@@ -402,7 +402,7 @@ fn make_absolute(table: &mut Table, base: &Path) {
     }
     if let Some(model) = table.get_mut("encoder").and_then(|t| t.get_mut("model")) {
         // A model is a path only if such a directory exists; otherwise it is a name or a hub id.
-        let is_name = |name: &str| [DEFAULT_MODEL, NO_MODEL].contains(&name);
+        let is_name = |name: &str| ["", DEFAULT_MODEL, NO_MODEL].contains(&name);
         if model.as_str().is_some_and(|name| !is_name(name) && base.join(name).is_dir()) {
             make_value_absolute(model, "", base);
         }

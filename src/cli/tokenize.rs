@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use polysift::config::RunConfig;
+use polysift::config::{NO_MODEL, RunConfig};
 use polysift::corpus::plan::input_files;
 use polysift::encoder::{HubSettings, resolve};
 use polysift::input::DocumentReader;
@@ -15,6 +15,9 @@ const BATCH_ROWS: usize = 256;
 
 /// Prints one object per chunk: `file`, `row`, `id`, `chunk`, `input_ids`.
 pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<()> {
+    if config.encoder.model == NO_MODEL {
+        return Err(RunConfig::no_encoder("`tokenize` prints the tokens of an encoder"));
+    }
     let files = input_files(config)?;
     let tokenizer = resolve(&config.encoder, hub)?.tokenizer(&config.encoder)?;
     for file in files {

@@ -136,11 +136,12 @@ impl FastTextConfig {
         self.word_ngrams.unwrap_or(if is_unspaced(language) { 4 } else { 2 })
     }
 
-    /// Checks what the types cannot express; `key` is the key of the table.
-    pub fn check(&self, key: &str) -> Result<()> {
-        let (name, reason) = if !is_label(&self.positive) {
+    /// Checks what the types cannot express; `key` is the key of the table. Labels have the usual
+    /// prefix if the head `is_trained`; models that are loaded may have others.
+    pub fn check(&self, key: &str, is_trained: bool) -> Result<()> {
+        let (name, reason) = if !is_label(&self.positive, is_trained) {
             ("positive", LABEL)
-        } else if !is_label(&self.negative) {
+        } else if !is_label(&self.negative, is_trained) {
             ("negative", LABEL)
         } else if self.positive == self.negative {
             ("negative", "is the positive label")
@@ -163,10 +164,13 @@ impl FastTextConfig {
     }
 }
 
-const LABEL: &str = "is `__label__` with a name after it, without white space";
+const LABEL: &str = "has to be `__label__` with a name after it, or a label of a model that is \
+                     loaded, without white space";
 
-fn is_label(label: &str) -> bool {
-    let rest = label.strip_prefix(LABEL_PREFIX).unwrap_or_default();
+/// Returns true if a model can have `label`.
+fn is_label(label: &str, is_trained: bool) -> bool {
+    let rest =
+        if is_trained { label.strip_prefix(LABEL_PREFIX).unwrap_or_default() } else { label };
     !rest.is_empty() && !label.contains(|c: char| c.is_whitespace() || c == '\0')
 }
 
@@ -194,7 +198,7 @@ mod tests {
     #[test]
     fn what_no_model_can_have_is_refused() {
         let good = FastTextConfig::default();
-        assert!(good.check("heads.ft.fasttext").is_ok());
+        assert!(good.check("heads.ft.fasttext", true).is_ok());
         for bad in [
             FastTextConfig { positive: "positive".into(), ..good.clone() },
             FastTextConfig { positive: "__label__a b".into(), ..good.clone() },
@@ -205,7 +209,11 @@ mod tests {
             FastTextConfig { dim: 0, ..good.clone() },
             FastTextConfig { buckets: usize::MAX, ..good.clone() },
         ] {
-            assert!(bad.check("heads.ft.fasttext").is_err(), "{bad:?}");
+            assert!(bad.check("heads.ft.fasttext", true).is_err(), "{bad:?}");
         }
+        // A model that is loaded may have been trained with another prefix (`-label`).
+        let loaded = FastTextConfig { positive: "#L#2".into(), ..good };
+        assert!(loaded.check("heads.ft.fasttext", false).is_ok());
+        assert!(loaded.check("heads.ft.fasttext", true).is_err());
     }
 }

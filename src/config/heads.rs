@@ -452,7 +452,7 @@ impl HeadConfig {
         if let Some((key, reason)) = wrong {
             return Err(Error::config(format!("{place}.{key}"), reason));
         }
-        self.fasttext.check(&format!("{place}.fasttext"))
+        self.fasttext.check(&format!("{place}.fasttext"), !self.train.is_empty())
     }
 
     /// Checks that only keys for the kind are set.

@@ -131,7 +131,7 @@ fn tensors_that_do_not_fit_their_storage_are_refused() -> Result<()> {
 }
 
 #[test]
-fn layers_that_share_a_storage_have_no_more_than_the_file() -> Result<()> {
+fn layers_that_share_a_storage_have_no_more_than_a_few_sizes_of_the_file() -> Result<()> {
     // 4 KiB each, all of the same 4 KiB; a description takes some 200 bytes.
     let wide: Vec<Vec<u8>> = (0..200)
         .flat_map(|index| {
@@ -144,7 +144,50 @@ fn layers_that_share_a_storage_have_no_more_than_the_file() -> Result<()> {
     let storage = vec![0; 4096];
     let bytes = archive(&[("a/data.pkl", &dict(&wide)), ("a/data/0", &storage)])?;
     let message = refusal(&bytes)?;
-    assert!(message.contains("claims more than the file holds"), "{message}");
+    assert!(
+        message
+            .contains("claims more than the file holds, even if tensors share its values 8 times"),
+        "{message}"
+    );
+    Ok(())
+}
+
+/// Two tied layers, whose weights alone have twice the size of the storage. With ones in it, the
+/// states are 64 + 1 = 65, then 64 · 65 + 1 = 4161, and the logit is 64 · 4161 + 1.
+#[test]
+fn layers_with_tied_weights_are_read() -> Result<()> {
+    let layers = [(0, 64i64), (2, 64), (4, 1)].into_iter().flat_map(|(index, outputs)| {
+        [
+            tensor(&format!("{index}.weight"), 4096, 0, &[outputs, 64], &[64, 1]),
+            tensor(&format!("{index}.bias"), 4096, 0, &[outputs], &[1]),
+        ]
+    });
+    let pickle = dict(&layers.collect::<Vec<_>>());
+    let ones = 1f32.to_le_bytes().repeat(4096);
+    let dir = TempDir::new()?;
+    let head = load(dir.path(), &archive(&[("a/data.pkl", &pickle), ("a/data/0", &ones)])?)??;
+    let logit = head.score(&[1.0; 64], &[0, 1])?[0].context("no score")?.logit;
+    assert!((logit - 266_305.0).abs() < 1.0, "{logit}");
+    Ok(())
+}
+
+/// PyTorch writes `{"neg": True}` for a view whose values it negates when it reads them.
+#[test]
+fn tensors_that_pytorch_negates_are_refused() -> Result<()> {
+    for (bit, value, is_refused) in
+        [("neg", b"\x88", true), ("conj", b"\x88", true), ("neg", b"\x89", false)]
+    {
+        let mut weight = tensor("0.weight", 8, 0, &[1, 3], &[3, 1]);
+        weight.truncate(weight.len() - b"tR".len());
+        weight.extend([b"}".to_vec(), text(bit), value.to_vec(), b"stR".to_vec()].concat());
+        let bytes = with_pickle(&dict(&[weight, tensor("0.bias", 8, 0, &[1], &[1])]))?;
+        if is_refused {
+            let message = refusal(&bytes)?;
+            assert!(message.contains("`0.weight` is stored negated"), "{message}");
+        } else {
+            load(TempDir::new()?.path(), &bytes)??;
+        }
+    }
     Ok(())
 }
 

@@ -22,6 +22,9 @@ pub(super) use write::to_bytes;
 const PICKLE: &str = "data.pkl";
 /// Maximum size of the pickle. The pickle of a model with a thousand tensors has about 100 KB.
 const MAX_PICKLE_BYTES: usize = 8 << 20;
+/// Maximum size of the tensors that are read, in sizes of the file. They take more than the file if
+/// they share storages, as tied layers do.
+const MAX_FILE_SIZES: usize = 8;
 /// Keys under which training loops store the state dict beside other things.
 const WRAPPERS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
@@ -52,6 +55,8 @@ struct Description {
     offset: usize,
     shape: Vec<usize>,
     strides: Vec<usize>,
+    /// True if PyTorch negates or conjugates the values when it reads them.
+    is_lazy: bool,
 }
 
 impl<'a> StateDict<'a> {
@@ -75,13 +80,19 @@ impl<'a> StateDict<'a> {
         }
         let fail = |e| format!("its `{PICKLE}` {e}");
         let tensors = descriptions(pickle::parse(&bytes[pickled]).map_err(fail)?)?;
-        let (checked, left) = (HashSet::new(), bytes.len());
+        let (checked, left) = (HashSet::new(), bytes.len().saturating_mul(MAX_FILE_SIZES));
         Ok(Self { bytes, archive, folder, tensors, checked, left })
     }
 
     fn stored(&mut self, name: &str) -> Result<Option<Stored<'a>>, String> {
         let Some(description) = self.tensors.get(name) else { return Ok(None) };
-        let Description { storage_class, key, numel, offset, shape, strides } = description;
+        let Description { storage_class, key, numel, offset, shape, strides, is_lazy } =
+            description;
+        if *is_lazy {
+            let reason =
+                "is stored negated or conjugated; save `tensor.resolve_conj().resolve_neg()`";
+            return Err(format!("tensor `{name}` {reason}"));
+        }
         let dtype = match storage_class.as_str() {
             "FloatStorage" => Dtype::F32,
             "DoubleStorage" => Dtype::F64,
@@ -110,7 +121,10 @@ impl<'a> StateDict<'a> {
         };
         let left = stored.num_bytes().and_then(|bytes| self.left.checked_sub(bytes));
         self.left = left.ok_or_else(|| {
-            format!("tensor `{name}`: the shape {shape:?} claims more than the file holds")
+            format!(
+                "tensor `{name}`: the shape {shape:?} claims more than the file holds, even if \
+                 tensors share its values {MAX_FILE_SIZES} times"
+            )
         })?;
         Ok(Some(stored))
     }
@@ -201,6 +215,14 @@ fn described(object: Object) -> Option<Description> {
     let offset = size(args.next()?)?;
     let shape = sizes(args.next()?)?;
     let strides = sizes(args.next()?)?;
+    // After `requires_grad` and `backward_hooks`, a dict or nothing.
+    let is_lazy = match args.nth(2) {
+        None | Some(Object::None) => false,
+        Some(bits) => bits.dict().ok()?.iter().any(|(bit, value)| {
+            let is_known = matches!(bit, Object::Unicode(bit) if bit == "neg" || bit == "conj");
+            is_known && matches!(value, Object::Bool(true))
+        }),
+    };
     // ("storage", class, key, device, number of values)
     let [_, class, key, _, numel] = <[Object; 5]>::try_from(storage).ok()?;
     Some(Description {
@@ -210,6 +232,7 @@ fn described(object: Object) -> Option<Description> {
         offset,
         shape,
         strides,
+        is_lazy,
     })
 }
 
