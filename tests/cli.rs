@@ -89,6 +89,26 @@ fn tokenize_prints_the_ids_of_every_chunk() -> TestResult {
 }
 
 #[test]
+fn tokenize_needs_an_encoder() -> TestResult {
+    let work = Workspace::new()?;
+    let mut command = polysift();
+    command.current_dir(work.dir.path());
+    command.args(["tokenize", "corpus/{lang}/*.jsonl", "--model", "none"]);
+    command.assert().code(2).stderr(contains("encoder.model: is `none`, and `tokenize` prints"));
+    Ok(())
+}
+
+/// An empty name is not that of the folder in which the command runs.
+#[test]
+fn a_model_without_a_name_is_refused() -> TestResult {
+    let work = Workspace::new()?;
+    let mut command = polysift();
+    command.current_dir(work.dir.path()).args(["tokenize", "corpus/{lang}/*.jsonl", "--model", ""]);
+    command.assert().code(2).stderr(contains("encoder.model: `` is neither"));
+    Ok(())
+}
+
+#[test]
 fn inspect_describes_files_heads_and_runs() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success();
@@ -249,11 +269,15 @@ fn an_import_that_cannot_be_right_writes_nothing() -> TestResult {
     import(&["published", "--out", "heads"]).code(2).stderr(contains("have the same language"));
     import(&["published", "--out", "x.safetensors"]).code(2).stderr(contains("--out"));
     import(&["published", "--out", "heads", "--language", "x"]).code(2);
+    import(&[one, "--out", "heads", "--language", "../evil"])
+        .code(2)
+        .stderr(contains("--language: `../evil` is not made of up to 64"));
     import(&[one, "nowhere.pt", "--out", "heads"]).code(66).stderr(contains("nowhere.pt"));
     import(&[one, "run.toml", "--out", "heads"]).code(65).stderr(contains("run.toml"));
     work.write("nameless.pt", std::fs::read(work.path(one))?)?;
     import(&["nameless.pt", "--out", "heads"]).code(2).stderr(contains("--language"));
     assert!(!work.path("heads").exists() && !work.path("x.safetensors").exists());
+    assert!(!work.path("evil.safetensors").exists());
     polysift()
         .current_dir(work.dir.path())
         .args(["head", "export", one, "--out", "x.bin"])
@@ -325,6 +349,94 @@ fn init_writes_settings_that_run_for_the_files_it_finds() -> TestResult {
     let written: toml::Table = std::fs::read_to_string(work.path("mine/run.toml"))?.parse()?;
     let files = ["lab/*.jsonl", "new/*.jsonl", "raw/*.jsonl"].to_vec();
     assert_eq!(written["input"]["files"], toml::Value::from(files));
+    Ok(())
+}
+
+/// Runs `polysift init NAMED` in a folder with `files` of two equal rows. Returns the lines of the
+/// settings that begin with one of `keys`, with the comments behind them.
+fn init(
+    named: &str,
+    files: &[(&str, Value)],
+    keys: &[&str],
+) -> Result<Vec<String>, Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    for (path, row) in files {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
+        std::fs::write(path, format!("{row}\n{row}\n"))?;
+    }
+    let mut command = polysift();
+    command.current_dir(folder.path()).args(["init", named, "--out", "x.toml"]).assert().success();
+    let written = std::fs::read_to_string(folder.path().join("x.toml"))?;
+    let lines = written.lines().filter(|line| keys.iter().any(|key| line.starts_with(key)));
+    Ok(lines.map(ToOwned::to_owned).collect())
+}
+
+#[test]
+fn init_selects_the_files_that_it_found_and_no_others() -> TestResult {
+    let [document, labelled] = [json!({"text": "a b"}), json!({"text": "a", "label": "positive"})];
+    let row = |path: &str| if path.contains("lab") { labelled.clone() } else { document.clone() };
+    for (named, files, expected) in [
+        // Labels beside the folders of the languages.
+        (".", "deu_Latn/d lab/deu_Latn", r#""{lang}/d.jsonl" ["lab/{lang}.jsonl"]"#),
+        (
+            ".",
+            "de/docs fr/docs labels/de labels/fr",
+            r#""{lang}/docs.jsonl" ["labels/{lang}.jsonl"]"#,
+        ),
+        (".", "docs all_labelled", r#""docs.jsonl" ["all_labelled.jsonl"]"#),
+        // Languages beside the one that was named.
+        ("c/deu_Latn", "c/deu_Latn/d c/fra_Latn/d", r#""c/deu_Latn/*.jsonl" "deu_Latn""#),
+        (
+            "c/fra_Latn/d.jsonl",
+            "c/fra_Latn/d c/fra_Latn/e c/deu_Latn/d",
+            r#""c/fra_Latn/d.jsonl" "fra_Latn""#,
+        ),
+        // Folders whose names are codes.
+        ("raw", "raw/deu_Latn/d raw/fra_Latn/d", r#""raw/{lang}/*.jsonl""#),
+        (".", "raw_text/de/d raw_text/fr/d", r#""raw_text/{lang}/*.jsonl""#),
+        (".", "run/de/d run/fr/d", r#""run/{lang}/*.jsonl""#),
+        (".", "deu_Latn/d raw/e", r#""raw/*.jsonl" "{lang}/d.jsonl""#),
+    ] {
+        let paths: Vec<String> = files.split(' ').map(|path| format!("{path}.jsonl")).collect();
+        let files: Vec<_> = paths.iter().map(|path| (path.as_str(), row(path))).collect();
+        let written = init(named, &files, &["    ", "language = ", "train = "])?;
+        let value = |line: &String| {
+            let (value, _) = line.split_once("    #").unwrap_or((line, ""));
+            let (_, value) = value.split_once(" = ").unwrap_or(("", value));
+            value.trim_matches([' ', ',']).to_owned()
+        };
+        let written: Vec<String> = written.iter().map(value).collect();
+        assert_eq!(written.join(" "), expected, "{named} {files:?}");
+    }
+    // Many files beside those with labels.
+    let names: Vec<String> = (0..60).map(|at| format!("deu_Latn/part-{at}.jsonl")).collect();
+    let mut files: Vec<_> = names.iter().map(|name| (name.as_str(), document.clone())).collect();
+    files.push(("labels/deu_Latn.jsonl", labelled.clone()));
+    let written = init(".", &files, &["    "])?;
+    assert!(written.len() == 1 && written[0].contains("{lang}/p*.jsonl"), "{written:?}");
+    Ok(())
+}
+
+#[test]
+fn init_names_columns_that_the_run_can_read() -> TestResult {
+    let init = |document: Value, label: Value| {
+        let files = [("docs/a.jsonl", document), ("labels/a.jsonl", label)];
+        init(".", &files, &["text = ", "# id = ", "train = ", "kind = ", "# No labelled"])
+    };
+    let written = init(json!({"text": "a", "id": 1}), json!({"text": "b", "label": 4}))?;
+    let starts = |starts: [&str; 3], written: &[String]| {
+        assert!(written.iter().zip(starts).all(|(line, start)| line.starts_with(start)));
+    };
+    assert!(written[1].contains("where some repeat"), "{written:?}");
+    starts([r#"text = "text""#, "# id", r#"train = ["labels/*.jsonl"]"#], &written);
+    assert!(written[3].starts_with(r#"kind = "ridge""#), "{written:?}");
+    let written = init(json!({"doc": {"text": "a b"}}), json!({"text": "b", "label": 1}))?;
+    assert!(written[1].contains("FILE/ROW"), "{written:?}");
+    starts(
+        [r#"text = "doc.text""#, "# id", "# No labelled texts with the column `doc.text`"],
+        &written,
+    );
     Ok(())
 }
 

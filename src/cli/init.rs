@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::Value;
+use rayon::prelude::*;
 
-use polysift::config::is_language_code;
-use polysift::input::{InputFile, RowsRequest, discover, row_values};
+use polysift::input::{InputFile, discover, label_class, open_rows, strings, table_columns};
 use polysift::language::{iso_639_3, language_tag};
 use polysift::progress::{Stop, bytes_for_people};
 use polysift::{Error, Result};
@@ -17,16 +16,19 @@ use polysift::{Error, Result};
 use super::printer::{cells, complaint, next, quoted_path, titled_table};
 
 const ROWS: usize = 200;
+const MAX_PATTERNS: usize = 50;
 const TEXT_COLUMNS: [&str; 6] = ["text", "content", "raw_content", "document", "body", "passage"];
 const ID_COLUMNS: [&str; 5] = ["id", "doc_id", "document_id", "uuid", "url"];
 const LANGUAGE_COLUMNS: [&str; 3] = ["language", "lang", "language_code"];
 const SCRIPT_COLUMNS: [&str; 2] = ["language_script", "script"];
 const LABEL_COLUMN: &str = "label";
 
+const NO_LANGUAGE: &str = r#"# language = "eng_Latn"    # if all documents are in one language
+# language = { model = "lid.176.ftz" }    # or a fastText classifier that identifies it"#;
 const NO_LABELS: &str = r#"
-# No labelled texts were found. A head needs some hundreds of them for each language:
+# No labelled texts with the column `TEXT` were found. A head needs some hundreds for each language:
 # [heads.quality]
-# train = ["labelled/{lang}.jsonl"]    # columns `text` and `label` (positive, negative)
+# train = ["labelled/{lang}.jsonl"]    # columns `TEXT` and `label` (positive, negative)
 #
 # [languages._default]
 # retention = { quality = [0.1] }    # keep the best 10% of each language"#;
@@ -41,16 +43,31 @@ pub(crate) struct InitArgs {
     out: PathBuf,
 }
 
+/// A file that was found.
+struct Found {
+    file: InputFile,
+    /// Parts of the path, from the folder of the settings; the last is the name without extension.
+    parts: Vec<String>,
+    extension: String,
+    /// Index of the first part below the folder that was searched.
+    below: usize,
+    /// Index of the part that names the language.
+    language: Option<usize>,
+}
+
 /// Files with one pattern, and the columns and labels in the first rows of one of them.
 #[derive(Default)]
 struct Group {
-    files: Vec<PathBuf>,
-    bytes: f64,
+    files: Vec<Found>,
+    /// Patterns of these files and no others.
+    patterns: BTreeSet<String>,
+    has_lang: bool,
     languages: BTreeSet<String>,
-    text: Option<String>,
-    id: Option<String>,
-    /// Language column, with the script column if there is one.
-    language: Option<(String, Option<String>)>,
+    text: String,
+    /// Columns of strings, with the bytes of their values.
+    texts: BTreeMap<String, usize>,
+    /// Columns of strings and integers; true for unique values.
+    ids: BTreeMap<String, bool>,
     labels: BTreeSet<String>,
 }
 
@@ -61,45 +78,33 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
         return Err(Error::config(args.out.display().to_string(), reason));
     }
     let base = out.parent().unwrap_or(&out);
-    let folder = args.folder.display().to_string();
-    let files = discover(std::slice::from_ref(&folder), Path::new("."))?;
-    let mut groups = groups(&files, base);
-    groups.retain(|pattern, group| {
-        let read = group.read(stop);
-        if let Err(error) = &read {
-            complaint(&format!("left out: {pattern}: {error}"));
-        }
-        read.is_ok()
-    });
-    let (labelled, mut documents): (Vec<_>, Vec<_>) =
-        groups.iter().partition(|(_, group)| !group.labels.is_empty());
-    // One text column serves all documents: that of the largest group.
-    let largest = documents.iter().max_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes));
-    let text = largest.and_then(|(_, group)| group.text.clone());
-    let Some(text) = text else {
-        let labelled: Vec<&str> = labelled.iter().map(|(pattern, _)| pattern.as_str()).collect();
-        let reason = format!(
-            "documents to select from are missing: all files have a column `{LABEL_COLUMN}` ({}), so they are \
-             labelled texts; if they are documents, write a settings file by hand",
-            labelled.join(", ")
-        );
+    let mut groups = groups(found(&args.folder, base)?, base, stop)?;
+    // One text column serves all files: that of the largest group of documents.
+    let documents = groups.iter().filter(|group| group.labels.is_empty());
+    let largest = documents.max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
+    let Some(text) = largest.map(|group| group.text.clone()) else {
+        let reason = "no file of documents could be read (a file with a column `label` holds \
+                      labelled texts); if it is of documents, write a settings file by hand";
         return Err(Error::missing(&args.folder, reason));
     };
-    documents.retain(|(pattern, group)| {
-        let is_alike = group.text.as_ref() == Some(&text);
+    groups.retain(|group| {
+        let is_alike = group.texts.contains_key(&text);
         if !is_alike {
-            complaint(&format!("left out: {pattern}: it has no column `{text}`"));
+            let reason = format!("it has no column `{text}`, the text column of the documents");
+            complaint(&format!("left out: {}: {reason}", listed(&group.patterns)));
         }
         is_alike
     });
+    let (documents, labelled): (Vec<_>, Vec<_>) =
+        groups.into_iter().partition(|group| group.labels.is_empty());
     let content = settings(&text, &documents, &labelled);
     let created =
         File::create_new(&args.out).and_then(|mut file| file.write_all(content.as_bytes()));
     created.map_err(Error::io(&args.out, "create"))?;
     if !quiet {
-        let row = |kind: &str, (pattern, group): &(&String, &Group)| {
-            let (count, languages) = (group.files.len(), group.languages.len());
-            cells([pattern, &kind, &count, &bytes_for_people(group.bytes), &languages])
+        let row = |kind: &str, group: &Group| {
+            let (patterns, size) = (listed(&group.patterns), bytes_for_people(group.bytes()));
+            cells([&patterns, &kind, &group.files.len(), &size, &group.languages.len()])
         };
         let rows = documents.iter().map(|group| row("documents", group));
         let rows = rows.chain(labelled.iter().map(|group| row("labelled texts", group)));
@@ -109,31 +114,59 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// Groups files by their patterns, relative to the folder `base` where they are below it.
-fn groups(files: &[InputFile], base: &Path) -> BTreeMap<String, Group> {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-    let mut plain = Vec::new();
-    for file in files {
+/// Finds the files of `folder`, with their languages.
+fn found(folder: &Path, base: &Path) -> Result<Vec<Found>> {
+    let root = std::path::absolute(folder).map_err(Error::io(folder, "resolve"))?;
+    let root = root.parent().filter(|_| !root.is_dir()).unwrap_or(&root);
+    let mut files = Vec::new();
+    for file in discover(&[folder.display().to_string()], Path::new("."))? {
         let path = file.path.strip_prefix(base).unwrap_or(&file.path);
-        let (pattern, language) = pattern(path, is_language);
-        let group = groups.entry(pattern).or_default();
-        group.add(file);
-        group.languages.extend(language);
-        plain.push((file, path));
+        let mut parts: Vec<_> = path.iter().map(|part| part.display().to_string()).collect();
+        let name = parts.pop().unwrap_or_default();
+        let (stem, extension) = name.split_at(name.find('.').unwrap_or(name.len()));
+        parts.push(stem.to_owned());
+        let length = file.path.strip_prefix(root).unwrap_or(path).iter().count();
+        let (below, extension) = (parts.len().saturating_sub(length), extension.to_owned());
+        files.push(Found { file, parts, extension, below, language: None });
     }
+    find_languages(&mut files);
+    Ok(files)
+}
+
+/// Finds the part of each path that names the language: a code with a script, else one without.
+fn find_languages(files: &mut [Found]) {
+    let depth = files.iter().map(|found| found.parts.len()).max().unwrap_or(0);
     // Short names such as `lab`, `new` and `raw`, which are rare languages too, name folders.
-    let is_rare =
-        |code: &String| !code.contains('_') && language_tag(code).is_none_or(|tag| tag.len() != 2);
-    let is_folder = |group: &Group| {
-        let is_alone = group.languages.len() == 1;
-        group.languages.iter().all(|code| is_rare(code) || is_alone && !code.contains('_'))
-    };
-    groups.retain(|_, group| !is_folder(group));
-    let kept: BTreeSet<PathBuf> = groups.values().flat_map(|group| group.files.clone()).collect();
-    for (file, path) in plain.into_iter().filter(|(file, _)| !kept.contains(&file.path)) {
-        groups.entry(pattern(path, |_| false).0).or_default().add(file);
+    let is_rare = |code: &String| language_tag(code).is_none_or(|tag| tag.len() != 2);
+    let mut patterns = BTreeSet::new();
+    for (at, has_script) in (0..2 * depth).map(|turn| (turn % depth, turn < depth)) {
+        let mut places: BTreeMap<String, Vec<&mut Found>> = BTreeMap::new();
+        for found in &mut *files {
+            // The searched folder may have the name of a language with a script, but none above it.
+            let is_below = at + usize::from(has_script) >= found.below;
+            let code = found.parts.get(at).filter(|part| is_language(part, has_script));
+            if found.language.is_none() && is_below && code.is_some() {
+                places.entry(found.pattern(Some(at), 0)).or_default().push(found);
+            }
+        }
+        for (pattern, named) in places {
+            let codes: BTreeSet<&String> = named.iter().map(|found| &found.parts[at]).collect();
+            let is_place = codes.len() > 1 && !codes.into_iter().all(is_rare);
+            if patterns.insert(pattern) && is_place || has_script {
+                for found in named {
+                    found.language = Some(at);
+                }
+            }
+        }
     }
-    groups
+}
+
+/// Returns true for a code such as `deu` or `de`, or one with a script such as `deu_Latn`.
+fn is_language(name: &str, has_script: bool) -> bool {
+    let shapes = if has_script { ["aa_Aaaa", "aaa_Aaaa"] } else { ["aa", "aaa"] };
+    let shape = name.replace(|c: char| c.is_ascii_lowercase(), "a");
+    let shape = shape.replace(|c: char| c.is_ascii_uppercase(), "A");
+    shapes.contains(&shape.as_str()) && iso_639_3(name).is_some()
 }
 
 /// Returns the pattern that matches `name` alone.
@@ -142,151 +175,197 @@ fn escaped(name: &str) -> String {
     name.chars().map(|c| if is_special(c) { format!("[{c}]") } else { c.to_string() }).collect()
 }
 
-/// Returns the pattern of a path and the language in it, a component or the name of the file.
-fn pattern(path: &Path, is_language: impl Fn(&str) -> bool) -> (String, Option<String>) {
-    let file = path.file_name().unwrap_or_default().to_string_lossy();
-    let (stem, extension) = file.split_once('.').unwrap_or((&file, ""));
-    let mut pattern = PathBuf::new();
-    let mut language = None;
-    for component in path.parent().unwrap_or(path).components() {
-        match component {
-            Component::Normal(name)
-                if language.is_none() && is_language(&name.to_string_lossy()) =>
-            {
-                language = Some(name.to_string_lossy().into_owned());
-                pattern.push("{lang}");
+/// Groups the files that can be read, by their patterns and by whether they have labels.
+fn groups(files: Vec<Found>, base: &Path, stop: &Stop) -> Result<Vec<Group>> {
+    let read = |found: &Found| stop.check().and_then(|()| table_columns(&found.file));
+    let columns: Vec<Result<Vec<String>>> = files.par_iter().map(read).collect();
+    let mut groups: BTreeMap<(String, bool), Group> = BTreeMap::new();
+    let mut empty = BTreeSet::new();
+    let mut left_out: BTreeMap<String, (Error, usize)> = BTreeMap::new();
+    for (found, columns) in files.into_iter().zip(columns) {
+        let pattern = found.pattern(found.language, 0);
+        match columns {
+            Err(error) => left_out.entry(pattern).or_insert((error, 0)).1 += 1,
+            Ok(columns) if columns.is_empty() => drop(empty.insert(found.file.path)),
+            Ok(columns) => {
+                let has_label = columns.iter().any(|name| name == LABEL_COLUMN);
+                groups.entry((pattern, has_label)).or_default().files.push(found);
             }
-            Component::Normal(name) => pattern.push(escaped(&name.to_string_lossy())),
-            other => pattern.push(other),
         }
     }
-    if language.is_none() && is_language(stem) {
-        language = Some(stem.to_owned());
-        pattern.push(format!("{{lang}}.{extension}"));
-    } else {
-        pattern.push(format!("*.{extension}"));
+    let mut kept = Vec::new();
+    for ((pattern, _), mut group) in groups {
+        match group.read(stop).map(|()| group.select(base, &empty)) {
+            Ok(()) => kept.push(group),
+            Err(error) => left_out.entry(pattern).or_insert((error, 0)).1 += group.files.len(),
+        }
     }
-    (pattern.to_string_lossy().into_owned(), language)
+    stop.check()?;
+    for (pattern, (error, number)) in left_out {
+        complaint(&format!("left out: {pattern} (files: {number}): {error}"));
+    }
+    Ok(kept)
 }
 
-/// Returns true for a code such as `deu_Latn`, `deu` or `de`.
-fn is_language(name: &str) -> bool {
-    let code = name.split('_').next().unwrap_or_default();
-    is_language_code(name)
-        && (2..=3).contains(&code.len())
-        && (name.len() == code.len() || name.len() == code.len() + 5)
-        && code.bytes().all(|b| b.is_ascii_lowercase())
-        && iso_639_3(name).is_some()
+impl Found {
+    /// Returns a pattern with `{lang}` for the part `language` and `length` characters of the name.
+    fn pattern(&self, language: Option<usize>, length: usize) -> String {
+        let part = |(at, part): (usize, &String)| match part.char_indices().nth(length) {
+            _ if language == Some(at) => "{lang}".to_owned(),
+            Some((end, _)) if at + 1 == self.parts.len() => escaped(&part[..end]) + "*",
+            _ => escaped(part),
+        };
+        let stem: PathBuf = self.parts.iter().enumerate().map(part).collect();
+        format!("{}{}", stem.display(), escaped(&self.extension))
+    }
 }
 
 impl Group {
-    fn add(&mut self, file: &InputFile) {
-        self.files.push(file.path.clone());
-        self.bytes += file.bytes as f64;
+    fn bytes(&self) -> f64 {
+        self.files.iter().map(|found| found.file.bytes as f64).sum()
     }
 
+    /// Reads the first rows of the first file that has any.
     fn read(&mut self, stop: &Stop) -> Result<()> {
-        let request = RowsRequest { count: ROWS, sort_by: None, ascending: false };
-        let mut rows = Vec::new();
-        for file in self.files.chunks(1) {
-            rows = row_values(file, request, stop)?;
-            if !rows.is_empty() {
+        for found in &self.files {
+            stop.check()?;
+            let rows = open_rows(&found.file.path)?.1.next_batch()?;
+            let Some(rows) = rows.filter(|rows| !rows.rows.is_empty()) else { continue };
+            let batch = rows.batch.slice(0, ROWS.min(rows.rows.len()));
+            let batch = batch.normalize(".", None).unwrap_or(batch);
+            for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+                let Ok(values) = strings(column) else { continue };
+                let distinct: BTreeSet<&str> = values.iter().flatten().collect();
+                let (name, kind) = (field.name(), field.data_type());
+                if kind.is_string() {
+                    self.texts.insert(name.clone(), values.iter().flatten().map(str::len).sum());
+                }
+                if kind.is_string() || kind.is_integer() {
+                    self.ids.insert(name.clone(), distinct.len() == batch.num_rows());
+                }
+                if name == LABEL_COLUMN {
+                    self.labels = distinct.into_iter().map(ToOwned::to_owned).collect();
+                }
+            }
+            break;
+        }
+        let bytes = |name: &&str| self.texts.get(*name).copied().unwrap_or(0);
+        let known = TEXT_COLUMNS.into_iter().find(|name| bytes(name) > 0);
+        let longest = || self.texts.keys().map(String::as_str).max_by_key(bytes);
+        let missing = || Error::schema(&self.files[0].file.path, "text", "no column holds text");
+        self.text =
+            known.or_else(longest).filter(|name| bytes(name) > 0).ok_or_else(missing)?.into();
+        Ok(())
+    }
+
+    /// Takes the most general patterns that select these files and no others except `empty` ones.
+    fn select(&mut self, base: &Path, empty: &BTreeSet<PathBuf>) {
+        let paths: BTreeSet<&PathBuf> = self.files.iter().map(|found| &found.file.path).collect();
+        let lengths = [0, usize::MAX, 1, 4, usize::MAX];
+        let turns = [true, false].into_iter().flat_map(|kind| lengths.map(|length| (kind, length)));
+        for (has_lang, length) in turns {
+            let language = |found: &Found| found.language.filter(|_| has_lang);
+            let patterns = self.files.iter().map(|found| found.pattern(language(found), length));
+            (self.patterns, self.has_lang) = (patterns.collect(), has_lang);
+            let patterns: Vec<String> = self.patterns.iter().cloned().collect();
+            if patterns.len() > MAX_PATTERNS {
+                continue;
+            }
+            let selected = discover(&patterns, base).unwrap_or_default();
+            let selected = selected.iter().map(|file| &file.path);
+            if selected.filter(|path| !empty.contains(*path)).collect::<BTreeSet<_>>() == paths {
                 break;
             }
         }
-        let rows: Vec<&Value> = rows.iter().map(|row| &row["columns"]).collect();
-        let has_text = |name: &str| rows.iter().any(|row| row[name].is_string());
-        let known = |names: &[&str]| {
-            names.iter().find(|name| has_text(name)).map(|name| (*name).to_owned())
-        };
-        self.text = known(&TEXT_COLUMNS).or_else(|| longest(&rows));
-        self.id = known(&ID_COLUMNS).filter(|name| {
-            let ids: BTreeSet<&str> = rows.iter().filter_map(|row| row[name].as_str()).collect();
-            ids.len() == rows.len()
-        });
-        if self.languages.is_empty() {
-            self.language = known(&LANGUAGE_COLUMNS).map(|name| (name, known(&SCRIPT_COLUMNS)));
-        }
-        let labels = rows.iter().map(|row| &row[LABEL_COLUMN]).filter(|label| !label.is_null());
-        self.labels = labels.map(|label| label.to_string().replace('"', "")).collect();
-        if self.text.is_none() {
-            return Err(Error::schema(&self.files[0], TEXT_COLUMNS[0], "no column holds text"));
-        }
-        Ok(())
+        let code = |found: &Found| Some(found.parts[found.language?].clone());
+        self.languages = self.files.iter().filter_map(code).collect();
+        // Without `{lang}` the settings can tell only one.
+        let is_told = self.has_lang || self.languages.len() == 1;
+        self.languages.retain(|_| is_told);
     }
 }
 
-fn longest(rows: &[&Value]) -> Option<String> {
-    let columns = rows.first()?.as_object()?;
-    let bytes = |name: &&String| -> usize {
-        rows.iter().filter_map(|row| row[name.as_str()].as_str()).map(str::len).sum()
-    };
-    columns.keys().max_by_key(bytes).filter(|name| bytes(name) > 0).cloned()
-}
-
-fn settings(text: &str, documents: &[(&String, &Group)], labelled: &[(&String, &Group)]) -> String {
+fn settings(text: &str, documents: &[Group], labelled: &[Group]) -> String {
     let mut lines = vec![
         "# Written by `polysift init`. docs/settings.md describes all settings.".to_owned(),
         "run_dir = \"run\"".into(),
         "\n[input]\nfiles = [".into(),
     ];
-    for (pattern, group) in documents {
-        let (count, size) = (group.files.len(), bytes_for_people(group.bytes));
-        let languages = if group.languages.is_empty() {
-            String::new()
-        } else {
-            format!("; {}", listed(&group.languages))
-        };
-        lines.push(format!("    {},    # files: {count}, {size}{languages}", quoted(pattern)));
+    for group in documents {
+        let (count, size) = (group.files.len(), bytes_for_people(group.bytes()));
+        let languages = Some(listed(&group.languages)).filter(|codes| !codes.is_empty());
+        let languages = languages.map_or(String::new(), |codes| format!("; {codes}"));
+        let patterns: Vec<_> = group.patterns.iter().map(|pattern| quoted(pattern)).collect();
+        let patterns = patterns.join(",\n    ");
+        lines.push(format!("    {patterns},    # files: {count}, {size}{languages}"));
     }
     lines.push(format!("]\ntext = {}", quoted(text)));
-    let id = documents.iter().find_map(|(_, group)| group.id.as_deref());
-    let no_id = "# id = \"...\"    # without a column of unique ids, an id is FILE/ROW";
-    lines.push(id.map_or_else(|| no_id.to_owned(), |id| format!("id = {}", quoted(id))));
-    let has_path = |(_, group): &(&String, &Group)| !group.languages.is_empty();
-    let language = documents[0].1.language.as_ref();
-    if let Some((column, script)) = language
-        && documents.iter().all(|(_, group)| group.language.as_ref() == language)
-    {
-        let script = script.as_ref().map(|name| format!(", script_column = {}", quoted(name)));
-        let script = script.unwrap_or_default();
-        lines.push(format!("language = {{ column = {}{script} }}", quoted(column)));
-    } else if !documents.iter().all(has_path) {
-        let comment = "# the language of all documents, if you know it";
-        lines.push(format!("# language = \"eng_Latn\"    {comment}"));
-        let comment = "# or a fastText classifier that identifies it";
-        lines.push(format!("# language = {{ model = \"lid.176.ftz\" }}    {comment}"));
-    }
-    lines.push("\n[encoder]".into());
+    let is_unique = |name: &str| {
+        documents.iter().filter_map(|group| group.ids.get(name)).copied().reduce(|a, b| a && b)
+    };
+    let comment = match is_unique("id") {
+        Some(_) => "ids come from the column `id`, where some repeat or are missing",
+        None => "without a column of unique ids, an id is FILE/ROW",
+    };
+    let id = ID_COLUMNS.iter().find(|name| is_unique(name) == Some(true));
+    let no_id = format!("# id = \"...\"    # {comment}");
+    lines.push(id.map_or(no_id, |name| format!("id = {}", quoted(name))));
+    lines.extend(language(documents, labelled));
     let comment = "# built in, for 21 languages; `polysift models` lists larger ones";
-    lines.push(format!("model = \"polysift-mini\"    {comment}"));
-    lines.extend(heads(labelled));
+    lines.push(format!("\n[encoder]\nmodel = \"polysift-mini\"    {comment}"));
+    lines.extend(heads(text, labelled));
     lines.join("\n") + "\n"
 }
 
+/// Returns the line that says where languages come from, unless `{lang}` does.
+fn language(documents: &[Group], labelled: &[Group]) -> Option<String> {
+    let languages: BTreeSet<_> = documents.iter().flat_map(|group| &group.languages).collect();
+    let is_lost = |group: &Group| !group.has_lang && !group.languages.is_empty();
+    let known = |names: &[&str]| {
+        let in_all = |name: &&&str| documents.iter().all(|group| group.texts.contains_key(**name));
+        names.iter().find(in_all).map(|name| quoted(name))
+    };
+    if documents.iter().all(|group| !group.languages.is_empty()) {
+        let is_lost = languages.len() == 1 && documents.iter().chain(labelled).any(is_lost);
+        let code = languages.first().filter(|_| is_lost);
+        return code.map(|code| format!("language = {}", quoted(code)));
+    }
+    let Some(column) = known(&LANGUAGE_COLUMNS).filter(|_| languages.is_empty()) else {
+        return Some(NO_LANGUAGE.to_owned());
+    };
+    let script = known(&SCRIPT_COLUMNS).map(|name| format!(", script_column = {name}"));
+    Some(format!("language = {{ column = {column}{} }}", script.unwrap_or_default()))
+}
+
 /// Returns the lines that define a head for each kind of labelled texts, and the rates.
-fn heads(labelled: &[(&String, &Group)]) -> Vec<String> {
+fn heads(text: &str, labelled: &[Group]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rates = Vec::new();
     for (name, rate) in [
         ("toxicity", "removal = { toxicity = 0.05 }    # first drop the worst 5%"),
         ("quality", "retention = { quality = [0.1] }    # keep the best 10% of each language"),
     ] {
-        let groups = labelled.iter().filter(|(pattern, group)| {
-            (pattern.contains("toxic") || group.labels.contains("toxic")) == (name == "toxicity")
+        let groups = labelled.iter().filter(|group| {
+            let is_named = group.patterns.iter().any(|pattern| pattern.contains("toxic"));
+            (is_named || group.labels.contains("toxic")) == (name == "toxicity")
         });
         let groups: Vec<_> = groups.collect();
         if groups.is_empty() {
             continue;
         }
-        let train: Vec<String> = groups.iter().map(|(pattern, _)| quoted(pattern)).collect();
-        let labels = groups.iter().flat_map(|(_, group)| group.labels.clone()).collect();
-        let comment = format!("# columns `text` and `label` ({})", listed(&labels));
+        let train = groups.iter().flat_map(|group| &group.patterns);
+        let train: Vec<_> = train.map(|pattern| quoted(pattern)).collect();
+        let labels = groups.iter().flat_map(|group| group.labels.clone()).collect();
+        let comment = format!("# columns `{text}` and `label` ({})", listed(&labels));
         lines.push(format!("\n[heads.{name}]\ntrain = [{}]    {comment}", train.join(", ")));
+        let is_number = |label: &String| label.parse::<f64>().is_ok();
+        if labels.iter().all(is_number) && labels.iter().any(|label| label_class(label).is_none()) {
+            lines.push("kind = \"ridge\"    # the labels are grades".into());
+        }
         rates.push(rate);
     }
     let next = if rates.is_empty() { NO_LABELS } else { "\n[languages._default]" };
-    lines.push(next.to_owned());
+    lines.push(next.replace("TEXT", text));
     lines.into_iter().chain(rates.into_iter().map(str::to_owned)).collect()
 }
 
