@@ -1,4 +1,4 @@
-//! AVX2 micro-kernels: a panel in two halves, up to 6 x 16 sums in 12 of 16 registers.
+//! AVX2 micro-kernels: up to 6 x 16 sums in 12 of 16 registers, or 8 x 8 of pairs of units in 8.
 
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi16, _mm256_add_epi32, _mm256_add_ps, _mm256_castsi256_ps,
@@ -15,7 +15,7 @@ pub(super) const F32: [MicroKernel; 6] = by_rows!(f32_kernel: 1 2 3 4 5 6);
 /// Needs AVX-VNNI.
 pub(super) const INT8: [MicroKernel; 6] = by_rows!(int8_kernel: 1 2 3 4 5 6);
 /// For CPUs without AVX-VNNI.
-pub(super) const INT8_SUMS: [MicroKernel; 6] = by_rows!(int8_sums_kernel: 1 2 3 4 5 6);
+pub(super) const INT8_SUMS: [MicroKernel; 8] = by_rows!(int8_sums_kernel: 1 2 3 4 5 6 7 8);
 
 /// Lines of the header of 8 columns, see [`in_fours`].
 pub(super) const FOURS_HEADER: usize = 4;
