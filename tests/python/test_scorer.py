@@ -89,7 +89,7 @@ def test_a_text_that_is_refused_is_a_row_with_the_reason(scorer: Scorer) -> None
     texts = ["x \ud800", "good", "bad", None, "a\nb\r\u2028", "last"]
     languages = [*["eng_Latn"] * 5, None]
     table = scorer.score(texts, languages, columns={"language_score": [1, 2, "much", 4, 5, 6]})
-    assert table["trust_score"].to_pylist() == [None, 2, None, 4, 5, None]
+    assert table["trust_score"].to_pylist() == [None, 2, None, None, 5, None]
     refused = [verdict == "rejected" for verdict in table["verdict"].to_pylist()]
     assert refused == [True, False, True, False, False, True]
     reasons = table["reason"].to_pylist()
