@@ -31,13 +31,7 @@ impl ShardVerdicts {
         finding: &Finding,
     ) {
         self.documents.push(document);
-        self.found.push(FoundRow {
-            filter: filter.to_owned(),
-            action,
-            reason: finding.reason.to_owned(),
-            details: finding.details.join(","),
-            pieces: finding.pieces.clone().unwrap_or_default(),
-        });
+        self.found.push(finding.row(filter, action));
     }
 
     /// Writes the file `path`; returns its entry in a marker.

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
+use polysift_data::parts::{FoundRow, VerdictAction};
 
 /// A document as filters see it.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +53,17 @@ impl Finding {
     /// Makes a finding of the whole document.
     pub fn of(reason: &'static str) -> Self {
         Self { reason, details: Vec::new(), host: None, pieces: None }
+    }
+
+    /// Returns the row of the finding of `filter` in the file of verdicts.
+    pub fn row(&self, filter: &str, action: VerdictAction) -> FoundRow {
+        FoundRow {
+            filter: filter.to_owned(),
+            action,
+            reason: self.reason.to_owned(),
+            details: self.details.join(","),
+            pieces: self.pieces.clone().unwrap_or_default(),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use polysift_corpus::verdicts::actions;
 use polysift_data::input::{
     LANG, StreamDocument, UNDETERMINED_LANGUAGE, languages_of, score_value,
 };
-use polysift_data::parts::VerdictAction;
+use polysift_data::parts::{FoundRow, VerdictAction};
 use polysift_encoder::HubSettings;
 use polysift_heads::fasttext::{LanguageIdentifier, TextScratch};
 use polysift_heads::head::{DocumentScore, RowHead};
@@ -54,9 +54,7 @@ pub struct Annotation<'a> {
 struct FoundBy<'a> {
     name: &'a str,
     when: FilterWhen,
-    action: VerdictAction,
-    /// As [`FoundRow::why`](polysift_data::parts::FoundRow::why).
-    why: String,
+    row: FoundRow,
 }
 
 /// Annotates documents with scores, verdicts and filter findings.
@@ -225,11 +223,7 @@ impl<'a> Annotator<'a> {
                 found.into_iter().zip(actions).map(|((name, settings, finding), action)| FoundBy {
                     name,
                     when: settings.when(),
-                    action,
-                    why: match finding.details.join(",") {
-                        details if details.is_empty() => finding.reason.to_owned(),
-                        details => details,
-                    },
+                    row: finding.row(name, action),
                 });
             decided.push(found.collect());
         }
@@ -247,19 +241,20 @@ impl<'a> Annotator<'a> {
         let shown = |score: &Option<DocumentScore>| {
             score.map(|s| f64::from(s.score)).filter(|score| !score.is_nan())
         };
-        let flags = found.iter().filter(|found| found.action == VerdictAction::Flag);
+        let flags = found.iter().filter(|found| found.row.action == VerdictAction::Flag);
         let mut annotation = Annotation {
             language,
             scores: names.zip(scores.iter().map(shown)).collect(),
             verdict: None,
             reason: None,
             retention: BTreeMap::new(),
-            flags: flags.map(|found| (found.name, found.why.clone())).collect(),
+            flags: flags.map(|found| (found.name, found.row.why().to_owned())).collect(),
             thresholds: self.thresholds.get(language).map_or(&[], Vec::as_slice),
         };
         let Some(selection) = self.selections.get(language) else { return annotation };
         let removed_by = |when| {
-            let removes = |by: &&FoundBy<'d>| by.action == VerdictAction::Remove && by.when == when;
+            let removes =
+                |by: &&FoundBy<'d>| by.row.action == VerdictAction::Remove && by.when == when;
             found.iter().find(removes).map(|found| found.name)
         };
         // A cascade of the run is not asked.
