@@ -275,6 +275,13 @@ impl Heads {
     }
 }
 
+/// Returns what the head `name` keeps in `language`, from frozen [`Heads::settings`].
+pub fn frozen_keep(settings: &Value, name: &str, language: &str) -> Option<Keep> {
+    let heads = &settings[name];
+    let head = heads.get(language).or_else(|| heads.get(ALL_LANGUAGES))?;
+    serde_json::from_value(head["spec"]["keep"].clone()).ok()
+}
+
 /// Checks, before hours of encoding, that every head has a file and that it exists.
 pub fn check_files(config: &RunConfig) -> Result<()> {
     let mut with_file = config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows());

@@ -10,7 +10,7 @@ use polysift_base::sample::BottomKSample;
 use polysift_config::{HeadConfig, Keep, Rate};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
-use polysift_corpus::languages::ALL_LANGUAGES;
+use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::rows::{Row, RunRows, check_removed};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_runs::run::Stage;
@@ -51,7 +51,7 @@ pub(super) type HeadLogits<'a> = (&'a str, Keep, Vec<f32>);
 /// holds at most `sample` documents per language: the ones with the smallest hashes of their ids
 /// among those with any score, without those that filters remove before the thresholds or a cascade
 /// drops. The order of files and the number of threads do not matter.
-pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
+pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(context.run, &heads)?;
     check_removed(context, &embedded)?;
@@ -77,12 +77,8 @@ pub fn evaluate_run(context: Context<'_>, top: Rate, sample: usize) -> Result<Ve
         })?;
         let documents = sampled.into_items();
         let ties: Vec<RankKey> = documents.iter().map(|document| document.tie).collect();
-        let column = |(at, (head, config)): (usize, (_, &HeadConfig))| -> HeadLogits<'_> {
-            let head: &String = head;
-            let own = &settings[head];
-            let own = own.get(&language).unwrap_or(&own[ALL_LANGUAGES]);
-            let keep = serde_json::from_value(own["spec"]["keep"].clone());
-            let keep = keep.unwrap_or_else(|_| config.keep(head));
+        let column = |(at, (head, config)): (usize, (&'a String, &HeadConfig))| -> HeadLogits<'a> {
+            let keep = frozen_keep(&settings, head, &language).unwrap_or_else(|| config.keep(head));
             (head, keep, documents.iter().map(|document| document.logits[at]).collect())
         };
         let columns: Vec<_> = context.config.heads.iter().enumerate().map(column).collect();
