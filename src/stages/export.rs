@@ -27,7 +27,7 @@ use json_columns::LanguageColumns;
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, remove};
-use polysift_config::{KEPT, PiiAudit, Rate, RunConfig};
+use polysift_config::{EmbeddingDtype, KEPT, PiiAudit, Rate, RunConfig};
 use polysift_corpus::rows::{Fate, PartRows, RunRows, ShardRows};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
@@ -345,8 +345,10 @@ impl<'a> ShardExport<'a> {
 
     /// Checks that no finite embedding becomes infinite in the type of the export.
     fn check_embeddings(&self, values: &[f32]) -> Result<()> {
-        let Some(dtype) = self.job.spec.embeddings else { return Ok(()) };
-        if values.iter().all(|value| !value.is_finite() || is_finite_in(*value, dtype)) {
+        let dtype = self.job.spec.embeddings.unwrap_or_default();
+        if dtype == EmbeddingDtype::F32
+            || values.iter().all(|value| !value.is_finite() || is_finite_in(*value, dtype))
+        {
             return Ok(());
         }
         let reason =

@@ -90,11 +90,14 @@ pub fn round_to(values: &mut [f32], dtype: EmbeddingDtype) {
     }
 }
 
+/// From here on, f16 rounds to infinity.
+const F16_INFINITE: f32 = 65_520.0;
+
 /// Returns true if `value` is finite, also when it is rounded to `dtype`.
 pub fn is_finite_in(value: f32, dtype: EmbeddingDtype) -> bool {
     match dtype {
         EmbeddingDtype::F32 => value.is_finite(),
-        EmbeddingDtype::F16 => f16::from_f32(value).is_finite(),
+        EmbeddingDtype::F16 => value.abs() < F16_INFINITE,
         EmbeddingDtype::Bf16InF32 => bf16::from_f32(value).is_finite(),
     }
 }

@@ -250,3 +250,17 @@ fn a_part_that_holds_more_or_less_than_it_says_is_an_error() -> Result<(), Box<d
     }
     Ok(())
 }
+
+#[test]
+fn values_that_round_to_infinity_are_not_finite() {
+    let bound = 65_520_f32;
+    for value in [0.0, 65_504.0, bound.next_down(), bound, bound.next_up(), f32::MAX, f32::NAN] {
+        for value in [value, -value] {
+            for dtype in [EmbeddingDtype::F32, EmbeddingDtype::F16, EmbeddingDtype::Bf16InF32] {
+                let mut rounded = [value];
+                round_to(&mut rounded, dtype);
+                assert_eq!(is_finite_in(value, dtype), rounded[0].is_finite(), "{value} {dtype:?}");
+            }
+        }
+    }
+}
