@@ -152,8 +152,8 @@ fn layers_that_share_a_storage_have_no_more_than_a_few_sizes_of_the_file() -> Re
     Ok(())
 }
 
-/// Two tied layers, whose weights alone have twice the size of the storage. With ones in it, the
-/// states are 64 + 1 = 65, then 64 · 65 + 1 = 4161, and the logit is 64 · 4161 + 1.
+/// The tensors of two layers and of an output share one storage of 4,096 ones and have twice its
+/// size. The states are 64 + 1 = 65, then 64 · 65 + 1 = 4161, and the logit is 64 · 4161 + 1.
 #[test]
 fn layers_with_tied_weights_are_read() -> Result<()> {
     let layers = [(0, 64i64), (2, 64), (4, 1)].into_iter().flat_map(|(index, outputs)| {

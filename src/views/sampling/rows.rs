@@ -17,7 +17,7 @@ use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED
 use polysift_runs::run::{Plan, Shard};
 
 const READ_ROWS: usize = 1024;
-/// Keys of a row besides the id and the text, whose names are set.
+/// Keys of a row that `sample` names; settings name those of the id and the text.
 const OWN_KEYS: [&str; 8] =
     ["label", "language", "file", "row", "scores", "copies", "inclusion_probability", "weight"];
 

@@ -128,8 +128,11 @@ impl PackedMatrix {
             }
         }
         #[cfg(target_arch = "x86_64")]
-        if Kernel::new(isa, precision).variant == Variant::Int8Sums {
-            self.reorder_in_fours(Kernel::new(isa, precision));
+        {
+            let kernel = Kernel::new(isa, precision);
+            if kernel.variant == Variant::Int8Sums {
+                self.reorder_in_fours(kernel);
+            }
         }
     }
 
