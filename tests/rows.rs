@@ -257,6 +257,39 @@ fn a_document_at_a_threshold_is_kept_where_it_says_so() -> TestResult {
 }
 
 #[test]
+fn evaluate_breaks_ties_at_the_thresholds_of_a_run_as_the_run_does() -> TestResult {
+    let work = Workspace::new()?;
+    with_column(&work, |i| json!(i % 3))?;
+    for (kind, keep, removes) in [("retention", "above", false), ("removal", "below", true)] {
+        let settings = format!(
+            "[encoder]\nmodel = 'none'\n\
+             [heads.edu]\nkind = 'column'\nscore = 'edu'\nkeep = '{keep}'\n\
+             [languages._default]\n{kind} = {{ edu = 0.1 }}\n"
+        );
+        with_settings(&work, &settings)?;
+        work.command("run", kind).assert().success();
+        let documents = (0..40).filter(|i| *i != 7).map(|i| {
+            let id = format!("fra_Latn-{i}");
+            json!({"id": id, "text": text(i), "edu": i % 3, "label": i % 2})
+        });
+        work.write_lines("labelled/fra_Latn.jsonl", documents)?;
+        let output = polysift()
+            .current_dir(work.dir.path())
+            .args(["evaluate", "--run", kind, "--data", "labelled/{lang}.jsonl", "--json"])
+            .output()?;
+        let report: Value = serde_json::from_slice(&output.stdout)?;
+        let rule = format!("run: {kind} 0.1");
+        let decisions = report["decisions"].as_array().ok_or("no decisions")?;
+        let found = decisions.iter().find(|decision| decision["rule"] == *rule).ok_or("no rule")?;
+        let num_kept = kept(&work, kind, "fra_Latn")?.len();
+        // A head that keeps low scores calls what it removes positive.
+        let expected = if removes { 39 - num_kept } else { num_kept };
+        assert_eq!((expected, &found["called_positive"]), (4, &json!(4)), "{report}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_run_without_an_encoder_selects_what_one_with_an_encoder_does() -> TestResult {
     let work = Workspace::new()?;
     with_column(&work, |i| json!(i % 5))?;

@@ -3,7 +3,7 @@
 use polysift_base::metrics::DECISION;
 use polysift_config::{HeadKind, Keep, Rate};
 use polysift_heads::head::{DocumentScore, HeadSpec};
-use polysift_selection::{Bound, RankKey, Selection, ThresholdKind};
+use polysift_selection::{RankKey, Selection, ThresholdKind};
 
 /// A decision rule to evaluate a head by, apart from any run.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,8 +137,7 @@ impl Ranked<'_> {
         Calls::new(rule, threshold, positive)
     }
 
-    /// Applies the thresholds of this head in `selection`, each on its own. A document with the
-    /// logit of the boundary is kept by a retention and removed by a removal, whatever its id.
+    /// Applies the thresholds of this head in `selection`, each on its own.
     fn of_run(&self, selection: &Selection) -> Vec<Calls> {
         let mut calls = Vec::new();
         let reports = selection.thresholds.iter();
@@ -157,7 +156,7 @@ impl Ranked<'_> {
                 let before = rates.join(", ");
                 let after = if rates.is_empty() { "" } else { " after " };
                 let kept = |(&score, key): (&DocumentScore, &RankKey)| {
-                    self.positive(is_kept(outcome.bound, score, key))
+                    self.positive(outcome.bound.keeps_key(*key, score.score))
                 };
                 let positive = self.scores.iter().zip(self.keys).map(kept).collect();
                 let rule = format!("run: {rule}{after}{before}");
@@ -165,14 +164,6 @@ impl Ranked<'_> {
             }
         }
         calls
-    }
-}
-
-fn is_kept(bound: Bound, score: DocumentScore, key: &RankKey) -> bool {
-    match bound {
-        Bound::UpTo(last) => key.logit <= last.logit,
-        Bound::Before(first) => key.logit < first.logit,
-        _ => bound.keeps_key(*key, score.score),
     }
 }
 
