@@ -79,7 +79,7 @@ impl<'a> Context<'a> {
         if self.redo != Some(stage) {
             return Ok(());
         }
-        self.worker.exclusive(self.stop, || self.run.discard_from(stage))
+        self.worker.exclusive(self.stop, |held| self.run.discard_from(stage, held))
     }
 
     /// Writes the settings to the run directory, for commands that take only the directory, unless

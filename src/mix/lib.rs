@@ -41,7 +41,9 @@ use copies::CopyRule;
 use count::{CountedFile, TokenCounter};
 use draw::{Draw, DrawnFile, MixCorpus};
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{confine, create_folder, list, read_json, remove, write_json, write_new};
+use polysift_base::io::{
+    confine, create_folder, list, read_json, remove, remove_while, write_json, write_new,
+};
 use polysift_config::MixConfig;
 use polysift_data::input::{InputFile, MIXTURE, UNDETERMINED_LANGUAGE, discover};
 use polysift_runs::run::{RunDir, Worker, difference};
@@ -260,11 +262,15 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
                 std::thread::sleep(LOOK_AGAIN);
             }
             Some(_) if redo => {
-                // Markers of finished work are removed before it, and the plan last.
+                // Markers of finished work are removed before it, and the plan last. Another process
+                // may write until this one has the folder for itself.
                 let run = worker.run();
                 let done = [request.out.join(MIXTURE), run.path("parts"), run.path("shuffle")];
-                let all = || done.iter().chain(&written).chain([&path]);
-                worker.exclusive(request.stop, || all().try_for_each(|path| remove(path)))?;
+                worker.exclusive(request.stop, |held| {
+                    let written = self::written(request.out)?;
+                    let mut all = done.iter().chain(&written).chain([&path]);
+                    all.try_for_each(|path| remove_while(path, held))
+                })?;
                 redo = false;
             }
             Some(before) if before == plan => return Ok(()),

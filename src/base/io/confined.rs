@@ -167,9 +167,21 @@ pub fn unlink(path: &Path) -> Result<()> {
 
 /// Removes the file or folder `path`, if it exists. Links in a folder are not followed.
 pub fn remove(path: &Path) -> Result<()> {
+    remove_while(path, &|| Ok(()))
+}
+
+/// Like [`remove`], but calls `check` before each file or folder and ends with its error.
+pub fn remove_while(path: &Path, check: &dyn Fn() -> Result<()>) -> Result<()> {
     check_confined(path)?;
-    if !path.is_dir() {
+    remove_tree(path, check)
+}
+
+fn remove_tree(path: &Path, check: &dyn Fn() -> Result<()>) -> Result<()> {
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+        check()?;
         return unlink(path);
     }
-    if_there(fs::remove_dir_all(path).map_err(Error::io(path, "remove"))).map(drop)
+    list(path)?.iter().try_for_each(|entry| remove_tree(&entry.path(), check))?;
+    check()?;
+    if_there(fs::remove_dir(path).map_err(Error::io(path, "remove"))).map(drop)
 }

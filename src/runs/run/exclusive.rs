@@ -8,8 +8,12 @@ use super::identity::{Identity, LEASE_SECS, Liveness, lease_secs};
 use super::lease::SHARED;
 use super::worker::{EXCLUSIVE, POLL, WORKERS, Worker};
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{remove, remove_temporaries, unlink, write_atomic};
+use polysift_base::io::{remove_temporaries, remove_while, unlink, write_atomic};
 use polysift_base::progress::Stop;
+
+/// Returns [`Error::Lost`] if others took this process for dead, so that the directory is no longer
+/// its own. It is called before each removal.
+pub type Held<'a> = &'a dyn Fn() -> Result<()>;
 
 /// Time within which an arriving process sees that the directory is taken.
 const ARRIVAL: Duration = Duration::from_secs(3);
@@ -39,10 +43,14 @@ impl Worker {
 
     /// Runs `work` while no other process works in the directory or can join. Returns
     /// [`Error::Busy`] if another process is alive.
-    pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce(Held<'_>) -> Result<T>) -> Result<T> {
         let claim = self.run().path(EXCLUSIVE).join(&self.id);
         write_atomic(&claim, b"")?;
-        let outcome = self.wait_for_others(stop).and_then(|()| work());
+        let own = self.file(&self.id);
+        let held = || {
+            if own.exists() { Ok(()) } else { Err(Error::Lost { path: self.run().root().into() }) }
+        };
+        let outcome = self.wait_for_others(stop).and_then(|()| work(&held));
         unlink(&claim)?;
         outcome
     }
@@ -89,11 +97,11 @@ impl Worker {
         if !self.ids_in(WORKERS)?.iter().all(|id| self.liveness(id) == Liveness::Dead) {
             return Ok(());
         }
-        let outcome = self.exclusive(stop, || {
+        let outcome = self.exclusive(stop, |held| {
             for stage in Stage::ALL {
-                remove(&self.run().leases(stage))?;
+                remove_while(&self.run().leases(stage), held)?;
             }
-            remove(&self.run().path(SHARED))?;
+            remove_while(&self.run().path(SHARED), held)?;
             remove_temporaries(folder).map(drop)
         });
         match outcome {
@@ -147,10 +155,10 @@ mod tests {
         let stop = Stop::default();
         let first = Worker::join(&run, &stop)?;
         let second = Worker::join(&run, &stop)?;
-        let refused = first.exclusive(&stop, || Ok(()));
+        let refused = first.exclusive(&stop, |_| Ok(()));
         assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
         drop(second);
-        first.exclusive(&stop, || {
+        first.exclusive(&stop, |_| {
             let late = std::thread::spawn({
                 let run = run.clone();
                 move || Worker::join(&run, &Stop::default()).map(drop)
@@ -172,7 +180,23 @@ mod tests {
         drop(Worker::join(&run, &stop)?); // it does not wait for the dead
         worker.clean_up(&stop, run.root())?;
         assert_eq!(run.tree("state")?, [format!("workers/{}", worker.id)]);
-        worker.exclusive(&stop, || Ok(()))
+        worker.exclusive(&stop, |_| Ok(()))
+    }
+
+    #[test]
+    fn a_process_that_was_taken_for_dead_removes_nothing_more() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let worker = Worker::join(&run, &Stop::default())?;
+        let outputs = ["a", "b"].map(|name| run.path("scores").join(name));
+        outputs.iter().try_for_each(|path| write_atomic(path, b"").map(drop))?;
+        let lost = worker.exclusive(&Stop::default(), |held| {
+            remove_while(&outputs[0], held)?;
+            worker.forget(&worker.id)?; // as another process does
+            run.discard_from(Stage::Score, held)
+        });
+        assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+        assert_eq!(outputs.map(|path| path.exists()), [false, true]);
+        Ok(())
     }
 
     #[test]
@@ -182,7 +206,7 @@ mod tests {
             // One that is refused ends.
             let threads: Vec<_> = workers
                 .into_iter()
-                .map(|worker| scope.spawn(move || worker.exclusive(&Stop::default(), || Ok(()))))
+                .map(|worker| scope.spawn(move || worker.exclusive(&Stop::default(), |_| Ok(()))))
                 .collect();
             threads.into_iter().map(|t| t.join().unwrap_or(Err(Error::Stopped))).collect()
         });

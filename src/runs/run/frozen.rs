@@ -11,9 +11,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::dir::{PLAN, RunDir, Stage};
+use super::exclusive::Held;
 use super::worker::Worker;
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{remove, write_new};
+use polysift_base::io::{remove_while, write_new};
 use polysift_base::progress::Stop;
 
 /// Pause before looking again for a file that another machine wrote.
@@ -54,8 +55,8 @@ impl RunDir {
                 return Err(self.mismatch(stage, difference(stage.name(), &before, settings)));
             }
             // Settings of a stage that has not begun may be replaced.
-            worker.exclusive(stop, || {
-                if self.is_begun(stage) { Ok(()) } else { self.discard(stage) }
+            worker.exclusive(stop, |held| {
+                if self.is_begun(stage) { Ok(()) } else { self.discard(stage, held) }
             })?;
         }
     }
@@ -103,31 +104,31 @@ impl RunDir {
     }
 
     /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends
-    /// on it; for the embed stage the plan too. The caller must hold [`Worker::exclusive`].
-    pub fn discard_from(&self, first: Stage) -> Result<()> {
-        discarded(first).try_for_each(|stage| self.discard(stage))?;
-        if first == Stage::Embed { remove(&self.path(PLAN)) } else { Ok(()) }
+    /// on it; for the embed stage the plan too. `held` is from [`Worker::exclusive`].
+    pub fn discard_from(&self, first: Stage, held: Held<'_>) -> Result<()> {
+        discarded(first).try_for_each(|stage| self.discard(stage, held))?;
+        if first == Stage::Embed { remove_while(&self.path(PLAN), held) } else { Ok(()) }
     }
 
-    fn discard(&self, stage: Stage) -> Result<()> {
+    fn discard(&self, stage: Stage, held: Held<'_>) -> Result<()> {
         if stage == Stage::Export {
-            self.remove_exported_elsewhere()?;
+            self.remove_exported_elsewhere(held)?;
         }
         // Markers go first: after a crash in between, outputs without markers do not count.
-        remove(&self.path("state").join(stage.name()))?;
+        remove_while(&self.path("state").join(stage.name()), held)?;
         for directory in stage.outputs() {
-            remove(&self.path(directory))?;
+            remove_while(&self.path(directory), held)?;
         }
-        remove(&self.frozen_file(stage))
+        remove_while(&self.frozen_file(stage), held)
     }
 
     /// Removes the exported files outside the run directory that are still as the run wrote them.
-    fn remove_exported_elsewhere(&self) -> Result<()> {
+    fn remove_exported_elsewhere(&self, held: Held<'_>) -> Result<()> {
         for key in self.done_keys(Stage::Export)? {
             let marker = self.shard_marker(Stage::Export, &key)?.unwrap_or_default();
             for file in marker.files.iter().filter(|file| Path::new(&file.path).is_absolute()) {
                 if self.check_file(file).is_ok() {
-                    remove(Path::new(&file.path))?;
+                    remove_while(Path::new(&file.path), held)?;
                 }
             }
         }
@@ -235,7 +236,7 @@ mod tests {
         for stage in Stage::ALL {
             freeze(&run, stage, &json!({"x": 1}))?;
         }
-        run.discard_from(Stage::Score)?;
+        run.discard_from(Stage::Score, &|| Ok(()))?;
         assert!(run.frozen_settings(Stage::Train)?.is_some());
         assert!(run.frozen_settings(Stage::Score)?.is_none());
         assert!(run.frozen_settings(Stage::Export)?.is_none());

@@ -49,6 +49,7 @@ mod worker;
 
 pub use claims::{Claims, StageItems};
 pub use dir::{RunDir, Stage};
+pub use exclusive::Held;
 pub use frozen::difference;
 pub use heartbeat::ProgressNote;
 pub use markers::{DocumentAmount, Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};

@@ -47,8 +47,8 @@ pub(crate) fn repair(context: Context<'_>) -> Result<bool> {
     if repairs.is_empty() {
         return Ok(false);
     }
-    context.worker.exclusive(context.stop, || {
-        run.discard_from(Stage::Score)?;
+    context.worker.exclusive(context.stop, |held| {
+        run.discard_from(Stage::Score, held)?;
         for shard in &embedded.plan.shards {
             if repairs.iter().any(|(language, _)| language_of(config, shard) == *language) {
                 run.reopen_embeddings(shard)?;
