@@ -281,8 +281,10 @@ fn items_that_cannot_be_are_refused() -> TestResult {
     let other = BenchmarkItem { answer: "another", ..first };
     assert_eq!(builder.add(&other), Err("has the id of another item with another text"));
     assert_eq!(builder.add(&BenchmarkItem { split: "dev", ..other }), Ok(()));
+    // Parallel benchmarks have one id in every language.
+    assert_eq!(builder.add(&BenchmarkItem { language: "deu_Latn", ..other }), Ok(()));
     let index = open(builder)?;
-    assert_eq!((index.num_items(), index.num_ngrams()), (2, 1));
+    assert_eq!((index.num_items(), index.num_ngrams()), (3, 1));
     let empty = IndexBuilder::new(IndexSettings::default())?.build(BTreeMap::new());
     assert!(matches!(empty, Err(Error::Config { .. })));
     let none = IndexSettings { ngram: 0, ..IndexSettings::default() };

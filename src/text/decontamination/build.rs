@@ -40,8 +40,8 @@ pub struct IndexBuilder {
     tasks: Vec<TaskCounts>,
     task_numbers: HashMap<String, u32>,
     texts: Vec<TokenizedText>,
-    /// Number of the text with each task, split and id.
-    texts_by_id: HashMap<(u32, String, String), usize>,
+    /// Number of the text with each task, and language, split and id.
+    texts_by_id: HashMap<(u32, [String; 3]), usize>,
     /// Tokens of all texts.
     tokens: Tokens,
     occurrences: Vec<Occurrence>,
@@ -111,7 +111,7 @@ impl IndexBuilder {
         Ok(Self { hash_mask, ..Self::new(settings)? })
     }
 
-    /// Adds an item; an item with the same id and text counts once.
+    /// Adds an item; one with the task, language, split, id and text of another counts once.
     ///
     /// # Errors
     /// Returns the reason why this item is left out; the others are not affected.
@@ -126,7 +126,8 @@ impl IndexBuilder {
         let source = if item.split == TRAIN { Source::Train(task) } else { Source::Item(task) };
         let text = self.tokenize(source, item);
         if !item.id.is_empty() {
-            let key = (task, item.split.to_owned(), item.id.to_owned());
+            // Parallel benchmarks use an id once in each language.
+            let key = (task, [item.language, item.split, item.id].map(str::to_owned));
             let same = *self.texts_by_id.entry(key).or_insert(self.texts.len());
             if let Some(same) = self.texts.get(same) {
                 let bytes = |text: &TokenizedText| self.tokens.bytes(text.tokens.clone());
