@@ -84,7 +84,7 @@ impl JoinedLines {
         let mut joined = Self { text: String::new(), breaks: Vec::new() };
         let mut kept = 0;
         for (at, _) in text.match_indices('\n') {
-            let line = text[..at].strip_suffix('\r').unwrap_or(&text[..at]);
+            let line = text[..at].trim_end();
             let Some(before) = line.strip_suffix(['-', '\u{2010}', '\u{AD}']) else { continue };
             let behind = text[at..].trim_start();
             let is_broken = before.ends_with(char::is_alphabetic)
@@ -267,6 +267,9 @@ mod tests {
             found("é the contami-\r\n  nation of x"),
             [hit("the contamination of", "the contami-\r\n  nation of")]
         );
+        for end in [" \n", "\u{A0}\r\n"] {
+            assert_eq!(found(&format!("the contami-{end}nation of x")).len(), 1, "{end:?}");
+        }
         // A hyphen of the word itself, as before.
         assert_eq!(
             found("one self-\nregulation x"),
