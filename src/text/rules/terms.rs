@@ -20,9 +20,9 @@ pub fn default_restrictive_terms() -> Vec<String> {
 
 /// Names of licences that forbid commercial use or changes, as in texts and addresses of licences.
 #[rustfmt::skip]
-pub(super) const LICENSE_MARKS: [&str; 11] = [
+pub(super) const LICENSE_MARKS: [&str; 13] = [
     "by-nc", "by-nd", "by_nc", "by_nd", "cc by nc", "cc by nd", "cc-nc", "cc-nd", "noncommercial",
-    "noderivatives", "noderivs",
+    "commons by nc", "commons by nd", "noderivatives", "noderivs",
 ];
 
 /// Terms for reserved rights (MixtureVitae's code).

@@ -188,6 +188,7 @@ fn restrictive_terms_refuse_what_there_is_evidence_for() -> TestResult {
         ("under CC BY-NC-SA 4.0", "by-nc", "by-nc"),
         ("https://creativecommons.org/licenses/by-nd/4.0", "by-nd", "by-nd"),
         ("CC BY\u{2011}NC", "by-nc", "by-nc"),
+        ("Creative Commons BY NC ND 4.0", "commons by nc", "commons by nc"),
         ("Attribution-NonCommercial", "noncommercial", "noncommercial"),
         ("nearby-ndola", "", ""),
         ("by-ndé by-nd\u{301}", "", ""),
