@@ -251,7 +251,9 @@ impl OpenFilters<'_> {
             let leaks = filter.leaks(&total.ngrams);
             total.keep_for_report();
             let mut report = json!({"settings": config, "total": total, "languages": languages});
-            if let Some(listed) = filter.num_listed_ids(context.stop)? {
+            let listed = filter.num_listed_ids(context.stop)?;
+            // The filter does not look for ids among documents in other languages.
+            if let Some(listed) = listed.filter(|_| config.languages.is_empty()) {
                 let found = match config.kind {
                     FilterKind::Ids(IdsConfig { mode: ListMode::Include, .. }) => {
                         total.seen.documents - total.found.documents

@@ -14,8 +14,8 @@ use polysift_base::progress::Stop;
 use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
 
 /// Values for which a condition does not hold.
-const NOTHING: [&str; 10] =
-    ["", "[]", "[null]", "[\"\"]", "0", "0.0", "false", "nan", "none", "null"];
+const NOTHING: [&str; 11] =
+    ["", "[]", "[none]", "[null]", "[\"\"]", "0", "0.0", "false", "nan", "none", "null"];
 const COMMENT: char = '#';
 
 /// A file that is a list.
