@@ -366,6 +366,10 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
     work.write("robots/a.com_robots.txt", "")?;
     let dates = json!({"domain": "a.com", "content": "", "fetched": "31.12.2024"});
     work.write_lines("dates.jsonl", [dates].into_iter())?;
+    let fetched = |fetched: Value| json!({"domain": "a.com", "content": "", "fetched": fetched});
+    let mixed = [fetched(json!(1_740_787_200)), fetched(json!("2025-01-01"))];
+    work.write_lines("mixed.jsonl", mixed.into_iter())?;
+    work.write_lines("none.jsonl", std::iter::empty())?;
     let robots = |rest: &str| format!("[filters.c]\nkind = 'robots'\nas_of = '2025'\n{rest}\n");
     for (filter, code, wrong) in [
         (
@@ -408,6 +412,8 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
         (robots("sources = [{ domains = 'paths.txt' }]"), 65, "`x.com/blog` has a path"),
         (robots("sources = [{ domains = 'latin.txt' }]"), 65, "row 2: is not UTF-8"),
         (robots("sources = [{ robots = 'dates.jsonl' }]"), 65, "row 1: `fetched` is `31.12.2024`"),
+        (robots("sources = [{ robots = 'mixed.jsonl' }]"), 65, "row 2: `fetched` is `2025-01-01`"),
+        (robots("sources = [{ robots = 'none.jsonl' }]"), 65, "none.jsonl: there is no entry"),
         (robots("sources = [{ robots = 'robots/*' }]"), 65, "its name is not a host"),
         (robots("sources = [{ domains = 'domains.txt' }]").replace("2025", "now"), 2, "is no date"),
     ] {
@@ -847,6 +853,11 @@ fn listed_ids_of_no_document_are_counted() -> TestResult {
         assert_eq!(report["ids"], json!({"listed": 4, "unmatched_at_least": 2}));
         assert_eq!(read_parquet(&work.path(&format!("{mode}/export/a.parquet")))?.num_rows(), kept);
     }
+    // A filter of one language cannot know the ids of the others.
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    work.write("run.toml", format!("{settings}languages = ['und']\n"))?;
+    work.command("run", "language").assert().success();
+    assert_eq!(work.json("language/filters/f.json")?["ids"], Value::Null);
     Ok(())
 }
 
@@ -856,17 +867,17 @@ fn what_a_list_names_is_taken_as_it_is_meant() -> TestResult {
     let work = Workspace::new()?;
     let row =
         |i: usize, url: Value| json!({"id": i.to_string(), "text": "seen #metoo", "url": url});
-    let urls =
-        [json!("https://good.org/x"), Value::Null, json!("good.org"), json!("https://evil.org/")];
+    let urls = ["https://good.org/x", "", "good.org", "https://evil.org/", ""];
+    let urls = urls.map(|url| if url.is_empty() { Value::Null } else { json!(url) });
     work.write_lines("data/a.jsonl", urls.into_iter().enumerate().map(|(i, url)| row(i, url)))?;
-    work.write("blocked.csv", "id,b\n0,False\n1,True\n2,NaN\n3,0.0\n")?;
+    work.write("blocked.csv", "id,b\n0,False\n1,True\n2,NaN\n3,0.0\n4,[None]\n")?;
     work.write("good.txt", "good.org\n")?;
     work.write("words.jsonl", "{\"word\": \"#metoo\"}\n")?;
     let consent =
         "kind = 'robots'\nas_of = '2025'\nsources = [{ ids = 'blocked.csv', blocked_if = 'b' }]";
     let words = "kind = 'words'\nlists = ['words.jsonl']\nmax_share = 0.4";
     for (name, filter, kept) in [
-        ("consent", consent, &["0", "2", "3"][..]),
+        ("consent", consent, &["0", "2", "3", "4"][..]),
         ("urls", "kind = 'urls'\nmode = 'include'\nlists = ['good.txt']", &["0"]),
         ("words", words, &[]),
     ] {

@@ -18,7 +18,7 @@ use super::document::{
     AgentVerdict, Filter, FilteredDocument, Finding, RobotsVerdict, Verdict, judge_by_language,
 };
 use super::ids::id_list;
-use super::strings::{LanguageStrings, ListFormat, ListedStrings};
+use super::strings::{LanguageStrings, ListFormat, ListedStrings, NO_ENTRY};
 use super::urls::{UNREADABLE_URL, listed_domain, url_key};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::read;
@@ -213,17 +213,33 @@ impl RobotsSource {
         stop: &Stop,
         each: &mut dyn FnMut(RobotsText<'_>) -> Result<(), String>,
     ) -> Result<()> {
+        // A number cannot be compared with a date.
+        let mut are_numbers = None;
         for path in &self.paths {
             stop.check()?;
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if is_table(&name) {
                 let table = table_at(path, path.display().to_string())?;
+                let mut is_empty = true;
                 read_table(&table, &columns(), None, stop, &mut |row| {
+                    is_empty = false;
                     let Some(content) = row.text(CONTENT) else { return Ok(()) };
                     let authority = authority_of(row.required_text(DOMAIN)?, row.text(PROTOCOL))?;
-                    let fetched = row.text(FETCHED).map(time).transpose()?;
+                    let fetched = row.text(FETCHED).map(|text| {
+                        let (time, is_number) = time(text)?;
+                        if *are_numbers.get_or_insert(is_number) != is_number {
+                            return Err(format!(
+                                "`{FETCHED}` is `{text}`; numbers and dates are mixed"
+                            ));
+                        }
+                        Ok(time)
+                    });
+                    let fetched = fetched.transpose()?;
                     each(RobotsText { authority, content, fetched })
                 })?;
+                if is_empty {
+                    return Err(Error::corrupt(path, NO_ENTRY));
+                }
                 continue;
             }
             let bytes = read(path)?;
@@ -253,8 +269,8 @@ fn columns() -> [ColumnRequest; 4] {
     ]
 }
 
-/// Parses the time of a fetch: a number, a date, a year, a month or a time.
-fn time(text: &str) -> Result<f64, String> {
+/// Parses the time of a fetch: a number (then true), a date, a year, a month or a time.
+fn time(text: &str) -> Result<(f64, bool), String> {
     let is_year = text.len() == "2025".len() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = || text.parse::<f64>().ok().filter(|number| number.is_finite() && !is_year);
     let day = match text.len() {
@@ -275,7 +291,8 @@ fn time(text: &str) -> Result<f64, String> {
             "`{FETCHED}` is `{text}`; a date as in 2025-01-31, a time of RFC 3339 or a number is needed"
         )
     };
-    number().or_else(time).ok_or_else(wrong)
+    let number = number().map(|number| (number, true));
+    number.or_else(|| Some((time()?, false))).ok_or_else(wrong)
 }
 
 fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {

@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex};
 use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
-use polysift_base::error::Result;
+use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 use polysift_data::input::{
     ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
 };
+
+/// What is wrong with an empty list, which is more likely a failed download than meant.
+pub(super) const NO_ENTRY: &str = "there is no entry in the list";
 
 /// Maximum bytes of loaded sets that are kept for later documents.
 const MOST_KEPT_BYTES: usize = 1 << 30;
@@ -107,11 +110,16 @@ impl ListedStrings {
         let mut hashes = Vec::new();
         for list in self.files.iter().filter(|list| list.language.as_deref() == language) {
             let ListFormat { column, blocked_if, key } = &self.format;
+            let num_before = hashes.len();
             let mut add = |text: &str| {
                 hashes.push(hash(&key(text)?));
                 Ok(())
             };
             for_each_listed(&list.path, column, blocked_if.as_deref(), stop, &mut add)?;
+            // With a condition, a list may have rows that are all open.
+            if hashes.len() == num_before && blocked_if.is_none() {
+                return Err(Error::corrupt(&list.path, NO_ENTRY));
+            }
         }
         let set = Arc::new(StringSet::new(hashes));
         let kept: usize = loaded.values().map(|set| size_of_val(set.hashes.as_slice())).sum();
@@ -140,7 +148,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use polysift_base::error::Error;
 
     proptest! {
         #[test]
@@ -162,7 +169,7 @@ mod tests {
         std::fs::write(path("all.txt"), "\u{FEFF}a\r\n# b\n\n  c d \ne # why\nf#g\n")?;
         std::fs::write(path("deu_Latn.csv"), "id,x\n7,y\n,z\n")?;
         let format = ListFormat { column: "id", blocked_if: None, key: |id| Ok(Cow::Borrowed(id)) };
-        let lists = ListedStrings::open(&[path("all.txt"), path("{lang}.csv")], format)?;
+        let lists = ListedStrings::open(&[path("all.txt"), path("{lang}.csv")], format.clone())?;
         let holds =
             |language, text| Ok::<_, Error>(lists.of(language, &Stop::default())?.contains(text));
         assert!(holds("fra_Latn", "a")? && holds("deu_Latn", "c d")? && holds("deu_Latn", "7")?);
@@ -172,6 +179,18 @@ mod tests {
         );
         assert!(!(holds("fra_Latn", "7")? || holds("deu_Latn", "b")? || holds("deu_Latn", "")?));
         assert_eq!(lists.files().count(), 2);
+
+        // An empty list is refused; a table may have no row that meets the condition.
+        std::fs::write(path("all.txt"), "# nothing\n")?;
+        std::fs::write(path("all.csv"), "id,x\n7,\n")?;
+        for (name, blocked_if, is_refused) in
+            [("all.txt", None, true), ("all.csv", None, false), ("all.csv", Some("x"), false)]
+        {
+            let format = ListFormat { blocked_if: blocked_if.map(Into::into), ..format.clone() };
+            let lists = ListedStrings::open(&[path(name)], format)?;
+            let refused = lists.of("fra_Latn", &Stop::default()).err();
+            assert_eq!(refused.is_some(), is_refused, "{name}: {refused:?}");
+        }
         Ok(())
     }
 }
