@@ -174,6 +174,15 @@ fn what_is_meant_and_what_stands_for_it_can_be_set() -> TestResult {
     let found = texts("out/export/web/a.parquet")?;
     assert_eq!(found[2], "see [IP] and [IP]");
     assert_eq!(texts("out/export/code/b.parquet")?, [TEXTS[3], TEXTS[5]]);
+
+    // A glob of files begins at the folder of the settings file, wherever the program is called.
+    let settings = std::fs::read_to_string(work.path("run.toml"))?;
+    work.write("run.toml", settings.replace("'code/*'", "'./code/*.jsonl'"))?;
+    let run = ["run", "-c", "../run.toml", "--run", "../again"];
+    polysift().current_dir(work.path("web")).args(run).assert().success();
+    assert_eq!(texts("again/export/code/b.parquet")?, [TEXTS[3], TEXTS[5]]);
+    assert_eq!(texts("again/export/web/a.parquet")?[2], "see [IP] and [IP]");
+    work.command("run", "again").assert().success();
     let audit = read_parquet(&work.path("out/audit/pii/web/a.parquet"))?;
     let values = audit.column_by_name("value").ok_or("no values")?.as_string::<i32>();
     let values: Vec<&str> = values.iter().flatten().collect();
@@ -200,6 +209,12 @@ fn settings_of_personal_data_that_cannot_be_are_refused() -> TestResult {
         ("[pii]\nkinds = []\n", "pii.kinds: is empty"),
         ("[pii]\nkinds = ['phone']\n", "unknown variant `phone`"),
         ("[pii]\nexcept = ['a[']\n", "pii.except"),
+        (
+            "[pii]\nmode = 'apertus'\nip = 'all'\n",
+            "pii.ip: has no effect if `pii.mode` is `apertus`",
+        ),
+        ("[pii]\nmode = 'apertus'\nplaceholders = 'keep'\n", "pii.placeholders: has no effect"),
+        ("[pii]\nmode = 'datatrove'\nmarkers = { ip = '?' }\n", "pii.markers: has no effect"),
         ("[pii]\nmarker = 'x'\n", "`marker` is unknown; did you mean `markers`?"),
     ] {
         let work = workspace(settings)?;

@@ -380,7 +380,7 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
 }
 
 /// Keys whose values are paths; `*` stands for every name.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "run_dir",
     "input.files",
     "input.language.model",
@@ -393,12 +393,19 @@ const PATHS: [&str; 12] = [
     "filters.*.sources.domains",
     "filters.*.sources.robots",
     "export.to",
+    "card.template",
 ];
 
 /// Makes the paths of a settings file absolute; they are relative to its directory `base`.
 fn make_absolute(table: &mut Table, base: &Path) {
     for key in PATHS {
         make_key_absolute(table, key, base);
+    }
+    let globs = table.get_mut("pii").and_then(|t| t.get_mut("except"));
+    for glob in globs.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Value::String(glob) = glob {
+            *glob = join_glob(base, glob);
+        }
     }
     if let Some(model) = table.get_mut("encoder").and_then(|t| t.get_mut("model")) {
         // A model is a path only if such a directory exists; otherwise it is a name or a hub id.
@@ -440,6 +447,20 @@ fn join(base: &Path, path: &str) -> String {
         }
     }
     joined.to_string_lossy().into_owned()
+}
+
+/// Joins a relative `glob` of `pii.except` to `base`. `/./` stays between them if the glob does not
+/// leave `base`, because it then is also one of shards and URLs.
+fn join_glob(base: &Path, glob: &str) -> String {
+    if is_url(glob) || glob.starts_with('/') {
+        return glob.to_owned();
+    }
+    let base = PathBuf::from(glob::Pattern::escape(&join(base, "")));
+    let joined = join(&base, glob);
+    match Path::new(&joined).strip_prefix(&base) {
+        Ok(below) => base.join(".").join(below).to_string_lossy().into_owned(),
+        Err(_) => joined,
+    }
 }
 
 type Overrides = Vec<(String, Value)>;
@@ -574,7 +595,13 @@ mod tests {
 
     #[test]
     fn paths_that_are_set_by_flag_are_below_the_current_directory() -> Result<()> {
-        let set = ["input.files=['a/*', 's3://b/c']", "heads.q.path=q.pt", "input.text=t"];
+        let set = [
+            "input.files=['a/*', 's3://b/c']",
+            "heads.q.path=q.pt",
+            "input.text=t",
+            "card.template=./t.j",
+            "pii.except=['./a/*', '**/b', '../c', '/d/./e', 's3://f/**']",
+        ];
         let base = BaseArgs { set: set.map(Into::into).to_vec(), ..BaseArgs::default() };
         let config = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?;
         let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
@@ -582,6 +609,10 @@ mod tests {
         assert_eq!(config.input.files, [below("a/*"), "s3://b/c".to_owned()]);
         assert_eq!(config.heads["q"].path, Some(below("q.pt")));
         assert_eq!(config.input.text, "t");
+        assert_eq!(config.card.template, Some(below("t.j")));
+        let above = here.parent().unwrap_or(&here).join("c").display().to_string();
+        let except = [below("./a/*"), below("./**/b"), above, "/d/./e".into(), "s3://f/**".into()];
+        assert_eq!(config.pii.map(|pii| pii.except), Some(except.to_vec()));
         Ok(())
     }
 

@@ -29,14 +29,16 @@ pub struct PiiConfig {
     /// Kinds of personal data to redact.
     #[default(PiiOptions::default().kinds)]
     pub kinds: Vec<PiiKind>,
-    /// Which IP addresses are redacted.
+    /// Which IP addresses are redacted. Not for the mode `apertus`.
     pub ip: IpScope,
-    /// Treatment of the placeholder addresses that FineWeb put in place of real ones.
+    /// Treatment of the placeholder addresses that FineWeb put in place of real ones. Only for the
+    /// mode `default`.
     pub placeholders: Placeholders,
-    /// The table `[pii.markers]` holds the texts that replace personal data, by its kind.
+    /// The table `[pii.markers]` holds the texts that replace personal data, by its kind. Not for the
+    /// mode `datatrove`.
     pub markers: Markers,
-    /// Globs of input files whose texts stay unchanged: much in code and mathematics looks like an
-    /// address.
+    /// Globs of shards or input files whose texts stay unchanged: much in code and mathematics looks
+    /// like an address. A run keeps absolute globs; what is behind `/./` in them also names shards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
     /// Content of the folder `audit` of the run directory: facts about the personal data found.
@@ -51,12 +53,18 @@ impl PiiConfig {
         PiiOptions { mode, kinds, ip, placeholders, markers }
     }
 
-    /// Returns the patterns of [`PiiConfig::except`]; [`Error::Config`] if one is malformed.
+    /// Returns the patterns of [`PiiConfig::except`], and what is behind `/./` as one more;
+    /// [`Error::Config`] if one is malformed.
     pub fn exceptions(&self) -> Result<Vec<glob::Pattern>> {
-        let parse = |pattern: &String| {
-            glob::Pattern::new(pattern).map_err(|e| Error::config("pii.except", e.to_string()))
+        let parse = |glob: String| {
+            let wrong = |e| Error::config("pii.except", format!("`{glob}`: {e}"));
+            glob::Pattern::new(&glob).map_err(wrong)
         };
-        self.except.iter().map(parse).collect()
+        let globs = self.except.iter().flat_map(|glob| {
+            let behind = glob.split_once("/./").map(|(_, behind)| behind.to_owned());
+            behind.into_iter().chain([glob.replacen("/./", "/", 1)])
+        });
+        globs.map(parse).collect()
     }
 
     /// Checks what the types cannot express.
@@ -64,11 +72,21 @@ impl PiiConfig {
         if self.kinds.is_empty() {
             return Err(Error::config("pii.kinds", "is empty; leave `[pii]` out instead"));
         }
+        let (mode, default) = (self.mode, Self::default());
+        let unused = match mode {
+            PiiMode::Apertus if self.ip != default.ip => Some("ip"),
+            PiiMode::Datatrove if self.markers != default.markers => Some("markers"),
+            _ if mode == PiiMode::Default || self.placeholders == default.placeholders => None,
+            _ => Some("placeholders"),
+        };
+        if let Some(key) = unused {
+            let mode = format!("{mode:?}").to_lowercase();
+            let reason = format!("has no effect if `pii.mode` is `{mode}`; leave it out");
+            return Err(Error::config(format!("pii.{key}"), reason));
+        }
         if self.mode == PiiMode::Datatrove && self.kinds == [PiiKind::Iban] {
-            return Err(Error::config(
-                "pii.kinds",
-                "has only `iban`, which this mode does not find",
-            ));
+            let reason = "has only `iban`, which this mode does not find";
+            return Err(Error::config("pii.kinds", reason));
         }
         self.exceptions().map(drop)
     }

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use polysift_base::error::Result;
+use polysift_base::io::is_url;
 use polysift_config::{PiiAudit, PiiConfig};
 use polysift_data::parts::PiiRow;
 use polysift_runs::run::Shard;
@@ -61,15 +62,12 @@ impl ShardRedactor {
         let exceptions = config.exceptions()?;
         let options =
             glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
-        let here = std::env::current_dir().unwrap_or_default();
-        let absolute = here.join(&shard.file);
-        // Folders above the working directory do not describe the corpus.
-        let relative = absolute.strip_prefix(&here).ok();
         let is_match = |pattern: &glob::Pattern| {
-            let is_absolute = pattern.as_str().starts_with('/');
-            let file = if is_absolute { Some(absolute.as_path()) } else { relative };
+            // Folders above that of the settings do not describe the corpus.
+            let is_of_file =
+                pattern.as_str().starts_with('/') || is_url(&shard.file.to_string_lossy());
             pattern.matches_with(&shard.name, options)
-                || file.is_some_and(|file| pattern.matches_path_with(file, options))
+                || is_of_file && pattern.matches_path_with(&shard.file, options)
         };
         if exceptions.iter().any(is_match) {
             return Ok(None);
