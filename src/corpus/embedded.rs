@@ -35,10 +35,15 @@ impl Embedded {
         Ok(Self { plan, summaries })
     }
 
-    /// Reads a run that all of `heads` have scored; [`Error::Missing`] if scores of a shard lack.
+    /// Reads a run that all of `heads` have scored; [`Error::Missing`] if scores of a shard lack, or
+    /// if the score stage has not run at all: without heads it writes no scores.
     pub fn scored(run: &RunDir, heads: &[&str]) -> Result<Self> {
         let embedded = Self::of(run)?;
         all_done(run, Stage::Score, &score_keys(&embedded.plan, heads), "scored")?;
+        if run.frozen_settings(Stage::Score)?.is_none() {
+            let reason = "the score stage has not run yet; run `polysift score`";
+            return Err(Error::missing(run.root(), reason));
+        }
         Ok(embedded)
     }
 
