@@ -768,6 +768,19 @@ fn lists_that_change_are_refused_until_the_stage_is_done_again() -> TestResult {
 }
 
 #[test]
+fn a_stage_that_the_settings_lack_is_redone_with_the_stages_after_it() -> TestResult {
+    let work = Workspace::new()?;
+    let input = "[input]\nfiles = ['corpus/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n";
+    work.write("run.toml", input)?;
+    for stage in ["train", "filter", "deduplicate"] {
+        work.command("run", "out").assert().success();
+        work.command(stage, "out").args(["--redo", stage]).assert().success();
+        assert!(!work.path("out/selection").exists(), "{stage}");
+    }
+    Ok(())
+}
+
+#[test]
 fn filters_that_cannot_be_are_refused_by_name() -> TestResult {
     let work = Workspace::new()?;
     let settings = std::fs::read_to_string(work.path("run.toml"))?;

@@ -39,8 +39,7 @@ const REASON: &str = "near";
 pub fn deduplicate(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     let Some(near) = config.near() else {
-        // If an earlier call had such a filter, this is refused unless `--redo` discards its work.
-        context.discard_redone(Stage::Deduplicate)?;
+        // If an earlier call had such a filter, this is refused unless `--redo` discarded its work.
         return run.check_frozen(Stage::Deduplicate, &duplicate_settings(config));
     };
     let embedded = Embedded::scored(run, &[near.head])?;

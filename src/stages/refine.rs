@@ -93,7 +93,7 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     }
     let (embedded, heads) = scored_run(context)?;
     if is_precise(context.run)? {
-        return Ok(());
+        return context.discard_redone(Stage::Refine);
     }
     context.freeze(Stage::Refine, &refine_settings(context, &heads)?)?;
     let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;

@@ -136,6 +136,10 @@ impl<'a> JoinedRun<'a> {
         around: impl Fn(Stage, &dyn Fn() -> Result<()>) -> Result<()>,
     ) -> Result<Vec<Stage>> {
         let stages = self.ordered(context)?;
+        // A stage that the settings lack discards nothing itself; `cascade` alone refuses to run.
+        let is_lacking = |stage: &Stage| !stages_of(context.config).contains(stage);
+        let lacking = context.redo.filter(is_lacking).filter(|_| stages != [Stage::Cascade]);
+        lacking.map_or(Ok(()), |stage| context.discard_redone(stage))?;
         let repairs = context.config.cascade.as_ref().is_some_and(|cascade| cascade.repair);
         let embed = stages.iter().position(|stage| *stage == Stage::Embed);
         let mut next = 0;

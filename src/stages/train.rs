@@ -41,7 +41,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
         tracing::warn!(
             "no head has labelled samples for a language of the corpus; nothing to train"
         );
-        return Ok(());
+        return context.discard_redone(Stage::Train);
     }
     let model = if jobs.iter().all(TrainingJob::is_text) {
         None // no embeddings are needed
