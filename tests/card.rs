@@ -160,6 +160,9 @@ fn templates_of_users_take_its_place() -> TestResult {
     work.write("own.md", "{{ 107323203587|size }} {{ 1234567|thousands }} {{ documents_read }}\n")?;
     card(&work, &["--template", "own.md"]).assert().success().stdout("107.3 GB 1,234,567 65\n");
     card(&work, &["--template", "no.md"]).assert().code(66).stderr(contains("no.md"));
+    let export = ["--set", "export.card=true", "--set", "card.template=no.md"];
+    work.command("run", "late").args(export).assert().code(66).stderr(contains("no.md"));
+    assert!(!work.path("late").exists());
     work.write("bad.md", b"a\n\xff\n")?;
     card(&work, &["--template", "bad.md"]).assert().code(2).stderr(contains("UTF-8 in line 2"));
     work.write("bad.md", "a\n{{ documents }\n")?;
@@ -167,6 +170,9 @@ fn templates_of_users_take_its_place() -> TestResult {
         .assert()
         .code(2)
         .stderr(contains("bad.md").and(contains(":2")));
+    let export = ["--set", "export.card=true", "--set", "card.template=bad.md"];
+    work.command("run", "late").args(export).assert().code(2).stderr(contains("bad.md"));
+    assert!(!work.path("late").exists());
     work.write("bad.md", "{{ documents.none.at_all }}\n")?;
     card(&work, &["--template", "bad.md"]).assert().code(2).stderr(contains("undefined"));
     Ok(())

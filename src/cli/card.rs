@@ -42,7 +42,7 @@ impl CardArgs {
         if *json {
             printer::json(&facts);
         } else {
-            printer::bytes(render_card(&settings, &facts)?.as_bytes());
+            printer::bytes(render_card(&settings, Some(&facts))?.as_bytes());
         }
         Ok(())
     }

@@ -65,8 +65,12 @@ struct ExportJob<'a> {
     columns: LanguageColumns,
 }
 
-/// Checks that the input columns leave the names of the new columns free, as far as footers show.
-pub fn check_columns(config: &RunConfig, shards: &[Shard]) -> Result<()> {
+/// Checks the template of the card, if there will be one, and that the input columns leave the names
+/// of the new columns free, as far as footers show.
+pub fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
+    if config.export.card {
+        render_card(&config.card, None)?;
+    }
     let spec = spec(config, &retention_heads(config));
     // The embed stage reports damaged files, with their shards.
     let files = shards.iter().filter_map(|shard| shard.input().ok());

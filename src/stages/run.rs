@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::cascade::{cascade, repair};
 use crate::deduplicate::deduplicate;
 use crate::embed::embed;
-use crate::export::{check_columns, check_place, export};
+use crate::export::{check_export, check_place, export};
 use crate::filter::filter;
 use crate::inputs::{check_ids, check_inputs, warn_of_settings};
 use crate::refine::refine;
@@ -86,7 +86,7 @@ impl<'a> JoinedRun<'a> {
         }
         if stages.contains(&Stage::Export) {
             let shards = checked.map_or(&[][..], |plan| &plan.shards);
-            check_columns(config, shards)?;
+            check_export(config, shards)?;
             check_place(config, root, shards)?;
         }
         if stages == [Stage::Embed, Stage::Score] {
@@ -206,7 +206,7 @@ pub fn checked_plan(
     let plan = plan(config)?;
     check_ids(config, &plan)?;
     warn_of_settings(config, &plan);
-    check_columns(config, &plan.shards)?;
+    check_export(config, &plan.shards)?;
     let heads = check_inputs(config, &plan, run, hub, stop)?;
     Ok((plan, heads))
 }

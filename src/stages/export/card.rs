@@ -177,7 +177,7 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
 
 pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
     let settings = &context.config.card;
-    let card = render_card(settings, &card_facts(context, settings)?)?;
+    let card = render_card(settings, Some(&card_facts(context, settings)?))?;
     // A hub shows the card of its repository's root.
     let folder = if context.config.export.is_to_hub() { "" } else { "export" };
     let path = place_of(context).join(folder).join(FILE);

@@ -23,9 +23,9 @@ const FUEL: u64 = 10_000_000;
 /// Maximum bytes of a card, and of a value in JSON.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Renders the card of `facts` with the template of `settings`. Returns the errors of
-/// [`read_text`]; [`Failure::Config`] for an invalid template.
-pub fn render_card(settings: &CardConfig, facts: &serde_json::Value) -> Result<String> {
+/// Renders the card of `facts` with the template of `settings`; without facts, only checks the
+/// template. Returns the errors of [`read_text`]; [`Failure::Config`] for an invalid template.
+pub fn render_card(settings: &CardConfig, facts: Option<&serde_json::Value>) -> Result<String> {
     let (origin, text) = match &settings.template {
         None => ("card.md.jinja", TEMPLATE.to_owned()),
         Some(path) => (path.as_str(), read_text(Path::new(path))?),
@@ -36,7 +36,7 @@ pub fn render_card(settings: &CardConfig, facts: &serde_json::Value) -> Result<S
     })
 }
 
-fn render(origin: &str, text: &str, facts: &serde_json::Value) -> Result<String, Error> {
+fn render(origin: &str, text: &str, facts: Option<&serde_json::Value>) -> Result<String, Error> {
     let mut environment = Environment::new();
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
@@ -52,7 +52,9 @@ fn render(origin: &str, text: &str, facts: &serde_json::Value) -> Result<String,
     environment.add_filter("cell", |text: String| text.replace('|', "\\|").replace('\n', " "));
     let mut card = Bounded::default();
     let template = environment.template_from_named_str(origin, text)?;
-    template.render_captured_to(Serde(facts), &mut card)?;
+    if let Some(facts) = facts {
+        template.render_captured_to(Serde(facts), &mut card)?;
+    }
     Ok(String::from_utf8_lossy(&card.0).into_owned())
 }
 
