@@ -51,6 +51,9 @@ fn documents_have_the_languages_that_the_library_finds() -> TestResult {
     let mut taken = work.command("run", "taken");
     taken.args(["--set", "input.language={ model = 'lid.ftz' }"]);
     taken.assert().code(65).stderr(contains("input.language.column"));
+    let mut missing = work.command("run", "missing");
+    missing.args(["--set", "input.language.model=nope.ftz"]);
+    missing.assert().code(66).stderr(contains("nope.ftz: the classifier of `input.language`"));
     run().assert().success();
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(work.path("out/export"))? {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::model::{FastTextModel, TextScratch};
 use polysift_base::error::{Error, Result};
+use polysift_base::io::if_there;
 use polysift_config::{InputConfig, LABEL_PREFIX, LANGUAGE_CODE, LanguageSource, is_language_code};
 use polysift_data::input::UNDETERMINED_LANGUAGE;
 
@@ -22,13 +23,15 @@ impl LanguageIdentifier {
     /// Reads the classifier of `config`; returns `None` if it names none.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Model`] if the file is not a fastText classifier;
-    /// [`Error::Config`] for a label that is not in the model, or is not a language code.
+    /// [`Error::Io`]; [`Error::Missing`] without the file; [`Error::Model`] if it is no fastText
+    /// classifier; [`Error::Config`] for a label that is not in the model, or is not a language code.
     pub fn of(config: &InputConfig) -> Result<Option<Self>> {
         let LanguageSource::Model { model: path, labels, threshold, .. } = &config.language else {
             return Ok(None);
         };
-        let (model, digest) = FastTextModel::read(Path::new(path))?;
+        let missing = || Error::missing(path, "the classifier of `input.language` does not exist");
+        let read = if_there(FastTextModel::read(Path::new(path)))?;
+        let (model, digest) = read.ok_or_else(missing)?;
         let mut codes = model.labels();
         for code in &mut codes {
             *code = code.strip_prefix(LABEL_PREFIX).unwrap_or(code).to_owned();
