@@ -140,6 +140,8 @@ fn a_text_alone_is_annotated_by_heads_from_files() -> TestResult {
     let array = annotate(&["--head", head, "--language", "fra_Latn"], " [ {\"text\": 1}]");
     { array }.assert().code(2).stderr(contains("is a JSON array"));
     annotate(&[], "un texte").assert().code(2).stderr(contains("--run"));
+    let in_a_run = contains("heads.quality: is trained in a run; name the run");
+    annotate(&["-c", "run.toml"], "un texte").assert().code(66).stderr(in_a_run);
     annotate(&["--head", head, "--language", "fra_Latn"], "").assert().success().stdout(is_empty());
     Ok(())
 }

@@ -11,6 +11,7 @@ use polysift::config::{
     FixedThreshold, HeadConfig, LabelKind, LanguageSource, Rate, RunConfig, is_language_code,
 };
 use polysift::corpus::Context;
+use polysift::corpus::heads::TRAINED_IN_A_RUN;
 use polysift::input::{InputFile, SampleColumns, SkippedRows, discover};
 use polysift::io::write_json;
 use polysift::progress::{Progress, Stop};
@@ -326,10 +327,9 @@ fn chosen_heads(
         return Err(Error::config("HEAD", "no head is named"));
     }
     match chosen.iter().find(|(_, head)| head.path.is_none() && !head.kind.is_of_rows()) {
-        Some((name, _)) if !has_run => Err(Error::config(
-            format!("heads.{name}"),
-            "is trained in a run; name the run (`--run DIR`) or the file",
-        )),
+        Some((name, _)) if !has_run => {
+            Err(Error::config(format!("heads.{name}"), TRAINED_IN_A_RUN))
+        }
         _ => Ok(chosen),
     }
 }

@@ -296,7 +296,7 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
         let Some(path) = head.path.as_deref() else { continue };
         // The languages are known only after all documents are embedded.
         if !path.contains(LANG) && !Path::new(path).is_file() {
-            return Err(no_head(name, head, &BTreeSet::new()));
+            return Err(no_head(None, name, head, &BTreeSet::new()));
         }
     }
     Ok(())
@@ -335,13 +335,17 @@ pub fn for_each_head(
         let reason = "is of heads of texts and of other heads; that takes two names";
         return Err(Error::config(format!("heads.{name}.path"), reason));
     }
-    if of_texts || of_embeddings { Ok(()) } else { Err(no_head(name, config, languages)) }
+    if of_texts || of_embeddings { Ok(()) } else { Err(no_head(run, name, config, languages)) }
 }
 
-/// Makes an [`Error::Missing`]: the head `name` has no file for any of `languages`.
-fn no_head(name: &str, config: &HeadConfig, languages: &BTreeSet<String>) -> Error {
-    let languages = in_words(languages);
+/// Says of a head without a file what is wrong if no run is named.
+pub const TRAINED_IN_A_RUN: &str = "is trained in a run; name the run (`--run DIR`) or the file";
+
+/// Makes an [`Error::Missing`]: the head `name` has no file for any language `of` the run.
+fn no_head(run: Option<&RunDir>, name: &str, config: &HeadConfig, of: &BTreeSet<String>) -> Error {
+    let languages = in_words(of);
     let (path, reason) = match &config.path {
+        None if run.is_none() => (format!("heads.{name}"), TRAINED_IN_A_RUN.to_owned()),
         None => (format!("heads/{name}"), format!("the head is trained for none of {languages}")),
         Some(path) if path.contains(LANG) => {
             (path.clone(), format!("the head `{name}` has no file for any of {languages}"))
