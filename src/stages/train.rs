@@ -304,10 +304,12 @@ fn draw_negatives(
         };
         if new.len() < most {
             let (head, language, found) = (job.name, job.language(), new.len());
+            let drawn = wanted.min(found);
             tracing::warn!(
                 head,
                 language,
-                "{wanted} negatives are drawn from {most} documents; the corpus has {found}"
+                "the settings ask for {wanted} negatives from {most} documents; the corpus has {found} that are \
+                 no samples, so at most {drawn} become negatives"
             );
         }
         let documents = new.into_iter().map(|(ordinal, text)| {
