@@ -31,7 +31,6 @@ struct ClassifierConfig {
     id2label: Option<BTreeMap<usize, String>>,
     problem_type: Option<String>,
     classifier_pooling: Option<String>,
-    classifier_activation: Option<Activation>,
     norm_eps: Option<f64>,
 }
 
@@ -53,9 +52,11 @@ impl Classifier {
                 return Err(format!("classifier_pooling is `{other}`; supported: cls, mean"));
             }
         };
+        let activation = Option::<Activation>::deserialize(&keys["classifier_activation"]);
+        let activation = activation.map_err(|e| format!("classifier_activation: {e}"))?;
         Ok(Some(Self {
             pooling,
-            activation: config.classifier_activation.filter(|_| is_modern),
+            activation: activation.filter(|_| is_modern),
             norm_eps: config.norm_eps.filter(|_| is_modern),
             problem_type: config.problem_type,
             labels: config.id2label.unwrap_or_default(),

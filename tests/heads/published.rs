@@ -216,7 +216,10 @@ fn models_that_hold_no_such_head_are_refused() -> Result<()> {
             changed("modernbert-cls", |c| c["classifier_pooling"] = json!("max"))?,
             "supported: cls, mean",
         ),
-        (changed("modernbert-cls", |c| c["classifier_activation"] = json!("silu"))?, "silu"),
+        (
+            changed("modernbert-cls", |c| c["classifier_activation"] = json!("silu"))?,
+            "classifier_activation",
+        ),
     ] {
         let error = import(dir.path(), &request(None, None)).err().context("imported")?;
         assert!(
