@@ -484,7 +484,7 @@ fn rates_count_the_dropped_and_removals_what_the_audited_stand_for() -> TestResu
         retention: [("q".to_owned(), vec![rate("0.25")?])].into(),
         ..LanguageThresholds::default()
     };
-    let found = select(&Thinned, &plan_thresholds(&kept, &heads, &[])?, Mode::Default)?;
+    let found = select(&Thinned, &plan_thresholds("a", &kept, &heads, &[])?, Mode::Default)?;
     let report = &found.thresholds[0];
     assert_eq!((report.scored.num_documents, report.dropped.num_documents), (68, 32));
     let outcome = &report.outcomes[0];
@@ -496,7 +496,7 @@ fn rates_count_the_dropped_and_removals_what_the_audited_stand_for() -> TestResu
         removal: [("q".to_owned(), rate("0.2")?)].into(),
         ..LanguageThresholds::default()
     };
-    let found = select(&Thinned, &plan_thresholds(&removed, &heads, &[])?, Mode::Default)?;
+    let found = select(&Thinned, &plan_thresholds("a", &removed, &heads, &[])?, Mode::Default)?;
     let outcome = &found.thresholds[0].outcomes[0];
     assert_eq!((outcome.kept.num_documents, outcome.threshold_logit), (64, Some(15.0)));
     Ok(())

@@ -252,7 +252,9 @@ fn a_document_at_a_threshold_is_kept_where_it_says_so() -> TestResult {
                  [languages._default]\nthreshold = { edu = { at_most = 1 } }\n";
     with_settings(&work, wrong)?;
     let refused = work.command("run", "wrong").assert().code(2).get_output().stderr.clone();
-    assert!(String::from_utf8(refused)?.contains("at_least"));
+    let refused = String::from_utf8(refused)?;
+    assert!(refused.contains("languages._default.threshold.edu: ") && refused.contains("at_least"));
+    assert!(!work.path("wrong").exists());
     Ok(())
 }
 

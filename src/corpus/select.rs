@@ -57,7 +57,8 @@ pub fn thresholds_of(
     let available: Vec<_> = (config.heads.keys())
         .map(|name| (name.as_str(), heads.get(name, language).map(AnyHead::spec)))
         .collect();
-    plan_thresholds(&thresholds(config, language, heads), &available, &config.selection.order)
+    let thresholds = thresholds(config, language, heads);
+    plan_thresholds(language, &thresholds, &available, &config.selection.order)
 }
 
 /// Loads a run with all shards scored and its heads, and checks that its thresholds are possible.

@@ -67,7 +67,7 @@ use polysift_config::Mode;
 /// for more than a million files or a quantile that is not finite;
 /// [`Error::Shape`](polysift_base::Error::Shape) for a corpus that changes between scans.
 pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Result<Selection> {
-    plan::check(thresholds)?;
+    plan::check("", thresholds)?;
     let mut selection =
         Selection { mode, skipped: Vec::new(), thresholds: Vec::new(), cascade: None };
     for threshold in thresholds {
@@ -128,7 +128,7 @@ mod tests {
             ..LanguageThresholds::default()
         };
         let head = HeadSpec::default(); // keeps high scores
-        let selection = plan_thresholds(&settings, &[("quality", Some(&head))], &[])
+        let selection = plan_thresholds("deu_Latn", &settings, &[("quality", Some(&head))], &[])
             .and_then(|thresholds| select(&Logits([0.5, -1.0, 2.0]), &thresholds, Mode::Default))
             .map_err(|e| e.to_string())?;
         let kept = Decision::Kept { retentions: vec![rate] };

@@ -59,7 +59,7 @@ impl Threshold {
     }
 }
 
-/// Returns the thresholds of one language in the order in which they are computed.
+/// Returns the thresholds of `language` in the order in which they are computed.
 ///
 /// `heads` are the run's heads by name, in the order of
 /// [`ScoredDocument::scores`](super::ScoredDocument::scores); `None` if the language has no such
@@ -73,6 +73,7 @@ impl Threshold {
 /// [`Error::Config`] for an incomplete or repeating order, a retention without rates, a threshold
 /// that is not finite, several rates of more than one retention, or more than [`MAX_RATES`].
 pub fn plan_thresholds(
+    language: &str,
     settings: &LanguageThresholds,
     heads: &[(&str, Option<&HeadSpec>)],
     order: &[String],
@@ -115,15 +116,16 @@ pub fn plan_thresholds(
         }
         planned.sort_by_key(place);
     }
-    check(&planned)?;
+    check(&format!("languages.{language}."), &planned)?;
     Ok(planned)
 }
 
-/// Checks what the type [`Threshold`] cannot.
-pub(crate) fn check(thresholds: &[Threshold]) -> Result<()> {
+/// Checks what the type [`Threshold`] cannot; keys in errors begin with `place`.
+pub(crate) fn check(place: &str, thresholds: &[Threshold]) -> Result<()> {
     let mut with_several: Option<&str> = None;
     for Threshold { head, head_name, kind, keep, .. } in thresholds {
-        let config = |key: &str, reason| Err(Error::config(format!("{key}.{head_name}"), reason));
+        let config =
+            |key: &str, reason| Err(Error::config(format!("{place}{key}.{head_name}"), reason));
         match kind {
             ThresholdKind::Retain(rates) if rates.is_empty() || rates.len() > MAX_RATES => {
                 let reason = format!("has {} rates; 1 to {MAX_RATES} are allowed", rates.len());
@@ -178,7 +180,7 @@ mod tests {
         let heads: Vec<(&str, Option<&HeadSpec>)> = (heads.iter().zip(&specs).enumerate())
             .map(|(i, ((name, ..), spec))| (*name, Some(spec).filter(|_| i < num_served)))
             .collect();
-        plan_thresholds(settings, &heads, order)
+        plan_thresholds("deu_Latn", settings, &heads, order)
     }
 
     fn settings() -> Result<LanguageThresholds, String> {

@@ -10,7 +10,8 @@ use polysift_base::io::is_url;
 use polysift_base::language::iso_639_3;
 use polysift_base::progress::Stop;
 use polysift_config::{
-    DEFAULT_LANGUAGE, FilterConfig, InputConfig, LanguageSource, LanguageThresholds, RunConfig,
+    DEFAULT_LANGUAGE, FilterConfig, HeadConfig, InputConfig, LanguageSource, LanguageThresholds,
+    RunConfig,
 };
 use polysift_corpus::heads::{for_each_head, scores_embeddings, warn_of_unserved};
 use polysift_corpus::languages::{ALL_LANGUAGES, planned_languages};
@@ -20,6 +21,7 @@ use polysift_data::input::{
 };
 use polysift_encoder::{HubSettings, Recipe, resolve};
 use polysift_heads::fasttext::LanguageIdentifier;
+use polysift_heads::head::HeadSpec;
 use polysift_runs::run::{Plan, RunDir, Shard};
 use polysift_selection::plan_thresholds;
 
@@ -38,8 +40,13 @@ pub fn check_inputs(
     hub: &HubSettings,
     stop: &Stop,
 ) -> Result<Vec<PlannedHead>> {
+    let in_run = config.heads.iter().filter(|(_, head)| head.path.is_none());
+    let spec = |head: &HeadConfig, name| HeadSpec { keep: head.keep(name), ..HeadSpec::default() };
+    let specs: Vec<_> = in_run.map(|(name, head)| (name, spec(head, name))).collect();
+    let specs: Vec<_> = specs.iter().map(|(name, spec)| (name.as_str(), Some(spec))).collect();
     for language in config.languages.keys() {
-        plan_thresholds(&config.thresholds(language), &[], &config.selection.order)?;
+        let thresholds = config.thresholds(language);
+        plan_thresholds(language, &thresholds, &specs, &config.selection.order)?;
     }
     let languages = planned_languages(config, plan);
     LanguageIdentifier::of(&config.input)?;
@@ -72,6 +79,12 @@ fn check_loaded(
         for_each_head(None, name, head, &serves, &mut |language, loaded| {
             stop.check()?;
             served.insert(language.to_owned());
+            let spec = [(name.as_str(), Some(loaded.head.spec()))];
+            let all = || config.languages.keys().map(String::as_str).collect();
+            let tables = if language == ALL_LANGUAGES { all() } else { vec![language] };
+            for table in tables {
+                plan_thresholds(table, &config.thresholds(table), &spec, &config.selection.order)?;
+            }
             if loaded.head.as_embedding().is_none() {
                 return Ok(());
             }

@@ -97,13 +97,16 @@ fn a_head_the_language_lacks_skips_removals_and_selects_nobody_by_retention() ->
     };
     let with = select(
         &corpus,
-        &plan_thresholds(&settings, &[("quality", Some(&head))], &[])?,
+        &plan_thresholds("a", &settings, &[("quality", Some(&head))], &[])?,
         Mode::Default,
     )?;
     assert_eq!(with.skipped, ["toxicity"]);
     assert_eq!(kept_ordinals(&with, &documents), [0, 1]);
-    let without =
-        select(&corpus, &plan_thresholds(&settings, &[("quality", None)], &[])?, Mode::Default)?;
+    let without = select(
+        &corpus,
+        &plan_thresholds("a", &settings, &[("quality", None)], &[])?,
+        Mode::Default,
+    )?;
     assert_eq!(without.decide(&documents[0].row()).to_string(), "quality_unscored");
     assert_eq!(without.thresholds[0].num_unscored, 2);
     Ok(())
