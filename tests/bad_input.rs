@@ -404,11 +404,14 @@ fn links_to_nothing_and_files_that_are_not_read_are_told() -> TestResult {
         .assert()
         .stderr(told);
     work.write("run.toml", "[heads.r]\nkind = 'random'\n")?;
-    work.command("plan", "out")
-        .args(["data", "--dry-run", "--language", "und", "--text-column", "nope"])
-        .assert()
-        .code(65)
-        .stderr(contains("column `nope`"));
+    for model in ["polysift-mini", "none"] {
+        work.command("plan", "out")
+            .args(["data", "--dry-run", "--language", "und", "--text-column", "nope"])
+            .args(["--model", model])
+            .assert()
+            .code(65)
+            .stderr(contains("column `nope`"));
+    }
     for folder in ["deu_Latn", "pt.BR", ".hidden"] {
         work.write(&format!("by/{folder}/a.jsonl"), "{\"text\":\"a\"}\n")?;
     }

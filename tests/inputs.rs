@@ -209,7 +209,11 @@ fn what_costs_hours_for_little_is_told_before_the_first_document_is_read() -> Te
     );
     run(&format!("{files}{heads}"), &dry)?.success().stderr(contains("no rate is named"));
     let french = ["--dry-run", "--retention", "r=0.5", "--language", "fra_Latn"];
-    run(&format!("{files}{heads}"), &french)?.success().stderr(contains("WARN").not());
+    let known = contains("40 (estimated)").and(contains("r: drawn by the id"));
+    run(&format!("{files}{heads}"), &french)?
+        .success()
+        .stderr(contains("WARN").not())
+        .stdout(known);
     for (code, hint) in [("fr", "is `fra`"), ("french", "is `fra`"), ("xx", "`xx` is no code")] {
         let flags = ["--dry-run", "--retention", "r=0.5", "--language", code];
         run(&format!("{files}{heads}"), &flags)?.success().stderr(contains(hint));

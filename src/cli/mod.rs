@@ -396,16 +396,6 @@ impl CommandContext<'_> {
         if self.quiet && !args.json {
             return Ok(());
         }
-        let brings = config.input.embeddings.is_some();
-        if brings || !config.has_embeddings() {
-            let totals = json!({"shards": plan.shards.len(), "input_bytes": plan.bytes()});
-            printer::show(args.json, &totals, |_| {
-                let (shards, bytes) = (plan.shards.len(), plan.bytes());
-                summary::field("input", format!("{shards} shards, {bytes} bytes"));
-                summary::field("encoder", if brings { "the input has embeddings" } else { "none" });
-            });
-            return Ok(());
-        }
         let estimate =
             views::estimate::estimate(&config, &plan, heads, &hub, self.stop, self.display)?;
         printer::show(args.json, &estimate, |estimate| {

@@ -23,7 +23,7 @@ use polysift::progress::bytes_for_people;
 use polysift::run::{Encoded, LiveWorker, Stage};
 use polysift::selection::{CascadeAudit, Recall, ThresholdKind, ThresholdReport};
 use polysift::stages::train::cards;
-use polysift::views::estimate::Estimate;
+use polysift::views::estimate::{EncodingEstimate, Estimate};
 use polysift::views::inspect::inspect_run;
 use polysift::views::status::{RunStatus, status};
 use polysift::views::verify::Verified;
@@ -400,8 +400,9 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
         };
         field("head", format!("{name}: {how}"));
     }
-    if estimate.training_tokens > 0.0 {
-        let (time, tokens) = (time_for_people(estimate.training_secs), estimate.training_tokens);
+    let encoding = estimate.encoding.as_ref().filter(|encoding| encoding.training_tokens > 0.0);
+    if let Some(EncodingEstimate { training_tokens: tokens, training_secs, .. }) = encoding {
+        let time = time_for_people(*training_secs);
         let cost = format!("{time} to encode the samples (roughly), some {tokens:.0} tokens");
         field("training", cost);
     }
@@ -418,33 +419,43 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
 }
 
 pub(crate) fn print_estimate(estimate: &Estimate, config: &RunConfig, run_dir: Option<&Path>) {
-    let Estimate { shards, input_bytes, tokens, tokens_per_document, .. } = estimate;
+    let Estimate { shards, input_bytes, .. } = estimate;
     let languages = estimate.languages.iter().map(|(l, n)| format!("{l} ({n})"));
     let how = if estimate.rows_counted { "counted" } else { "estimated" };
     field("run directory", run_dir.map_or("(none named)".into(), Path::to_string_lossy));
     field("input", format!("{shards} shards, {input_bytes} bytes"));
     field("languages", languages.collect::<Vec<_>>().join(", "));
     field("documents", format!("{} ({how})", estimate.rows));
-    field("tokens", format!("{tokens:.0} ({tokens_per_document:.1} a document, from a sample)"));
-    field("encoder", &estimate.model);
-    field("encoder digest", &estimate.encoder_digest);
-    field("tokenizer", &estimate.tokenizer);
-    for ResolvedSetting { name, value, source } in &estimate.encoder_settings {
-        field(name, format!("{value} ({source})"));
+    match &estimate.encoding {
+        Some(encoding) => {
+            let EncodingEstimate { tokens, tokens_per_document: mean, encode_secs, .. } = encoding;
+            field("tokens", format!("{tokens:.0} ({mean:.1} a document, from a sample)"));
+            field("encoder", &encoding.model);
+            field("encoder digest", &encoding.encoder_digest);
+            field("tokenizer", &encoding.tokenizer);
+            for ResolvedSetting { name, value, source } in &encoding.encoder_settings {
+                field(name, format!("{value} ({source})"));
+            }
+            field("device", format!("{}, in {}", encoding.device, encoding.precision));
+            let (time, speed) = (time_for_people(*encode_secs), encoding.tokens_per_sec);
+            let how = if encoding.speed_measured {
+                "on this machine"
+            } else {
+                "(roughly: what an H200 reached, not measured here)"
+            };
+            field("encoding", format!("{time} at {speed:.0} tokens/s {how}"));
+        }
+        None if config.has_embeddings() => field("encoder", "the input has embeddings"),
+        None => field("encoder", "none"),
     }
-    field("device", format!("{}, in {}", estimate.device, estimate.precision));
-    let (time, speed) = (time_for_people(estimate.encode_secs), estimate.tokens_per_sec);
-    let how = if estimate.speed_measured {
-        "on this machine"
-    } else {
-        "(roughly: what an H200 reached, not measured here)"
-    };
-    field("encoding", format!("{time} at {speed:.0} tokens/s {how}"));
     print_heads_of_plan(estimate, config);
-    field("on an H200", format!("{:.2} hours of one GPU (roughly)", estimate.gpu_hours));
-    let sizes = [estimate.embeddings_bytes, estimate.scores_bytes, estimate.export_bytes];
-    let [embeddings, scores, export] = sizes.map(bytes_for_people);
-    field("disk (roughly)", format!("embeddings {embeddings}, scores {scores}, export {export}"));
+    let [scores, export] = [estimate.scores_bytes, estimate.export_bytes].map(bytes_for_people);
+    let mut disk = format!("scores {scores}, export {export}");
+    if let Some(EncodingEstimate { gpu_hours, embeddings_bytes, .. }) = &estimate.encoding {
+        field("on an H200", format!("{gpu_hours:.2} hours of one GPU (roughly)"));
+        disk = format!("embeddings {}, {disk}", bytes_for_people(*embeddings_bytes));
+    }
+    field("disk (roughly)", disk);
     for name in estimate.fingerprints.keys().take(MAX_SHARDS_SHOWN) {
         field("shard", name);
     }

@@ -38,6 +38,22 @@ pub struct Estimate {
     pub rows: u64,
     /// Whether `rows` was counted.
     pub rows_counted: bool,
+    /// The encoder and its work; `None` without one.
+    #[serde(flatten)]
+    pub encoding: Option<EncodingEstimate>,
+    /// The heads that would be trained.
+    pub training: Vec<PlannedHead>,
+    /// Approximate bytes of the stored scores.
+    pub scores_bytes: f64,
+    /// Approximate bytes of the exported files at the largest retention rate.
+    pub export_bytes: f64,
+    /// Fingerprint of every input file.
+    pub fingerprints: BTreeMap<String, String>,
+}
+
+/// The encoder of a run and its estimated work.
+#[derive(Debug, Clone, Serialize)]
+pub struct EncodingEstimate {
     /// Mean number of encoded tokens of a document.
     pub tokens_per_document: f64,
     /// Number of tokens to encode.
@@ -52,8 +68,6 @@ pub struct Estimate {
     pub device: String,
     /// Numeric type of the computation: `f32` or `bf16`.
     pub precision: EncoderPrecision,
-    /// The heads that would be trained.
-    pub training: Vec<PlannedHead>,
     /// Tokens of the training samples, at most one longest chunk each; samples count for each head.
     pub training_tokens: f64,
     /// Seconds that the encoder would take for the training samples.
@@ -62,10 +76,6 @@ pub struct Estimate {
     pub gpu_hours: f64,
     /// Approximate bytes of the stored embeddings.
     pub embeddings_bytes: f64,
-    /// Approximate bytes of the stored scores.
-    pub scores_bytes: f64,
-    /// Approximate bytes of the exported files at the largest retention rate.
-    pub export_bytes: f64,
     /// Name of the encoder.
     pub model: String,
     /// Tokenizer: the built-in engine, or the `tokenizers` crate and why.
@@ -74,8 +84,6 @@ pub struct Estimate {
     pub encoder_settings: Vec<ResolvedSetting>,
     /// Digest of the encoder.
     pub encoder_digest: String,
-    /// Fingerprint of every input file.
-    pub fingerprints: BTreeMap<String, String>,
 }
 
 #[derive(Default)]
@@ -100,36 +108,54 @@ pub fn estimate(
 ) -> Result<Estimate> {
     progress.begin("estimate", None, "texts");
     let measured = || {
-        let model = encoder::load(&config.encoder, hub)?;
-        let sample = sample(config, plan, &model, stop)?;
+        let encodes = config.has_embeddings() && config.input.embeddings.is_none();
+        let model = encodes.then(|| encoder::load(&config.encoder, hub)).transpose()?;
+        let sample = sample(config, plan, model.as_ref(), stop)?;
+        let Some(model) = model else { return Ok((sample, None)) };
         let tokens_per_sec = match model.placement.gpus.len() {
             0 => measure(config, &model, &sample, stop, progress)?,
             gpus => speed_of_gpus(model.encoder.info(), sample.mean_length(), gpus),
         };
-        Ok((model, sample, tokens_per_sec))
+        Ok((sample, Some((model, tokens_per_sec))))
     };
-    let measured: Result<(Model, Sample, f64)> = measured();
+    let measured: Result<(Sample, Option<(Model, f64)>)> = measured();
     progress.end();
-    let (model, sample, tokens_per_sec) = measured?;
+    let (sample, model) = measured?;
     let (rows, rows_counted) = match plan.num_rows() {
         Some(rows) => (rows, true),
         None => (sample.scaled_rows(plan), false),
     };
-    let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
-    let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
-    let tokens = per_document * rows as f64;
-    let most = config.encoder.max_tokens as f64;
-    let of_head = |head: &PlannedHead| {
-        let tokens = head.text_bytes as f64 * sample.tokens_per_byte();
-        tokens.min(head.samples as f64 * most) + head.negatives as f64 * per_document.min(most)
-    };
-    let encoded = training.iter().filter(|head| head.is_encoded);
-    let training_tokens: f64 = encoded.map(of_head).sum();
-    let info = model.encoder.info();
-    let values = rows as f64 * chunks_per_document * info.embedding_size as f64;
-    let embeddings_bytes = values * stored_bytes(config.parts.embeddings);
-    let kept = largest_retention(config);
-    let with_embeddings = if config.export.with_embeddings { embeddings_bytes } else { 0.0 };
+    let encoding = model.map(|(model, tokens_per_sec)| {
+        let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
+        let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
+        let tokens = per_document * rows as f64;
+        let most = config.encoder.max_tokens as f64;
+        let of_head = |head: &PlannedHead| {
+            let tokens = head.text_bytes as f64 * sample.tokens_per_byte();
+            tokens.min(head.samples as f64 * most) + head.negatives as f64 * per_document.min(most)
+        };
+        let encoded = training.iter().filter(|head| head.is_encoded);
+        let training_tokens: f64 = encoded.map(of_head).sum();
+        let info = model.encoder.info();
+        let values = rows as f64 * chunks_per_document * info.embedding_size as f64;
+        EncodingEstimate {
+            tokens_per_document: per_document,
+            tokens,
+            tokens_per_sec,
+            speed_measured: model.placement.gpus.is_empty(),
+            device: model.placement.to_string(),
+            precision: model.placement.precision,
+            encode_secs: tokens / tokens_per_sec.max(1e-9),
+            training_tokens,
+            training_secs: training_tokens / tokens_per_sec.max(1e-9),
+            gpu_hours: tokens / speed_of_gpus(info, sample.mean_length(), 1) / 3600.0,
+            embeddings_bytes: values * stored_bytes(config.parts.embeddings),
+            model: info.model.clone(),
+            tokenizer: model.tokenizer.engine(),
+            encoder_settings: model.settings.clone(),
+            encoder_digest: info.digest.clone(),
+        }
+    });
     let mut languages = BTreeMap::new();
     for shard in &plan.shards {
         let language = shard.language.clone().unwrap_or_else(|| match &config.input.language {
@@ -139,30 +165,18 @@ pub fn estimate(
         });
         *languages.entry(language).or_default() += 1;
     }
+    let embeddings_bytes = encoding.as_ref().map_or(0.0, |encoding| encoding.embeddings_bytes);
+    let with_embeddings = if config.export.with_embeddings { embeddings_bytes } else { 0.0 };
     Ok(Estimate {
         shards: plan.shards.len(),
         input_bytes: plan.bytes(),
         languages,
         rows,
         rows_counted,
-        tokens_per_document: per_document,
-        tokens,
-        tokens_per_sec,
-        speed_measured: model.placement.gpus.is_empty(),
-        device: model.placement.to_string(),
-        precision: model.placement.precision,
-        encode_secs: tokens / tokens_per_sec.max(1e-9),
+        encoding,
         training,
-        training_tokens,
-        training_secs: training_tokens / tokens_per_sec.max(1e-9),
-        gpu_hours: tokens / speed_of_gpus(info, sample.mean_length(), 1) / 3600.0,
-        embeddings_bytes,
         scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
-        export_bytes: kept * (plan.bytes() as f64 + with_embeddings),
-        model: info.model.clone(),
-        tokenizer: model.tokenizer.engine(),
-        encoder_settings: model.settings.clone(),
-        encoder_digest: info.digest.clone(),
+        export_bytes: largest_retention(config) * (plan.bytes() as f64 + with_embeddings),
         fingerprints: plan.shards.iter().map(|s| (s.name.clone(), s.fingerprint.clone())).collect(),
     })
 }
@@ -201,9 +215,9 @@ fn largest_retention(config: &RunConfig) -> f64 {
     rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0)
 }
 
-/// Reads the first documents of files spread over the plan. Returns the first error if none can be
-/// read.
-fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result<Sample> {
+/// Reads the first documents of files spread over the plan, and tokenizes them if there is a model.
+/// Returns the first error if none can be read.
+fn sample(config: &RunConfig, plan: &Plan, model: Option<&Model>, stop: &Stop) -> Result<Sample> {
     let (mut sample, mut failure) = (Sample::default(), None);
     let step = plan.shards.len().div_ceil(SAMPLE_FILES).max(1);
     for shard in plan.shards.iter().step_by(step) {
@@ -226,6 +240,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: &Model, stop: &Stop) -> Result
         sample.counted.1 += bytes;
         let Some(batch) = batch else { continue };
         sample.rows += batch.len() as u64;
+        let Some(model) = model else { continue };
         let texts: Vec<&str> = batch.texts().map(|(_, text)| text).collect();
         let tokenized = model.tokenizer.chunks_all(&texts)?;
         for (text, chunks) in texts.iter().zip(&tokenized) {
