@@ -60,7 +60,7 @@ const KEYS: [(&[HeadKind], &[&str]); 9] = {
         ),
         (&[Mlp, Logistic, Ridge], &["languages", "weight"]),
         (&[Mlp, Logistic, Ridge, Cosine], &["training", "output", "chunk", "references"]),
-        (&[Mlp, Cosine], &["hidden"]),
+        (&[Mlp], &["hidden"]),
         (&[Cosine], &["center"]),
         (&[FastText], &["fasttext"]),
     ]
@@ -645,6 +645,7 @@ mod tests {
             ),
             ("training.loss='ordinal'\ntraining.mode='published'", "heads.edu.training.mode"),
             ("kind='ridge'\nhidden=[3]", "heads.edu"),
+            ("kind='cosine'\nhidden=[3]", "heads.edu.hidden"),
             ("kind='cosine'\nweight='w'", "heads.edu.weight"),
             ("kind='cosine'\nlanguages='all'", "heads.edu.languages"),
             ("languages='some'", "`each`, `all`, `others` or lists of languages"),
