@@ -289,7 +289,8 @@ pub struct HeadConfig {
     pub keep: Option<Keep>,
     /// Column of the input that holds the score as a number. It has to be set.
     pub score: Option<String>,
-    /// Name of the exported column of scores. Default: `NAME_score`.
+    /// Name of the exported column of scores; without a final `_score` it also names the column of
+    /// rates, as in `NAME_retention`. Default: `NAME_score`.
     pub column: Option<String>,
     /// Maximum number of reference embeddings of a cosine head, which are sampled from the
     /// positives. Default: 8192.
