@@ -455,6 +455,9 @@ fn a_run_is_named_by_position_by_flag_or_by_variable() -> TestResult {
         polysift_in(args).assert().success().stdout(contains("export"));
     }
     polysift_in(&["verify"]).env("POLYSIFT_RUN", "out").assert().success();
+    let mut plan = work.command("plan", "other");
+    plan.args(["--set", "run_dir=set"]).assert().success();
+    assert!(work.path("set/plan.jsonl.zst").exists() && !work.path("other").exists());
     polysift_in(&["verify", "out"]).env("POLYSIFT_RUN", "other").assert().success();
     let both = contains("names a run, and so does the argument");
     polysift_in(&["verify", "out", "--run", "out"]).assert().code(2).stderr(both);

@@ -93,9 +93,11 @@ pub(crate) struct BaseArgs {
 }
 
 impl BaseArgs {
-    /// Returns the run directory that the flag or the settings name.
+    /// Returns the run directory that `--set`, the flag or the settings name, in this order.
     pub(crate) fn run_dir(&self, config: &RunConfig) -> Option<PathBuf> {
-        self.run.clone().or_else(|| config.run_dir.clone().map(PathBuf::from))
+        let is_set = self.set.iter().any(|assignment| assignment.starts_with("run_dir="));
+        let flag = self.run.clone().filter(|_| !is_set);
+        flag.or_else(|| config.run_dir.clone().map(PathBuf::from))
     }
 
     /// Takes the only one of `arguments` as the run if it is one; `--run` must not name another.
