@@ -461,7 +461,7 @@ fn a_run_is_named_by_position_by_flag_or_by_variable() -> TestResult {
     polysift_in(&["verify", "out"]).env("POLYSIFT_RUN", "other").assert().success();
     let both = contains("names a run, and so does the argument");
     polysift_in(&["verify", "out", "--run", "out"]).assert().code(2).stderr(both);
-    polysift_in(&["export", "corpus"]).assert().code(2).stderr(contains("is not a run directory"));
+    polysift_in(&["export", "corpus"]).assert().code(66).stderr(contains("is not a run directory"));
     for command in ["export", "evaluate"] {
         let other = contains("--run: names other");
         polysift_in(&[command, "out", "--run", "other"]).assert().code(2).stderr(other);

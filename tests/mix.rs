@@ -606,6 +606,11 @@ fn bad_settings_and_inputs_are_named() -> TestResult {
         ("count = 'words'\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1", 2, "column:NAME"),
         ("[[source]]\nfiles = ['a.jsonl']\nepochs = 1", 2, "tokenizer"),
         ("tokenizer = 'no such'\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1", 2, "no such"),
+        (
+            "tokenizer = 'no/tokenizer.json'\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1",
+            66,
+            "no/tok",
+        ),
         ("COUNT\n[[source]]\nfiles = ['a.jsonl']", 2, "one of `share`, `tokens` and `epochs`"),
         ("COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1\nepoch = 2", 2, "epoch"),
         ("COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 0", 2, "epochs"),

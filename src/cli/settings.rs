@@ -301,7 +301,7 @@ impl SettingsArgs {
         self.base.take_run(&mut self.keys.input)?;
         match self.keys.input.as_slice() {
             [argument] if !reads_input && self.base.run.is_none() => {
-                Err(Error::config(argument, "is not a run directory"))
+                RunDir::open(Path::new(argument)).map(drop)
             }
             _ => Ok(()),
         }

@@ -313,6 +313,10 @@ fn tokenizer_path(name: &str, base: &Path, hub: &HubSettings) -> Result<PathBuf>
         let missing = || Error::model(&local, format!("has no {TOKENIZER}"));
         return path.is_file().then_some(path).ok_or_else(missing);
     }
+    let is_json = Path::new(name).extension().is_some_and(|extension| extension == "json");
+    if is_json || name.starts_with(['.', '/']) {
+        return Err(Error::missing(&local, "no such tokenizer"));
+    }
     let (id, revision) = name.split_once('@').map_or((name, None), |(id, rev)| (id, Some(rev)));
     if !is_repository_id(id) || local.exists() {
         let reason = format!(
