@@ -831,7 +831,9 @@ fn the_filter_stage_needs_the_embed_stage_and_is_needed_by_the_thresholds() -> T
         retry.current_dir(work.dir.path()).args(["retry", "out", "--num-tasks", "2", "--json"]);
     let left: Value = serde_json::from_slice(&retry.assert().success().get_output().stdout)?;
     assert_eq!((&left["stage"], &left["items"]), (&json!("filter"), &json!(2)));
-    work.command("filter", "out").args(["--task", "0", "--num-tasks", "2"]).assert().success();
+    let first =
+        work.command("filter", "out").args(["--task", "0", "--num-tasks", "2", "-v"]).assert();
+    first.success().stderr(contains("done").and(contains("fra_Latn/a")));
     work.command("filter", "out").args(["--task", "1", "--num-tasks", "2"]).assert().success();
     assert!(work.path("out/filters/requests.json").exists());
     work.command("threshold", "out").assert().success();

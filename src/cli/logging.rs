@@ -26,7 +26,7 @@ pub(crate) struct GlobalArgs {
     /// Print errors only
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Log more (-v: a line per shard, -vv: debugging)
+    /// Log more (-v: a line per unit of work, -vv: debugging)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Format of log lines and progress

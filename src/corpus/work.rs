@@ -151,7 +151,10 @@ impl StageWork {
             }
             return Err(lost);
         }
-        context.run.mark_shard(stage, key, &outcome?)
+        let marker = outcome?;
+        context.run.mark_shard(stage, key, &marker)?;
+        tracing::info!(stage = stage.name(), key, rows = marker.rows, "done");
+        Ok(())
     }
 
     /// Finishes the stage if all of its units are done.
