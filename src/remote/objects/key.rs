@@ -42,8 +42,14 @@ pub(super) fn encoded(path: &str) -> String {
     utf8_percent_encode(path, PATH).to_string()
 }
 
-/// Escapes all keys in `listing` (XML of S3, Google or Azure), so that [`decoded`] returns them.
+/// Escapes all keys in `listing` (XML of S3, Google or Azure), so that [`decoded`] returns them. A
+/// truncated listing without a token gets an empty one: the client reads the token only.
 pub(super) fn escaped_listing(listing: &str) -> String {
+    let mut listing = Cow::Borrowed(listing);
+    if listing.contains("<IsTruncated>true<") && !listing.contains("<NextContinuationToken") {
+        let token = "<NextContinuationToken/><IsTruncated>";
+        listing = listing.replacen("<IsTruncated>", token, 1).into();
+    }
     let mut pieces = listing.split('<');
     let mut escaped = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {

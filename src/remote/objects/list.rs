@@ -125,10 +125,16 @@ impl KeySearch<'_> {
         let page = || self.bucket.list_paginated(prefix, options.clone());
         let url = self.location.url();
         let page = retried(&url, page).await?;
-        if page.page_token.is_some() && page.page_token == options.page_token {
-            return Err(store_error(&url, "the listing has no end: a page is followed by itself"));
-        }
-        Ok(page)
+        let reason = match &page.page_token {
+            Some(token) if token.is_empty() => {
+                "the listing does not say where it goes on: the store does not know ListObjectsV2"
+            }
+            Some(_) if page.page_token == options.page_token => {
+                "the listing has no end: a page is followed by itself"
+            }
+            _ => return Ok(page),
+        };
+        Err(store_error(&url, reason))
     }
 
     fn taken(&self, objects: Vec<ObjectMeta>) -> Vec<KeyedMeta> {
@@ -152,5 +158,56 @@ impl KeySearch<'_> {
         };
         let versions = futures_util::stream::iter(found).map(version);
         versions.buffer_unordered(REQUESTS).try_collect().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use object_store::aws::AmazonS3Builder;
+
+    use super::super::wire::Connector;
+    use super::*;
+
+    /// Lists a bucket whose server answers every request with `listing`.
+    fn listed(listing: &'static str) -> Result<usize> {
+        let failed = |reason: String| Error::config("test", reason);
+        let server = TcpListener::bind("127.0.0.1:0").map_err(|e| failed(e.to_string()))?;
+        let address = server.local_addr().map_err(|e| failed(e.to_string()))?;
+        std::thread::spawn(move || {
+            for mut client in server.incoming().flatten() {
+                let length = listing.len();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n");
+                // A client that hung up is seen at its own end.
+                let _ = client.read(&mut [0; 4096]);
+                let _ = write!(client, "{head}Connection: close\r\n\r\n{listing}");
+            }
+        });
+        let store = AmazonS3Builder::new().with_bucket_name("b").with_skip_signature(true);
+        let store = store.with_endpoint(format!("http://{address}")).with_allow_http(true);
+        let store = store.with_http_connector(Connector).build();
+        let bucket = Arc::new(store.map_err(|error| failed(error.to_string()))?);
+        let location = &Location::parse("s3://b")?;
+        let search = KeySearch { location, bucket, enters: &|_| true, takes: &|_| true };
+        wait(async { search.all().await.map(|found| found.len()) })
+    }
+
+    #[test]
+    fn a_page_that_is_not_the_last_one_names_the_next_one() -> Result<()> {
+        let object = "<Contents><Key>a</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
+                      <Size>1</Size></Contents>";
+        let page = |rest: &str| {
+            let listing = format!("<ListBucketResult>{object}{rest}</ListBucketResult>");
+            listed(Box::leak(listing.into_boxed_str()))
+        };
+        assert_eq!(page("<IsTruncated>false</IsTruncated>")?, 1);
+        for token in ["", "<NextContinuationToken></NextContinuationToken>"] {
+            let error = page(&format!("<IsTruncated>true</IsTruncated>{token}")).err();
+            let said = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(said.contains("does not know ListObjectsV2"), "{said}");
+        }
+        Ok(())
     }
 }
