@@ -213,7 +213,8 @@ fn listing(request: Request, folder: &Path, rest: &str) -> Result<()> {
     if at + PAGE < names.len() {
         let own = request.url().split("&at=").next().unwrap_or_default();
         // As a mirror that passes on the links of the hub behind it.
-        let link = format!("<http://origin.invalid{own}&at={}>; rel=\"next\"", at + PAGE);
+        let next = if folder.join("endless").exists() { at } else { at + PAGE };
+        let link = format!("<http://origin.invalid{own}&at={next}>; Rel=next");
         response.add_header(Header::from_bytes("Link", link).map_err(|()| anyhow!("bad header"))?);
     }
     Ok(request.respond(response)?)

@@ -76,6 +76,9 @@ fn a_listing_is_whole_or_an_error() -> TestResult {
     assert!(String::from_utf8(told)?.contains("150"), "documents of three files");
     work.write("set/one-page", "")?;
     go().failure().stderr(contains("some-texts"));
+    std::fs::remove_file(work.path("set/one-page"))?;
+    work.write("set/endless", "")?;
+    go().code(69).stderr(contains("the listing has no end"));
     Ok(())
 }
 

@@ -2,6 +2,8 @@
 //!
 //! A revision is resolved to a commit once. With the commit in the URL, the content cannot change.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use object_store::client::HttpClient;
 use object_store::path::Path as Key;
@@ -87,36 +89,53 @@ pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
     ));
     let client = runtime().and_then(|_| hub_client(hub_settings()))?;
     let mut files = Vec::new();
-    let mut is_first = true;
+    let mut pages = BTreeSet::new();
     while let Some(url) = next {
         let (body, link) = match wait(retried(&location.url(), || get(&client, &url))) {
-            Err(Error::Missing { .. }) if is_first => break,
+            Err(Error::Missing { .. }) if pages.is_empty() => break,
             answer => answer?,
         };
-        is_first = false;
         let entries: Vec<HubFile> = serde_json::from_slice(&body)
             .map_err(|error| store_error(&url, &format!("is no listing: {error}")))?;
         files.extend(entries.into_iter().filter(|entry| entry.r#type == "file"));
-        // A mirror may pass on links to the hub behind it, which must not get this token.
-        let next_path = link.and_then(|link| next_page(&link));
-        let next_path = next_path.and_then(|next| Some(next[next.find("/api/")?..].to_owned()));
-        next = next_path.map(|path| format!("{endpoint}{path}")).filter(|next| *next != url);
+        next = next_page(endpoint, &url, &link)?;
+        pages.insert(url);
+        if next.as_ref().is_some_and(|next| pages.contains(next)) {
+            let reason = "the listing has no end: a page is followed by itself or an earlier one";
+            return Err(store_error(&location.url(), reason));
+        }
     }
     Ok(files)
 }
 
-/// Requests `url` and returns the body and the `Link` header.
-async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, Option<String>)> {
+/// Requests `url` and returns the body and the `Link` headers, joined by commas.
+async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, String)> {
     let answer = ask(client, request_of(url, None), async |answer| Ok(answer)).await?;
-    let link = answer.headers().get("link").and_then(|link| link.to_str().ok());
-    let link = link.map(ToOwned::to_owned);
-    Ok((whole(answer).await?, link))
+    let links = answer.headers().get_all("link").iter();
+    let links = links.map(|link| String::from_utf8_lossy(link.as_bytes()).into_owned() + ",");
+    let links = links.collect();
+    Ok((whole(answer).await?, links))
 }
 
-fn next_page(link: &str) -> Option<String> {
-    link.split(',').find_map(|part| {
-        let (url, parameters) = part.trim().strip_prefix('<')?.split_once('>')?;
-        parameters.contains("rel=\"next\"").then(|| url.to_owned())
+/// Returns the address of the page after `url`, if `links` name one. It is at `endpoint`: a mirror
+/// may pass on links to the hub behind it, which must not get this token.
+fn next_page(endpoint: &str, url: &str, links: &str) -> Result<Option<String>> {
+    let Some(target) = next_link(links) else { return Ok(None) };
+    let path = target.strip_prefix(endpoint).unwrap_or(target);
+    let unusable =
+        || store_error(url, &format!("the next page is `{target}`, which is no listing"));
+    let at = path.find("/api/datasets/").ok_or_else(unusable)?;
+    Ok(Some(format!("{endpoint}{}", &path[at..])))
+}
+
+/// Returns the target of the first link with the relation `next` in `Link` headers (RFC 8288).
+fn next_link(links: &str) -> Option<&str> {
+    links.split('<').find_map(|link| {
+        let (target, parameters) = link.split_once('>')?;
+        let parameters = parameters.to_ascii_lowercase().replace('"', " ");
+        let mut pairs = parameters.split([';', ',']).filter_map(|pair| pair.split_once('='));
+        let is_next = |value: &str| value.split_whitespace().any(|relation| relation == "next");
+        pairs.any(|(name, value)| name.trim() == "rel" && is_next(value)).then_some(target)
     })
 }
 
@@ -126,9 +145,35 @@ mod tests {
 
     #[test]
     fn the_next_page_is_the_one_called_so() {
-        let link = "<https://h/a?x=1>; rel=\"first\", <https://h/a?cursor=b%3D>; rel=\"next\"";
-        assert_eq!(next_page(link).as_deref(), Some("https://h/a?cursor=b%3D"));
-        assert_eq!(next_page("<https://h/a>; rel=\"prev\""), None);
+        for link in [
+            "<https://h/a?x=1>; rel=\"first\", <https://h/a?c=b%3D>; rel=\"next\"",
+            "<https://h/a?c=b%3D>; rel=next",
+            "<https://h/a?c=b%3D> ;title=\"a, b; rel=prev\" ; Rel = \"last Next\"",
+            "<https://h/a,b;c>; rel=prev,<https://h/a?c=b%3D>;REL=NEXT",
+        ] {
+            assert_eq!(next_link(link), Some("https://h/a?c=b%3D"), "{link}");
+        }
+        for link in ["", "<https://h/a>; rel=\"prev\"", "<https://h/a>; title=\"rel=next\""] {
+            assert_eq!(next_link(link), None, "{link}");
+        }
+    }
+
+    #[test]
+    fn the_next_page_is_asked_for_at_the_same_hub() {
+        let page = |endpoint: &str, target: &str| {
+            let url = format!("{endpoint}/api/datasets/o/n/tree/main/?recursive=true");
+            next_page(endpoint, &url, &format!("<{target}>; rel=next"))
+        };
+        let mirror = "https://h/artifactory/api/datasets/remote";
+        for endpoint in ["https://h", mirror] {
+            let next = format!("{endpoint}/api/datasets/o/n/tree/main/?cursor=b%3D");
+            for target in ["https://origin/api/datasets/o/n/tree/main/?cursor=b%3D", &next] {
+                let found = page(endpoint, target);
+                assert!(found.is_ok_and(|found| found.as_ref() == Some(&next)), "{target}");
+            }
+        }
+        let error = page("https://h", "https://h/elsewhere?cursor=b").err();
+        assert!(error.is_some_and(|error| error.to_string().contains("https://h/elsewhere")));
     }
 
     #[test]
