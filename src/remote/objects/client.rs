@@ -226,7 +226,8 @@ impl Retries {
     /// Waits, at least as long as `asked`, and returns true if a retry after `error` is allowed.
     pub(super) async fn allow(&mut self, error: &object_store::Error, asked: Duration) -> bool {
         let wait = Duration::from_millis(100 << self.tries.min(7)).max(asked);
-        let is_late = retry_time().is_ok_and(|time| self.since.elapsed() + asked > time);
+        let is_late =
+            retry_time().is_ok_and(|time| self.since.elapsed().saturating_add(asked) > time);
         if is_final(error) || is_late {
             return false;
         }
@@ -234,5 +235,17 @@ impl Retries {
         tokio::time::sleep(wait).await;
         self.tries += 1;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_asks_for_an_endless_wait_is_not_asked_again() {
+        let error = object_store::Error::Generic { store: "", source: "busy".into() };
+        let allowed = wait(async { Ok(Retries::new().allow(&error, Duration::MAX).await) });
+        assert!(matches!(allowed, Ok(false)));
     }
 }
