@@ -272,6 +272,39 @@ fn a_sharded_model_comes_with_all_its_shards() -> Result<()> {
 }
 
 #[test]
+fn all_files_of_a_model_are_of_one_commit() -> Result<()> {
+    let (folder, cache) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let kind = |name: &str| format!("sentence_transformers.models.{name}");
+    let modules = json!([
+        {"path": "", "type": kind("Transformer")},
+        {"path": "1_Pooling", "type": kind("Pooling")},
+    ]);
+    std::fs::create_dir(folder.path().join("1_Pooling"))?;
+    std::fs::write(folder.path().join("modules.json"), modules.to_string())?;
+    std::fs::write(folder.path().join("1_Pooling/config.json"), "{\"pooling_mode\": \"cls\"}")?;
+    // The cache has an earlier commit of the branch, but for the pooling.
+    let repository = cache.path().join("models--someone--a-model");
+    let earlier = repository.join("snapshots").join("f".repeat(40));
+    std::fs::create_dir_all(&earlier)?;
+    std::fs::create_dir_all(repository.join("refs"))?;
+    std::fs::write(repository.join("refs/main"), "f".repeat(40))?;
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "modules.json"] {
+        let golden = root().join("tests/golden/encoder/head16-prefixed").join(file);
+        if golden.exists() {
+            std::fs::copy(golden, folder.path().join(file))?;
+        }
+        std::fs::copy(folder.path().join(file), earlier.join(file))?;
+    }
+    let hub = Hub::serve(vec![(ID.into(), folder.path().into())], 404)?;
+    resolve(&model(ID, None), &settings(cache.path(), hub.endpoint(), false))?;
+    let latest = repository.join("snapshots").join(COMMIT);
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"] {
+        assert!(latest.join(file).exists(), "{file}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_pinned_revision_is_the_one_asked_for() -> Result<()> {
     let cache = tempfile::tempdir()?;
     let hub = Hub::start("head16-prefixed", 404)?;

@@ -1,6 +1,7 @@
 //! Finds the files of a model: inside the binary, in a directory, or on the hub.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -209,16 +210,11 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
         return Err(Error::config("encoder.model", reason));
     }
     let repository = Repository::new(RepoType::Model, name, config.revision.as_deref(), hub)?;
-    let source = ModelSource::Hub(&repository);
+    let snapshots = RefCell::default();
+    let source = ModelSource::Hub(&repository, &snapshots);
     let blobs = source.read()?;
     // If the branch has moved since the cache was filled, the cache now knows the new commit.
-    if is_one_snapshot(&blobs) { Ok(blobs) } else { source.read() }
-}
-
-fn is_one_snapshot((config, weights, tokenizer, said): &Blobs) -> bool {
-    let directory = config.path.parent();
-    let paths = weights.iter().chain([tokenizer]).map(|blob| &blob.path);
-    paths.chain(&said.modules).all(|path| path.parent() == directory)
+    if snapshots.borrow().len() == 1 { Ok(blobs) } else { source.read() }
 }
 
 /// Vocabulary files of tokenizers without a `tokenizer.json`.
@@ -227,7 +223,8 @@ const VOCABULARIES: [&str; 5] =
 
 enum ModelSource<'a> {
     Directory(&'a Path),
-    Hub(&'a Repository<'a>),
+    /// A repository, and the folders of the commits of the files that were found in it.
+    Hub(&'a Repository<'a>, &'a RefCell<BTreeSet<PathBuf>>),
 }
 
 impl ModelSource<'_> {
@@ -237,13 +234,19 @@ impl ModelSource<'_> {
             Self::Directory(directory) => {
                 Ok(Some(directory.join(file)).filter(|path| path.is_file()))
             }
-            Self::Hub(repository) => repository.get(file),
+            Self::Hub(repository, snapshots) => {
+                let path = repository.get(file)?;
+                let depth = Path::new(file).iter().count();
+                let folder = path.as_ref().and_then(|path| path.ancestors().nth(depth));
+                snapshots.borrow_mut().extend(folder.map(Path::to_owned));
+                Ok(path)
+            }
         }
     }
 
     fn missing(&self, file: &str) -> Error {
         match self {
-            Self::Hub(repository) => repository.missing(file),
+            Self::Hub(repository, _) => repository.missing(file),
             Self::Directory(directory) => Error::model(
                 directory,
                 match file {
