@@ -57,6 +57,17 @@ fn without_a_network_the_cache_is_searched() -> TestResult {
     let mut absent = run(&work, &pattern.replace("some-texts", "other"), "absent");
     absent.env("HF_HOME", work.path("home")).env("HF_HUB_OFFLINE", "1");
     absent.assert().code(69).stderr(contains("not in the cache"));
+    // A download that ended early.
+    let first = work.path(&snapshot).join("fra_Latn/b-00000-of-00002.parquet");
+    write_parquet(&first, 50..60, 20, 100)?;
+    let go = |pattern: &str, out: &str| {
+        let mut command = run(&work, pattern, out);
+        command.env("HF_HOME", work.path("home")).arg("--offline").assert()
+    };
+    go(pattern, "some")
+        .code(69)
+        .stderr(contains("holds only some of `data/fra_Latn/b-*-of-00002`"));
+    go(&pattern.replace('*', "b-00000*"), "one").success();
     Ok(())
 }
 

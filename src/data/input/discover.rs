@@ -9,7 +9,9 @@ use std::path::{Component, Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::pattern::{KeyPattern, LANG, MatchedFile, holds_run, is_pattern, search, split};
+use super::pattern::{
+    KeyPattern, LANG, MatchedFile, holds_run, is_pattern, lacking, search, split,
+};
 use super::{Compression, Format, InputFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{file_name, is_url, without_query};
@@ -183,7 +185,7 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     let mut location = Location::parse(pattern)?;
     match remote::pinned(&location)? {
         Dataset::Online(at_commit) => location = at_commit,
-        Dataset::Cached(folder) => return files_of(&location.key, &folder, takes),
+        Dataset::Cached(folder) => return cached(&location, &folder, takes),
     }
     let url = location.url();
     let is_search = if location.can_be_searched() {
@@ -234,6 +236,17 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
             Err(Error::missing(url, reason))
         }
     }
+}
+
+/// Finds files in `folder`, a hub's cache. Returns [`Error::Service`] if it lacks some of a series.
+fn cached(at: &Location, folder: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
+    let (files, keys) = (files_of(&at.key, folder, takes)?, KeyPattern::parse(&at.key, &at.key)?);
+    let names = files.iter().filter_map(|file| file.path.strip_prefix(folder).ok()?.to_str());
+    let wants = |name: &str| keys.matched(name).is_some();
+    let Some(series) = lacking(&names.collect::<Vec<_>>(), &wants) else { return Ok(files) };
+    let reason =
+        format!("the cache holds only some of `{series}`; download all, or name some files");
+    Err(Error::Service { name: at.url(), reason })
 }
 
 fn object(url: &str) -> Result<Vec<MatchedFile>> {

@@ -62,7 +62,7 @@ pub use labelled::{LabelledText, LabelledTexts, SampleColumns, SkippedRows, Spli
 pub use labelled::{for_each_sample, score_value};
 pub use lists::{ListFile, check_list, for_each_listed, list_files};
 pub use parquet::{FileFacts, RowGroup, dense};
-pub use pattern::{LANG, languages_of};
+pub use pattern::{LANG, lacking, languages_of};
 pub use row_values::{RowsRequest, open_rows, row_values};
 pub use rows::{RowBatch, RowReader};
 pub use stream::{DocumentStream, StreamDocument};

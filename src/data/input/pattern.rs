@@ -35,6 +35,30 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
+/// Returns a numbered series, such as `german/train-*-of-00003`, of which `names` lack a file that
+/// `wants` accepts. An interrupted download leaves an incomplete one in the cache of a hub, where
+/// no list tells which files belong to it.
+pub fn lacking(names: &[&str], wants: &dyn Fn(&str) -> bool) -> Option<String> {
+    let mut series: BTreeMap<(&str, &str), BTreeMap<&str, &str>> = BTreeMap::new();
+    for name in names {
+        let Some((before, after)) = name.split_once("-of-") else { continue };
+        let start = before.trim_end_matches(|c: char| c.is_ascii_digit());
+        let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let found = series.entry((start, &after[..end])).or_default();
+        found.insert(&before[start.len()..], after);
+    }
+    series.into_iter().find_map(|((start, total), found)| {
+        let (number, after) = found.first_key_value().filter(|(number, _)| !number.is_empty())?;
+        let count = total.parse().ok().filter(|&count: &usize| count > found.len())?;
+        let mut numbers =
+            (0..count.min(1 << 20)).map(|n| format!("{n:0width$}", width = number.len()));
+        let is_lacking = numbers.any(|number| {
+            !found.contains_key(&*number) && wants(&format!("{start}{number}-of-{after}"))
+        });
+        is_lacking.then(|| format!("{start}*-of-{total}"))
+    })
+}
+
 pub(super) fn holds_run(directory: &Path) -> bool {
     let has = |name: &str| directory.join(name).exists();
     has("state") && (has("plan.jsonl.zst") || has("frozen"))
@@ -387,5 +411,27 @@ mod tests {
     fn a_broken_glob_names_the_pattern() {
         let error = split("data/[.parquet", Path::new("/"));
         assert!(error.is_err_and(|e| e.to_string().contains("data/[.parquet")));
+    }
+
+    #[test]
+    fn a_series_that_lacks_a_file_is_found() -> Result<()> {
+        let all = |names: &[&str]| lacking(names, &|_| true);
+        assert_eq!(
+            all(&["a/train-00000-of-00002-0f.parquet", "a/train-00001-of-00002-9e.parquet"]),
+            None
+        );
+        assert_eq!(all(&["mmlu_DE-DE.csv", "all-of-it.csv", "best-of-10.csv"]), None);
+        assert_eq!(all(&["part-1-of-2.csv", "part-2-of-2.csv"]), None);
+        let half = ["a/train-00001-of-00002.parquet", "b/train-00000-of-00001.parquet"];
+        assert_eq!(all(&half).as_deref(), Some("a/train-*-of-00002"));
+        // A pattern may name only some files of a series.
+        for (pattern, is_lacking) in
+            [("*/train-*", true), ("a/train-0000?-of-*", true), ("a/train-*1-of-*", false)]
+        {
+            let keys = KeyPattern::parse(pattern, pattern)?;
+            let found = lacking(&half[..1], &|name| keys.matched(name).is_some());
+            assert_eq!(found.is_some(), is_lacking, "{pattern}");
+        }
+        Ok(())
     }
 }

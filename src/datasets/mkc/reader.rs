@@ -3,7 +3,7 @@
 //! it is the source's name of the language (`DE_DE/`, `mmlu_DE-DE.csv`,
 //! `standard_arabic/train-00000-of-00002.parquet`); if no name is, a column decides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::write::{DatasetSample, place_key};
@@ -14,7 +14,7 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::{key_of, text_key};
 use polysift_config::Mode;
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, InputFile, TableRow, is_table, read_table, table_columns,
+    ColumnKind, ColumnRequest, InputFile, TableRow, is_table, lacking, read_table, table_columns,
     table_files, table_stem,
 };
 use polysift_remote::{RepoType, Repository, Snapshot};
@@ -84,7 +84,7 @@ pub(super) fn fetch(
     let mut names = BTreeSet::new();
     for cell in cells {
         let of_language = kind.fetched(cell, &listed);
-        if let (true, Some(part)) = (offline, lacking(&of_language)) {
+        if let (true, Some(part)) = (offline, lacking(&of_language, &|_| true)) {
             return Err(repository.missing(&part));
         }
         names.extend(of_language);
@@ -100,21 +100,6 @@ pub(super) fn fetch(
         branch.note(&commit)?;
     }
     Ok(SourceFolder { directory: folder, revision: Some(commit) })
-}
-
-/// Returns an incomplete numbered series of files, such as `german/train-*-of-00003`. An
-/// interrupted download leaves one in the cache, where no list tells which files belong to it.
-fn lacking(names: &[&str]) -> Option<String> {
-    let mut series: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for name in names {
-        let Some((before, after)) = name.split_once("-of-") else { continue };
-        let start = before.trim_end_matches(|c: char| c.is_ascii_digit());
-        let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-        *series.entry((start, &after[..end])).or_default() += 1;
-    }
-    let mut lacking =
-        series.iter().filter(|((_, total), found)| total.parse().is_ok_and(|n: u64| n > **found));
-    lacking.next().map(|((start, total), _)| format!("{start}*-of-{total}"))
 }
 
 pub(super) struct MkcReader<'a> {
@@ -364,16 +349,5 @@ mod tests {
         assert!(KIND.fetched("danish", &listed).is_empty());
         let by_column = MkcSource { by_name: false, ..KIND };
         assert_eq!(by_column.fetched("da", &listed).len(), 3);
-    }
-
-    #[test]
-    fn a_series_that_lacks_a_file_is_found() {
-        assert_eq!(
-            lacking(&["a/train-00000-of-00002-0f.parquet", "a/train-00001-of-00002-9e.parquet"]),
-            None
-        );
-        assert_eq!(lacking(&["mmlu_DE-DE.csv", "all-of-it.csv"]), None);
-        let half = lacking(&["a/train-00001-of-00002.parquet", "b/train-00000-of-00001.parquet"]);
-        assert_eq!(half.as_deref(), Some("a/train-*-of-00002"));
     }
 }
