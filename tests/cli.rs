@@ -470,6 +470,28 @@ fn a_run_is_named_by_position_by_flag_or_by_variable() -> TestResult {
 }
 
 #[test]
+fn outputs_of_commands_go_to_no_url() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    for command in [
+        "init --out",
+        "mix -c mix.toml --out",
+        "report out --out",
+        "sample out --out",
+        "evaluate out --out",
+        "head import a.pt --out",
+        "head export a.safetensors --out",
+        "devices --trace-out",
+        "man",
+    ] {
+        let mut polysift = polysift();
+        polysift.current_dir(folder.path()).args(command.split(' ')).arg("s3://bucket/x");
+        let refused = contains("s3://bucket/x: is a URL; this output is written to a local path");
+        polysift.assert().code(2).stderr(refused);
+    }
+    Ok(())
+}
+
+#[test]
 fn the_result_of_a_run_is_one_json_document() -> TestResult {
     let work = Workspace::new()?;
     let output = work.command("run", "out").args(["--json", "--log-format", "json"]).output()?;

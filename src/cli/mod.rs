@@ -26,6 +26,7 @@ mod summary;
 mod tokenize;
 mod trace;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ use serde_json::{Value, json};
 use polysift::cluster::array_expression;
 use polysift::corpus::Context;
 use polysift::input::{RowsRequest, row_values};
+use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{RunDir, Stage, Worker};
 use polysift::stages::run::{JoinedRun, RunRequest, check_input, check_redo, checked_plan, freeze};
@@ -189,7 +191,8 @@ pub(crate) enum Command {
     /// Write the man pages of all commands into a folder
     Man {
         /// The folder, such as ~/.local/share/man/man1; it is created if it does not exist
-        folder: PathBuf,
+        #[arg(value_name = "FOLDER")]
+        out: PathBuf,
     },
 }
 
@@ -269,6 +272,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     });
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     check_one_run(&matches)?;
+    check_outputs(&matches)?;
     cli.command.take_run()?;
     if let Command::Refine(settings) = &mut cli.command {
         settings.keys.refine = true;
@@ -324,10 +328,10 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             clap_complete::generate(*shell, &mut command, "polysift", &mut script);
             printer::bytes(&script);
         }
-        Command::Man { folder } => {
-            std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
-            clap_mangen::generate_to(help::command(Cli::command, true), folder)
-                .map_err(Error::io(folder, "write"))?;
+        Command::Man { out } => {
+            std::fs::create_dir_all(out).map_err(Error::io(out, "create"))?;
+            clap_mangen::generate_to(help::command(Cli::command, true), out)
+                .map_err(Error::io(out, "write"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -535,4 +539,13 @@ fn check_one_run(matches: &ArgMatches) -> Result<()> {
         return Err(Error::config("--run", "names a run, and so does the argument; give one"));
     }
     Ok(())
+}
+
+/// Refuses URLs for the outputs of commands; only exports go to stores.
+fn check_outputs(matches: &ArgMatches) -> Result<()> {
+    let given = ["out", "trace_out"].iter().filter_map(|name| matches.try_get_raw(name).ok()?);
+    if let Some(url) = given.flatten().filter_map(OsStr::to_str).find(|text| is_url(text)) {
+        return Err(Error::config(url, "is a URL; this output is written to a local path"));
+    }
+    matches.subcommand().map_or(Ok(()), |(_, command)| check_outputs(command))
 }
