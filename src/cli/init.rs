@@ -9,6 +9,7 @@ use clap::Args;
 use rayon::prelude::*;
 
 use polysift::input::{InputFile, discover, label_class, open_rows, strings, table_columns};
+use polysift::io::is_web;
 use polysift::language::{iso_639_3, language_tag};
 use polysift::progress::{Stop, bytes_for_people};
 use polysift::{Error, Result};
@@ -121,7 +122,7 @@ fn found(folder: &Path, base: &Path) -> Result<Vec<Found>> {
     let mut files = Vec::new();
     for file in discover(&[folder.display().to_string()], Path::new("."))? {
         let path = file.path.strip_prefix(base).unwrap_or(&file.path);
-        let mut parts: Vec<_> = path.iter().map(|part| part.display().to_string()).collect();
+        let mut parts: Vec<_> = path.to_string_lossy().split('/').map(str::to_owned).collect();
         let name = parts.pop().unwrap_or_default();
         let (stem, extension) = name.split_at(name.find('.').unwrap_or(name.len()));
         parts.push(stem.to_owned());
@@ -129,7 +130,10 @@ fn found(folder: &Path, base: &Path) -> Result<Vec<Found>> {
         let (below, extension) = (parts.len().saturating_sub(length), extension.to_owned());
         files.push(Found { file, parts, extension, below, language: None });
     }
-    find_languages(&mut files);
+    // A web server cannot be searched, so `{lang}` is no pattern there.
+    if !folder.to_str().is_some_and(is_web) {
+        find_languages(&mut files);
+    }
     Ok(files)
 }
 
@@ -210,13 +214,17 @@ fn groups(files: Vec<Found>, base: &Path, stop: &Stop) -> Result<Vec<Group>> {
 impl Found {
     /// Returns a pattern with `{lang}` for the part `language` and `length` characters of the name.
     fn pattern(&self, language: Option<usize>, length: usize) -> String {
+        let url = self.file.path.to_string_lossy();
+        if is_web(&url) {
+            return url.into_owned();
+        }
         let part = |(at, part): (usize, &String)| match part.char_indices().nth(length) {
             _ if language == Some(at) => "{lang}".to_owned(),
             Some((end, _)) if at + 1 == self.parts.len() => escaped(&part[..end]) + "*",
             _ => escaped(part),
         };
-        let stem: PathBuf = self.parts.iter().enumerate().map(part).collect();
-        format!("{}{}", stem.display(), escaped(&self.extension))
+        let stem: Vec<String> = self.parts.iter().enumerate().map(part).collect();
+        stem.join("/") + &escaped(&self.extension)
     }
 }
 

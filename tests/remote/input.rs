@@ -59,6 +59,22 @@ fn places_in_a_store_are_found_as_files_are() -> TestResult {
 }
 
 #[test]
+fn init_writes_urls_that_the_next_command_reads() -> TestResult {
+    let (work, s3) = corpus()?;
+    let go = |args: &[&str]| {
+        let mut command = polysift();
+        command.current_dir(work.dir.path()).args(args);
+        with_s3(&mut command, s3.address()).assert()
+    };
+    go(&["init", "s3://bucket/data", "--out", "x.toml"]).success();
+    let written: toml::Table = std::fs::read_to_string(work.path("x.toml"))?.parse()?;
+    let files = written["input"]["files"].as_array().ok_or("no files")?;
+    assert!(files.contains(&"s3://bucket/data/v1/{lang}/*.jsonl".into()), "{files:?}");
+    go(&["plan", "-c", "x.toml", "--run", "planned"]).success();
+    Ok(())
+}
+
+#[test]
 fn a_line_that_breaks_changes_nothing() -> TestResult {
     let work = Workspace::new()?;
     let s3 = S3::start()?;

@@ -10,7 +10,7 @@ use tiny_http::{Request, Response, Server};
 
 use super::bucket::{header, part_of, range_of};
 use super::{RESULTS, assert_same, planned, run, with_s3};
-use crate::util::{TestResult, Workspace, decoded};
+use crate::util::{TestResult, Workspace, decoded, polysift};
 
 fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -115,6 +115,13 @@ fn files_are_read_by_their_urls() -> TestResult {
     let odd = web.url("a%2Fb%3F.jsonl");
     run(&work, &odd, "odd").args(language).assert().success();
     assert_eq!(planned(&work, "odd")?[0].1, odd);
+    // Settings for a URL name the URL.
+    let versioned = web.url("fra_Latn/a.jsonl?version=2");
+    let mut init = polysift();
+    init.current_dir(work.dir.path()).args(["init", &versioned, "--out", "web.toml"]);
+    init.assert().success();
+    let written: toml::Table = std::fs::read_to_string(work.path("web.toml"))?.parse()?;
+    assert_eq!(written["input"]["files"], toml::Value::from(vec![versioned]));
     Ok(())
 }
 
