@@ -141,11 +141,11 @@ impl Plan {
         tasks
     }
 
-    /// Returns the paths of those `files` that have no shard.
+    /// Returns the paths of those `files` that have no shard at any commit of a hub.
     pub fn unplanned<'a>(&self, files: &'a [InputFile]) -> Vec<&'a Path> {
-        let planned: HashSet<&Path> = self.shards.iter().map(|s| s.file.as_path()).collect();
+        let planned: HashSet<_> = self.shards.iter().map(|s| without_commit(&s.file)).collect();
         let paths = files.iter().map(|file| file.path.as_path());
-        paths.filter(|path| !planned.contains(path)).collect()
+        paths.filter(|path| !planned.contains(&without_commit(path))).collect()
     }
 
     /// Returns one line for each setting that differs, and for up to ten shards that differ.
@@ -164,6 +164,14 @@ impl Plan {
         let lines = settings.lines().chain(shards.lines().take(MAX_NAMED)).chain(more.as_deref());
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Returns what is before and behind the commit in the URL of a file on a hub, else the path.
+fn without_commit(path: &Path) -> (&Path, &str) {
+    let url = path.to_str().filter(|path| path.starts_with("hf://"));
+    let parts = url.and_then(|url| url.split_once('@'));
+    parts
+        .map_or((path, ""), |(place, rest)| (place.as_ref(), rest.trim_start_matches(|c| c != '/')))
 }
 
 fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<Shard> {
@@ -384,6 +392,23 @@ mod tests {
                 prop_assert!(shard.bytes <= limit + largest, "{} of {}", shard.bytes, limit);
             }
         }
+    }
+
+    #[test]
+    fn a_new_commit_makes_no_new_files() {
+        let of = |path: &str| InputFile {
+            path: path.into(),
+            name: "a".into(),
+            language: None,
+            bytes: 1,
+            format: polysift_data::input::Format::Parquet,
+            version: None,
+            rows: None,
+        };
+        let file = "hf://datasets/o/n@0123/a@1.parquet".into();
+        let plan = Plan { shards: vec![Shard { file, ..shard("a", 1) }], ..Plan::default() };
+        let files = ["hf://datasets/o/n@4567/a@1.parquet", "hf://datasets/o/n@4567/a@2.parquet"];
+        assert_eq!(plan.unplanned(&files.map(of)), [Path::new(files[1])]);
     }
 
     #[test]
