@@ -136,6 +136,9 @@ fn a_server_that_cannot_serve_is_told_from_a_file_that_is_not_there() -> TestRes
     fails(&web.url("fra_Latn/none.jsonl"), 66, "no such object");
     fails(&web.url("fra_Latn/*.jsonl"), 2, "name each file by its URL");
     fails(&web.url("fra_Latn/a.jsonl"), 69, "does not answer requests for ranges");
+    // There are no ranges of nothing.
+    work.write("corpus/fra_Latn/empty.jsonl", "")?;
+    assert_eq!(polysift::remote::stat(&web.url("fra_Latn/empty.jsonl"))?.bytes, 0);
     Ok(())
 }
 

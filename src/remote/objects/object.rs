@@ -51,21 +51,24 @@ pub fn stat(url: &str) -> Result<ObjectVersion> {
     let location = Location::parse(url)?;
     let (store, key) = (client(&location)?.store, location.object_key()?);
     let is_on_hub = location.scheme == Scheme::Hub;
-    let options = || get_options(&location);
+    let of = |options: GetOptions| store.get_opts(&key, options);
+    let head = || of(get_options(&location).with_head(true));
     let found = async {
-        // A URL that is signed for reading may not allow a HEAD request.
-        if is_on_hub || location.scheme == Scheme::Http {
-            match store.get_opts(&key, options().with_range(Some(0..1))).await {
-                Ok(answer) => return Ok(answer.meta),
-                // An empty file has no first byte.
-                Err(StoreError::Generic { .. }) => {}
-                Err(error) => return Err(error),
-            }
+        if !is_on_hub && location.scheme != Scheme::Http {
+            return head().await;
         }
-        store.get_opts(&key, options().with_head(true)).await.map(|answer| answer.meta)
+        // A URL that is signed for reading may not allow a HEAD request.
+        match of(get_options(&location).with_range(Some(0..1))).await {
+            // An empty file has no first byte: some servers refuse the range, others ignore it.
+            Err(StoreError::Generic { .. }) => head().await,
+            Err(error @ StoreError::NotSupported { .. }) => {
+                head().await.ok().filter(|found| found.meta.size == 0).ok_or(error)
+            }
+            answer => answer,
+        }
     };
     let url = location.url();
-    let meta = wait(async { found.await.map_err(|error| explain(&url, &error)) })?;
+    let meta = wait(async { found.await.map_err(|error| explain(&url, &error)) })?.meta;
     if is_on_hub {
         return Ok(hub::version(&location, meta.size));
     }
