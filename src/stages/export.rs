@@ -45,7 +45,7 @@ use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
 use polysift_selection::Selection;
 use provenance::ExportProvenance;
-use spec::{place_of, put, retention_heads, spec, workplace_of};
+use spec::{exists, place_of, put, retention_heads, spec, taken, workplace_of};
 pub use template::render_card;
 
 /// Name of the object at an export's place that records which run owns the files there.
@@ -239,13 +239,11 @@ fn claim(context: Context<'_>, to: &str) -> Result<()> {
             hint: "choose another place, or give `--redo export` to replace what is there".into(),
         })
     };
-    let is_taken = |name: &&str| {
-        let entries = std::fs::read_dir(place_of(context).join(name));
-        entries.is_ok_and(|mut entries| entries.next().is_some())
-    };
-    let taken = ["export", "removed"].into_iter().find(is_taken);
-    if let Some(name) = taken.filter(|_| !is_url(to) && context.redo.is_none() && !path.exists()) {
-        return refused(format!("  {name}: holds files that this run did not make"));
+    if context.redo.is_none() && !exists(&path) {
+        // A record that is there now is from another process of this run, and so are the files.
+        if let Some(taken) = taken(context)?.filter(|_| !exists(&path)) {
+            return refused(format!("  {taken} that this run did not make"));
+        }
     }
     let Some(found) = put(&path, &content, context.redo.is_some())? else { return Ok(()) };
     let found: Value = serde_json::from_slice(&found).unwrap_or_default();

@@ -113,6 +113,24 @@ fn a_place_is_of_one_run_only() -> TestResult {
     Ok(())
 }
 
+#[test]
+fn objects_of_others_are_not_replaced() -> TestResult {
+    let (work, s3) = corpus()?;
+    s3.put(&work.path("corpus/fra_Latn/a.jsonl"), "out/x/export/deu_Latn/a.parquet")?;
+    let go = |input: &str, flags: &[&str]| {
+        let mut command = run(&work, input, "out");
+        command.args(["--export-to", TO]).args(flags);
+        with_s3(&mut command, s3.address()).assert()
+    };
+    let theirs = digests(&s3.object("out/x"))?;
+    let refused = contains("export: holds files that this run did not make");
+    go("corpus/{lang}/*", &[]).code(78).stderr(refused);
+    assert_eq!(digests(&s3.object("out/x"))?, theirs);
+    go("corpus/{lang}/*", &["--redo", "export"]).success();
+    assert_ne!(digests(&s3.object("out/x"))?, theirs);
+    Ok(())
+}
+
 /// A workspace with one file whose export is sent in three parts, done locally as `local` up to the
 /// export of `remote`.
 fn large() -> Result<(Workspace, S3), Failure> {

@@ -444,6 +444,20 @@ fn the_files_of_a_data_set_are_those_of_a_local_export() -> TestResult {
 }
 
 #[test]
+fn files_of_others_are_not_replaced() -> TestResult {
+    let work = exported()?;
+    for (file, what) in [("README.md", "is a file"), ("removed/low/a.parquet", "holds files")] {
+        let theirs = BTreeMap::from([(format!("v 1/{file}"), (b"theirs".to_vec(), None))]);
+        let repository = Some(json!({}));
+        let hub = Publisher::start(State { files: theirs, repository, ..State::default() })?;
+        let refused = format!("{what} that this run did not make");
+        publish(&work, "out", &hub).assert().code(78).stderr(contains(refused));
+        assert_eq!(hub.state().commits.len(), 0);
+    }
+    Ok(())
+}
+
+#[test]
 fn an_export_that_the_hub_interrupts_sends_no_file_twice() -> TestResult {
     let work = exported()?;
     let hub = Publisher::start(State { uploads_left: Some(2), ..State::default() })?;

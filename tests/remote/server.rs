@@ -70,12 +70,13 @@ impl S3 {
         Ok(())
     }
 
-    /// Files that the server keeps of uploads that were not completed.
+    /// Parts that the server keeps of uploads that were not completed. An upload whose first answer is
+    /// lost has none: its client cannot know it.
     pub(super) fn unfinished(&self) -> Result<usize, Failure> {
         let names = std::fs::read_dir(self.folder.path())?;
         let names = names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let names: Vec<String> = names.collect::<std::io::Result<_>>()?;
-        Ok(names.iter().filter(|name| name.contains("upload")).count())
+        Ok(names.iter().filter(|name| name.starts_with(".upload_id-")).count())
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::spec::{place_of, put, retention_heads, spec};
+use super::spec::{CARD, place_of, put, retention_heads, spec};
 use super::template::render_card;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, is_url};
@@ -22,7 +22,6 @@ use polysift_data::input::{RowsRequest, row_values};
 use polysift_runs::run::{DocumentAmount, PartFile, Stage};
 use polysift_selection::{Selection, ThresholdKind};
 
-const FILE: &str = "README.md";
 /// Maximum characters shown of a text.
 const TEXT_CHARS: usize = 500;
 
@@ -180,7 +179,7 @@ pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
     let card = render_card(settings, Some(&card_facts(context, settings)?))?;
     // A hub shows the card of its repository's root.
     let folder = if context.config.export.is_to_hub() { "" } else { "export" };
-    let path = place_of(context).join(folder).join(FILE);
+    let path = place_of(context).join(folder).join(CARD);
     put(&path, &card, true)?;
     Ok(context.run.file(&path, 1, FileStamp::of(card.as_bytes())))
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use polysift_base::error::Result;
+use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, read, write_atomic, write_new};
 use polysift_config::{DEFAULT_LANGUAGE, FilterAction, FilterConfig, RunConfig};
 use polysift_corpus::Context;
 use polysift_data::export::{EMBEDDINGS, ExportSpec};
-use polysift_remote as remote;
+use polysift_remote::{self as remote, Location};
+
+/// Name of the card.
+pub(super) const CARD: &str = "README.md";
 
 /// Returns the folder or URL below which all files are written.
 pub(super) fn place_of(context: Context<'_>) -> PathBuf {
@@ -22,6 +25,36 @@ pub(super) fn workplace_of(context: Context<'_>) -> PathBuf {
         return context.run.path("state/export/uploads");
     }
     place_of(context)
+}
+
+/// Returns true if the file or object `path` exists, or if its store does not say whether.
+pub(super) fn exists(path: &Path) -> bool {
+    let url = path.to_string_lossy();
+    if is_url(&url) {
+        !matches!(remote::stat(&url), Err(Error::Missing { .. }))
+    } else {
+        path.exists()
+    }
+}
+
+/// Describes files at the place of the export that the run would write over, if there are any.
+pub(super) fn taken(context: Context<'_>) -> Result<Option<String>> {
+    let (export, place) = (&context.config.export, place_of(context));
+    for name in ["export", "removed"] {
+        let folder = place.join(name);
+        let url = folder.to_string_lossy();
+        let holds_any = if is_url(&url) {
+            let objects = Location::parse(&format!("{url}/"))?;
+            !remote::list(&objects, &|_| true, &|_| true)?.is_empty()
+        } else {
+            std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some())
+        };
+        if holds_any {
+            return Ok(Some(format!("{name}: holds files")));
+        }
+    }
+    let has_card = export.card && export.is_to_hub() && exists(&place.join(CARD));
+    Ok(has_card.then(|| format!("{CARD}: is a file")))
 }
 
 /// Writes the small file or object `path` with `content`. Returns the content of an existing one,
