@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
 use polysift_config::{LanguageSource, RunConfig};
 use polysift_data::input::{InputFile, discover};
 use polysift_runs::run::{Plan, RunDir};
@@ -32,7 +33,17 @@ pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
 
 /// Makes the plan of the files that `config` matches now.
 pub fn plan(config: &RunConfig) -> Result<Plan> {
-    Plan::new(&input_files(config)?, config.input.max_shard_bytes, settings(config))
+    let files = input_files(config)?;
+    let is_url = |file: &InputFile| is_url(&file.path.to_string_lossy());
+    let mut untold = files.iter().filter(|file| file.version.is_none() && is_url(file));
+    if let Some(InputFile { path: first, .. }) = untold.next() {
+        tracing::warn!(
+            first = %first.display(),
+            files = 1 + untold.count(),
+            "the server tells neither an ETag nor the time of a change: only another size is noticed"
+        );
+    }
+    Plan::new(&files, config.input.max_shard_bytes, settings(config))
 }
 
 fn settings(config: &RunConfig) -> Value {
