@@ -87,8 +87,9 @@ pub fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
 /// `export.to` is `root` or inside it.
 pub fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<()> {
     let canonical = |path: &Path| {
+        let is_url = is_url(&path.to_string_lossy());
         let found = path.canonicalize().or_else(|_| std::path::absolute(path));
-        found.unwrap_or_else(|_| path.to_owned())
+        found.ok().filter(|_| !is_url).unwrap_or_else(|| path.to_owned())
     };
     let refused = |reason: String| Err(Error::config("export.to", reason));
     let (place, root) = (canonical(&config.export.place(root)), canonical(root));

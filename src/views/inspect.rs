@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::status::status;
 use polysift_base::error::{Error, Result};
+use polysift_base::io::is_url;
 use polysift_corpus::context::Context;
 use polysift_corpus::model::encoder_digest;
 use polysift_corpus::select::selections;
@@ -21,11 +22,13 @@ use polysift_runs::run::RunDir;
 
 const QUANTILES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
 
-/// Returns the files that `paths` name. Directories are replaced by their data files, runs are not.
+/// Returns the files that `paths` name. Directories and URLs are replaced by their data files, runs
+/// are not.
 pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
-        if !path.is_dir() || RunDir::open(path).is_ok() {
+        let is_url = path.to_str().is_some_and(is_url);
+        if !is_url && (!path.is_dir() || RunDir::open(path).is_ok()) {
             files.push(path.clone());
             continue;
         }

@@ -71,6 +71,8 @@ fn init_writes_urls_that_the_next_command_reads() -> TestResult {
     let files = written["input"]["files"].as_array().ok_or("no files")?;
     assert!(files.contains(&"s3://bucket/data/v1/{lang}/*.jsonl".into()), "{files:?}");
     go(&["plan", "-c", "x.toml", "--run", "planned"]).success();
+    // A folder is inspected as its files are.
+    go(&["inspect", "s3://bucket/data"]).success().stdout(contains("rows:"));
     Ok(())
 }
 
