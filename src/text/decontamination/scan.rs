@@ -84,7 +84,8 @@ impl JoinedLines {
         let mut joined = Self { text: String::new(), breaks: Vec::new() };
         let mut kept = 0;
         for (at, _) in text.match_indices('\n') {
-            let line = text[..at].trim_end();
+            // Without earlier lines, so that a text of empty lines takes linear time.
+            let line = text[..at].trim_end_matches(|c: char| c.is_whitespace() && c != '\n');
             let Some(before) = line.strip_suffix(['-', '\u{2010}', '\u{AD}']) else { continue };
             let behind = text[at..].trim_start();
             let is_broken = before.ends_with(char::is_alphabetic)
