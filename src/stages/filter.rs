@@ -251,9 +251,10 @@ impl OpenFilters<'_> {
             let leaks = filter.leaks(&total.ngrams);
             total.keep_for_report();
             let mut report = json!({"settings": config, "total": total, "languages": languages});
-            let listed = filter.num_listed_ids(context.stop)?;
-            // The filter does not look for ids among documents in other languages.
-            if let Some(listed) = listed.filter(|_| config.languages.is_empty()) {
+            // With `languages`, the filter does not look for ids among the other documents.
+            if config.languages.is_empty()
+                && let Some(listed) = filter.num_listed_ids(context.stop)?
+            {
                 let found = match config.kind {
                     FilterKind::Ids(IdsConfig { mode: ListMode::Include, .. }) => {
                         total.seen.documents - total.found.documents

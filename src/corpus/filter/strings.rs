@@ -15,7 +15,7 @@ use polysift_data::input::{
     ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
 };
 
-/// What is wrong with an empty list, which is more likely a failed download than meant.
+/// Says that a list is empty, as a failed download leaves it.
 pub(super) const NO_ENTRY: &str = "there is no entry in the list";
 
 /// Maximum bytes of loaded sets that are kept for later documents.
