@@ -87,7 +87,7 @@ pub(crate) fn f16_value(bits: u32) -> f32 {
 
 /// Largest integer of a value of X in int8. CPUs without dot products of bytes sum two or four
 /// products in 16 bits; with integers up to 255, most sums of four would not fit.
-pub(crate) const X_MAX: i32 = 171;
+pub(crate) const X_MAX: i32 = 177;
 
 /// Quantisation of a row to 8-bit integers: `value ≈ scale · (integer - zero)`.
 #[derive(Debug, Clone, Copy)]

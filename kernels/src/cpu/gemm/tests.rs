@@ -211,9 +211,9 @@ fn products_of_matrices_in_bf16_are_rounded_to_odd() {
 /// f32: a chain of up to 128 steps and the additions of the blocks, each with a relative rounding
 /// of 2⁻²⁴. bf16 and f16 also round both factors (by 2⁻⁸ and 2⁻¹¹; the smallest step of f16 is
 /// 2⁻²⁴), and chains may be in f16. bf16's dot products round twice a pair, by up to 2⁻²³ if they
-/// round to odd. int8: half a unit of each factor on top of the other factor. A unit of x is an 85th
+/// round to odd. int8: half a unit of each factor on top of the other factor. A unit of x is an 88th
 /// of its largest magnitude at most. A unit of w is a 127th, or more where the sums of two products
-/// would exceed 16 bits: 254 · 171 is 1.33 times as much, and rounding adds a bit.
+/// would exceed 16 bits: 254 · 177 is 1.38 times as much, and rounding adds a bit.
 fn bound(precision: Precision, x: &[f32], w: &[f32]) -> f64 {
     let k = x.len() as f64;
     let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
@@ -230,8 +230,8 @@ fn bound(precision: Precision, x: &[f32], w: &[f32]) -> f64 {
             rounded + f32_sums + k.min(128.0) * (2f64.powi(-11) * 1.05 * products + 2f64.powi(-24))
         }
         Precision::Int8 => {
-            let x_unit = largest_magnitude(x) / 85.0 * 0.5001;
-            let w_unit = largest_magnitude(w) / 127.0 * 1.34 * 0.5001;
+            let x_unit = largest_magnitude(x) / 88.0 * 0.5001;
+            let w_unit = largest_magnitude(w) / 127.0 * 1.39 * 0.5001;
             sum(&|x, w| x_unit * w + w_unit * x + x_unit * w_unit) + 4.0 * 2f64.powi(-23) * products
         }
     }
@@ -264,12 +264,12 @@ proptest! {
 fn a_product_of_small_integers_is_exact_in_every_arithmetic() {
     let (m, n, k) = (19, 71, 330);
     let mut case = Case::new(m, n, k);
-    // W from -127 to 127 and X from -85 to 85, so that int8's units are 1; few other values, so that
+    // W from -127 to 127 and X from -88 to 88, so that int8's units are 1; few other values, so that
     // f16's sums stay below 2,048 · 16 while the f32 tail is exact.
     for value in case.x.iter_mut().chain(&mut case.w) {
         *value = (*value * 2.0).round();
     }
-    for (values, ends) in [(&mut case.x, [85.0, -85.0]), (&mut case.w, [127.0, 0.0])] {
+    for (values, ends) in [(&mut case.x, [88.0, -88.0]), (&mut case.w, [127.0, 0.0])] {
         for row in values.chunks_exact_mut(k) {
             row[..2].copy_from_slice(&ends);
         }
