@@ -19,13 +19,21 @@ const MOST_ANGLES: usize = 1 << 17;
 /// Minimum size in bytes of a layer's entries in the header.
 const LAYER_HEADER: f64 = 256.0;
 
+/// The values of `model_type` that are supported.
+const MODEL_TYPES: [&str; 7] =
+    ["xlm-roberta", "roberta", "camembert", "bert", "gte", "new", "modernbert"];
+
 /// Parses and checks the contents of a `config.json`; `origin` names it in errors. Sizes that need
 /// more than `weight_bytes` bytes of weights are refused.
 pub(crate) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Architecture> {
-    let parsed = serde_json::from_slice::<Value>(json);
-    let config = parsed.and_then(|keys| Ok((Config::deserialize(&keys)?, keys)));
-    let (config, keys) = config
-        .map_err(|e| Error::model(origin, format!("is not an encoder's configuration: {e}")))?;
+    let wrong = |e| Error::model(origin, format!("is not an encoder's configuration: {e}"));
+    let keys: Value = serde_json::from_slice(json).map_err(wrong)?;
+    if let Some(other) = keys["model_type"].as_str().filter(|of| !MODEL_TYPES.contains(of)) {
+        let supported = MODEL_TYPES.join(", ");
+        let reason = format!("model_type is `{other}`; supported: {supported}");
+        return Err(Error::model(origin, reason));
+    }
+    let config = Config::deserialize(&keys).map_err(wrong)?;
     let architecture = config.check_sizes(weight_bytes).and_then(|()| config.architecture());
     let checked = architecture.and_then(|this| keys::check(&keys, &this.family).map(|()| this));
     checked.map_err(|reason| Error::model(origin, reason))
@@ -137,13 +145,7 @@ impl Config {
             "xlm-roberta" | "roberta" | "camembert" => self.xlm_roberta()?,
             "bert" => self.bert()?,
             "gte" | "new" => self.gte()?,
-            "modernbert" => self.modern_bert()?,
-            other => {
-                return Err(format!(
-                    "model_type is `{other}`; supported: xlm-roberta, roberta, camembert, bert, gte, \
-                     new, modernbert"
-                ));
-            }
+            _ => self.modern_bert()?,
         };
         let sizes = [
             ("hidden_size", this.width),
@@ -428,6 +430,7 @@ mod tests {
     fn what_we_cannot_run_is_refused_by_name() {
         for (from, to, expected) in [
             ("xlm-roberta", "deberta-v2", "model_type is `deberta-v2`; supported: xlm-roberta"),
+            ("xlm-roberta\",\"hidden_size", "distilbert\",\"dim", "model_type is `distilbert`"),
             ("{", r#"{"hidden_act":"gelu_new","#, "hidden_act is `gelu_new`"),
             ("{", r#"{"position_embedding_type":"relative_key","#, "`relative_key`"),
             ("_heads\":3", "_heads\":5", "hidden_size 12 is no multiple of 5 heads"),

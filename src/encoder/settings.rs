@@ -43,16 +43,16 @@ fn pick<T>(set: Option<T>, said: Said<T>, default: T) -> (T, String) {
 }
 
 /// Resolves `config` and `files` for a model with `model_digest` and `hidden_size`. `of_head`
-/// is the pooling of the model's classification head, if there is one.
+/// is the pooling of the model's classification head, if there is one; a `modules.json` wins.
 pub(super) fn resolve_encoder(
     config: &EncoderConfig,
     (files, of_head): (SentenceTransformers, Said<Pooling>),
     model_digest: &str,
     hidden_size: usize,
 ) -> Result<(Output, Recipe, Vec<ResolvedSetting>)> {
-    let said = match of_head {
-        None if config.pooling.is_none() => files.pooling()?,
-        of_head => of_head,
+    let said = match config.pooling {
+        None if files.modules.is_some() => files.pooling()?,
+        _ => of_head,
     };
     let (pooling, pooling_source) = pick(config.pooling, said, Pooling::Mean);
 

@@ -309,6 +309,12 @@ fn keys_that_change_no_embedding_are_left_alone() -> Result<()> {
         assert_eq!((&found.dense, found.pooling), (&expected.dense, expected.pooling), "{file}");
         assert!(found.normalize, "{file}");
     }
+    // A classifier's pooling does not replace that of the modules.
+    let classifier = changed("dense", "config.json", |json| {
+        json["architectures"] = json!(["BertForSequenceClassification"]);
+    })?;
+    let recipe = resolve(&settings(classifier.path(), &json!({}))?, &offline())?.recipe;
+    ensure!(recipe.pooling == expected.pooling, "{recipe:?}");
     Ok(())
 }
 
