@@ -218,11 +218,12 @@ fn urls_are_found_by_host_domain_and_path() -> TestResult {
         "https://blog.org/it's a*b/c",
         "https://a.b.de.wiki.org/",
         "https://xde.wiki.org/",
+        "https://blog.org/%c3%bcber/x", // escapes in either case, or none, are equal
     ];
     let filter = "[filters.web]\nkind = 'urls'\nlists = ['urls.txt']\n";
     let work = with_urls(&urls, filter)?;
     let list = "# sites\nspam.com # why\nhttps://blog.org/ads\n*.DE.wiki.org\n.gone.net\n2001:db8::1\n\
-                blog.org/it's a*b\n";
+                blog.org/it's a*b\nblog.org/über\n";
     work.write("urls.txt", list)?;
     work.command("run", "out").assert().success();
     let listed = [
@@ -233,6 +234,7 @@ fn urls_are_found_by_host_domain_and_path() -> TestResult {
         ("4", "blog.org/ads"),
         ("7", "de.wiki.org"),
         ("11", "de.wiki.org"),
+        ("13", "blog.org/%C3%BCber"),
     ];
     let expected = listed.map(|(id, entry)| (id.to_owned(), format!("listed {entry}")));
     assert_eq!(reasons(&work)?, expected.into());

@@ -8,7 +8,7 @@ use super::strings::{LanguageStrings, ListFormat, ListedStrings};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 use polysift_config::{ListMode, UrlsConfig};
-use polysift_text::robots::{Matching, Suffixes, locate, registrable_domain};
+use polysift_text::robots::{Suffixes, locate, registrable_domain};
 
 const URL: &str = "url";
 
@@ -44,7 +44,7 @@ impl UrlFilter {
             if let Some(domain) = listed_domain(host, self.suffixes, listed) {
                 return Some(domain.to_owned());
             }
-            let url = format!("{host}{}", location.path(Matching::Rfc9309));
+            let url = format!("{host}{}", location.spelling());
             // Ends of segments, with and without the character that ends them.
             let ends = url.match_indices(['/', '?']).flat_map(|(at, _)| [at, at + 1]);
             let mut starts = ends.chain([url.len()]).map(|end| &url[..end]);
@@ -126,7 +126,7 @@ pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     };
     let location = locate(&url).map_err(|_| wrong())?;
     let host = &location.authority.host;
-    match location.path(Matching::Rfc9309) {
+    match &*location.spelling() {
         "/" if is_suffix(host) => Err(format!("`{entry}` is a public suffix, not a domain")),
         // A host matches by itself alone, unless its key begins with a dot.
         "/" if below.is_some() => Ok(Cow::Owned(format!(".{host}"))),
@@ -149,6 +149,7 @@ mod tests {
             ("*.example.com", ".example.com"),
             ("*.github.io", ".github.io"),
             ("e.com/ads/", "e.com/ads/"),
+            ("e.com/%7euser/%c3%BC", "e.com/~user/%C3%BC"),
             ("*.blog.example.com", ".blog.example.com"),
             ("intranet", "intranet"),
             ("1.2.3.4", "1.2.3.4"),

@@ -55,6 +55,12 @@ impl DocumentUrl<'_> {
             Matching::Protego04 | Matching::Protego07 => &self.written,
         }
     }
+
+    /// Returns path and query in a spelling that equal URLs share, whatever they escape (RFC 3986,
+    /// section 6.2.2).
+    pub fn spelling(&self) -> Cow<'_, str> {
+        Matching::Rfc9309.spelling(&self.parsed)
+    }
 }
 
 /// Splits a URL into parts, parsed by the WHATWG's standard.

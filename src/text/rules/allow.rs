@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use crate::robots::{DocumentUrl, Matching, Suffixes, locate, public_suffix};
+use crate::robots::{DocumentUrl, Suffixes, locate, public_suffix};
 
 /// The sources of MixtureVitae, appendix J.1 and J.2.
 const PUBLISHED: &str = include_str!("permissive.toml");
@@ -113,10 +113,10 @@ impl AllowList {
     /// longest path; suffixes come last.
     pub(super) fn find(&self, location: &DocumentUrl<'_>) -> Option<(&AllowEntry, String)> {
         let host = &*location.authority.host;
-        let path = location.path(Matching::Rfc9309);
+        let path = location.spelling();
         let of_host = |name: &str| {
             let mut paths = self.hosts.get(name)?.iter();
-            paths.find(|(start, _)| is_below(path, start)).map(|(_, entry)| *entry)
+            paths.find(|(start, _)| is_below(&path, start)).map(|(_, entry)| *entry)
         };
         let at = ends(host).find_map(of_host).or_else(|| self.of_suffix(host))?;
         let entry = &self.entries[at];
@@ -154,7 +154,7 @@ fn host_and_path(written: &str) -> Result<(String, String), String> {
     let has_scheme = written.contains("://");
     let url = if has_scheme { written.to_owned() } else { format!("http://{written}") };
     let location = locate(&url).map_err(|_| wrong())?;
-    Ok((location.authority.host.to_string(), location.path(Matching::Rfc9309).to_owned()))
+    Ok((location.authority.host.to_string(), location.spelling().into_owned()))
 }
 
 fn numbered(at: usize, message: &str) -> String {
