@@ -1,5 +1,10 @@
 //! The command line itself.
 
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, NullArray, RecordBatch};
+use parquet::arrow::ArrowWriter;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
@@ -156,6 +161,13 @@ fn inspect_takes_files_and_directories_and_adds_them_up() -> TestResult {
     assert_eq!((&total["files"], &total["rows"]), (&json!(2), &json!(41)));
     assert_eq!(total["columns"]["text"], json!({"type": "Utf8", "nulls": 2}));
     assert_eq!(total["columns"]["n"], json!({"type": "Float64 | Int64", "nulls": 0, "nans": 0}));
+    let column: ArrayRef = Arc::new(NullArray::new(3));
+    let nulls = RecordBatch::try_from_iter_with_nullable([("none", column, true)])?;
+    let mut writer =
+        ArrowWriter::try_new(File::create(work.path("n.parquet"))?, nulls.schema(), None)?;
+    writer.write(&nulls)?;
+    writer.close()?;
+    inspect(&["n.parquet"]).assert().success().stdout(contains("type: Null\n    nulls: 3"));
     // One file is one object, as ever.
     let output = inspect(&["corpus/ita_Latn", "--json"]).output()?;
     let one: Value = serde_json::from_slice(&output.stdout)?;

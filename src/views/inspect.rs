@@ -146,7 +146,7 @@ struct Column {
 impl Column {
     fn add(&mut self, batch: &RecordBatch, index: usize) {
         let array = batch.column(index);
-        self.nulls += array.null_count();
+        self.nulls += array.logical_null_count();
         let values: Vec<f64> = match array.data_type() {
             DataType::Float32 => {
                 array.as_primitive::<Float32Type>().iter().flatten().map(f64::from).collect()

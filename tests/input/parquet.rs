@@ -8,7 +8,7 @@ use arrow::array::{
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, Field, Fields, Float64Type, TimeUnit};
+use arrow::datatypes::{DataType, Date32Type, Field, Fields, Float64Type, TimeUnit};
 use arrow::json::WriterBuilder;
 use arrow::json::writer::LineDelimited;
 use parquet::arrow::ArrowWriter;
@@ -271,6 +271,12 @@ fn ragged_embeddings_are_counted_over_the_file() -> TestResult {
     let batch = RecordBatch::try_from_iter::<_, &str>([
         ("text", Arc::new(StringArray::from(vec!["a"; 5])) as ArrayRef),
         ("e", Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(vectors))),
+        (
+            "days",
+            Arc::new(ListArray::from_iter_primitive::<Date32Type, _, _>(
+                [const { Some([Some(1)]) }; 5],
+            )),
+        ),
     ])?;
     let (_directory, input) = file("f.parquet", &write(&batch, 2)?)?;
     let config = InputConfig { embeddings: Some("e".into()), ..InputConfig::default() };
@@ -278,6 +284,10 @@ fn ragged_embeddings_are_counted_over_the_file() -> TestResult {
     assert!(message.contains("row 3: an embedding has 1 values"), "{message}");
     assert!(message.contains("(2 such"), "{message}");
     assert_eq!(failure(&input, &InputConfig::default()), "no error");
+    // A list of dates is not to be joined: numbers are needed.
+    let days = InputConfig { embeddings: Some("days".into()), ..config };
+    let message = documents(&input, &days).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(message.contains("not lists of numbers, or lists of these; the file has"), "{message}");
     Ok(())
 }
 

@@ -205,7 +205,7 @@ impl ColumnKind {
             Self::Id => "strings or integers",
             Self::Scalar => "strings, booleans, numbers or times",
             Self::ScalarOrList => "strings, numbers, booleans, times or a list of them",
-            Self::Vectors => "lists of lists of numbers",
+            Self::Vectors => "lists of numbers, or lists of these",
         }
     }
 
@@ -292,7 +292,7 @@ impl InputColumn {
             _ if found.is_binary() => {
                 "; convert it to strings first, bytes are not taken for UTF-8"
             }
-            _ if item(found).is_some() => IN_LIST,
+            _ if *kind != ColumnKind::Vectors && item(found).is_some() => IN_LIST,
             _ => "",
         };
         let (expected, all) = (kind.expected(), names(fields, "").join(", "));

@@ -284,7 +284,7 @@ impl ParquetBatches {
     }
 }
 
-/// Calls the decoder. Its errors and panics become the error for a damaged file.
+/// Calls the decoder. Its errors and panics become the error for a file that cannot be read.
 fn guarded<T, E: Into<Source>>(path: &Path, decode: impl FnOnce() -> Result<T, E>) -> Result<T> {
     // The decoder is not used again after a panic, so nothing sees its broken state.
     let result = caught(decode);
@@ -293,7 +293,11 @@ fn guarded<T, E: Into<Source>>(path: &Path, decode: impl FnOnce() -> Result<T, E
 }
 
 fn damaged(path: &Path, error: impl Into<Source>) -> Error {
-    Error::decode(path, "Parquet; it is damaged or encrypted", error)
+    Error::decode(
+        path,
+        "Parquet; it is damaged or encrypted, or has a type that is not supported",
+        error,
+    )
 }
 
 /// Returns the bytes of a column chunk; an empty range if its footer entry is invalid.
