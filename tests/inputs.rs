@@ -140,6 +140,13 @@ fn heads_of_another_width_than_the_embeddings_of_the_input_are_told() -> TestRes
     let width = contains("scores embeddings of 768 values, the corpus's have 3");
     work.command("run", "out").assert().code(65).stderr(width);
     assert!(!work.path("out").exists());
+    let input = "[input]\nfiles = ['embedded']\nembeddings = 'vectors'\n";
+    let head = "[heads.q]\ntrain = ['samples/fra_Latn.jsonl']\n";
+    work.write("run.toml", format!("{input}{head}"))?;
+    let width = contains("encoder.model: embeds the samples of heads with 384 values")
+        .and(contains("the embeddings in `vectors` have 3"));
+    work.command("run", "out").assert().code(2).stderr(width);
+    assert!(!work.path("out").exists());
     Ok(())
 }
 

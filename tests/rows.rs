@@ -356,7 +356,7 @@ fn a_budget_keeps_the_best_documents_until_they_weigh_as_much() -> TestResult {
     for (of_budget, count) in [(bytes(9), 9), (bytes(9) + 1, 10), (1, 1)] {
         with_settings(&work, &budget(of_budget))?;
         let run = format!("run-{of_budget}");
-        let told = contains("all documents together are below the budget; all are kept")
+        let told = contains("left for this threshold are below the budget; all of them are kept")
             .and(contains("deu_Latn"));
         let table = contains("edu budget  fra_Latn");
         work.command("run", &run).assert().success().stderr(told).stdout(table);

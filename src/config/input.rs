@@ -32,7 +32,7 @@ pub struct InputConfig {
     #[serde(skip_serializing_if = "super::is_default")]
     pub language: LanguageSource,
     /// Column of ready embeddings (FineWeb2-embedded: `embeddings`), which are used unchanged. The
-    /// run then needs no encoder. Default: texts are embedded.
+    /// run then needs the encoder only to train heads. Default: texts are embedded.
     pub embeddings: Option<String>,
     /// Maximum number of malformed rows (unparsable JSON, too long documents) that are set aside
     /// in each file, or in each part of a file that `input.max_shard_bytes` splits; one more fails it.

@@ -54,6 +54,9 @@ pub fn check_inputs(
     check_filters(config)?;
     check_columns(config, plan)?;
     let planned = check_samples(config, languages.as_ref(), run, stop)?;
+    if planned.iter().any(|head| head.is_encoded) {
+        check_training_width(config, plan, hub)?;
+    }
     if let Some(to) = config.export.to.as_ref().filter(|to| is_url(to)) {
         crate::export::warn_of_place(to);
     }
@@ -202,12 +205,30 @@ fn embeddings_of(
         let width = files.embedding_size();
         return Ok((Some(files.recipe), Some(width)));
     }
-    let width = || {
-        let file = plan.shards.first()?.input().ok()?;
-        let mut reader = DocumentReader::open(&file, &config.input).ok()?;
-        let documents = reader.next_batch(FIRST_ROWS).ok()??;
-        let width = |(num_chunks, values): (usize, &[f32])| values.len().checked_div(num_chunks);
-        (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
-    };
-    Ok((None, width()))
+    Ok((None, column_width(config, plan)))
+}
+
+/// Returns the width of the first embedding in the input; `None` if the first rows have none.
+fn column_width(config: &RunConfig, plan: &Plan) -> Option<usize> {
+    let file = plan.shards.first()?.input().ok()?;
+    let mut reader = DocumentReader::open(&file, &config.input).ok()?;
+    let documents = reader.next_batch(FIRST_ROWS).ok()??;
+    let width = |(num_chunks, values): (usize, &[f32])| values.len().checked_div(num_chunks);
+    (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
+}
+
+/// Checks that the encoder, which embeds the samples of heads, makes embeddings as wide as those in
+/// the input.
+fn check_training_width(config: &RunConfig, plan: &Plan, hub: &HubSettings) -> Result<()> {
+    let Some(column) = &config.input.embeddings else { return Ok(()) };
+    let Some(width) = column_width(config, plan) else { return Ok(()) };
+    let made = resolve(&config.encoder, hub)?.embedding_size();
+    if made == width {
+        return Ok(());
+    }
+    let reason = format!(
+        "embeds the samples of heads with {made} values, but the embeddings in `{column}` have \
+         {width}; name the encoder that made them"
+    );
+    Err(Error::config("encoder.model", reason))
 }

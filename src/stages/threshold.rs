@@ -42,7 +42,7 @@ fn warn_of_unreached(language: &str, selection: &Selection) {
         let ThresholdKind::Budget(budget) = threshold.kind else { continue };
         let (head, kept) = (&threshold.head_name, outcomes.iter().map(|o| o.kept.weight).min());
         if let Some(kept) = kept.filter(|kept| *kept < budget.0) {
-            tracing::warn!(language, head, %budget, kept, "all documents together are below the budget; all are kept");
+            tracing::warn!(language, head, %budget, kept, "the documents left for this threshold are below the budget; all of them are kept");
         }
     }
 }
