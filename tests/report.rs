@@ -462,6 +462,15 @@ fn documents_with_one_id_are_compared_one_by_one() -> TestResult {
     // Three documents of the run have the id x and are kept, and one has the id z.
     let listed = compared("out", "ids.txt")?;
     assert_eq!((&listed["there"], &listed["both"]), (&json!(4), &json!(3)));
+    let rows = work.json("r/report.json")?["compare"]["languages"].as_array().map(Vec::len);
+    assert_eq!(rows, Some(1));
+    // Another run may have languages that this one lacks.
+    let row = json!({"id": "x", "text": text(1), "s": 0.9});
+    work.write_lines("in/ita_Latn/a.jsonl", [row].into_iter())?;
+    work.command("run", "wide").assert().success();
+    compared("out", "wide")?;
+    let italian = json!({"language": "ita_Latn", "here": 0, "there": 1, "both": 0});
+    assert_eq!(of(&work.json("r/report.json")?["compare"]["languages"], "ita_Latn"), &italian);
     Ok(())
 }
 

@@ -165,7 +165,7 @@ fn found(
              left out there"
         ));
     }
-    let compare = comparison.map(|comparison| comparison.report(&compared, &mut notes));
+    let compare = comparison.map(|comparison| comparison.report(compared, &mut notes));
     let compare = compare.transpose()?.unwrap_or_default();
     Ok((languages, compare, notes))
 }

@@ -61,7 +61,9 @@ impl<'a> Comparison<'a> {
             let mut found = lock(&found);
             found.0.push(hash(id));
             found.1.extend(document);
-            *found.2.entry(language.to_owned()).or_default() += 1;
+            if run.is_some() {
+                *found.2.entry(language.to_owned()).or_default() += 1;
+            }
         })?;
         (new.ids, new.documents, new.there) = unpoisoned(found.into_inner());
         new.ids.par_sort_unstable();
@@ -97,9 +99,12 @@ impl<'a> Comparison<'a> {
     /// no document of this run has; a sentence about these is added to `notes`.
     pub(super) fn report(
         &self,
-        compared: &BTreeMap<String, [u64; 3]>,
+        mut compared: BTreeMap<String, [u64; 3]>,
         notes: &mut Vec<String>,
     ) -> Result<Value> {
+        for language in self.there.keys() {
+            compared.entry(language.clone()).or_default();
+        }
         let languages: Vec<Value> = (compared.iter())
             .map(|(language, &[here, known, both])| {
                 let there = self.there.get(language).copied().unwrap_or_default();
