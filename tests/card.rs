@@ -150,6 +150,35 @@ fn files_of_several_languages_are_one_configuration() -> TestResult {
         (&Value::Null, &json!(["fr"]))
     );
     assert_eq!(facts["encoder"], Value::Null);
+    card(&work, &[]).assert().stdout(contains("16 documents in 2 languages, selected from 30"));
+    Ok(())
+}
+
+/// `datasets` loads no data files without rows, so a hub is not offered any.
+#[test]
+fn a_language_of_which_nothing_is_kept_is_no_configuration() -> TestResult {
+    let work = Workspace::new()?;
+    for language in ["fra_Latn", "ita_Latn"] {
+        let rows = (0..9).map(|i| json!({"id": format!("{language}-{i}"), "text": text(i)}));
+        work.write_lines(&format!("in/{language}/a.jsonl"), rows)?;
+    }
+    let settings = "[input]\nfiles = ['in/{lang}/*.jsonl']\n[encoder]\nmodel = 'none'\n\
+                    [filters.gone]\nkind = 'ids'\nlists = ['gone.txt']\n";
+    work.write("run.toml", settings)?;
+    let both = ["fra", "ita"];
+    for (gone, configs) in [(&both[1..], json!(["fra_Latn"])), (&both[..], json!([]))] {
+        let ids = gone.iter().flat_map(|code| (0..9).map(move |i| format!("{code}_Latn-{i}\n")));
+        work.write("gone.txt", ids.collect::<String>())?;
+        work.command("run", "out").assert().success();
+        let facts = facts(&work, &[])?;
+        let found = facts["configs"].as_array().into_iter().flatten();
+        assert_eq!(found.map(|config| config["name"].clone()).collect::<Value>(), configs);
+        assert_eq!(facts["languages"].as_array().map(Vec::len), Some(2));
+        let kept = 2 - gone.len();
+        let said = contains(format!(" in {kept} language")).and(contains("\nconfigs:").count(kept));
+        card(&work, &[]).assert().success().stdout(said.and(contains("ita_Latn/").not()));
+        std::fs::remove_dir_all(work.path("out"))?;
+    }
     Ok(())
 }
 

@@ -83,7 +83,8 @@ impl StoredExport {
     }
 
     /// Lists the subsets that a hub offers: one per folder if each folder is named like its only
-    /// language, else all files together, named like their language if there is only one.
+    /// language, else all files together, named like their language if there is only one. Those
+    /// without documents are left out, as `datasets` does not load them.
     fn configs(&self) -> Vec<Value> {
         let is_of = |(folder, subset): (&String, &Subset)| {
             !folder.is_empty() && subset.languages.keys().all(|language| language == folder)
@@ -99,17 +100,20 @@ impl StoredExport {
                 "documents": documents.map(|amount| amount.documents).sum::<u64>(),
             })
         };
-        if !self.subsets.iter().all(is_of) {
+        let of_folder = |(folder, subset): (&String, &Subset)| {
+            config(folder, format!("{folder}/{}", files(subset.is_deep)), &[subset])
+        };
+        let mut configs: Vec<Value> = if self.subsets.iter().all(is_of) {
+            self.subsets.iter().map(of_folder).collect()
+        } else {
             let all: Vec<&Subset> = self.subsets.values().collect();
             let is_deep = !self.subsets.keys().all(String::is_empty);
             let mut languages = self.languages().into_keys();
             let name = languages.next().filter(|_| languages.next().is_none());
-            return vec![config(name.unwrap_or("default"), files(is_deep).to_owned(), &all)];
-        }
-        let of_folder = |(folder, subset): (&String, &Subset)| {
-            config(folder, format!("{folder}/{}", files(subset.is_deep)), &[subset])
+            vec![config(name.unwrap_or("default"), files(is_deep).to_owned(), &all)]
         };
-        self.subsets.iter().map(of_folder).collect()
+        configs.retain(|config| config["documents"] != 0);
+        configs
     }
 
     fn languages(&self) -> BTreeMap<&str, DocumentAmount> {
