@@ -14,7 +14,7 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::util::{Random, TestResult, Workspace, digests, read_parquet};
+use crate::util::{Random, TestResult, Workspace, digests, page_cell, read_parquet};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -124,6 +124,10 @@ fn as_many_are_kept_as_without_a_cascade_with_the_same_columns_and_few_others() 
         (&json!(dropped), Some(with_text as u64 - dropped))
     );
     assert_eq!(scores["unscored"], DOCUMENTS as u64 - with_text as u64);
+    if let Some(shown) = work.page("page", "#quality=0.1") {
+        // A tenth of all documents, the dropped ones included.
+        assert!(shown.contains(&page_cell("fra_Latn", with_text.div_ceil(10) as u64)));
+    }
 
     // A document that was dropped is not selected, however good its score is when it is evaluated.
     let corpus = ["a", "b", "c"].map(|name| work.path(&format!("corpus/fra_Latn/{name}.jsonl")));
@@ -248,6 +252,11 @@ fn a_removal_is_made_of_what_the_audited_documents_stand_for() -> TestResult {
     assert_eq!(kept.as_u64(), Some((DOCUMENTS as u64 - DOCUMENTS as u64 / 50).div_ceil(5)));
     let mut verify = crate::util::polysift();
     verify.current_dir(work.dir.path()).args(["verify", "out"]).assert().success();
+    let mut report = crate::util::polysift();
+    report.current_dir(work.dir.path()).args(["report", "out"]).assert().success();
+    if let Some(shown) = work.page("out/report", "#toxicity=0.2") {
+        assert!(shown.contains("unknown (with a cascade, a removal counts audited documents"));
+    }
     Ok(())
 }
 

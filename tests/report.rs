@@ -13,7 +13,7 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::util::{TestResult, Workspace, digests, polysift, read_parquet, text};
+use crate::util::{TestResult, Workspace, digests, page_cell, polysift, read_parquet, text};
 
 /// Documents of the workspace by language.
 const DOCUMENTS: [(&str, usize); 2] = [("deu_Latn", 25), ("fra_Latn", 40)];
@@ -379,33 +379,15 @@ fn tests_of_heads_and_the_time_are_those_of_the_run() -> TestResult {
     Ok(())
 }
 
-/// What Chromium makes of the page; where there is none, that is said.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 #[test]
 fn the_page_opens_in_a_browser_and_shows_the_numbers_of_the_run() -> TestResult {
     let work = ran()?;
     let report = made(&work, &[])?;
-    let dom = |state: &str| {
-        let mut chromium = std::process::Command::new("chromium");
-        let page = format!("file://{}{state}", work.path("out/report/index.html").display());
-        let profile = format!("--user-data-dir={}", work.path("chromium").display());
-        chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-        let output = chromium.args(["--virtual-time-budget=20000", &profile, &page]).output();
-        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let Ok(shown) = dom("") else {
-        eprintln!("chromium is not installed: the page is not opened");
-        return Ok(());
-    };
-    let cell = |language: &str, documents: u64| {
-        format!(
-            "data-language=\"{language}\" data-quantity=\"documents\" data-exact=\"true\" data-value=\"{documents}\""
-        )
-    };
+    let Some(shown) = work.page("out/report", "") else { return Ok(()) };
     for (language, _) in DOCUMENTS {
         let selected = &of(&report["languages"], language)["selected"]["quality=0.1"];
         let documents = selected["documents"].as_u64().ok_or("no count")?;
-        assert!(shown.contains(&cell(language, documents)), "{language}");
+        assert!(shown.contains(&page_cell(language, documents)), "{language}");
     }
     let french = of(&report["languages"], "fra_Latn");
     let tested = &french["scores"]["quality"]["test"]["num_samples"];
@@ -417,7 +399,30 @@ fn the_page_opens_in_a_browser_and_shows_the_numbers_of_the_run() -> TestResult 
         assert!(shown.contains(&text), "{text}");
     }
     // The best fifth of the 24 German documents with a text.
-    assert!(dom("#quality=0.2")?.contains(&cell("deu_Latn", 5)));
+    let shown = work.page("out/report", "#quality=0.2").unwrap_or_default();
+    assert!(shown.contains(&page_cell("deu_Latn", 5)));
+    Ok(())
+}
+
+/// The published mode selects by a sample that the page does not have, so no rate is asked of the page.
+#[test]
+fn the_page_of_a_run_in_the_published_mode_offers_no_other_rates() -> TestResult {
+    let work = ran()?;
+    assert_eq!(made(&work, &[])?["mode"], "default");
+    let published = ["--set", "selection.mode=published"];
+    work.command("run", "drawn").args(published).assert().success();
+    reported(&work, &["drawn"]).assert().success();
+    let report = work.json("drawn/report/report.json")?;
+    assert_eq!(report["mode"], "published");
+    let Some(shown) = work.page("drawn/report", "#quality=0.7") else { return Ok(()) };
+    for (language, _) in DOCUMENTS {
+        let selected = &of(&report["languages"], language)["selected"]["quality=0.1"];
+        let documents = selected["documents"].as_u64().ok_or("no count")?;
+        assert!(shown.contains(&page_cell(language, documents)), "{language}");
+    }
+    let narrowed = work.page("drawn/report", "#least=1").unwrap_or_default();
+    let control = "aria-label=\"Keep the best by";
+    assert!(!shown.contains(control) && narrowed.contains("unknown (the published mode"));
     Ok(())
 }
 

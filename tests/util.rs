@@ -241,9 +241,32 @@ impl Workspace {
         Ok(())
     }
 
+    /// What Chromium makes of the page that `polysift report` wrote into `folder`, in a state such as
+    /// `#quality=0.2`; `None` without Chromium, which is said.
+    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    pub(crate) fn page(&self, folder: &str, state: &str) -> Option<String> {
+        let page = format!("file://{}/index.html{state}", self.path(folder).display());
+        let profile = format!("--user-data-dir={}", self.path("chromium").display());
+        let output = std::process::Command::new("chromium")
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+            .args(["--virtual-time-budget=20000", &profile, &page])
+            .output();
+        if output.is_err() {
+            eprintln!("chromium is not installed: the page is not opened");
+        }
+        output.ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     pub(crate) fn json(&self, relative: &str) -> Result<Value, Box<dyn Error>> {
         Ok(serde_json::from_slice(&std::fs::read(self.path(relative))?)?)
     }
+}
+
+/// How the page of a report shows that exactly so many documents of a language stay.
+pub(crate) fn page_cell(language: &str, documents: u64) -> String {
+    format!(
+        "data-language=\"{language}\" data-quantity=\"documents\" data-exact=\"true\" data-value=\"{documents}\""
+    )
 }
 
 /// Digest of every file below `root` by relative path, but of the note that tasks share a run, which is no result.

@@ -196,6 +196,7 @@ fn write(
         "time": selected_at(run),
         "version": request.version,
         "encoder": config.encoder.model,
+        "mode": config.selection.mode,
         "weight": config.selection.weight,
         "heads": heads,
         "selections": names.iter().map(|name| &name.name).collect::<Vec<_>>(),

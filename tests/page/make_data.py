@@ -260,7 +260,7 @@ def report(title, entries, heads, weight="documents", encoder="intfloat/multilin
                     both = int(((x < k) & (y < k)).sum())
                     agreement.append({"language": e["language"], "heads": [a, b], "spearman": shown(np.corrcoef(x, y)[0, 1], 3),
                                       "overlap": {"rate": 0.1, "jaccard": shown(both / (2 * k - both), 3)}})
-    return {"format": 1, "title": title, "time": 1700000000, "version": "0.9.0 (abc1234)", "encoder": encoder, "weight": weight, "heads": heads, "selections": names,
+    return {"format": 1, "title": title, "time": 1700000000, "version": "0.9.0 (abc1234)", "encoder": encoder, "mode": "default", "weight": weight, "heads": heads, "selections": names,
             "languages": sorted(entries, key=lambda e: e["language"]), "filters": {}, "pii": None, "agreement": agreement, "compare": None, **more}
 
 

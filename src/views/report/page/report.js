@@ -7,6 +7,7 @@ const data = await new Response(new Blob([zipped]).stream().pipeThrough(new Deco
 const languages = data.languages ?? [];
 const byCode = new Map(languages.map(lang => [lang.language, lang]));
 const weight = data.weight ?? 'documents';
+const isPublished = data.mode === 'published'; // thresholds come from a sample that the page does not have
 const QUANTITIES = ['documents', 'bytes', 'tokens'];
 const FEW = 30; // up to as many languages, figures of all are shown side by side
 const noTokens = languages.every(lang => lang.tokens == null);
@@ -62,8 +63,8 @@ function baseOf(lang) {
   return own.includes(state.selection) ? state.selection : own[0] ?? null;
 }
 
-/** What the scored documents of a head weigh in all, as rates count. */
-const wholeWeight = scores => weight === 'documents' ? scores.n : scores.curve?.[weight]?.at(-1) ?? 0;
+/** What the documents of a head weigh in all, as rates count: those scored, and those that a cascade dropped. */
+const wholeWeight = scores => weight === 'documents' ? scores.n + (scores.dropped ?? 0) : scores.curve?.[weight]?.at(-1) ?? 0;
 
 /** A head's rate in the run: of a fixed threshold or a budget the rate that came of it; null: it makes no threshold. */
 function ownRate(lang, control) {
@@ -117,6 +118,12 @@ function sameAsRun(lang, rules) {
 const exact = value => ({value: value ?? null, exact: true, error: 0});
 const about = (value, error) => ({value: value ?? null, exact: false, error});
 const each = make => Object.fromEntries(QUANTITIES.map(quantity => [quantity, make(quantity)]));
+const unknown = how => ({...each(() => about(null, 0)), how: `unknown (${how})`});
+
+/** Why the page cannot make thresholds in a language as polysift does; null: it can. */
+const unmade = (lang, rules) => !lang.documents ? null : isPublished && rules.length ? 'the published mode draws a sample of its own'
+  : rules.some(rule => rule.kind === 'removal' && lang.scores?.[rule.head]?.dropped)
+    ? 'with a cascade, a removal counts audited documents several times' : null;
 
 /** How many documents, bytes and tokens stay in a language, and how that is known. */
 function amounts(lang, rules) {
@@ -129,6 +136,7 @@ function amounts(lang, rules) {
   if (same) return {...each(q => exact(lang.selected[same][q])), how: 'exact (as the run)', same};
   if (usable.some(rule => !lang.scores?.[rule.head])) return {...each(() => exact(0)), how: 'exact (no such head)'};
   if (!usable.length) return {...each(q => exact(lang[q])), how: 'exact (no threshold)'};
+  if (unmade(lang, usable)) return unknown(unmade(lang, usable));
   if (lang.sample?.is_all) return fromSample(lang, usable);
   return usable.length === 1 ? fromCurve(lang, usable[0]) : fromSample(lang, usable);
 }
@@ -149,7 +157,7 @@ function position(lang, rule) {
   const removed = rule.kind === 'removal';
   const needed = rule.kind === 'budget' ? Math.min(rule.budget, total) : ceilOf(rule.rate, total);
   const reach = removed ? total - needed : needed;
-  if (weight === 'documents') return {documents: reach, exact: true};
+  if (weight === 'documents') return {documents: Math.min(reach, n), exact: true};
   // In bytes or tokens: the fewest documents that reach the weight, or, of a removal, the most that do not exceed it.
   const sums = curve[weight];
   const j = removed ? sums.findLastIndex(s => s <= reach) : sums.findIndex(s => s >= reach);
@@ -212,7 +220,8 @@ function simulate(lang, rules) {
     } else if (rule.kind === 'removal') {
       kept = left.length - reached(left.toReversed(), ceilOf(rule.rate, weigh(left)), weights);
     } else {
-      const total = weigh(order);
+      const {n, dropped = 0} = lang.scores[rule.head];
+      const total = Math.round(weigh(order) * (1 + dropped / Math.max(1, n)));
       const needed = rule.kind === 'retention' ? ceilOf(rule.rate, total)
         : Math.round(rule.budget * total / Math.max(1, wholeWeight(lang.scores[rule.head])));
       kept = reached(left, needed, weights);
@@ -259,10 +268,11 @@ const hasDomain = domain => String(domain ?? '').toLowerCase().includes(state.do
 
 /** The same of the documents that are looked at; thresholds are made by all. */
 function narrowed(lang, rules) {
-  const {sample} = lang, unknown = how => ({...each(() => about(null, 0)), how: `unknown (${how})`});
+  const {sample} = lang;
   if (rules.some(rule => !lang.scores?.[rule.head]))
     return rules.some(rule => !lang.scores?.[rule.head] && familyOf(rule.kind) === 'keep')
       ? {...each(() => exact(0)), how: 'exact (no such head)'} : narrowed(lang, rules.filter(rule => lang.scores?.[rule.head]));
+  if (unmade(lang, rules)) return unknown(unmade(lang, rules));
   if (state.domain.trim() && !sample?.domains) return unknown('domains are not known');
   const names = sample?.domain_names ?? [];
   const seen = state.domain.trim() ? names.map(hasDomain) : null;
@@ -272,7 +282,7 @@ function narrowed(lang, rules) {
 /** What thresholds keep of the sample, of the documents that `isSeen` takes. */
 function fromSample(lang, rules, isSeen) {
   const {sample} = lang, size = sample?.bytes?.length ?? 0, of = sample?.of ?? lang.documents;
-  if (!size) return {...each(() => about(null, 0)), how: 'unknown (there is no sample)'};
+  if (!size) return unknown('there is no sample');
   const all = simulate(lang, rules).alive, alive = isSeen ? all.map((is, i) => is && isSeen(i) ? 1 : 0) : all;
   const kept = sum([...alive]);
   const values = q => q === 'documents' ? null : sample[q];
@@ -367,8 +377,8 @@ function describe(rule) {
 
 // ---------------------------------------------------------------- state, kept in the address
 
-/** A control for each head and direction in which it makes a threshold anywhere; a head without any may keep. */
-const controls = (data.heads ?? []).flatMap(head => {
+/** A control for each head and direction in which it makes a threshold anywhere; a head without any may keep. None in the published mode. */
+const controls = isPublished ? [] : (data.heads ?? []).flatMap(head => {
   const families = new Set();
   for (const lang of languages)
     for (const rule of lang.thresholds ?? []) if (rule.head === head) families.add(familyOf(rule.kind));
@@ -712,9 +722,10 @@ function drawExplorer(body) {
   const resetAll = h('button', {type: 'button', click: () => { state.all = {}; state.own = {}; stateChanged(); }}, 'All as the run');
   const head = text => h('th', {scope: 'col', class: 'number'}, text);
   body.append(
-    h('p', {}, `Move a rate and see what stays. Removals take the worst of the documents that are left; a retention keeps the best, as many as its rate of all scored documents (counted in ${weight}). Thresholds are made in the order shown.`),
+    h('p', {}, `Move a rate and see what stays. Removals take the worst of the documents that are left; a retention keeps the best, as many as its rate of all documents that have a score or that a cascade dropped (counted in ${weight}). Thresholds are made in the order shown.`),
     h('p', {class: 'note'}, 'Exact are the run’s own rates, a single threshold at the points of its curve, numbers of documents under several rates, and languages whose documents are all in the page. All else is estimated from a uniform sample: in italics, with the standard error after ±. Filters that act after selection are not counted.'),
-    controls.length ? h('div', {class: 'filters'}, starts, resetAll) : h('p', {}, 'The run has no heads, so there is no rate to move.'),
+    h('div', {class: 'filters'}, starts, controls.length > 0 && resetAll),
+    controls.length ? '' : h('p', {}, isPublished ? 'The run chose in the published mode, whose sample is not in the page, so there is no rate to move.' : 'The run has no heads, so there is no rate to move.'),
     h('div', {class: 'controls'}, controls.map(control => rateControl(control))),
     inputs.totals = h('p', {class: 'totals', role: 'status'}),
     scroller('What stays, by language', h('table', {id: 'explorer-table'}, h('caption', {}, 'What stays, by language'),
@@ -741,9 +752,11 @@ function fillQuantity(cell, amount) {
   cell.replaceChildren(text, h('span', {class: 'error'}, error));
 }
 
+const shareOf = ({value}, of) => of && value !== null ? value / of : null;
+
 function fillRow(row, result, of, change) {
   for (const quantity of QUANTITIES) fillQuantity(row[quantity], result[quantity]);
-  const share = of ? result.documents.value / of : null;
+  const share = shareOf(result.documents, of);
   row.share.dataset.exact = result.documents.exact;
   setText(row.share, percent(share, 4));
   setText(row.change, !isNumber(change) ? '–' : change > 0 ? `+${count(change)}` : count(change).replace('-', '−'));
@@ -756,7 +769,7 @@ let mostRows = 100; // those after them are in the page, but not laid out, which
 function updateExplorer() {
   const visible = new Set(shown());
   let rowsLeft = mostRows;
-  const total = each(() => ({value: null, exact: true, error: 0}));
+  const total = each(q => ({value: q === 'tokens' && noTokens ? NaN : 0, exact: true, error: 0}));
   let [of, change, exactRows, ofExact] = [0, 0, 0, true];
   for (const lang of languages) {
     const row = cells.get(lang.language), see = visible.has(lang);
@@ -771,15 +784,16 @@ function updateExplorer() {
     if (!see) continue;
     of += all.value ?? 0;
     ofExact &&= all.exact;
-    change += changed ?? 0;
+    change += result.documents.value === null && lang.documents ? NaN : changed ?? 0;
     if (QUANTITIES.every(q => result[q].exact)) exactRows += 1;
     for (const q of QUANTITIES) {
       const amount = result[q], t = total[q];
-      if (amount.value !== null) t.value = (t.value ?? 0) + amount.value;
+      t.value += amount.value ?? (lang.documents ? NaN : 0); // a total without a language would be wrong
       t.exact &&= amount.exact;
       t.error = Math.hypot(t.error, amount.error);
     }
   }
+  for (const q of QUANTITIES) if (Number.isNaN(total[q].value)) total[q].value = null;
   inputs.allRows.hidden = rowsLeft >= 0;
   setText(inputs.allRows, `Show all ${count(visible.size)} languages`);
   const foot = cells.get('total');
@@ -788,19 +802,20 @@ function updateExplorer() {
   setText(foot.name, visible.size < languages.length ? `Total of ${count(visible.size)} of ${count(languages.length)} languages` : 'Total');
   fillRow(foot, {...total, how}, of, change);
   const part = q => total[q].value === null ? null : `${total[q].exact ? '' : 'about '}${q === 'documents' ? count(Math.round(total[q].value)) : short(total[q].value)} ${q}`;
-  setText(inputs.totals, `Kept: ${QUANTITIES.map(part).filter(Boolean).join(', ') || 'nothing known'}; ${percent(of ? total.documents.value / of : null, 4)} of ${ofExact ? '' : 'about '}${count(Math.round(of))} ${isNarrowed() ? 'such ' : ''}documents in ${some(visible.size, 'language')}. ` +
+  setText(inputs.totals, `Kept: ${QUANTITIES.map(part).filter(Boolean).join(', ') || 'nothing known'}; ${percent(shareOf(total.documents, of), 4)} of ${ofExact ? '' : 'about '}${count(Math.round(of))} ${isNarrowed() ? 'such ' : ''}documents in ${some(visible.size, 'language')}. ` +
     `Against the run: ${change > 0 ? '+' : ''}${count(change)} documents. (${how})`);
   drawMoves();
 }
 
 const drawMoves = debounced(60, () => {
   const moves = {in: [], out: []};
-  let looked = 0;
+  let [looked, unjudged] = [0, 0];
   for (const lang of shown()) {
     if (!lang.examples?.length) continue;
     const base = baseOf(lang), rules = rulesOf(lang);
     looked += lang.examples.filter(isSeen).length;
     if (sameAsRun(lang, rules) === base) continue;
+    if (unmade(lang, rules)) { unjudged += 1; continue; }
     const why = judge(lang);
     for (const example of lang.examples.filter(isSeen)) {
       const before = isSelected(lang, example, base), reason = why(example);
@@ -811,7 +826,7 @@ const drawMoves = debounced(60, () => {
     paged(list, 5, ({lang, example, reason}) => documentCard(lang, example, {kind, reason}))];
   inputs.moves.replaceChildren(h('p', {class: 'note'}, `Of the ${count(looked)} documents of the page (those of the section Documents), by their exact ranks and the cuts of the present state; with several thresholds these cuts are estimated from the sample.`),
     ...(moves.in.length + moves.out.length ? [...part('Enter', moves.in, 'in'), ...part('Leave', moves.out, 'out')]
-      : [h('p', {}, 'None of them enters or leaves.')]).flat());
+      : [h('p', {}, unjudged ? `In ${some(unjudged, 'language')} it is not known which of them enter or leave.` : 'None of them enters or leaves.')]).flat());
 });
 
 /** The first items of a list, and a button for more. */
