@@ -480,7 +480,7 @@ fn documents_with_one_id_are_compared_one_by_one() -> TestResult {
 }
 
 #[test]
-fn infinite_scores_lie_in_the_last_bins_of_both_scales() -> TestResult {
+fn infinite_scores_lie_in_the_last_bins_and_at_the_ends_of_the_curve() -> TestResult {
     let row = |i: usize| {
         let score = match i {
             0 => json!("-inf"),
@@ -495,5 +495,13 @@ fn infinite_scores_lie_in_the_last_bins_of_both_scales() -> TestResult {
     assert_eq!(scores["bins"], scores["logits"]);
     let counts = scores["logits"]["counts"].as_array().into_iter().flatten();
     assert_eq!(counts.filter_map(Value::as_u64).sum::<u64>(), 20);
+    let curve = scores["curve"]["score"].as_array().ok_or("no curve")?;
+    assert_eq!((&curve[1], curve.last()), (&json!("inf"), Some(&json!("-inf"))));
+    // On the page too, minus infinity does not pass a threshold below 0.
+    let low = ["--set", "languages._default={threshold={a={at_least=-0.5}}}"];
+    work.command("run", "low").args(low).assert().success();
+    reported(&work, &["low"]).assert().success();
+    let Some(shown) = work.page("low/report", "#least=1") else { return Ok(()) };
+    assert!(shown.contains(&page_cell("eng_Latn", 19)));
     Ok(())
 }

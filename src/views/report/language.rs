@@ -41,10 +41,13 @@ struct Example<'a> {
     shown_for: BTreeMap<&'a str, Vec<String>>,
 }
 
-/// Returns a score with the fewest digits that identify it; null if infinite.
+/// Returns a score with the fewest digits that identify it; `"inf"` or `"-inf"` if infinite.
 fn short(score: f32) -> Value {
     let text = score.to_string();
-    json!(text.parse::<f64>().ok().filter(|score| score.is_finite()))
+    match text.parse::<f64>() {
+        Ok(score) if score.is_finite() => json!(score),
+        _ => json!(text),
+    }
 }
 
 impl<'a> SurveyedLanguage<'a> {

@@ -30,7 +30,7 @@ function h(tag, attributes, ...children) {
 const whole = new Intl.NumberFormat('en', {maximumFractionDigits: 0});
 const isNumber = value => typeof value === 'number' && Number.isFinite(value);
 const count = value => isNumber(value) ? whole.format(value) : '–';
-const number = (value, digits = 3) => !isNumber(value) ? '–' : Number.isInteger(value) ? whole.format(value)
+const number = (value, digits = 3) => typeof value === 'string' ? value : !isNumber(value) ? '–' : Number.isInteger(value) ? whole.format(value)
   : Math.abs(value) >= 1000 ? whole.format(value) : String(Number(value.toPrecision(digits)));
 const percent = (value, digits = 3) => isNumber(value) ? `${Number((100 * value).toPrecision(digits))}%` : '–';
 const sum = values => values.reduce((total, value) => total + (value ?? 0), 0);
@@ -65,6 +65,9 @@ function baseOf(lang) {
 
 /** What the documents of a head weigh in all, as rates count: those scored, and those that a cascade dropped. */
 const wholeWeight = scores => weight === 'documents' ? scores.n + (scores.dropped ?? 0) : scores.curve?.[weight]?.at(-1) ?? 0;
+
+/** A score of the report as a number: JSON has no infinite ones, which are text. */
+const real = score => score === 'inf' ? Infinity : score === '-inf' ? -Infinity : score;
 
 /** A head's rate in the run: of a fixed threshold or a budget the rate that came of it; null: it makes no threshold. */
 function ownRate(lang, control) {
@@ -146,11 +149,12 @@ function position(lang, rule) {
   const {n, curve} = lang.scores[rule.head];
   if (!n) return {documents: 0, exact: true};
   if (rule.kind === 'threshold') {
-    const rises = curve.score.at(-1) > curve.score[1]; // a head that keeps low scores
+    const scores = curve.score.map(real);
+    const rises = scores.at(-1) > scores[1]; // a head that keeps low scores
     const bound = rule.bound ?? (rises ? 'below' : 'above');
     const passes = {above: s => s > rule.at, below: s => s < rule.at,
       'at-least': s => s >= rule.at, 'at-most': s => s <= rule.at}[bound];
-    const at = curve.score.findLastIndex((score, i) => i > 0 && passes(score));
+    const at = scores.findLastIndex((score, i) => i > 0 && passes(score));
     return {documents: at < 0 ? 0 : curve.documents[at], exact: true};
   }
   const total = wholeWeight(lang.scores[rule.head]);
@@ -333,8 +337,8 @@ function runCut(lang, rule, selection) {
   if (above.length && familyOf(rule.kind) === 'keep') return Math.max(...above) + 1;
   if (rule.score == null) return null;
   const {curve} = lang.scores[rule.head];
-  const rises = curve.score.at(-1) > curve.score[1];
-  const at = curve.score.findLastIndex((s, i) => i > 0 && (rises ? s <= rule.score : s >= rule.score));
+  const scores = curve.score.map(real), cut = real(rule.score), rises = scores.at(-1) > scores[1];
+  const at = scores.findLastIndex((s, i) => i > 0 && (rises ? s <= cut : s >= cut));
   return at < 0 ? null : curve.documents[at];
 }
 
