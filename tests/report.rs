@@ -480,6 +480,26 @@ fn documents_with_one_id_are_compared_one_by_one() -> TestResult {
 }
 
 #[test]
+fn a_language_without_documents_has_no_tokens_and_keeps_none() -> TestResult {
+    let row = |(i, id): (usize, &str)| json!({"id": id, "text": text(i), "s": 0.9});
+    let work = scored_by_column(["x", "y"].into_iter().enumerate().map(row))?;
+    work.write_lines("in/ita_Latn/a.jsonl", [row((2, "gone"))].into_iter())?;
+    work.write("gone.txt", "gone\n")?;
+    let filter = ["--set", "filters.withdrawn={kind='ids',lists=['gone.txt']}"];
+    work.command("run", "less").args(filter).assert().success();
+    reported(&work, &["less"]).assert().success();
+    let report = work.json("less/report/report.json")?;
+    let italian = of(&report["languages"], "ita_Latn");
+    assert_eq!((&italian["documents"], &italian["tokens"]), (&json!(0), &Value::Null));
+    assert_eq!(italian["selected"]["a=0.65"]["tokens"], Value::Null);
+    assert_eq!(italian["scores"]["a"]["curve"]["tokens"], Value::Null);
+    let Some(shown) = work.page("less/report", "#a=0.5") else { return Ok(()) };
+    assert!(shown.contains(&page_cell("ita_Latn", 0)) && shown.contains(&page_cell("eng_Latn", 1)));
+    assert!(!shown.contains("0 tokens") && !shown.contains("unknown (there is no sample"));
+    Ok(())
+}
+
+#[test]
 fn infinite_scores_lie_in_the_last_bins_and_at_the_ends_of_the_curve() -> TestResult {
     let row = |i: usize| {
         let score = match i {

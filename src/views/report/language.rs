@@ -156,9 +156,13 @@ impl<'a> SurveyedLanguage<'a> {
         }
     }
 
-    /// Returns `tokens` if all documents have a token count.
+    /// Returns whether there are token counts, and all documents with text have one.
+    fn has_tokens(&self) -> bool {
+        self.survey.without_tokens == 0 && self.survey.totals.tokens.is_some()
+    }
+
     fn tokens(&self, tokens: Option<u64>) -> Option<u64> {
-        (self.survey.without_tokens == 0).then_some(tokens.unwrap_or_default())
+        self.has_tokens().then_some(tokens.unwrap_or_default())
     }
 
     fn totals(&self, totals: DocumentAmount) -> Value {
@@ -256,7 +260,7 @@ impl<'a> SurveyedLanguage<'a> {
                 scores.push(last.clone());
             }
         }
-        let tokens = (self.survey.without_tokens == 0).then_some(tokens);
+        let tokens = self.has_tokens().then_some(tokens);
         json!({"documents": documents, "bytes": bytes, "tokens": tokens, "score": scores})
     }
 
@@ -398,7 +402,7 @@ impl<'a> SurveyedLanguage<'a> {
             for (at, measure) in MEASURES.into_iter().enumerate() {
                 let is_read = at >= 2 || !details.without_input;
                 if is_read && (!self.limits.brief || MAIN_MEASURES.contains(&measure)) {
-                    let is_known = measure != "tokens" || self.survey.without_tokens == 0;
+                    let is_known = measure != "tokens" || self.has_tokens();
                     let found = is_known.then(|| lengths[at].distribution());
                     row[measure] = json!(found.unwrap_or_default());
                 }

@@ -10,7 +10,9 @@ const weight = data.weight ?? 'documents';
 const isPublished = data.mode === 'published'; // thresholds come from a sample that the page does not have
 const QUANTITIES = ['documents', 'bytes', 'tokens'];
 const FEW = 30; // up to as many languages, figures of all are shown side by side
-const noTokens = languages.every(lang => lang.tokens == null);
+/** Whether a total of these languages has no tokens: none has any, or some have documents whose tokens were not counted. */
+const lacksTokens = langs => langs.every(lang => lang.tokens == null) || langs.some(lang => lang.documents && lang.tokens == null);
+const noTokens = lacksTokens(languages);
 
 // ---------------------------------------------------------------- elements and numbers
 
@@ -277,7 +279,7 @@ function narrowed(lang, rules) {
     return rules.some(rule => !lang.scores?.[rule.head] && familyOf(rule.kind) === 'keep')
       ? {...each(() => exact(0)), how: 'exact (no such head)'} : narrowed(lang, rules.filter(rule => lang.scores?.[rule.head]));
   if (unmade(lang, rules)) return unknown(unmade(lang, rules));
-  if (state.domain.trim() && !sample?.domains) return unknown('domains are not known');
+  if (lang.documents && state.domain.trim() && !sample?.domains) return unknown('domains are not known');
   const names = sample?.domain_names ?? [];
   const seen = state.domain.trim() ? names.map(hasDomain) : null;
   return fromSample(lang, rules, i => hasLength(sample.bytes[i]) && (!seen || Boolean(seen[sample.domains[i]])));
@@ -286,6 +288,7 @@ function narrowed(lang, rules) {
 /** What thresholds keep of the sample, of the documents that `isSeen` takes. */
 function fromSample(lang, rules, isSeen) {
   const {sample} = lang, size = sample?.bytes?.length ?? 0, of = sample?.of ?? lang.documents;
+  if (!of) return {...each(q => exact(lang[q])), how: 'exact (no documents)'};
   if (!size) return unknown('there is no sample');
   const all = simulate(lang, rules).alive, alive = isSeen ? all.map((is, i) => is && isSeen(i) ? 1 : 0) : all;
   const kept = sum([...alive]);
@@ -556,13 +559,13 @@ function density(lang, head) {
 function drawFacts() {
   const day = isNumber(data.time) ? `, ${new Intl.DateTimeFormat('en-GB', {dateStyle: 'long', timeZone: 'UTC'}).format(1000 * data.time)}` : '';
   document.title = `${data.title}${day} – polysift report`;
-  const of = (parts, q) => parts.some(part => part[q] != null) ? sum(parts.map(part => part[q])) : null, total = q => of(languages, q);
+  const total = q => sum(languages.map(lang => lang[q]));
   const ends = [...new Set([0, -1].map(end => sum(languages.map(lang => lang.selected?.[selectionsOf(lang).at(end)]?.documents))))];
   const kept = (data.selections ?? []).map(name => {
     const having = languages.filter(lang => lang.selected?.[name]);
-    const part = q => of(having.map(lang => lang.selected[name]), q);
+    const part = q => sum(having.map(lang => lang.selected[name][q]));
     return [' ', swatch(name), h('bdi', {}, name), having.length < languages.length ? ` (${some(having.length, 'language')})` : '',
-      `: ${some(part('documents'), 'document')}, ${short(part('bytes'))} bytes${part('tokens') == null ? '' : `, ${short(part('tokens'))} tokens`}.`];
+      `: ${some(part('documents'), 'document')}, ${short(part('bytes'))} bytes${lacksTokens(having) ? '' : `, ${short(part('tokens'))} tokens`}.`];
   });
   document.getElementById('facts').append(
     h('h1', {}, h('bdi', {}, data.title ?? 'run'), `: ${data.selections?.length ? `${ends.map(count).join(' to ')} of ` : ''}${some(total('documents'), 'document')} ${data.selections?.length ? 'kept ' : ''}in ${some(languages.length, 'language')}${day}`),
