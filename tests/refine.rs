@@ -126,7 +126,8 @@ fn thresholds_wait_for_the_refinement_and_are_those_it_was_made_for() -> TestRes
     threshold(&[]).code(66).stderr(contains("polysift refine"));
     work.command("refine", "out").args(["--precision", "int8"]).assert().success();
     let other = ["--retention", "quality=0.5"];
-    threshold(&other).code(78).stderr(contains("--redo refine"));
+    let hint = "give `--redo refine` to `polysift run` or `polysift refine`";
+    threshold(&other).code(78).stderr(contains(hint));
     threshold(&[]).success();
     work.command("refine", "out")
         .args(["--precision", "int8", "--redo", "refine"])

@@ -90,11 +90,8 @@ impl RunDir {
     }
 
     fn mismatch(&self, stage: Stage, difference: String) -> Error {
-        let hint = format!(
-            "restore the settings, choose another run directory, or give `--redo {}` to discard the \
-             outputs of this stage and of those after it",
-            stage.name()
-        );
+        let redo = redoing(stage);
+        let hint = format!("restore the settings, choose another run directory, or {redo}");
         Error::Mismatch { path: self.root().to_owned(), difference, hint }
     }
 
@@ -134,6 +131,15 @@ impl RunDir {
         }
         Ok(())
     }
+}
+
+/// Says how to redo `stage`; the commands of other stages refuse its `--redo`.
+fn redoing(stage: Stage) -> String {
+    format!(
+        "give `--redo {0}` to `polysift run` or `polysift {0}` to discard the outputs of this stage \
+         and of those after it",
+        stage.name()
+    )
 }
 
 /// Returns the stages that are discarded with `first`, which comes last: after a crash in between,
