@@ -182,6 +182,34 @@ fn an_output_that_is_gone_is_made_again() -> TestResult {
 }
 
 #[test]
+fn a_run_without_the_settings_of_a_stage_waits_for_them_or_for_a_redo() -> TestResult {
+    let work = Workspace::new()?;
+    work.command("run", "out").assert().success();
+    let before = crate::util::digests(&work.path("out"))?;
+    let rate = ["--retention", "quality=0.5"];
+    for (lost, command, flags) in [
+        ("embed", "run", &["--set", "encoder.max_tokens=8"][..]),
+        ("embed", "run", &[]),
+        ("threshold", "run", &rate),
+        ("train", "threshold", &["--redo", "threshold"]),
+    ] {
+        let lost = work.path(&format!("out/frozen/{lost}.json"));
+        let settings = std::fs::read(&lost)?;
+        std::fs::remove_file(&lost)?;
+        let refused = work.command(command, "out").args(flags).assert().code(65);
+        refused.stderr(contains(lost.file_name().unwrap_or_default().to_string_lossy()));
+        std::fs::write(&lost, settings)?;
+        assert_eq!(crate::util::digests(&work.path("out"))?, before, "{command} {flags:?}");
+    }
+    std::fs::remove_file(work.path("out/frozen/threshold.json"))?;
+    work.command("run", "out").args(rate).args(["--redo", "threshold"]).assert().success();
+    work.command("run", "fresh").args(rate).assert().success();
+    let exported = |run: &str| crate::util::digests(&work.path(run).join("export"));
+    assert_eq!(exported("out")?, exported("fresh")?);
+    Ok(())
+}
+
+#[test]
 fn a_failed_command_leaves_the_settings_and_the_outputs_alone() -> TestResult {
     let work = Workspace::new()?;
     work.command("run", "out").assert().success();

@@ -139,17 +139,20 @@ fn a_link_at_a_folder_of_the_state_is_refused_and_nothing_behind_it_changes() ->
 fn a_link_deep_in_a_run_that_is_not_done_leads_no_command_out() -> TestResult {
     let work = Workspace::new()?;
     work.command("plan", "planned").assert().success();
+    // All stages have their settings, and have done nothing.
+    work.command("run", "frozen").assert().success();
+    std::fs::remove_dir_all(work.path("frozen/state"))?;
     let refined = ["--refine", "--redo", "embed"];
-    for (place, arguments) in [
-        ("state/train/leases/quality", &[][..]),
-        ("state/embed/leases/fra_Latn", &[]),
-        ("state/embed/parts/fra_Latn", &[]),
-        ("state/export/done/fra_Latn", &[]),
-        ("rounds/00", &refined),
-        ("audit/pii", &["--set", "pii.audit='spans'"]),
+    for (from, place, arguments) in [
+        ("frozen", "state/train/leases/quality", &[][..]),
+        ("frozen", "state/embed/leases/fra_Latn", &[]),
+        ("frozen", "state/embed/parts/fra_Latn", &[]),
+        ("frozen", "state/export/done/fra_Latn", &[]),
+        ("planned", "rounds/00", &refined),
+        ("planned", "audit/pii", &["--set", "pii.audit='spans'"]),
     ] {
         let (run, victim) = (work.path("out"), work.path("victim"));
-        let copied = Command::new("cp").arg("-r").args([&work.path("planned"), &run]).status()?;
+        let copied = Command::new("cp").arg("-r").args([&work.path(from), &run]).status()?;
         assert!(copied.success());
         link_to_victim(&victim, &run.join(place))?;
         let before = digests(&victim)?;

@@ -43,9 +43,7 @@ pub fn check_row_filtered(context: Context<'_>, embedded: &Embedded) -> Result<(
 pub fn check_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
     let Context { config, run, .. } = context;
     check_row_filtered(context, embedded)?;
-    if run.frozen_settings(Stage::Deduplicate)?.is_some() {
-        run.check_frozen(Stage::Deduplicate, &duplicate_settings(config))?;
-    }
+    run.check_frozen(Stage::Deduplicate, &duplicate_settings(config))?;
     let languages = deduplicated(config, embedded.languages());
     all_done(run, Stage::Deduplicate, &languages, "deduplicated").map(drop)
 }

@@ -57,7 +57,7 @@ impl<'a> JoinedRun<'a> {
     /// Checks what the stages will read and joins the run. The checks come before a directory is
     /// created and before hours of work. Only embedding, a cascade and training can begin a run.
     /// Returns [`Error::Config`] for a `redo` that is impossible; [`Error::Missing`] for a run that
-    /// does not exist.
+    /// does not exist; the error of [`RunDir::check_settings`].
     pub fn join(request: RunRequest<'a>) -> Result<Self> {
         let RunRequest { config, root, stages, redo, task, hub, stop } = request;
         check_redo(redo, stages)?;
@@ -99,6 +99,7 @@ impl<'a> JoinedRun<'a> {
         let begins = embeds || stages.contains(&Stage::Train);
         let run = if begins { RunDir::create(root)? } else { RunDir::open(root)? };
         let worker = Worker::join(&run, stop)?;
+        run.check_settings(redo)?;
         if task.is_none() {
             worker.clean_up(stop, run.root())?;
         }

@@ -206,15 +206,12 @@ impl Checks<'_> {
     /// Reports files that no marker lists, but not of incomplete stages, which may yet add markers.
     fn foreign(&mut self) -> Result<()> {
         let run = self.context.run;
-        let is_lost = |stage: &Stage| !self.begun.contains(stage) && run.is_begun(*stage);
-        let lost = Stage::ALL.into_iter().filter(is_lost);
-        let mut lost: Vec<String> =
-            lost.map(|stage| run.relative(&run.frozen_file(stage))).collect();
-        lost.extend((!run.path("config.toml").exists()).then(|| "config.toml".to_owned()));
-        if !lost.is_empty() {
-            let lost =
-                lost.into_iter().map(|file| format!("{file}: is gone, and with it the settings"));
-            self.verified.problems.extend(lost);
+        let has_settings = self.found(run.check_settings(None))?.is_some();
+        let has_config = run.path("config.toml").exists();
+        if !has_config {
+            self.problem("config.toml: is gone, and with it the settings");
+        }
+        if !has_settings || !has_config {
             return Ok(()); // without settings, nobody can tell which files are foreign
         }
         let known: HashSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();

@@ -22,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl RunDir {
     /// Returns the file with the frozen settings of `stage`.
-    pub fn frozen_file(&self, stage: Stage) -> PathBuf {
+    fn frozen_file(&self, stage: Stage) -> PathBuf {
         self.path("frozen").join(format!("{}.json", stage.name()))
     }
 
@@ -83,10 +83,31 @@ impl RunDir {
         Ok(())
     }
 
+    /// Checks that each stage with outputs has its frozen settings, unless a `redo` discards it.
+    /// Returns [`Error::Corrupt`] for the first one that has not.
+    pub fn check_settings(&self, redo: Option<Stage>) -> Result<()> {
+        let done: Vec<Stage> = Stage::ALL.into_iter().filter(|it| self.has_outputs(*it)).collect();
+        // Settings come first, so they are there now; a list has what other machines just wrote.
+        let frozen = self.tree("frozen")?;
+        let is_lost = |stage: &Stage| {
+            !frozen.contains(&format!("{}.json", stage.name()))
+                && !redo.into_iter().flat_map(discarded).any(|it| it == *stage)
+        };
+        done.into_iter().find(is_lost).map_or(Ok(()), |stage| {
+            let reason = format!("is gone; put it back from a copy, or {}", redoing(stage));
+            Err(Error::corrupt(&self.frozen_file(stage), reason))
+        })
+    }
+
     /// Returns true if `stage` has records of units of work that are done or in progress.
-    pub fn is_begun(&self, stage: Stage) -> bool {
+    fn is_begun(&self, stage: Stage) -> bool {
+        self.has_outputs(stage) || self.path("state").join(stage.name()).join("leases").exists()
+    }
+
+    /// Returns true if `stage` has records of units of work that are done or half done.
+    fn has_outputs(&self, stage: Stage) -> bool {
         let state = self.path("state").join(stage.name());
-        ["done", "parts", "saved", "leases"].iter().any(|kind| state.join(kind).exists())
+        ["done", "parts", "saved"].iter().any(|kind| state.join(kind).exists())
     }
 
     fn mismatch(&self, stage: Stage, difference: String) -> Error {
@@ -233,6 +254,27 @@ mod tests {
         assert_eq!(outcomes.iter().filter(|first| **first).count(), 1);
         let winner = outcomes.iter().position(|first| *first);
         assert_eq!(run.frozen_settings(Stage::Embed)?, Some(json!({"x": winner})));
+        Ok(())
+    }
+
+    #[test]
+    fn a_stage_that_has_begun_has_settings_or_is_redone() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        for stage in [Stage::Embed, Stage::Score] {
+            freeze(&run, stage, &json!({"x": 1}))?;
+            run.mark_shard(stage, "a", &crate::run::ShardMarker::default())?;
+        }
+        run.check_settings(None)?;
+        polysift_base::io::remove(&run.frozen_file(Stage::Score))?;
+        for redo in [None, Some(Stage::Threshold), Some(Stage::Filter)] {
+            let refused = run.check_settings(redo).map_err(|e| (e.exit_code(), e.to_string()));
+            assert!(refused.is_err_and(|(code, text)| {
+                code == 65 && text.contains("score.json") && text.contains("`--redo score`")
+            }));
+        }
+        for redo in [Stage::Embed, Stage::Train, Stage::Score] {
+            run.check_settings(Some(redo))?;
+        }
         Ok(())
     }
 
