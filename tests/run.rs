@@ -313,6 +313,16 @@ fn exported_json_lines_of_a_language_have_one_schema() -> TestResult {
         work.command("export", "two").args(task).assert().success();
     }
     assert_eq!(digests(&work.path("one/export"))?, digests(&work.path("two/export"))?);
+    // What was found of a file is not believed once it is damaged.
+    std::fs::remove_file(work.path("two/state/export/done/fra_Latn/b.json"))?;
+    let columns = work.path("two/state/export/columns/fra_Latn/b.json");
+    let damaged = std::fs::read_to_string(&columns)?.replacen("false", "true", 1);
+    std::fs::write(&columns, damaged)?;
+    let refused = work.command("export", "two").assert().code(65);
+    refused.stderr(contains("columns/fra_Latn/b.json").and(contains("remove the file")));
+    std::fs::remove_file(&columns)?;
+    work.command("export", "two").assert().success();
+    assert_eq!(digests(&work.path("one/export"))?, digests(&work.path("two/export"))?);
     work.command("export", "one").args(["--redo", "export"]).assert().success();
     assert_eq!(digests(&work.path("one/export"))?, digests(&work.path("two/export"))?);
     Ok(())

@@ -10,6 +10,7 @@
 //!      state/embed/saved/<shard>/00000.json               the part of a shard that a stop saved
 //!      state/export/uploads/                              files on their way to a hub
 //!      state/export/columns/<shard>.json                  columns of a shard of JSON lines
+//!      state/export/column-digests/<shard>.json           and the digest of that file
 //!      state/<stage>/failed/<key>.json                    why a unit of work failed
 //!      state/<stage>/finished.jsonl.zst                   all markers of a finished stage
 //!      state/<stage>/leases/<key>.0                       the process that works on it

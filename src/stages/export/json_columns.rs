@@ -34,8 +34,11 @@ impl LanguageColumns {
         }
         let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
         // Redoing the export removes these files.
-        let path = |shard: &Shard| run.path(format!("state/export/columns/{}.json", shard.name));
-        let is_done = |place: usize| Ok(path(shards[place]).is_file());
+        let paths = |shard: &Shard| {
+            ["columns", "column-digests"]
+                .map(|kind| run.path(format!("state/export/{kind}/{}.json", shard.name)))
+        };
+        let is_done = |place: usize| Ok(paths(shards[place]).iter().all(|path| path.is_file()));
         let infer = |place: usize| {
             let shard = shards[place];
             let columns =
@@ -43,7 +46,9 @@ impl LanguageColumns {
                     Err(error) if error.exit_code() == 65 => JsonColumns::default(),
                     columns => columns?,
                 };
-            run.write_json(&path(shard), &columns).map(drop)
+            let [path, digest] = paths(shard);
+            let file = run.write_json(&path, &columns)?;
+            run.write_json(&digest, &file).map(drop)
         };
         context.progress.begin("schema", Some(names.len() as u64), "files");
         let infer = |place| infer(place).inspect(|()| context.progress.advance(1, 0));
@@ -54,8 +59,9 @@ impl LanguageColumns {
         let merged = by_language.into_iter().map(|(language, shards)| {
             let mut all = JsonColumns::default();
             for shard in shards {
-                let path = path(shard);
+                let [path, digest] = paths(shard);
                 let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
+                run.check_file(&read_json(&digest, "digest of columns")?.ok_or_else(lost)?)?;
                 all.merge(read_json(&path, "columns")?.ok_or_else(lost)?);
             }
             Ok((language, all))
