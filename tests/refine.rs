@@ -124,11 +124,17 @@ fn thresholds_wait_for_the_refinement_and_are_those_it_was_made_for() -> TestRes
         command.assert()
     };
     threshold(&[]).code(66).stderr(contains("polysift refine"));
-    work.command("refine", "out").args(["--precision", "int8"]).assert().success();
+    let refine = || work.command("refine", "out").args(["--precision", "int8"]).assert();
+    refine().success();
     let other = ["--retention", "quality=0.5"];
     let hint = "give `--redo refine` to `polysift run` or `polysift refine`";
     threshold(&other).code(78).stderr(contains(hint));
     threshold(&[]).success();
+    std::fs::remove_file(work.path("out/state/refine/done/quality/fra_Latn/a.json"))?;
+    let again = threshold(&["--redo", "threshold"]);
+    again.code(66).stderr(contains("quality/fra_Latn/a is not refined yet; run `polysift refine`"));
+    refine().success();
+    threshold(&["--redo", "threshold"]).success();
     work.command("refine", "out")
         .args(["--precision", "int8", "--redo", "refine"])
         .args(other)

@@ -12,6 +12,7 @@ use crate::languages::ALL_LANGUAGES;
 use crate::left_out::{LeftOut, RowSet};
 use crate::model::is_precise;
 use crate::verdicts::removed_rows;
+use crate::work::score_keys;
 use polysift_base::error::{Error, Result};
 use polysift_config::Weight;
 use polysift_data::input::NUM_TOKENS;
@@ -38,10 +39,12 @@ impl ScoreFiles {
         if !context.config.selection.refine || is_precise(run)? {
             return Ok(Self::Scored);
         }
-        if run.is_done(Stage::Refine, ALL_LANGUAGES)? {
-            return Ok(Self::Refined);
-        }
-        let reason = "the scores near the thresholds are not refined yet; run `polysift refine`";
+        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+        let mut keys = score_keys(&run.plan()?, &heads);
+        keys.push(ALL_LANGUAGES.to_owned());
+        let marked = run.marked(Stage::Refine, &keys)?;
+        let Some(at) = marked.iter().position(Option::is_none) else { return Ok(Self::Refined) };
+        let reason = format!("{} is not refined yet; run `polysift refine`", keys[at]);
         Err(Error::missing(run.root(), reason))
     }
 
