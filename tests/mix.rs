@@ -240,6 +240,11 @@ fn files_have_the_wanted_size_when_only_long_documents_are_drawn() -> TestResult
     command(&work, "out").assert().success();
     let files = rows(&work.path("out"))?;
     assert_eq!((files.len(), files.iter().map(Vec::len).sum::<usize>()), (4, 20));
+    // There are never more files than rows.
+    work.write("mix.toml", settings.replace("10_000", "1"))?;
+    command(&work, "many").assert().success();
+    let files = rows(&work.path("many"))?;
+    assert_eq!((files.len(), files.iter().map(Vec::len).sum::<usize>()), (20, 20));
     Ok(())
 }
 

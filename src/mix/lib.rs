@@ -201,9 +201,10 @@ fn count(
     Ok(files.collect())
 }
 
-/// Returns the number of output files of about [`MixConfig::output_bytes`] each.
+/// Returns the number of output files of about [`MixConfig::output_bytes`] each, at most one per row.
 fn num_files(config: &MixConfig, draw: &Draw) -> Result<u64> {
-    let wanted = draw.bytes.div_ceil(config.output_bytes.0.into()).max(1);
+    let rows: u128 = draw.rows.iter().copied().map(u128::from).sum();
+    let wanted = draw.bytes.div_ceil(config.output_bytes.0.into()).min(rows).max(1);
     u64::try_from(wanted).ok().filter(|files| *files <= MAX_FILES).ok_or_else(|| {
         let reason =
             format!("would make {wanted} files; {MAX_FILES} are allowed, so let them be larger");
