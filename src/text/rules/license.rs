@@ -103,8 +103,9 @@ impl LicenseRule {
                 "there is neither a source nor a keyword: no document could pass".to_owned()
             );
         }
-        if *window == 0 && !keywords.is_empty() {
-            return Err("`window` is 0, which no keyword fits in".to_owned());
+        let shortest = keywords.iter().map(|keyword| keyword.trim().chars().count()).min();
+        if shortest.is_some_and(|shortest| *window < shortest) {
+            return Err(format!("`window` is {window}, which no keyword fits in"));
         }
         let folded = folded(keywords).ok_or("`keywords` has one without characters")?;
         Ok(Self {

@@ -263,6 +263,8 @@ fn a_rule_that_cannot_work_says_why() {
     let one = || vec![entry("host", "b.com")];
     assert!(error(vec![], &with(&[], 100)).contains("no document could pass"));
     assert!(error(one(), &with(&["x"], 0)).contains("`window` is 0"));
+    assert!(error(one(), &with(&["long", " cc-by "], 3)).contains("`window` is 3"));
+    assert_eq!(error(one(), &with(&["long", "cc-by"], 4)), "");
     assert!(error(one(), &with(&[" "], 100)).contains("`keywords`"));
     let blank = LicenseOptions { restrictive: vec![String::new()], ..LicenseOptions::default() };
     assert!(error(one(), &blank).contains("`restrictive`"));
