@@ -434,7 +434,8 @@ fn init_selects_the_files_that_it_found_and_no_others() -> TestResult {
 fn init_names_columns_that_the_run_can_read() -> TestResult {
     let init = |document: Value, label: Value| {
         let files = [("docs/a.jsonl", document), ("labels/a.jsonl", label)];
-        init(".", &files, &["text = ", "# id = ", "train = ", "kind = ", "# No labelled"])
+        let keys = ["text = ", "# id = ", "embeddings = ", "train = ", "kind = ", "# No labelled"];
+        init(".", &files, &keys)
     };
     let written = init(json!({"text": "a", "id": 1}), json!({"text": "b", "label": 4}))?;
     let starts = |starts: [&str; 3], written: &[String]| {
@@ -449,6 +450,11 @@ fn init_names_columns_that_the_run_can_read() -> TestResult {
         [r#"text = "doc.text""#, "# id", "# No labelled texts with the column `doc.text`"],
         &written,
     );
+    let embedded = |value: Value| json!({"text": "a", "embeddings": value});
+    let written = init(embedded(json!([[0.5, 0.25]])), json!({"text": "b", "label": 1}))?;
+    starts([r#"text = "text""#, "# id", r#"embeddings = "embeddings""#], &written);
+    let written = init(embedded(json!("none")), json!({"text": "b", "label": 1}))?;
+    starts([r#"text = "text""#, "# id", "train = "], &written);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rayon::prelude::*;
 
+use polysift::export::EMBEDDINGS;
 use polysift::input::{InputFile, discover, label_class, open_rows, strings, table_columns};
 use polysift::io::is_web;
 use polysift::language::{iso_639_3, language_tag};
@@ -69,6 +70,7 @@ struct Group {
     texts: BTreeMap<String, usize>,
     /// Columns of strings and integers; true for unique values.
     ids: BTreeMap<String, bool>,
+    has_embeddings: bool,
     labels: BTreeSet<String>,
 }
 
@@ -242,9 +244,10 @@ impl Group {
             let batch = rows.batch.slice(0, ROWS.min(rows.rows.len()));
             let batch = batch.normalize(".", None).unwrap_or(batch);
             for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+                let (name, kind) = (field.name(), field.data_type());
+                self.has_embeddings |= name == EMBEDDINGS && kind.is_nested();
                 let Ok(values) = strings(column) else { continue };
                 let distinct: BTreeSet<&str> = values.iter().flatten().collect();
-                let (name, kind) = (field.name(), field.data_type());
                 if kind.is_string() {
                     self.texts.insert(name.clone(), values.iter().flatten().map(str::len).sum());
                 }
@@ -318,6 +321,9 @@ fn settings(text: &str, documents: &[Group], labelled: &[Group]) -> String {
     let id = ID_COLUMNS.iter().find(|name| is_unique(name) == Some(true));
     let no_id = format!("# id = \"...\"    # {comment}");
     lines.push(id.map_or(no_id, |name| format!("id = {}", quoted(name))));
+    if documents.iter().all(|group| group.has_embeddings) {
+        lines.push(format!("embeddings = {EMBEDDINGS:?}    # made by the model of `[encoder]`"));
+    }
     lines.extend(language(documents, labelled));
     let comment = "# built in, for 21 languages; `polysift models` lists larger ones";
     lines.push(format!("\n[encoder]\nmodel = \"polysift-mini\"    {comment}"));
