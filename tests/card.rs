@@ -110,7 +110,10 @@ fn what_a_run_cannot_know_is_set_or_left_to_do() -> TestResult {
         let mut lines = printed.lines().filter(|line| line.contains(&mark));
         assert!(lines.all(|line| line.contains("TODO")) && printed.contains(&mark), "{key}");
     }
-    let sets = unknown.map(|key| format!("card.{key}=the \"{key}\": yes"));
+    let sets = unknown.map(|key| match key {
+        "repository" => "card.repository=an-owner/a-name".to_owned(),
+        key => format!("card.{key}=the \"{key}\": yes"),
+    });
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set.as_str()]).collect();
     let known = contains("TODO").not().and(contains(r#"license: "the \"license\": yes""#));
     card(&work, &sets).assert().success().stdout(known);

@@ -425,9 +425,10 @@ fn make_key_absolute(table: &mut Table, key: &str, base: &Path) {
     }
 }
 
-/// Makes the paths in a value absolute: all of them, or those at the key `rest`.
+/// Makes the paths in a value, or those at the key `rest`, absolute if the check will accept them.
 fn make_value_absolute(value: &mut Value, rest: &str, base: &Path) {
     match value {
+        Value::String(path) if path.is_empty() || path.split('/').next() == Some("~") => {}
         Value::String(path) if rest.is_empty() => *path = join(base, path),
         Value::Table(table) if !rest.is_empty() => make_key_absolute(table, rest, base),
         Value::Array(all) => all.iter_mut().for_each(|one| make_value_absolute(one, rest, base)),
@@ -616,6 +617,20 @@ mod tests {
         let except = [below("./a/*"), below("./**/b"), above, "/d/./e".into(), "s3://f/**".into()];
         assert_eq!(config.pii.map(|pii| pii.except), Some(except.to_vec()));
         Ok(())
+    }
+
+    #[test]
+    fn names_that_are_refused_are_not_taken_for_paths() {
+        for (set, key) in [
+            ("export.to=", "export.to: is empty"),
+            ("run_dir=~/run", "run_dir: begins with `~`"),
+            ("input.files=['a', '']", "input.files: is empty"),
+        ] {
+            let base = BaseArgs { set: vec![set.to_owned()], ..BaseArgs::default() };
+            let refused = resolve(&SettingsArgs { base, ..SettingsArgs::default() });
+            let refused = refused.map_err(|error| error.to_string());
+            assert!(refused.as_ref().is_err_and(|told| told.starts_with(key)), "{refused:?}");
+        }
     }
 
     #[test]

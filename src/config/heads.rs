@@ -488,6 +488,8 @@ impl HeadConfig {
             Some(("path", "is a URL; heads are loaded from files, so download it first"))
         } else if self.references == Some(0) {
             Some(("references", "is 0; at least 1 is needed"))
+        } else if self.column.as_deref() == Some("") {
+            Some(("column", "is empty; a name is needed"))
         } else if let Some(wrong) = self.negatives.and_then(|own| own.wrong(of_texts)) {
             Some(wrong)
         } else {

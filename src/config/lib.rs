@@ -60,6 +60,7 @@ pub use selection::{
 pub use training::{Checkpoint, Loss, Negatives, TrainingConfig};
 
 use polysift_base::error::{Error, Result};
+use polysift_base::hub::is_repository_id;
 use polysift_base::io::is_url;
 
 /// Value of [`EncoderConfig::model`] for the encoder inside the binary.
@@ -265,18 +266,23 @@ impl RunConfig {
                 return Err(Error::config(name, reason));
             }
         }
-        if self.input.text.is_empty() {
-            return Err(Error::config("input.text", "is empty; it names the column of the text"));
-        }
-        for (name, folder) in [("run_dir", &self.run_dir), ("export.to", &self.export.to)] {
-            let reason = match folder.as_deref() {
-                Some("") => "is empty; it names a folder",
-                Some(folder) if folder.split('/').next() == Some("~") => {
+        let columns = [("input.text", &self.input.text), ("input.id", &self.input.id)];
+        let files = self.input.files.iter().map(|file| ("input.files", file));
+        let folders = [("run_dir", &self.run_dir), ("export.to", &self.export.to)];
+        let folders = folders.into_iter().filter_map(|(key, folder)| Some((key, folder.as_ref()?)));
+        for (name, value) in columns.into_iter().chain(files).chain(folders) {
+            let reason = match value.as_str() {
+                "" => "is empty; a name is needed",
+                path if path.split('/').next() == Some("~") => {
                     "begins with `~`, which only a shell replaces; write the whole path"
                 }
                 _ => continue,
             };
             return Err(Error::config(name, reason));
+        }
+        let is_id = |id: &String| id.contains('/') && is_repository_id(id);
+        if !self.card.repository.iter().all(is_id) {
+            return Err(Error::config("card.repository", "is not of the form OWNER/NAME"));
         }
         self.encoder.check_device()?;
         if is_url(&self.encoder.model) {
@@ -553,6 +559,22 @@ mod tests {
             assert!(error.is_err_and(|e| e.starts_with(name)), "{settings}");
         }
         assert!(RunConfig::from_toml("run_dir = '~run'", "run.toml").is_ok());
+    }
+
+    #[test]
+    fn names_without_the_form_that_they_need_are_refused() {
+        for (settings, key) in [
+            ("input.text = ''", "input.text: is empty"),
+            ("input.id = ''", "input.id: is empty"),
+            ("input.files = ['']", "input.files: is empty"),
+            ("heads.q = { path = 'q', column = '' }", "heads.q.column: is empty"),
+            ("card.repository = 'nope'", "card.repository: is not of the form OWNER/NAME"),
+            ("card.repository = 'a/b/c'", "card.repository: is not of the form OWNER/NAME"),
+        ] {
+            let error = RunConfig::from_toml(settings, "run.toml").map_err(|e| e.to_string());
+            assert!(error.as_ref().is_err_and(|told| told.starts_with(key)), "{error:?}");
+        }
+        assert!(RunConfig::from_toml("card.repository = 'me/data'", "run.toml").is_ok());
     }
 
     #[test]
