@@ -12,7 +12,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, list_files,
+    ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, is_table, list_files,
 };
 
 /// Says that a list is empty, as a failed download leaves it.
@@ -72,6 +72,11 @@ pub(super) struct ListedStrings {
 impl ListedStrings {
     pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
         let files = list_files(patterns)?;
+        let name = |list: &ListFile| list.path.file_name().unwrap_or_default().to_owned();
+        let is_text = |list: &&ListFile| !is_table(&name(list).to_string_lossy());
+        if let (Some(column), Some(list)) = (&format.blocked_if, files.iter().find(is_text)) {
+            return Err(Error::schema(&list.path, column, "a list of lines has none"));
+        }
         let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
         let request = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
         let columns: Vec<ColumnRequest> = columns.map(request).collect();
@@ -191,6 +196,12 @@ mod tests {
             let refused = lists.of("fra_Latn", &Stop::default()).err();
             assert_eq!(refused.is_some(), is_refused, "{name}: {refused:?}");
         }
+        // Lines have no column for a condition.
+        let format = ListFormat { blocked_if: Some("x".into()), ..format };
+        let refused = ListedStrings::open(&[path("all.txt")], format).map_err(|e| e.to_string());
+        assert!(
+            refused.is_err_and(|e| e.ends_with("all.txt: column `x`: a list of lines has none"))
+        );
         Ok(())
     }
 }
