@@ -152,11 +152,12 @@ pub(super) fn written<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
     text.parse().map_err(D::Error::custom)
 }
 
-/// Reads one value or a list of values.
+/// Reads one value or a list of values, which must not be empty.
 pub(super) fn one_or_many<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     let values = match Value::deserialize(deserializer)? {
+        Value::Array(all) if all.is_empty() => return Err(D::Error::custom("is an empty list")),
         Value::Array(values) => values,
         one => vec![one],
     };

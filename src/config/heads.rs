@@ -59,9 +59,9 @@ const KEYS: [(&[HeadKind], &[&str]); 9] = {
             &["preset", "path", "train", "fallback", "label", "negatives"],
         ),
         (&[Mlp, Logistic, Ridge], &["languages", "weight"]),
-        (&[Mlp, Logistic, Ridge, Cosine], &["training", "output", "chunk", "references"]),
+        (&[Mlp, Logistic, Ridge, Cosine], &["training", "output", "chunk"]),
         (&[Mlp], &["hidden"]),
-        (&[Cosine], &["center"]),
+        (&[Cosine], &["center", "references"]),
         (&[FastText], &["fasttext"]),
     ]
 };
@@ -515,7 +515,8 @@ impl HeadConfig {
         } else {
             let HeadLanguages::Groups(groups) = &self.languages else { return None };
             let mut seen = BTreeSet::new();
-            let is_wrong = groups.iter().any(Vec::is_empty)
+            let is_wrong = groups.is_empty()
+                || groups.iter().any(Vec::is_empty)
                 || !groups.iter().flatten().all(|language| seen.insert(language));
             is_wrong.then_some(("languages", "has an empty list, or a language twice"))
         }
@@ -554,8 +555,8 @@ impl HeadConfig {
 
     fn wrong_training(&self, name: &str) -> Option<Wrong> {
         let (t, output) = (&self.training, self.output(name));
-        let is_rate = t.learning_rate.is_none_or(|rate| rate > 0.0)
-            && t.weight_decay.is_none_or(|decay| decay >= 0.0)
+        let is_rate = t.learning_rate.is_none_or(|rate| rate > 0.0 && rate.is_finite())
+            && t.weight_decay.is_none_or(|decay| decay >= 0.0 && decay.is_finite())
             && t.dropout.is_none_or(|rate| (0.0..1.0).contains(&rate));
         let was_published = self.kind == HeadKind::Mlp
             && self.label_kind() == LabelKind::Classes
@@ -563,7 +564,7 @@ impl HeadConfig {
         Some(if t.epochs == Some(0) || t.batch_size == Some(0) {
             ("training", "`epochs` and `batch_size` are at least 1")
         } else if !is_rate {
-            ("training", "needs learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1")
+            ("training", "needs finite learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1")
         } else if t.mode == Mode::Published && !was_published {
             let reason =
                 "`published` trains MLPs of one output, or of two classes (`class:1`, `class:0`)";
@@ -653,6 +654,11 @@ mod tests {
             ("kind='cosine'\nlanguages='all'", "heads.edu.languages"),
             ("languages='some'", "`each`, `all`, `others` or lists of languages"),
             ("languages=[['a'],['b','a']]", "a language twice"),
+            ("languages=[]", "heads.edu.languages: has an empty list"),
+            ("label=[]", "is an empty list"),
+            ("references=3", "heads.edu.references: is not for heads of the kind \"mlp\""),
+            ("training.learning_rate=inf", "heads.edu.training: needs finite"),
+            ("training.weight_decay=inf", "heads.edu.training: needs finite"),
             ("fallback='none'", "heads.edu.fallback: names the head `none`"),
             ("kind='random'", "heads.edu.train: is not for heads of the kind \"random\""),
             ("score='a'", "which take the keys kind, column, keep,"),
