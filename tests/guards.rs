@@ -18,6 +18,16 @@ fn thresholds_are_refused_for_heads_that_did_not_make_the_scores() -> TestResult
     Ok(())
 }
 
+#[test]
+fn a_rule_for_chunks_that_are_not_embedded_is_told() -> TestResult {
+    let work = Workspace::new()?;
+    let max = ["--set", "heads.quality.chunk=max"];
+    let told = || contains("`chunk` has no effect");
+    work.command("run", "out").args(max).assert().success().stderr(told());
+    work.command("run", "all").args(max).args(["--chunks", "all"]).assert().stderr(told().not());
+    Ok(())
+}
+
 /// Other settings of the samples would give another head.
 #[test]
 fn a_trained_head_is_not_taken_for_one_of_other_settings() -> TestResult {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use polysift_base::error::{Error, Result};
-use polysift_config::EmbeddingDtype;
+use polysift_config::{ChunkRule, Chunks, EmbeddingDtype};
 use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::model::refined_precision;
 use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
@@ -34,6 +34,12 @@ pub fn score(context: Context<'_>) -> Result<()> {
     let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
     if !work.is_over() {
         heads.warn_of_unserved();
+        let is_first =
+            context.config.embeds_texts() && context.config.encoder.chunks == Chunks::First;
+        let rules = context.config.heads.iter().filter_map(|(head, own)| Some((head, own.chunk?)));
+        for (head, _) in rules.filter(|(_, rule)| is_first && *rule != ChunkRule::First) {
+            tracing::warn!(head, "`chunk` has no effect where `encoder.chunks` is `first`");
+        }
     }
     let rows = |item: usize| Some(embedded.summaries[item % shards.len()].rows);
     work.for_all(context, "documents", rows, |context, item| {
