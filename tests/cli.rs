@@ -194,6 +194,11 @@ fn settings_are_told_where_they_come_from() -> TestResult {
             .stderr(contains(told).and(contains("run.toml").not()).and(contains("line 1").not()));
     }
     work.command("run", "out")
+        .args(["--seed", "9223372036854775808"])
+        .assert()
+        .code(2)
+        .stderr(contains("--seed").and(contains("0..=9223372036854775807")));
+    work.command("run", "out")
         .args(["--retention", "foo=0.5"])
         .assert()
         .code(2)

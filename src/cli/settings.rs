@@ -173,7 +173,7 @@ pub(crate) struct ColumnArgs {
 #[derive(Debug, Args, Default, Serialize)]
 pub(crate) struct KeyArgs {
     /// Random seed [seed]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub(crate) seed: Option<u64>,
 
     /// Files, directories or globs; {lang} stands for the language code [input.files]

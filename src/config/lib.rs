@@ -117,7 +117,7 @@ pub struct RunConfig {
     /// Facts for the data set card that a run cannot know.
     #[serde(skip_serializing_if = "is_default")]
     pub card: CardConfig,
-    /// Seed of all random choices: splits of samples, first weights, shuffling, dropout, sampling.
+    /// Seed of all random choices, below 2^63: splits, samples, first weights, shuffling, dropout.
     pub seed: Seed,
 }
 

@@ -27,7 +27,7 @@ pub struct MixConfig {
     /// The unit that is counted in place of a tokenizer's tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<TokenCount>,
-    /// Seed of the draw and of the shuffle.
+    /// Seed of the draw and of the shuffle, below 2^63.
     #[default(DEFAULT_SEED)]
     pub seed: u64,
     /// Maximum number of epochs of a source, or of a language with its own share of a source, at
