@@ -329,7 +329,9 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
             };
             let remedy = match source {
                 ColumnSource::PiiCount => "rename that one, since `[pii]` adds this column",
-                ColumnSource::Text(_) => "rename the filter, or set `input.language.column`",
+                ColumnSource::Text(_) => {
+                    "rename the filter, or set `input.language.column` if that names it"
+                }
                 _ => "set `heads.<name>.column`",
             };
             return Err((name.into(), format!("is {place}; {remedy}")));
