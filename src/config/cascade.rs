@@ -65,7 +65,7 @@ pub struct CascadeConfig {
     /// keeps too, for each head, rate and language.
     #[default = 0.995]
     pub recall: f64,
-    /// Probability with which `recall` is reached.
+    /// Probability with which `recall` is reached, above 0.5 and below 1.
     #[default = 0.99]
     pub confidence: f64,
     /// Model of the first pass, which scores every document.

@@ -189,7 +189,7 @@ pub struct EncoderConfig {
     /// Number of leading values that are kept of each embedding. Default: what the model expects,
     /// mostly all.
     pub dimensions: Option<usize>,
-    /// Maximum tokens per chunk, special tokens such as `<s>` and `</s>` included.
+    /// Maximum tokens per chunk, special tokens such as `<s>` and `</s>` included; at least 3.
     #[default = 512] // `xlmr_embeddings.py` of FineWeb2-HQ
     pub max_tokens: usize,
     /// Maximum characters (code points) per document; the rest is ignored. Default: no limit.
@@ -208,8 +208,8 @@ pub struct EncoderConfig {
     /// Kept so that the settings of all versions read alike.
     #[doc(hidden)]
     pub gelu: Gelu,
-    /// Maximum tokens per packed batch, which does not change results. Default: 16384 on a CPU,
-    /// 67584 on a GPU.
+    /// Maximum tokens per packed batch, at least `encoder.max_tokens`; it does not change results.
+    /// Default: 16384 on a CPU, 67584 on a GPU.
     pub batch_tokens: Option<usize>,
 }
 

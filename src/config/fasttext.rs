@@ -93,7 +93,7 @@ pub struct FastTextConfig {
     /// Label of all other samples.
     #[default(format!("{LABEL_PREFIX}negative"))]
     pub negative: String,
-    /// Maximum length of word n-grams. Default: 2; 4 for languages written without spaces.
+    /// Maximum length of word n-grams (≤ 100). Default: 2; 4 for languages written without spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word_ngrams: Option<usize>,
     /// Passes over the training split.
@@ -105,8 +105,8 @@ pub struct FastTextConfig {
     /// Dimension of the vectors.
     #[default = 100]
     pub dim: usize,
-    /// Number of vectors that all n-grams share; each takes 4 · `dim` bytes in memory and in the
-    /// file. fastText's own default, 2000000, takes 800 MB for each language.
+    /// Number of vectors that all n-grams share, at most 2^30; each takes 4 · `dim` bytes in memory
+    /// and in the file, 16 GiB at most. fastText's own default, 2000000, takes 800 MB per language.
     #[default = 200_000]
     pub buckets: usize,
     /// Minimum number of occurrences for a word to have a vector of its own.

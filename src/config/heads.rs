@@ -274,8 +274,8 @@ pub struct HeadConfig {
     /// Column of the samples with their weight in training, a number of at least 0; null means 1.
     /// Default: all samples weigh the same.
     pub weight: Option<String>,
-    /// Widths of the hidden layers; 0 stands for the width of the embeddings. Default: `[256]`;
-    /// with the preset `toxicity` `[0]`.
+    /// Widths of the hidden layers, at most 65536; 0 stands for the width of the embeddings.
+    /// Default: `[256]`; with the preset `toxicity` `[0]`.
     pub hidden: Option<Vec<usize>>,
     /// How the outputs of the layers become one score. Default: `sigmoid`; `class:1` for an MLP
     /// with the preset `toxicity`; `raw` for the kind `cosine` and for grades, but `expected` with

@@ -29,13 +29,13 @@ pub struct PiiConfig {
     /// Kinds of personal data to redact.
     #[default(PiiOptions::default().kinds)]
     pub kinds: Vec<PiiKind>,
-    /// Which IP addresses are redacted. Not for the mode `apertus`.
+    /// Which IP addresses are redacted. Not for the mode `apertus`, which ignores the default.
     pub ip: IpScope,
     /// Treatment of the placeholder addresses that FineWeb put in place of real ones. Only for the
-    /// mode `default`.
+    /// mode `default`; the other modes ignore the default.
     pub placeholders: Placeholders,
     /// The table `[pii.markers]` holds the texts that replace personal data, by its kind. Not for the
-    /// mode `datatrove`.
+    /// mode `datatrove`, which ignores the defaults.
     pub markers: Markers,
     /// Globs of shards or input files whose texts stay unchanged: much in code and mathematics looks
     /// like an address. A run keeps absolute globs; what is behind `/./` in them also names shards.

@@ -96,7 +96,7 @@ pub enum Weight {
     Documents,
     /// UTF-8 bytes of text.
     Bytes,
-    /// Content tokens of the encoder's tokenizer.
+    /// Content tokens of the encoder's tokenizer; `embed` counts them only with this setting.
     Tokens,
 }
 
@@ -116,8 +116,8 @@ pub struct SelectionConfig {
     /// selection is what that precision would select from the whole corpus.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refine: bool,
-    /// Expected number of documents that are selected wrongly after `refine`, as a share of the
-    /// documents on the smaller side of a threshold. With 0, margins are twice the largest
+    /// Expected number of documents that are selected wrongly after `refine`, as a share (below 1)
+    /// of the documents on the smaller side of a threshold. With 0, margins are twice the largest
     /// difference seen, and no wrong document is expected.
     #[serde(skip_serializing_if = "is_default_risk")]
     #[default(REFINE_RISK)]

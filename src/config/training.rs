@@ -34,8 +34,8 @@ pub enum Checkpoint {
     LowestLoss,
 }
 
-/// The table `[heads.NAME.training]` says how an MLP head is trained; other kinds of heads use some
-/// of it. Defaults depend on the number of samples; published mode has its own.
+/// The table `[heads.NAME.training]` says how an MLP head is trained; the other kinds of heads that
+/// take it use none of it. Defaults depend on the number of samples; published mode has its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingConfig {
