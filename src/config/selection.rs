@@ -96,7 +96,7 @@ pub enum Weight {
     Documents,
     /// UTF-8 bytes of text.
     Bytes,
-    /// Content tokens of the encoder's tokenizer; `embed` counts them only with this setting.
+    /// Content tokens of the encoder's tokenizer; `embed` has to count them.
     Tokens,
 }
 

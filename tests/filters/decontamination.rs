@@ -1,5 +1,6 @@
 //! Decontamination: what an index of benchmarks finds, flags and cuts, and items that are refused.
 
+use assert_cmd::assert::Assert;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::json;
@@ -10,6 +11,13 @@ use crate::util::{TestResult, Workspace, digests, polysift};
 /// Seventeen words that stand nowhere else, from number `start` on.
 fn words(start: usize) -> String {
     (start..start + 17).map(|i| format!("word{i}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Makes the index `out` of the `items`.
+fn index(work: &Workspace, items: &str, out: &str) -> Assert {
+    let mut command = polysift();
+    command.current_dir(work.dir.path());
+    command.args(["dataset", "benchmarks", "--items", items, "--out", out]).assert()
 }
 
 /// A corpus with text of benchmarks in it, and the index of their items.
@@ -48,16 +56,9 @@ fn contaminated() -> Result<Workspace, Box<dyn std::error::Error>> {
     work.write_lines("items/decon.jsonl", decon.into_iter())?;
     let datatrove = [json!({"task": "dt", "query": "Why?", "text": words(300)})];
     work.write_lines("items/datatrove.jsonl", datatrove.into_iter())?;
-    let mut index = polysift();
-    index.current_dir(work.dir.path()).args([
-        "dataset",
-        "benchmarks",
-        "--items",
-        "items/*.jsonl",
-        "--out",
-        "b.idx",
-    ]);
-    index.assert().success().stdout(contains("quiz").and(contains("not covered")));
+    index(&work, "items/*.jsonl", "b.idx")
+        .success()
+        .stdout(contains("quiz").and(contains("not covered")));
     let input = "[input]\nfiles = ['web/*.jsonl']\nlanguage = { column = 'language' }\n[encoder]\nmodel = 'none'\n\
                  [filters.benchmarks]\nkind = 'decontamination'\nindex = 'b.idx'\n";
     work.write("run.toml", input)?;
@@ -238,32 +239,15 @@ fn items_and_rules_that_cannot_be_are_refused() -> TestResult {
         (json!({"task": "t", "text": "short"}), 2, ""),
     ] {
         work.write_lines("bad.jsonl", [row].into_iter())?;
-        let mut index = polysift();
-        index.current_dir(work.dir.path()).args([
-            "dataset",
-            "benchmarks",
-            "--items",
-            "bad.jsonl",
-            "--out",
-            "bad.idx",
-        ]);
-        let refused = index.assert().code(code);
+        let refused = index(&work, "bad.jsonl", "bad.idx").code(code);
         refused.stderr(contains(wrong).and(contains("max-rejects").not()));
         assert!(!work.path("bad.idx").exists());
     }
     let twice = ["a", "b"]
         .map(|answer| json!({"task": "t", "id": 1, "question": words(0), "answer": answer}));
     work.write_lines("bad.jsonl", twice.into_iter())?;
-    let mut index = polysift();
-    index.current_dir(work.dir.path()).args([
-        "dataset",
-        "benchmarks",
-        "--items",
-        "bad.jsonl",
-        "--out",
-        "bad.idx",
-    ]);
-    index.assert().code(65).stderr(contains("row 2: has the id of another item"));
+    let refused = index(&work, "bad.jsonl", "bad.idx").code(65);
+    refused.stderr(contains("row 2: has the id of another item"));
     Ok(())
 }
 

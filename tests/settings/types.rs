@@ -47,7 +47,7 @@ impl Types {
     }
 }
 
-/// What `#[serde(...)]` says, by key; flags have an empty value.
+/// Returns the values of `#[serde(...)]` by key; flags have an empty value.
 pub(super) fn serde_of(attributes: &[Attribute]) -> BTreeMap<String, String> {
     let mut said = BTreeMap::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
@@ -154,7 +154,7 @@ impl Types {
         variants.filter_map(form).collect()
     }
 
-    /// What the type is called, in the singular and the plural.
+    /// Returns the name of the type, in the singular and the plural.
     pub(super) fn called(&self, of: &Type) -> [String; 2] {
         if let Type::Array(array) = of {
             let [_, items] = self.called(&array.elem);
