@@ -1,5 +1,5 @@
-//! Schedulers: what is submitted, recorded and refused, against commands that only write down how they
-//! were called. A real Slurm is in `tests/slurm`.
+//! Schedulers: what is submitted and refused, against commands that only write down how they were
+//! called. A real Slurm is in `tests/slurm`.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -21,8 +21,10 @@ impl Cluster {
     fn new() -> Result<Self, Box<dyn std::error::Error>> {
         let cluster = Self { work: Workspace::new()? };
         cluster.work.command("plan", "out").assert().success();
-        cluster.command("sbatch", "echo $((100 + $(grep -c ^sbatch calls)))")?;
-        cluster.command("squeue", "cat queue 2>/dev/null || true")?;
+        cluster.command(
+            "sbatch",
+            "id=$((100 + $(grep -c ^sbatch calls))); cat > $id.sh; echo \"$id;a cluster\"",
+        )?;
         cluster.command("scontrol", "echo 'MaxArraySize            = 1001'")?;
         cluster.command("scancel", "true")?;
         Ok(cluster)
@@ -35,16 +37,39 @@ impl Cluster {
         Ok(std::fs::set_permissions(self.work.path(&path), std::fs::Permissions::from_mode(0o755))?)
     }
 
-    /// `polysift slurm submit --run out ARGUMENTS`.
-    fn submit(&self, arguments: &[&str]) -> Command {
+    /// `polysift slurm --run out ARGUMENTS`.
+    fn slurm(&self, arguments: &[&str]) -> Command {
         let mut polysift = crate::util::polysift();
-        let path = format!("{}:/usr/bin:/bin", self.work.path("bin").display());
-        polysift.current_dir(self.work.dir.path()).env("PATH", path);
-        polysift.args(["slurm", "submit"]).args(arguments);
+        polysift.current_dir(self.work.dir.path()).env("PATH", self.path());
+        polysift.arg("slurm").args(arguments);
         if !arguments.contains(&"--run") {
             polysift.args(["--run", "out"]);
         }
         polysift
+    }
+
+    fn path(&self) -> String {
+        format!("{}:/usr/bin:/bin", self.work.path("bin").display())
+    }
+
+    /// Runs the script that `polysift slurm --run out ARGUMENTS` prints.
+    fn submit(&self, arguments: &[&str]) -> Command {
+        let script = self.slurm(arguments).assert().success().get_output().stdout.clone();
+        let mut bash = Command::new("bash");
+        bash.current_dir(self.work.dir.path()).env("PATH", self.path()).write_stdin(script);
+        bash
+    }
+
+    /// The batch scripts of the `last` jobs, by their stages.
+    fn batches(&self, last: usize) -> Result<Vec<(String, String)>, Box<dyn std::error::Error>> {
+        let num_jobs = self.calls("sbatch").len();
+        let batch = |job: usize| {
+            let text = std::fs::read_to_string(self.work.path(&format!("{}.sh", 101 + job)))?;
+            let name =
+                text.lines().find_map(|line| line.strip_prefix("#SBATCH --job-name=polysift-"));
+            Ok((name.ok_or("has no name")?.to_owned(), text))
+        };
+        (num_jobs - last..num_jobs).map(batch).collect()
     }
 
     /// How the command `of` was called, first to last.
@@ -56,27 +81,22 @@ impl Cluster {
 }
 
 #[test]
-fn a_chain_is_submitted_and_recorded_in_the_run_directory() -> TestResult {
+fn each_job_waits_for_the_one_before() -> TestResult {
     let cluster = Cluster::new()?;
-    let id = "ls out/state/workers | wc -l >> seen; echo $((100 + $(grep -c ^sbatch calls)))";
-    cluster.command("sbatch", id)?;
-    cluster.submit(&["--num-tasks", "2"]).assert().success().stdout(contains("afterok:101"));
-    // A job that is alone in the directory would sweep up the scripts that are still being written.
-    assert_eq!(std::fs::read_to_string(cluster.work.path("seen"))?, "1\n".repeat(5));
-    let root = std::fs::canonicalize(cluster.work.dir.path())?;
-    let script = |name: &str| format!("{}/out/slurm/000-{name}.sh", root.display());
+    let submitted = cluster.submit(&["--num-tasks", "2"]).assert().success();
+    submitted.stdout(contains("embed 101;a cluster\ntrain 102;").and(contains("export 105;")));
     let expected = [
-        format!("--parsable {}", script("embed")),
-        format!("--parsable --dependency=afterok:101 {}", script("train")),
-        format!("--parsable --dependency=afterok:102 {}", script("score")),
-        format!("--parsable --dependency=afterok:103 {}", script("threshold")),
-        format!("--parsable --dependency=afterok:104 {}", script("export")),
+        "--parsable",
+        "--parsable --dependency=afterok:101",
+        "--parsable --dependency=afterok:102",
+        "--parsable --dependency=afterok:103",
+        "--parsable --dependency=afterok:104",
     ];
     assert_eq!(cluster.calls("sbatch"), expected);
-    let record = cluster.work.json("out/slurm/jobs.json")?;
-    let jobs = &record[0]["jobs"];
-    assert_eq!(jobs[0]["array"], "0-1");
-    assert_eq!(jobs[4]["job_id"], "105");
+    let batches = cluster.batches(5)?;
+    let names: Vec<&str> = batches.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["embed", "train", "score", "threshold", "export"]);
+    assert!(batches[0].1.contains("#SBATCH --array=0-1\n"), "{}", batches[0].1);
     assert!(cluster.work.path("out/logs").is_dir(), "Slurm makes no folder for its logs");
     Ok(())
 }
@@ -85,43 +105,15 @@ fn a_chain_is_submitted_and_recorded_in_the_run_directory() -> TestResult {
 fn heads_are_trained_before_a_cascade_needs_them() -> TestResult {
     let cluster = Cluster::new()?;
     cluster.work.command("plan", "cascade").arg("--cascade").assert().success();
-    let stages = |arguments: &[&str]| -> Vec<String> {
-        let arguments = [&["--run", "cascade", "--force"], arguments].concat();
+    let stages = |arguments: &[&str]| -> Result<Vec<String>, Box<dyn std::error::Error>> {
         let before = cluster.calls("sbatch").len();
-        cluster.submit(&arguments).assert().success();
-        let calls = cluster.calls("sbatch").into_iter().skip(before);
-        let name = |call: String| Some(call.rsplit_once('-')?.1.strip_suffix(".sh")?.to_owned());
-        calls.filter_map(name).collect()
+        cluster.submit(&[&["--run", "cascade"], arguments].concat()).assert().success();
+        let batches = cluster.batches(cluster.calls("sbatch").len() - before)?;
+        Ok(batches.into_iter().map(|(name, _)| name).collect())
     };
     let in_order = ["train", "cascade", "embed", "score", "threshold", "export"];
-    assert_eq!(stages(&[]), in_order);
-    assert_eq!(stages(&["--stage", "score,embed,cascade,train"]), in_order[..4]);
-    assert_eq!(stages(&["--retry"]), in_order);
-    Ok(())
-}
-
-#[test]
-fn hints_can_be_pasted_into_a_shell_whatever_the_path() -> TestResult {
-    let cluster = Cluster::new()?;
-    cluster.work.command("plan", "it's a run").assert().success();
-    let mut submit = cluster.submit(&["--run", "it's a run"]);
-    let printed = submit.assert().success().get_output().stdout.clone();
-    let printed = String::from_utf8(printed)?;
-    let hints: Vec<&str> = printed
-        .lines()
-        .filter_map(|line| line.split_once(": polysift "))
-        .map(|(_, hint)| hint)
-        .collect();
-    assert_eq!(hints.len(), 2, "{printed}");
-    for hint in hints {
-        let script = format!("for word in {hint}; do echo \"$word\"; done");
-        let words = Process::new("sh").args(["-c", &script]).output()?.stdout;
-        let root = std::fs::canonicalize(cluster.work.path("it's a run"))?;
-        assert!(
-            String::from_utf8(words)?.lines().any(|word| root == std::path::Path::new(word)),
-            "{hint}"
-        );
-    }
+    assert_eq!(stages(&[])?, in_order);
+    assert_eq!(stages(&["--stage", "score,embed,cascade,train"])?, in_order[..4]);
     Ok(())
 }
 
@@ -139,9 +131,7 @@ fn a_stage_gets_a_partition_and_nodes_of_its_own() -> TestResult {
         .submit(&["--run", "gpus", "--gpus-per-node", "4", "-p", "gpu", "-p", "export=cpu"])
         .assert()
         .success();
-    let script = |stage: &str| {
-        std::fs::read_to_string(cluster.work.path(&format!("gpus/slurm/000-{stage}.sh")))
-    };
+    let batches = cluster.batches(5)?;
     for (stage, uses_gpus) in [
         ("embed", true),
         ("train", true),
@@ -149,31 +139,18 @@ fn a_stage_gets_a_partition_and_nodes_of_its_own() -> TestResult {
         ("threshold", false),
         ("export", false),
     ] {
-        let text = script(stage)?;
+        let (_, text) = batches.iter().find(|(name, _)| name == stage).ok_or(stage)?;
         assert_eq!(text.contains("--gpus-per-node=4"), uses_gpus, "{text}");
         assert_eq!(text.contains("--exclusive"), uses_gpus, "{text}");
         let partition = if stage == "export" { "cpu" } else { "gpu" };
         assert!(text.contains(&format!("--partition={partition}\n")), "{text}");
     }
-    cluster.submit(&["-p", "exprot=cpu"]).assert().code(2).stderr(contains("`exprot` is no stage"));
+    cluster.slurm(&["-p", "exprot=cpu"]).assert().code(2).stderr(contains("`exprot` is no stage"));
     Ok(())
 }
 
 #[test]
-fn jobs_that_are_still_there_keep_a_second_submit_away() -> TestResult {
-    let cluster = Cluster::new()?;
-    cluster.submit(&["--stage", "embed"]).assert().success();
-    cluster.work.write("queue", "7\n101\n")?;
-    let refusal = contains("queued or running: 101;").and(contains("--force"));
-    cluster.submit(&[]).assert().code(2).stderr(refusal);
-    cluster.submit(&["--force"]).assert().success();
-    cluster.work.write("queue", "7\n")?; // somebody else's
-    cluster.submit(&[]).assert().success();
-    Ok(())
-}
-
-#[test]
-fn a_retry_submits_what_is_left_and_nothing_when_all_is_done() -> TestResult {
+fn what_is_done_is_not_submitted() -> TestResult {
     let cluster = Cluster::new()?;
     cluster
         .work
@@ -181,12 +158,11 @@ fn a_retry_submits_what_is_left_and_nothing_when_all_is_done() -> TestResult {
         .args(["--task", "0", "--num-tasks", "1"])
         .assert()
         .success();
-    cluster.submit(&["--retry", "--num-tasks", "2"]).assert().success();
-    let calls = cluster.calls("sbatch");
-    assert_eq!(calls.len(), 4, "{calls:?}");
-    assert!(calls[0].ends_with("000-train.sh"), "{calls:?}");
+    cluster.submit(&["--num-tasks", "2"]).assert().success();
+    assert_eq!(cluster.calls("sbatch").len(), 4);
+    assert_eq!(cluster.batches(4)?[0].0, "train");
     cluster.work.command("run", "out").assert().success();
-    cluster.submit(&["--retry"]).assert().success().stdout(contains("nothing is left"));
+    cluster.submit(&[]).assert().success().stdout(contains("nothing is left"));
     assert_eq!(cluster.calls("sbatch").len(), 4);
     Ok(())
 }
@@ -194,24 +170,27 @@ fn a_retry_submits_what_is_left_and_nothing_when_all_is_done() -> TestResult {
 #[test]
 fn a_job_that_is_refused_takes_back_those_before_it() -> TestResult {
     let cluster = Cluster::new()?;
-    let full =
-        "[ $(grep -c ^sbatch calls) -lt 3 ] && echo 5 || { echo 'queue is full' >&2; exit 1; }";
+    let full = "cat > script; [ $(grep -c ^sbatch calls) -lt 3 ] && echo 5 || { echo 'queue is full' >&2; exit 1; }";
     cluster.command("sbatch", full)?;
-    cluster.submit(&[]).assert().code(69).stderr(contains("sbatch: exit status: 1: queue is full"));
+    cluster.submit(&[]).assert().code(1).stderr(contains("queue is full"));
     assert_eq!(cluster.calls("scancel"), ["5 5"]);
     Ok(())
 }
 
 #[test]
-fn a_machine_without_slurm_is_told_so() -> TestResult {
+fn an_array_has_no_more_tasks_than_the_cluster_takes() -> TestResult {
     let cluster = Cluster::new()?;
-    let mut submit = cluster.submit(&[]);
-    submit.env("PATH", "/nowhere");
-    submit.assert().code(69).stderr(contains("scontrol: not found; this machine has no Slurm"));
-    let mut script = crate::util::polysift();
-    script.current_dir(cluster.work.dir.path()).env("PATH", "/nowhere");
-    script.args(["slurm", "script", "--run", "out", "--stage", "embed"]);
-    script.assert().success().stdout(contains("#SBATCH --array=0-1\n"));
+    cluster.command("scontrol", "echo 'MaxArraySize            = 1'")?;
+    let few = contains("the cluster takes no more than 1 tasks in an array");
+    cluster.slurm(&[]).assert().success().stdout(contains("--array=0\n")).stderr(few);
+    Ok(())
+}
+
+#[test]
+fn a_script_can_be_made_without_slurm() -> TestResult {
+    let cluster = Cluster::new()?;
+    let mut slurm = cluster.slurm(&["--stage", "embed"]);
+    slurm.env("PATH", "/nowhere").assert().success().stdout(contains("#SBATCH --array=0-1\n"));
     Ok(())
 }
 
@@ -219,7 +198,7 @@ fn a_machine_without_slurm_is_told_so() -> TestResult {
 fn what_is_not_planned_is_not_submitted() -> TestResult {
     let cluster = Cluster::new()?;
     std::fs::remove_dir_all(cluster.work.path("out"))?;
-    cluster.submit(&[]).assert().code(66).stderr(contains("polysift plan"));
+    cluster.slurm(&[]).assert().code(66).stderr(contains("polysift plan"));
     assert!(!cluster.work.path("out").exists());
     Ok(())
 }

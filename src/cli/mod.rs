@@ -56,7 +56,7 @@ use progress::Display;
 use report::ReportArgs;
 use sample::SampleArgs;
 use settings::{BaseArgs, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names};
-use slurm::SlurmCommand;
+use slurm::SlurmArgs;
 
 /// Version and the commit that the program was built from.
 pub(crate) const VERSION: &str =
@@ -180,9 +180,8 @@ pub(crate) enum Command {
     /// Build labelled samples from published sources
     #[command(subcommand)]
     Dataset(DatasetCommand),
-    /// Run the stages of a planned run as Slurm jobs
-    #[command(subcommand)]
-    Slurm(SlurmCommand),
+    /// Print a shell script that submits what is left of a planned run to Slurm
+    Slurm(#[command(flatten)] Box<SlurmArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -322,7 +321,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             tokenize::tokenize(&resolve(settings)?, &hub(settings.encoder.offline), stop)?;
         }
         Command::Dataset(command) => dataset::run(command, stop, &display, cli.global.quiet)?,
-        Command::Slurm(command) => slurm::run(command, cli.global.quiet)?,
+        Command::Slurm(args) => slurm::run(args)?,
         Command::Completions { shell } => {
             let (mut script, mut command) = (Vec::new(), help::command(Cli::command, true));
             clap_complete::generate(*shell, &mut command, "polysift", &mut script);

@@ -4,17 +4,14 @@
 //! embed 0-399%100 ─▶ train ─▶ score 0-399 ─▶ threshold ─▶ export 0-399        (─▶: afterok)
 //! ```
 //!
-//! If a task fails, Slurm cancels later jobs (`--kill-on-invalid-dep`); a retry submits the rest.
+//! If a task fails, Slurm cancels later jobs (`--kill-on-invalid-dep`); a new script submits the rest.
 
-mod submit;
-
+use std::ffi::OsStr;
 use std::fmt::{Display, Write as _};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::str::FromStr;
-
-pub(super) use submit::call;
-pub use submit::{Submission, SubmittedJob, live_jobs, max_array_tasks, submissions, submit};
 
 use super::work::{Needs, StageTasks, array_expression};
 use crate::run::Stage;
@@ -62,9 +59,6 @@ pub struct SlurmOptions {
     /// Seconds before the time limit at which a task is told to save its work and requeue itself
     #[arg(long, value_name = "SECS", default_value_t = 180)]
     pub signal_secs: u32,
-    /// Submit the stages without dependencies
-    #[arg(long)]
-    pub no_chain: bool,
     /// Further arguments for sbatch, after `--`; they take precedence
     #[arg(last = true, value_name = "SBATCH_ARGS")]
     pub sbatch: Vec<String>,
@@ -109,41 +103,6 @@ pub struct SlurmSettings {
     pub num_tasks: u32,
     /// Requested resources.
     pub options: SlurmOptions,
-}
-
-/// A job to submit, which runs one stage.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlurmJob {
-    /// Name of the stage.
-    pub name: String,
-    /// Task ids as an array expression; `None` for a single job.
-    pub array: Option<String>,
-    /// Whether the previous job has to succeed first.
-    pub is_chained: bool,
-    /// The batch script.
-    pub script: String,
-}
-
-impl SlurmJob {
-    /// Returns the value of `--dependency`, given the id of the previous job.
-    pub fn dependency(&self, before: Option<&str>) -> Option<String> {
-        before.filter(|_| self.is_chained).map(|id| format!("afterok:{id}"))
-    }
-}
-
-/// Returns the jobs for `work` in order; unless unchained, each waits for the previous to succeed.
-///
-/// [`Error::Config`] if a script cannot hold the path of the run directory.
-pub fn slurm_jobs(settings: &SlurmSettings, work: &[StageTasks]) -> Result<Vec<SlurmJob>> {
-    let job = |work: &StageTasks| {
-        Ok(SlurmJob {
-            name: work.stage.name().to_owned(),
-            array: work.tasks.as_deref().map(array_expression),
-            is_chained: !settings.options.no_chain,
-            script: batch_script(settings, work)?,
-        })
-    };
-    work.iter().map(job).collect()
 }
 
 fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
@@ -242,24 +201,47 @@ fn sbatch_quoted(argument: &str) -> Result<String> {
     Ok(format!("\"{}\"", argument.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-/// Returns a shell script that submits all `jobs`, with their scripts inside; for a single job its
-/// batch script. The folder `logs` of the run directory must exist.
-pub fn driver_script(jobs: &[SlurmJob]) -> String {
-    if let [job] = jobs {
-        return job.script.clone();
+/// Returns a shell script that submits one job for each stage of `work`, in order. Each job waits
+/// for the previous one to succeed. If Slurm refuses a job, the script cancels those before it.
+///
+/// [`Error::Config`] if a script cannot hold the path of the run directory.
+pub fn submit_script(settings: &SlurmSettings, work: &[StageTasks]) -> Result<String> {
+    let mut script = String::from(
+        "#!/bin/bash\n# Submits the work that is left of a run: all jobs or none.\nset -euo pipefail\n",
+    );
+    if work.is_empty() {
+        script.push_str("echo 'nothing is left to do'\n");
+        return Ok(script);
     }
-    let mut driver = String::from("#!/bin/bash\n# Submits all jobs of a run.\nset -euo pipefail\n");
-    for (i, job) in jobs.iter().enumerate() {
-        let before = i.checked_sub(1).map(|i| format!("${{job{i}%%;*}}"));
-        let dependency = job.dependency(before.as_deref());
-        let wait = dependency.map(|d| format!(" --dependency=\"{d}\"")).unwrap_or_default();
+    script.push_str("jobs=()\ntrap '[ ${#jobs[@]} = 0 ] || scancel \"${jobs[@]}\"' ERR\n");
+    for (i, stage_tasks) in work.iter().enumerate() {
+        let wait = if i == 0 { "" } else { " --dependency=\"afterok:${job%%;*}\"" };
+        let (name, batch) = (stage_tasks.stage.name(), batch_script(settings, stage_tasks)?);
+        // With several clusters the id is followed by the name of the cluster.
         let _ = write!(
-            driver,
-            "\njob{i}=$(sbatch --parsable{wait} <<'END_OF_SCRIPT'\n{}END_OF_SCRIPT\n)\necho \"{} ${{job{i}}}\"\n",
-            job.script, job.name
+            script,
+            "\njob=$(sbatch --parsable{wait} <<'END_OF_SCRIPT'\n{batch}END_OF_SCRIPT\n)\n\
+             jobs+=(\"${{job%%;*}}\")\necho \"{name} ${{job}}\"\n"
         );
     }
-    driver
+    Ok(script)
+}
+
+/// Returns the array size limit from `scontrol show config`; task ids are below it.
+pub fn max_array_tasks() -> Result<u32> {
+    call("scontrol", ["show", "config"]).map(|config| max_array_tasks_of(&config))
+}
+
+fn max_array_tasks_of(config: &str) -> u32 {
+    let value = |key: &str| {
+        let line = config.lines().find_map(|line| line.trim_start().strip_prefix(key));
+        line.and_then(|rest| rest.trim_start().strip_prefix('=')).map(str::trim)
+    };
+    let size = value("MaxArraySize").and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_MAX_ARRAY_SIZE);
+    let parameters = value("SchedulerParameters").unwrap_or_default().split(',');
+    let tasks = parameters.filter_map(|p| p.trim().strip_prefix("max_array_tasks="));
+    // The largest task id is one less than MaxArraySize, and ids begin at 0.
+    tasks.filter_map(|n| n.parse().ok()).fold(size, u32::min)
 }
 
 /// Quotes `word` for a shell, in single quotes if it has special characters.
@@ -269,6 +251,25 @@ pub fn shell_quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Runs a Slurm command and returns its output; [`Error::Service`] with its message if it fails.
+pub(crate) fn call(command: &str, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<String> {
+    let failed = |reason: String| Error::Service { name: command.to_owned(), reason };
+    // A job counts the cores of its own node, not those of this machine.
+    let mut program = Command::new(command);
+    let output = program.args(args).env_remove("RAYON_NUM_THREADS").output();
+    let output = output.map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            failed("not found; this machine has no Slurm, or it is not in PATH".into())
+        }
+        _ => failed(format!("cannot be run: {e}")),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("{}: {}", output.status, message.trim())))
 }
 
 #[cfg(test)]
@@ -308,14 +309,9 @@ mod tests {
         array(stage, [])
     }
 
-    fn script(settings: &SlurmSettings, work: StageTasks) -> Result<String> {
-        let jobs = slurm_jobs(settings, &[work])?;
-        Ok(jobs.into_iter().map(|job| job.script).collect())
-    }
-
     #[test]
     fn the_script_of_an_array_is_what_was_tested_on_a_cluster() -> Result<()> {
-        let text = script(&settings(), array(Stage::Embed, 0..8))?;
+        let text = batch_script(&settings(), &array(Stage::Embed, 0..8))?;
         let expected = "#!/bin/bash
 #SBATCH --job-name=polysift-embed
 #SBATCH --array=0-7
@@ -339,7 +335,7 @@ exec /opt/polysift embed --run /scratch/run
 
     #[test]
     fn a_single_job_takes_no_task_from_the_shell_that_submits_it() -> Result<()> {
-        let text = script(&settings(), single(Stage::Train))?;
+        let text = batch_script(&settings(), &single(Stage::Train))?;
         assert!(!text.contains("--array"));
         assert!(text.contains("--output=/scratch/run/logs/%x_%j.log\n"));
         assert!(text.contains("unset POLYSIFT_TASK POLYSIFT_NUM_TASKS SLURM_ARRAY_TASK_ID"));
@@ -353,7 +349,7 @@ exec /opt/polysift embed --run /scratch/run
                      --mem 200G --partial-nodes -- --constraint=a_b --nice=5";
         let mut settings = with_flags(&flags.split_whitespace().collect::<Vec<_>>())?;
         settings.options.sbatch[0] = "--constraint=a b".into();
-        let text = script(&settings, array(Stage::Embed, 0..8))?;
+        let text = batch_script(&settings, &array(Stage::Embed, 0..8))?;
         for line in [
             "--array=0-7%4",
             "--time=12:00:00",
@@ -374,7 +370,7 @@ exec /opt/polysift embed --run /scratch/run
     }
 
     fn resources(settings: &SlurmSettings, needs: Needs) -> Result<Vec<String>> {
-        let text = script(settings, StageTasks { needs, ..single(Stage::Threshold) })?;
+        let text = batch_script(settings, &StageTasks { needs, ..single(Stage::Threshold) })?;
         let is_resource = |option: &&str| {
             ["--exclusive", "--gpus", "--cpus", "--mem"].iter().any(|name| option.starts_with(name))
         };
@@ -401,8 +397,8 @@ exec /opt/polysift embed --run /scratch/run
                      --mem export=8G --cpus-per-task 72 --cpus-per-task export=2";
         let settings = with_flags(&flags.split_whitespace().collect::<Vec<_>>())?;
         let (embed, export) = (
-            script(&settings, array(Stage::Embed, 0..8))?,
-            script(&settings, array(Stage::Export, 0..8))?,
+            batch_script(&settings, &array(Stage::Embed, 0..8))?,
+            batch_script(&settings, &array(Stage::Export, 0..8))?,
         );
         for (of_embed, of_export) in [
             ("--partition=gpu", "--partition=cpu,long"),
@@ -420,29 +416,18 @@ exec /opt/polysift embed --run /scratch/run
     #[test]
     fn strange_paths_are_quoted_for_the_shell_and_for_sbatch() -> Result<()> {
         let strange = SlurmSettings { run: "/data/it's 100% \"a\" $b #c".into(), ..settings() };
-        let text = script(&strange, single(Stage::Threshold))?;
+        let text = batch_script(&strange, &single(Stage::Threshold))?;
         let log = r#"#SBATCH "--output=/data/it's 100%% \"a\" $b #c/logs/%x_%j.log""#;
         assert!(text.contains(log), "{text}");
         assert!(text.ends_with("--run '/data/it'\\''s 100% \"a\" $b #c'\n"), "{text}");
         for path in ["/a\nb", "/a\\b"] {
             let refused = SlurmSettings { run: path.into(), ..settings() };
-            assert!(script(&refused, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
+            assert!(
+                batch_script(&refused, &single(Stage::Train)).is_err_and(|e| e.exit_code() == 2)
+            );
         }
         let broken = with_flags(&["--", "--comment=a\nrm -rf b"])?;
-        assert!(script(&broken, single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
-        Ok(())
-    }
-
-    #[test]
-    fn a_stage_waits_for_the_success_of_the_one_before_unless_it_is_not_chained() -> Result<()> {
-        let work = [array(Stage::Embed, [0, 1, 7]), single(Stage::Train)];
-        let jobs = slurm_jobs(&settings(), &work)?;
-        assert_eq!((&*jobs[0].name, jobs[0].array.as_deref()), ("embed", Some("0-1,7")));
-        assert_eq!((&*jobs[1].name, jobs[1].array.as_deref()), ("train", None));
-        assert_eq!(jobs[0].dependency(None), None);
-        assert_eq!(jobs[1].dependency(Some("100")).as_deref(), Some("afterok:100"));
-        let unchained = slurm_jobs(&with_flags(&["--no-chain"])?, &work)?;
-        assert_eq!(unchained[1].dependency(Some("100")), None);
+        assert!(batch_script(&broken, &single(Stage::Train)).is_err_and(|e| e.exit_code() == 2));
         Ok(())
     }
 
@@ -473,17 +458,6 @@ exec /opt/polysift embed --run /scratch/run
     }
 
     #[test]
-    fn one_job_is_printed_as_its_script_and_several_as_a_script_that_submits_them() -> Result<()> {
-        let one = slurm_jobs(&settings(), &[array(Stage::Embed, 0..8)])?;
-        assert_eq!(driver_script(&one), one[0].script);
-        let two = slurm_jobs(&settings(), &[array(Stage::Embed, 0..8), single(Stage::Train)])?;
-        let driver = driver_script(&two);
-        assert!(driver.contains("\njob0=$(sbatch --parsable <<'END_OF_SCRIPT'\n#!/bin/bash\n"));
-        assert!(driver.contains("sbatch --parsable --dependency=\"afterok:${job0%%;*}\" <<"));
-        Ok(())
-    }
-
-    #[test]
     fn a_shell_reads_back_every_word() -> std::io::Result<()> {
         for word in
             ["/scratch/run", "/a b", "", "it's", "$HOME", "a\\b", "~", "*", "ü", "\"", "a\nb"]
@@ -494,5 +468,17 @@ exec /opt/polysift embed --run /scratch/run
         }
         assert_eq!(shell_quoted("/scratch/run-1"), "/scratch/run-1");
         Ok(())
+    }
+
+    #[test]
+    fn the_largest_array_is_what_the_cluster_says() {
+        // Two lines of `scontrol show config`, Slurm 22.05.
+        let config = "MaxArraySize            = 10001\nSchedulerParameters     = sched_interval=2,max_array_tasks=500,x\n";
+        assert_eq!(max_array_tasks_of(config), 500);
+        assert_eq!(max_array_tasks_of("MaxArraySize            = 10001\n"), 10_001);
+        assert_eq!(
+            max_array_tasks_of("SchedulerParameters     = (null)\n"),
+            DEFAULT_MAX_ARRAY_SIZE
+        );
     }
 }
