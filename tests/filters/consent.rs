@@ -284,7 +284,7 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
         (
             robots("sources = [{ domains = 'domains.txt' }]\nmatching = 'protego'"),
             2,
-            "did you mean `protego-0.7`?",
+            "did you mean `protego-0.4`?",
         ),
         (
             robots("sources = [{ domains = 'domains.txt' }]\nlists = ['a']"),

@@ -206,7 +206,7 @@ pub fn settings(data: &[u8]) -> Result<bool> {
 
 /// A robots.txt, asked about some paths of its own.
 pub fn robots(data: &[u8]) -> Result<bool> {
-    for matching in [Matching::Rfc9309, Matching::Protego04, Matching::Protego07] {
+    for matching in [Matching::Rfc9309, Matching::Protego04] {
         let Ok(agents) = Agents::new(&DEFAULT_AGENTS, matching) else { return Ok(false) };
         let robots = Robots::parse(data, &agents);
         let text = String::from_utf8_lossy(data);

@@ -1,15 +1,14 @@
-"""Verdicts of two versions of Protego, and registrable domains of tldextract.
+"""Verdicts of Protego 0.4.0, and registrable domains of tldextract.
 
-    pip install --target P04 protego==0.4.0; pip install --target P07 protego==0.7.0
-    robots.py verdicts P04 P07 robots/verdicts.json     the committed golden
-    robots.py verdicts P04 P07 OUT.json SEED NUM_FILES  more of its random files
+    pip install protego==0.4.0 tldextract==5.4.0
+    robots.py verdicts robots/verdicts.json     the committed golden
+    robots.py verdicts OUT.json SEED NUM_FILES  more of its random files
     robots.py domains robots/domains.json
 
-A file has its text, paths, and for each version and path the set of agents that may not fetch it: bit i is agent
-i of AGENTS. Made with Python 3.11.7 (`urllib.parse` reads the URLs), tldextract 5.4.0 and its bundled list.
+A file has its text, paths, and for each path the set of agents that may not fetch it: bit i is agent i of AGENTS.
+Made with Python 3.11.7 (`urllib.parse` reads the URLs) and tldextract's bundled list.
 """
 
-import importlib
 import json
 import random
 import sys
@@ -181,23 +180,15 @@ def random_path(rng, lines):
     return "/" + text.lstrip("/") if rng.random() < 0.95 else "//" + text
 
 
-def protego(folder):
-    for name in [name for name in sys.modules if name.startswith("protego")]:
-        del sys.modules[name]
-    sys.path.insert(0, folder)
-    module = importlib.import_module("protego")
-    sys.path.remove(folder)
-    return module.Protego
+def masks(text, paths):
+    from protego import Protego
 
-
-def masks(version, text, paths):
-    robots = version.parse(text)
+    robots = Protego.parse(text)
     blocked = lambda path: [not robots.can_fetch("https://a.com" + path, agent) for agent in AGENTS]
     return [sum(1 << i for i, is_blocked in enumerate(blocked(path)) if is_blocked) for path in paths]
 
 
-def verdicts(folders, out, seed=7, num_files=110):
-    versions = {"protego-0.4": protego(folders[0]), "protego-0.7": protego(folders[1])}
+def verdicts(out, seed=7, num_files=110):
     rng = random.Random(seed)
     files = list(AWKWARD) if seed == 7 else []
     for _ in range(num_files):
@@ -206,10 +197,8 @@ def verdicts(folders, out, seed=7, num_files=110):
     golden = []
     num_errors = 0
     for text, paths in files:
-        case = {"text": text, "paths": paths}
         try:
-            case.update({name: masks(version, text, paths) for name, version in versions.items()})
-            golden.append(case)
+            golden.append({"text": text, "paths": paths, "blocked": masks(text, paths)})
         except ValueError as error:
             num_errors += 1
             print(repr(text), error, file=sys.stderr)
@@ -251,4 +240,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "domains":
         domains(sys.argv[2])
     else:
-        verdicts(sys.argv[2:4], sys.argv[4], *map(int, sys.argv[5:]))
+        verdicts(sys.argv[2], *map(int, sys.argv[3:]))

@@ -39,7 +39,7 @@ impl Agents {
         for entry in listed.iter().map(AsRef::as_ref) {
             let label = match matching {
                 Matching::Rfc9309 => product_token(entry.trim()),
-                Matching::Protego04 | Matching::Protego07 => entry.trim_matches(is_space),
+                Matching::Protego04 => entry.trim_matches(is_space),
             };
             if label.is_empty() || !label.is_ascii() {
                 return Err(format!("{entry:?} is not the name of an agent"));
@@ -93,7 +93,7 @@ impl Matching {
     pub(super) fn group_names(self, value: &str) -> impl Iterator<Item = String> {
         let (name, other) = match self {
             Self::Rfc9309 => (product_token(value).to_ascii_lowercase(), None),
-            Self::Protego04 | Self::Protego07 => {
+            Self::Protego04 => {
                 let name = value.to_lowercase();
                 let other = (name != ANY && name.contains('*')).then(|| name.replace('*', ""));
                 (name, other)
@@ -104,20 +104,12 @@ impl Matching {
 
     /// Scores how well a group's name fits an agent, both in lower case; 0 means not at all.
     fn score(self, group: &str, agent: &str) -> usize {
-        let is_for_agent = match self {
-            _ if group == ANY => return 1,
-            Self::Rfc9309 => return if group == agent { usize::MAX } else { 0 },
-            Self::Protego04 => agent.contains(group),
-            Self::Protego07 => {
-                let starts_word = |at: usize| {
-                    let is_inner = |b: &u8| b.is_ascii_alphanumeric() || b"-_".contains(b);
-                    !agent.as_bytes()[..at].last().is_some_and(is_inner)
-                };
-                // Occurrences may overlap, as "a-a" does in "xa-a-a", so all starts are tested.
-                (0..agent.len()).any(|at| starts_word(at) && agent[at..].starts_with(group))
-            }
-        };
-        if is_for_agent { group.len() } else { 0 }
+        match self {
+            _ if group == ANY => 1,
+            Self::Rfc9309 if group == agent => usize::MAX,
+            Self::Protego04 if agent.contains(group) => group.len(),
+            _ => 0,
+        }
     }
 }
 
@@ -172,18 +164,9 @@ mod tests {
         assert_eq!(error(&[]), "the list of agents is empty");
         assert_eq!(error(&["a", "/1.0"]), "\"/1.0\" is not the name of an agent");
         assert_eq!(error(&["", "a"]), "\"\" is not the name of an agent");
-        assert!(Agents::new(&["é"], Matching::Protego07).is_err());
+        assert!(Agents::new(&["é"], Matching::Protego04).is_err());
         assert!(Agents::new(&numbered(32), Matching::Rfc9309).is_ok());
         let too_many = Agents::new(&numbered(33), Matching::Rfc9309).err();
         assert_eq!(too_many.as_deref(), Some("the list of agents has more than 32"));
-    }
-
-    #[test]
-    fn names_match_at_the_start_of_a_word() {
-        let score = |group, agent| Matching::Protego07.score(group, agent);
-        assert_eq!(score("bot", "gptbot"), 0);
-        assert_eq!(score("a-a", "xa-a a-a"), 3);
-        assert_eq!(score("google", "google-extended"), 6);
-        assert_eq!(score("*", "google-extended"), 1);
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Line<'a> {
     pub(super) text: &'a str,
     pub(super) field: Field,
     /// Trimmed value, which may be empty.
-    pub value: Cow<'a, str>,
+    pub value: &'a str,
 }
 
 /// Returns the lines of a text that have a field.
@@ -102,19 +102,15 @@ impl Matching {
     fn ends_line(self, c: char) -> bool {
         match self {
             Self::Rfc9309 => matches!(c, '\n' | '\r' | '\0'),
-            Self::Protego04 | Self::Protego07 => matches!(
+            Self::Protego04 => matches!(
                 c,
                 '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}'
             ),
         }
     }
 
-    fn field_and_value(self, line: &str) -> Option<(Field, Cow<'_, str>)> {
-        let pair = line.split_once(':');
-        if self == Self::Protego07 {
-            return words(line, pair);
-        }
-        let (field, value) = match pair {
+    fn field_and_value(self, line: &str) -> Option<(Field, &str)> {
+        let (field, value) = match line.split_once(':') {
             Some((name, value)) => (Field::named(name), value),
             None if self == Self::Rfc9309 => {
                 let (name, value) = line.split_once(is_space)?;
@@ -128,27 +124,8 @@ impl Matching {
                 field.filter(|_| is_lower).map(|field| (field, value))
             })?,
         };
-        Some((field, Cow::Borrowed(value.trim_matches(is_space))))
+        Some((field, value.trim_matches(is_space)))
     }
-}
-
-/// Finds field and value like Protego 0.7: a colon that cannot end a field belongs to the value.
-fn words<'a>(line: &'a str, pair: Option<(&'a str, &'a str)>) -> Option<(Field, Cow<'a, str>)> {
-    let at_colon = pair.map(|(name, value)| (Field::named(name), value));
-    let at_colon_trimmed = at_colon.map(|(f, v)| (f, Cow::Borrowed(v.trim_matches(is_space))));
-    if let Some((field, value)) = at_colon
-        && (!matches!(field, Field::Unknown | Field::Empty)
-            || value.is_empty()
-            || value.starts_with(is_space))
-    {
-        return at_colon_trimmed;
-    }
-    let words: Vec<&str> = line.split(is_space).filter(|word| !word.is_empty()).collect();
-    let by_words = (1..=words.len().min(2)).find_map(|count| {
-        let (name, value) = words.split_at(count);
-        Field::known(&name.join(" ")).map(|field| (field, Cow::Owned(value.join(" "))))
-    });
-    by_words.or(at_colon_trimmed)
 }
 
 #[cfg(test)]
@@ -193,9 +170,5 @@ mod tests {
         };
         assert_eq!(fields(Matching::Rfc9309), [UserAgent, Disallow, VisitTime, Unknown]);
         assert_eq!(fields(Matching::Protego04), [UserAgent, Unknown]);
-        assert_eq!(
-            fields(Matching::Protego07),
-            [UserAgent, UserAgent, Disallow, VisitTime, Disallow]
-        );
     }
 }

@@ -12,19 +12,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! One parser serves three readings of the format ([`Matching`]). Protego 0.4 undoes `%` escapes in
+//! One parser serves two readings of the format ([`Matching`]). Protego 0.4 undoes `%` escapes in
 //! paths, not in queries. Otherwise the readings differ as follows:
 //!
-//! | | rfc9309 | protego-0.4 | protego-0.7 |
-//! |---|---|---|---|
-//! | read | first 500 KiB, no byte order mark, no HTML page | everything | everything |
-//! | lines end at | LF, CR, NUL | what Python's `str.splitlines` takes | same |
-//! | colon missing | two words | a name in lower case, then a space | a name, then white space |
-//! | agent starts a group after | `Allow`, `Disallow` | any line | any but `Sitemap`, `Host` |
-//! | an agent's group | same product token | longest name within | same, at a word's start |
-//! | `%` escapes kept | non-URI, `#%&=`, paths `/?` | `/%`, patterns `*$` | `/%`, patterns `*` |
-//! | `Allow: …/index.html` | | allows the folder | same |
-//! | `/robots.txt` is allowed | yes | | yes |
+//! | | rfc9309 | protego-0.4 |
+//! |---|---|---|
+//! | read | first 500 KiB, no byte order mark, no HTML page | everything |
+//! | lines end at | LF, CR, NUL | what Python's `str.splitlines` takes |
+//! | colon missing | two words | a name in lower case, then a space |
+//! | agent starts a group after | `Allow`, `Disallow` | any line |
+//! | an agent's group | same product token | longest name within |
+//! | `%` escapes kept | non-URI, `#%&=`, paths `/?` | `/%`, patterns `*$` |
+//! | `Allow: …/index.html` | | allows the folder |
+//! | `/robots.txt` is allowed | yes | |
 
 mod agents;
 mod host;
@@ -50,9 +50,6 @@ pub enum Matching {
     /// Protego 0.4.0, faults included, which Apertus ran.
     #[serde(rename = "protego-0.4")]
     Protego04,
-    /// Protego 0.7.0.
-    #[serde(rename = "protego-0.7")]
-    Protego07,
 }
 
 /// Returns true for Python's `str.isspace`: Unicode's white space and four separators.

@@ -60,7 +60,7 @@ impl Pattern {
         let priority = spelling.chars().count();
         let (spelling, mut is_anchored) = anchored(spelling);
         let mut literals: Vec<&str> = spelling.split('*').collect();
-        // A `$` between two `*`, which 0.4 leaves in queries, marks the end in its regex.
+        // A `$` between two `*`, which Protego leaves in queries, marks the end in its regex.
         if let Some(end) = literals.iter().skip(1).position(|literal| *literal == "$") {
             let after = literals.split_off(end + 1);
             if after.iter().any(|literal| !matches!(*literal, "" | "$")) {
@@ -80,45 +80,36 @@ impl Matching {
             return vec![Pattern::of_value(value)];
         }
         let mut spellings = Vec::new();
-        self.push_protego_spellings(value, is_allow, &mut spellings);
+        push_protego_spellings(value, is_allow, &mut spellings);
         spellings.iter().filter_map(|spelling| Pattern::of_spelling(spelling)).collect()
-    }
-
-    fn push_protego_spellings(self, value: &str, is_allow: bool, spellings: &mut Vec<String>) {
-        // A `$` also stands for itself.
-        if value.contains('$') {
-            self.push_protego_spellings(&value.replace('$', "%24"), is_allow, spellings);
-        }
-        let is_04 = self == Self::Protego04;
-        let spelling = if is_04 { protego_04_pattern(value) } else { protego_07_pattern(value) };
-        // Allowing the index page of a folder allows the folder.
-        let folder = spelling.strip_suffix("index.html").filter(|f| is_allow && f.ends_with('/'));
-        let folder = folder.map(|folder| format!("{folder}$"));
-        spellings.push(spelling);
-        match folder {
-            Some(folder) if is_04 => self.push_protego_spellings(&folder, is_allow, spellings),
-            folder => spellings.extend(folder),
-        }
     }
 
     pub(super) fn spelling(self, path: &str) -> Cow<'_, str> {
         match self {
             Self::Rfc9309 => uri_spelling(path, false),
-            Self::Protego04 => protego_04_path(path).into(),
-            Self::Protego07 => protego_07_path(path).into(),
+            Self::Protego04 => protego_path(path).into(),
         }
     }
 
     /// Returns true if every agent may fetch this path, whatever the file says.
     pub fn always_allows(self, path: &str) -> bool {
-        const ROBOTS: &str = "/robots.txt";
-        match self {
-            Self::Rfc9309 => path.split('?').next() == Some(ROBOTS),
-            Self::Protego04 => false,
-            Self::Protego07 => {
-                path.contains(ROBOTS) && UrlParts::new(&without_breaks(path), true).path == ROBOTS
-            }
-        }
+        self == Self::Rfc9309 && path.split('?').next() == Some("/robots.txt")
+    }
+}
+
+/// Appends the spellings of a value that Protego tries.
+fn push_protego_spellings(value: &str, is_allow: bool, spellings: &mut Vec<String>) {
+    // A `$` also stands for itself.
+    if value.contains('$') {
+        push_protego_spellings(&value.replace('$', "%24"), is_allow, spellings);
+    }
+    let spelling = protego_pattern(value);
+    // Allowing the index page of a folder allows the folder.
+    let folder = spelling.strip_suffix("index.html").filter(|f| is_allow && f.ends_with('/'));
+    let folder = folder.map(|folder| format!("{folder}$"));
+    spellings.push(spelling);
+    if let Some(folder) = folder {
+        push_protego_spellings(&folder, is_allow, spellings);
     }
 }
 
@@ -246,7 +237,7 @@ fn without_breaks(url: &str) -> Cow<'_, str> {
     if url.contains(is_break) { url.replace(is_break, "").into() } else { url.into() }
 }
 
-fn protego_04_path(path: &str) -> String {
+fn protego_path(path: &str) -> String {
     let path = without_breaks(path);
     let parts = UrlParts::new(&path, true);
     let spelling = quoted(parts.path, b"/%", b"/%");
@@ -254,21 +245,10 @@ fn protego_04_path(path: &str) -> String {
     if url.is_empty() { "/".to_owned() } else { url }
 }
 
-fn protego_07_path(path: &str) -> String {
-    let path = path.split('#').next().unwrap_or_default();
-    let path = without_breaks(path);
-    let spelling = quoted(&path, b"/%", b"/%=");
-    if spelling.starts_with('/') { spelling.into_owned() } else { format!("/{spelling}") }
-}
-
-/// Returns true for a whole URL; as a pattern it stands for a path that contains it.
-fn is_web_url(pattern: &str) -> bool {
-    pattern.starts_with("http://") || pattern.starts_with("https://")
-}
-
-fn protego_04_pattern(pattern: &str) -> String {
+fn protego_pattern(pattern: &str) -> String {
     let mut pattern = Cow::Borrowed(pattern);
-    if is_web_url(&pattern) {
+    // As a pattern, a whole URL stands for a path that contains it.
+    if pattern.starts_with("http://") || pattern.starts_with("https://") {
         pattern = format!("/{pattern}").into();
     }
     // `urlparse` must not take the first segment for an authority.
@@ -300,14 +280,6 @@ const SCHEMES_WITH_PARAMS: [&str; 16] = [
 fn is_scheme(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-}
-
-fn protego_07_pattern(pattern: &str) -> String {
-    let slash = if is_web_url(pattern) { "/" } else { "" };
-    let (pattern, is_anchored) = anchored(pattern);
-    let spelling = quoted(pattern, b"/%*", b"/%*=");
-    let anchor = if is_anchored { "$" } else { "" };
-    format!("{slash}{spelling}{anchor}")
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ pub fn line_text(content: &[u8], matching: Matching, number: usize) -> Option<St
 fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
     let matching = agents.matching();
     let of_agents = lines.iter().filter(|line| line.field == Field::UserAgent);
-    let names: Vec<String> = of_agents.flat_map(|line| matching.group_names(&line.value)).collect();
+    let names: Vec<String> = of_agents.flat_map(|line| matching.group_names(line.value)).collect();
     let groups = agents.groups(&names);
     let mut rules = Vec::new();
     let mut group: AgentMask = 0;
@@ -133,7 +133,7 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
                     group = 0;
                 }
                 is_complete = false;
-                for name in matching.group_names(&line.value) {
+                for name in matching.group_names(line.value) {
                     for (agent, chosen) in groups.iter().enumerate() {
                         if *chosen == Some(name.as_str()) {
                             group |= bit(agent);
@@ -151,7 +151,7 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
         if !is_rule || group == 0 || line.value.is_empty() {
             continue;
         }
-        let patterns = matching.patterns(&line.value, is_allow);
+        let patterns = matching.patterns(line.value, is_allow);
         rules.extend(patterns.into_iter().map(|Pattern { literals, is_anchored, priority }| {
             let [priority, line] =
                 [priority, line.number].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
@@ -167,7 +167,6 @@ impl Matching {
         match self {
             Self::Rfc9309 => matches!(field, Field::Allow | Field::Disallow).then_some(true),
             Self::Protego04 => Some(field != Field::Empty),
-            Self::Protego07 => (field != Field::Site).then_some(true),
         }
     }
 }
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
     use crate::robots::DEFAULT_AGENTS;
 
-    const MATCHINGS: [Matching; 3] = [Matching::Rfc9309, Matching::Protego04, Matching::Protego07];
+    const MATCHINGS: [Matching; 2] = [Matching::Rfc9309, Matching::Protego04];
 
     #[test]
     fn the_deciding_line_is_named() -> Result<(), String> {
