@@ -1,4 +1,4 @@
-//! `polysift head`: imports heads from other software and exports heads for it.
+//! `polysift head`: imports heads from other software.
 
 use std::collections::BTreeMap;
 use std::fs::DirEntry;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use polysift::config::{LANGUAGE_CODE, is_language_code};
-use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, Keys, import, is_classifier};
+use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, import, is_classifier};
 use polysift::io::{list, write_atomic};
 use polysift::{Error, Result};
 
@@ -18,8 +18,6 @@ pub(crate) enum HeadCommand {
     /// Convert published heads (PyTorch .pt, .pth and .ckpt, safetensors, models for
     /// classification) into head files with a card
     Import(ImportArgs),
-    /// Write the tensors of a head as a PyTorch state dict
-    Export(ExportArgs),
 }
 
 #[derive(Debug, Args)]
@@ -35,27 +33,9 @@ pub(crate) struct ImportArgs {
     request: ImportRequest,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ExportArgs {
-    /// The head, of polysift or of other software
-    head: PathBuf,
-    /// File to write, .pt or .pth
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-    /// Naming scheme of the tensors
-    #[arg(long, value_enum, default_value = "classifier")]
-    keys: Keys,
-}
-
 pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
-    match command {
-        HeadCommand::Import(args) => import_heads(args, quiet),
-        HeadCommand::Export(args) => export_head(args, quiet),
-    }
-}
-
-/// Imports all files, then writes all heads, so that one bad file leaves nothing behind.
-fn import_heads(args: &ImportArgs, quiet: bool) -> Result<()> {
+    let HeadCommand::Import(args) = command;
+    // All files are read before a head is written, so that one bad file leaves nothing behind.
     let (files, hub) = (head_files(&args.files)?, hub(false));
     let one_file = args.out.extension().is_some_and(|e| e == "safetensors");
     if files.len() > 1 && (one_file || args.request.language.is_some()) {
@@ -130,25 +110,4 @@ fn print_imported(heads: &BTreeMap<PathBuf, (&Path, Head)>) {
         cells([&file, &card.head, &language, &layers, &spec.output, &chunk, &path])
     });
     printer::titled_table(titles, rows);
-}
-
-fn export_head(args: &ExportArgs, quiet: bool) -> Result<()> {
-    if !args.out.extension().is_some_and(|extension| extension == "pt" || extension == "pth") {
-        let reason = "ends neither in .pt nor in .pth; for other programs than PyTorch, a head's own \
-                      file is safetensors";
-        return Err(Error::config("--out", reason));
-    }
-    let head = Head::open(&args.head)?;
-    write_atomic(&args.out, &head.to_pytorch(args.keys)?)?;
-    if !quiet {
-        let spec = head.spec();
-        let rules = format!("chunk {:?}, keep {:?}", spec.chunk, spec.keep).to_lowercase();
-        printer::line(&format!(
-            "{}: only the tensors; the scores also need layers {}, output {}, {rules}",
-            args.out.display(),
-            spec.layers_in_words(),
-            spec.output
-        ));
-    }
-    Ok(())
 }

@@ -157,7 +157,7 @@ pub(crate) enum Command {
     Report(#[command(flatten)] Box<ReportArgs>),
     /// Print the dataset card of a run's export, for a hub
     Card(#[command(flatten)] Box<CardArgs>),
-    /// Import and export heads of other software
+    /// Import heads of other software
     #[command(subcommand)]
     Head(HeadCommand),
     /// Look up which agents robots.txt files block

@@ -8,9 +8,8 @@ use safetensors::{Dtype, SafeTensorError};
 
 use super::DocumentScore;
 use super::card::{HeadOf, HeadSpec, ModelCard};
-use super::pytorch;
 use super::scorer::{ScoreScratch, Scorer};
-use super::weights::{self, Keys, le_bytes};
+use super::weights::{self, le_bytes};
 use polysift_base::error::{Error, Result};
 use polysift_config::ChunkRule;
 
@@ -82,26 +81,13 @@ impl Head {
         // safetensors writes several keys in the order of a hash map.
         let metadata = HashMap::from([(ModelCard::KEY.to_owned(), card)]);
         let failed = |e: SafeTensorError| Error::shape("safetensors file", e.to_string());
-        let tensors = weights::named(&self.scorer, Keys::Classifier);
+        let tensors = weights::named(&self.scorer);
         let bytes: Vec<Vec<u8>> = tensors.iter().map(|(.., values)| le_bytes(values)).collect();
         let views = tensors.into_iter().zip(&bytes).map(|((name, shape, _), bytes)| {
             TensorView::new(Dtype::F32, shape, bytes).map(|view| (name, view))
         });
         let views = views.collect::<Result<Vec<_>, _>>().map_err(failed)?;
         safetensors::serialize(views, Some(metadata)).map_err(failed)
-    }
-
-    /// Returns a state dict of the head's tensors (f32) that `torch.load(weights_only=True)` reads.
-    /// It does not contain output, chunk rule and kept side. Equal heads give equal bytes. A cosine
-    /// head has `references`, and if centred `mean` and `whitening`, whatever `keys` are.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if `keys` do not fit the layers; [`Error::Shape`] if the format cannot
-    /// hold a tensor (2^31 values or more).
-    pub fn to_pytorch(&self, keys: Keys) -> Result<Vec<u8>> {
-        keys.check(self.spec()).map_err(|reason| Error::config("--keys", reason))?;
-        pytorch::to_bytes(&weights::named(&self.scorer, keys))
-            .map_err(|reason| Error::shape("head export", reason))
     }
 
     /// Fails with [`Error::Model`], naming `path`, unless embeddings of `hidden_size` fit the head.

@@ -45,7 +45,6 @@ pub use row::{RowHead, ScoreSource};
 pub(crate) use scorer::{Center, LinearLayer, References};
 pub use scorer::{ScoreScratch, Scorer};
 pub use text::FastTextHead;
-pub use weights::Keys;
 
 use crate::fasttext::{TextScratch, is_model};
 use polysift_base::error::{Error, Result};

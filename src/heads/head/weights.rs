@@ -10,15 +10,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::ValueEnum;
 use half::{bf16, f16};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::card::{HeadSpec, ReferenceCounts};
+use super::card::ReferenceCounts;
 use super::scorer::{Center, HeadLayer, LinearLayer, References, Scorer};
 use crate::vectors::normalised;
-use polysift_config::{Activation, HeadKind};
+use polysift_config::Activation;
 
 /// Name of the matrix of a cosine head.
 const REFERENCES: &str = "references";
@@ -50,50 +49,6 @@ pub(super) struct KnownLayers {
     pub norm_eps: Option<f64>,
 }
 
-/// Naming scheme of the tensors of an exported head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Keys {
-    /// `classifier.0.weight`...: the quality head of FineWeb2-HQ.
-    #[default]
-    Classifier,
-    /// `0.weight`...: the toxicity head of Apertus.
-    Plain,
-    /// `layer1.weight`, `layer2.weight`...: the heads of JQL, of two linear layers.
-    Jql,
-    /// `classifier.weight`...: the last layer of FineWeb-Edu's model, one linear layer.
-    FinewebEdu,
-}
-
-impl Keys {
-    /// Returns the name of the layer at `index` of a `Sequential`, the `number`th with weights.
-    fn layer(self, index: usize, number: usize) -> String {
-        match self {
-            Self::Classifier => format!("classifier.{index}"),
-            Self::Plain => index.to_string(),
-            Self::Jql => format!("layer{number}"),
-            Self::FinewebEdu => "classifier".to_owned(),
-        }
-    }
-
-    /// Checks that the names fit a head of these layers; the error text says why they do not.
-    pub fn check(self, spec: &HeadSpec) -> Result<(), String> {
-        let (name, wanted) = match self {
-            Self::Classifier | Self::Plain => return Ok(()),
-            Self::Jql => ("jql", 2),
-            Self::FinewebEdu => ("fineweb-edu", 1),
-        };
-        let num_layers = spec.layer_sizes.len() - 1;
-        let is_plain = spec.norm_eps.is_none() && spec.activation == Activation::Relu;
-        if spec.kind == HeadKind::Mlp && num_layers == wanted && is_plain {
-            return Ok(());
-        }
-        let layers = spec.layers_in_words();
-        Err(format!(
-            "the names `{name}` are for {wanted} linear layer(s) with ReLU between them; the head is {layers}"
-        ))
-    }
-}
-
 /// Name, shape and values of a tensor to be written.
 pub(super) type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
 
@@ -101,8 +56,8 @@ pub(super) fn le_bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Returns the tensors of `scorer` with their names; `keys` names the tensors of layers.
-pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
+/// Returns the tensors of `scorer` with their names.
+pub(super) fn named(scorer: &Scorer) -> Vec<NamedTensor<'_>> {
     match scorer {
         Scorer::Mlp(layers) => {
             let (mut tensors, mut index) = (Vec::new(), 0);
@@ -117,8 +72,7 @@ pub(super) fn named(scorer: &Scorer, keys: Keys) -> Vec<NamedTensor<'_>> {
                         continue;
                     }
                 };
-                let layer = keys.layer(index, tensors.len() / 2 + 1);
-                let name = |part| format!("{layer}.{part}");
+                let name = |part| format!("classifier.{index}.{part}");
                 tensors.push((name("weight"), shape, weight.as_slice()));
                 tensors.push((name("bias"), vec![bias.len()], bias.as_slice()));
                 index += 1;

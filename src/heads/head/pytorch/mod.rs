@@ -1,10 +1,9 @@
 //! PyTorch's state dicts: zip files of one pickle and the bytes of every storage.
 //!
-//! This module reads (`.pt`, `.pth`, Lightning's `.ckpt`) and writes them. It executes nothing in a
-//! file and trusts no size in it: entries must be stored uncompressed and lie within the file.
+//! This module reads them (`.pt`, `.pth`, Lightning's `.ckpt`). It executes nothing in a file and
+//! trusts no size in it: entries must be stored uncompressed and lie within the file.
 
 mod pickle;
-mod write;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Cursor, copy, sink};
@@ -16,7 +15,6 @@ use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
 use super::weights::{HeadWeights, KnownLayers, Stored, not_a_float, parse};
-pub(super) use write::to_bytes;
 
 /// Name of the entry that describes the others.
 const PICKLE: &str = "data.pkl";
