@@ -181,8 +181,6 @@ pub enum Centering {
     /// Subtract the mean of the negatives.
     #[default]
     Mean,
-    /// Subtract the mean, then whiten by the Ledoit-Wolf shrunk covariance of the negatives.
-    Whiten,
     /// No transformation, as in FineWeb2-HQ.
     None,
 }

@@ -42,7 +42,7 @@ pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_o
 pub use polysift_data::parts::DocumentScore;
 pub use published::PublishedRecipe;
 pub use row::{RowHead, ScoreSource};
-pub(crate) use scorer::{Center, LinearLayer, References};
+pub(crate) use scorer::{LinearLayer, References, centred};
 pub use scorer::{ScoreScratch, Scorer};
 pub use text::FastTextHead;
 

@@ -63,26 +63,9 @@ impl HeadLayer {
     }
 }
 
-/// Transform of embeddings before they are compared: `whitening` · (x - `mean`).
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Center {
-    /// `[D]` f32.
-    pub(crate) mean: Vec<f32>,
-    /// `[D, D]` f32, row-major; `None`: the identity.
-    pub(crate) whitening: Option<Vec<f32>>,
-}
-
-impl Center {
-    /// Transforms `rows` `[n, D]`: differences in f32, whitening in f64, rounded to f32.
-    pub(crate) fn apply(&self, rows: &[f32]) -> Vec<f32> {
-        let mean = self.mean.iter().cycle();
-        let centred: Vec<f32> = rows.iter().zip(mean).map(|(x, mean)| x - mean).collect();
-        let Some(whitening) = &self.whitening else { return centred };
-        let mut whitened = vec![0.0; centred.len()];
-        let bias = vec![0.0; self.mean.len()];
-        linear_f64(Isa::detect(), &centred, whitening, &bias, &mut whitened);
-        whitened.into_iter().map(|x| x as f32).collect()
-    }
+/// Subtracts `mean` `[D]` from each of `rows` `[n, D]`.
+pub(crate) fn centred(rows: &[f32], mean: &[f32]) -> Vec<f32> {
+    rows.iter().zip(mean.iter().cycle()).map(|(x, mean)| x - mean).collect()
 }
 
 /// References of a cosine head, with unit norm.
@@ -92,21 +75,22 @@ pub struct References {
     pub(crate) values: Vec<f32>,
     /// Width `D`.
     pub(crate) hidden_size: usize,
-    /// Transform of embeddings; the references are already transformed.
-    pub(crate) center: Option<Center>,
+    /// Mean `[D]` that is subtracted from embeddings before they are compared; it has been subtracted
+    /// from the references.
+    pub(crate) mean: Option<Vec<f32>>,
     /// `values`, packed for the products.
     packed: PackedRows,
 }
 
 impl References {
-    /// Creates references from rows that `center` has already transformed and that have unit norm.
+    /// Creates references from rows from which `mean` has been subtracted and that have unit norm.
     pub(crate) fn from_normalised(
         values: Vec<f32>,
         hidden_size: usize,
-        center: Option<Center>,
+        mean: Option<Vec<f32>>,
     ) -> Self {
         let packed = PackedRows::new(&values, hidden_size);
-        Self { values, hidden_size, center, packed }
+        Self { values, hidden_size, mean, packed }
     }
 
     /// Returns the number K of references.
@@ -115,10 +99,7 @@ impl References {
     }
 
     pub(super) fn centering(&self) -> Option<Centering> {
-        self.center.as_ref().map(|center| match center.whitening {
-            Some(_) => Centering::Whiten,
-            None => Centering::Mean,
-        })
+        self.mean.as_ref().map(|_| Centering::Mean)
     }
 }
 
@@ -241,7 +222,7 @@ impl Scorer {
             }
             Self::Cosine(references) => {
                 let rows = contiguous(matrix, rows, width, &mut states[0]);
-                let centred = references.center.as_ref().map(|center| center.apply(rows));
+                let centred = references.mean.as_ref().map(|mean| centred(rows, mean));
                 block.clear();
                 let rows = centred.as_deref().unwrap_or(rows).chunks_exact(width);
                 for (usable, row) in usable.iter_mut().zip(rows) {

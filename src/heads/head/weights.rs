@@ -3,8 +3,7 @@
 //! Written names are those of the published quality head: `classifier.0.weight`,
 //! `classifier.3.weight`... (the index counts layers, and a Dropout after each activation). A
 //! cosine head writes `references` and, if it is centred, the `mean` `[D]` that is subtracted from
-//! embeddings and the `whitening` `[D, D]` that multiplies the difference; both were applied to the
-//! references. The reader accepts names `<prefix><index>.weight` and `.bias` of one prefix, ordered
+//! embeddings and was subtracted from the references. The reader accepts names `<prefix><index>.weight` and `.bias` of one prefix, ordered
 //! by index, and the names of transformers' classification models. A file of a whole
 //! model (encoder and head) may also hold other tensors.
 
@@ -15,7 +14,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use super::card::ReferenceCounts;
-use super::scorer::{Center, HeadLayer, LinearLayer, References, Scorer};
+use super::scorer::{HeadLayer, LinearLayer, References, Scorer};
 use crate::vectors::normalised;
 use polysift_config::Activation;
 
@@ -23,8 +22,6 @@ use polysift_config::Activation;
 const REFERENCES: &str = "references";
 /// Name of the vector that a centred head subtracts from embeddings.
 const MEAN: &str = "mean";
-/// Name of the matrix that multiplies the difference.
-const WHITENING: &str = "whitening";
 
 /// Every encoder has a tensor with one of these names; a file that has one holds a whole model.
 const WORD_EMBEDDINGS: [&str; 2] =
@@ -79,15 +76,11 @@ pub(super) fn named(scorer: &Scorer) -> Vec<NamedTensor<'_>> {
             }
             tensors
         }
-        Scorer::Cosine(References { values, hidden_size: width, center, .. }) => {
+        Scorer::Cosine(References { values, hidden_size: width, mean, .. }) => {
             let height = values.len() / (*width).max(1);
             let mut tensors =
                 vec![(REFERENCES.to_owned(), vec![height, *width], values.as_slice())];
-            if let Some(Center { mean, whitening }) = center {
-                tensors.push((MEAN.to_owned(), vec![*width], mean));
-                let matrix = |values| (WHITENING.to_owned(), vec![*width, *width], values);
-                tensors.extend(whitening.as_deref().map(matrix));
-            }
+            tensors.extend(mean.as_deref().map(|mean| (MEAN.to_owned(), vec![*width], mean)));
             tensors
         }
     }
@@ -107,7 +100,7 @@ pub(super) fn parse(
     known: KnownLayers,
 ) -> Result<HeadWeights, String> {
     if names.iter().any(|name| name == REFERENCES) {
-        let is_known = |name: &String| [REFERENCES, MEAN, WHITENING].contains(&name.as_str());
+        let is_known = |name: &String| [REFERENCES, MEAN].contains(&name.as_str());
         if !names.iter().all(is_known) {
             return Err(format!("holds other tensors besides `{REFERENCES}`"));
         }
@@ -148,12 +141,7 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
         return Err(format!("tensor `{REFERENCES}`: all references are zero"));
     }
     let mean = optional(read, MEAN, &[width])?;
-    let center = match (mean, optional(read, WHITENING, &[width, width])?) {
-        (Some(mean), whitening) => Some(Center { mean, whitening }),
-        (None, None) => None,
-        (None, Some(_)) => return Err(format!("{}, but not `{WHITENING}`", missing(MEAN))),
-    };
-    let references = References::from_normalised(values, width, center);
+    let references = References::from_normalised(values, width, mean);
     let (available, center) = (references.len(), references.centering());
     let zero_norm = requested - available;
     let counts = ReferenceCounts { requested, available, zero_norm, center, center_rows: None };

@@ -4,7 +4,6 @@
 //! neither reads nor embeds samples. The same samples in any order, with any number of threads,
 //! give the same head file byte by byte; all random numbers come from [`TrainingRequest::seed`].
 
-mod center;
 mod fit;
 mod request;
 mod samples;
@@ -14,7 +13,7 @@ use rand::seq::SliceRandom;
 use rayon::prelude::*;
 
 use crate::head::{
-    Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord,
+    Head, HeadSpec, LearningPoint, ReferenceCounts, References, Scorer, TrainingRecord, centred,
 };
 use crate::vectors::normalised;
 use polysift_base::error::Result;
@@ -123,6 +122,17 @@ fn learning_curve(
     Ok(points)
 }
 
+/// Returns the mean of the embeddings of `rows`, of which there is at least one.
+fn mean_of(samples: &Samples, rows: &[usize]) -> Vec<f32> {
+    let mut sums = vec![0.0; samples.hidden_size];
+    for &row in rows {
+        for (sum, &x) in sums.iter_mut().zip(samples.embedding(row)) {
+            *sum += f64::from(x);
+        }
+    }
+    sums.into_iter().map(|sum| (sum / rows.len() as f64) as f32).collect()
+}
+
 /// Samples K references of a cosine head, without replacement, from the positives of the training
 /// split, or takes all if there are at most K. Its negatives, a sample of the corpus, centre them.
 fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Trained> {
@@ -130,14 +140,9 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
     let (positives, negatives): (Vec<usize>, Vec<usize>) =
         splits.train.iter().partition(|&&row| samples.is_positive(row));
     let centering = request.config.center.unwrap_or_default();
-    let mut center = None;
-    if centering != Centering::None {
-        let found = center::of_rows(samples, &negatives, centering == Centering::Whiten);
-        let no_spread = "`center` whitens, but the negatives of the training split are all equal";
-        center = Some(found.ok_or_else(|| request.error(no_spread))?);
-    }
-    let unit = |&row: &usize| match &center {
-        Some(center) => normalised(&center.apply(samples.embedding(row))),
+    let mean = (centering == Centering::Mean).then(|| mean_of(samples, &negatives));
+    let unit = |&row: &usize| match &mean {
+        Some(mean) => normalised(&centred(samples.embedding(row), mean)),
         None => normalised(samples.embedding(row)),
     };
     let units: Vec<Vec<f32>> = positives.par_iter().filter_map(unit).collect();
@@ -146,11 +151,11 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
         requested,
         available: units.len(),
         zero_norm: positives.len() - units.len(),
-        center: center.is_some().then_some(centering),
-        center_rows: center.is_some().then_some(negatives.len()),
+        center: mean.is_some().then_some(centering),
+        center_rows: mean.is_some().then_some(negatives.len()),
     };
     if units.is_empty() {
-        let (count, once) = (positives.len(), if center.is_some() { " once centred" } else { "" });
+        let (count, once) = (positives.len(), if mean.is_some() { " once centred" } else { "" });
         return Err(request.error(format!(
             "the {count} positive sample(s) of the training split are zero vectors{once}"
         )));
@@ -160,7 +165,7 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
     chosen.truncate(requested);
     chosen.sort_unstable();
     let values = chosen.into_iter().flat_map(|at| units[at].iter().copied()).collect();
-    let references = References::from_normalised(values, samples.hidden_size, center);
+    let references = References::from_normalised(values, samples.hidden_size, mean);
     let record = TrainingRecord { seed: request.seed, ..TrainingRecord::default() };
     Ok(Trained { scorer: Scorer::Cosine(references), record, references: Some(counts) })
 }

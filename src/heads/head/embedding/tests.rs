@@ -5,7 +5,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::head::scorer::{Center, LinearLayer, References};
+use crate::head::scorer::{LinearLayer, References};
 use crate::vectors::normalised;
 use polysift_config::{HeadOutput, Keep};
 
@@ -30,21 +30,20 @@ fn mlp(sizes: &[usize]) -> Scorer {
     Scorer::mlp(sizes.windows(2).map(layer).collect())
 }
 
-/// References of random values; embeddings go through `center` before they are compared.
-fn references_behind(center: Option<Center>, count: usize, width: usize) -> Scorer {
+/// References of random values; `mean` is subtracted from embeddings before they are compared.
+fn references_behind(mean: Option<Vec<f32>>, count: usize, width: usize) -> Scorer {
     let values = noise(count * width, 5);
     let values = values.chunks_exact(width).filter_map(normalised).flatten().collect();
-    Scorer::Cosine(References::from_normalised(values, width, center))
+    Scorer::Cosine(References::from_normalised(values, width, mean))
 }
 
 fn references(count: usize, width: usize) -> Scorer {
     references_behind(None, count, width)
 }
 
-/// Centred references of random values, whitened if `whitens`.
-fn centred(count: usize, width: usize, whitens: bool) -> Scorer {
-    let whitening = whitens.then(|| noise(width * width, 6));
-    references_behind(Some(Center { mean: noise(width, 7), whitening }), count, width)
+/// Centred references of random values.
+fn centred(count: usize, width: usize) -> Scorer {
+    references_behind(Some(noise(width, 7)), count, width)
 }
 
 /// Bits of the logits of documents of one chunk each.
@@ -77,8 +76,7 @@ fn chunk_rules_work_on_logits() -> Result<()> {
 #[test]
 fn what_is_not_finite_scores_nan_and_harms_no_other_document() -> Result<()> {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        for scorer in [mlp(&[3, 4, 1]), references(2, 3), centred(2, 3, false), centred(2, 3, true)]
-        {
+        for scorer in [mlp(&[3, 4, 1]), references(2, 3), centred(2, 3)] {
             let head = head(scorer, HeadOutput::Raw, ChunkRule::Max)?;
             let chunks = [1.0, 2.0, 3.0, 1.0, bad, 2.0, 0.5, 0.5, 0.5];
             let scores = head.score(&chunks, &[0, 2, 3])?;
@@ -134,7 +132,7 @@ fn an_activation_that_does_not_fit_the_outputs_is_refused() {
 #[test]
 fn published_shapes_do_not_depend_on_the_block() -> Result<()> {
     let chunks = noise(300 * 768, 1);
-    let cosine = [references(1000, 768), centred(100, 768, false), centred(100, 768, true)];
+    let cosine = [references(1000, 768), centred(100, 768)];
     for scorer in [mlp(&[768, 256, 1]), mlp(&[768, 768, 2])].into_iter().chain(cosine) {
         let output = match scorer.layer_sizes()[..] {
             [_, _, 2] => HeadOutput::Class(1),
@@ -156,7 +154,7 @@ proptest! {
     #[test]
     fn a_score_depends_on_the_document_alone(
         sizes in prop::collection::vec(1..40usize, 1..4),
-        kind in 0..4usize,
+        kind in 0..3usize,
         rows in 1..600usize,
         cut in 0.0..1.0f64,
         threads in 1..4usize,
@@ -167,7 +165,7 @@ proptest! {
             let scorer = match kind {
                 0 => mlp(&[sizes.as_slice(), &[1]].concat()),
                 1 => references(count, sizes[0]),
-                _ => centred(count, sizes[0], kind == 3),
+                _ => centred(count, sizes[0]),
             };
             let head = head(scorer, HeadOutput::Raw, ChunkRule::First)?;
             let width = head.hidden_size();
