@@ -169,8 +169,9 @@ impl FastTextModel {
         let logit = match self.settings.loss {
             ModelLoss::NegativeSampling | ModelLoss::OneVersusAll => output,
             ModelLoss::Hierarchical => {
-                let log_probability = f64::from(output).min(0.0);
-                (log_probability - (-log_probability.exp()).ln_1p()) as f32
+                let hidden = &scratch.hidden;
+                let log_odds = self.tree.log_odds(|fork| self.output.dot_row(fork, hidden), label);
+                return Some((log_odds as f32, output.exp()));
             }
             ModelLoss::Softmax => {
                 let others = || outputs[..label].iter().chain(&outputs[label + 1..]).copied();
@@ -183,10 +184,14 @@ impl FastTextModel {
     }
 
     /// Returns the index and fastText's probability of the best label for the first line of `text`,
-    /// the first of equal ones; `None` if the model knows no word of it.
+    /// the last of equal ones (C++ `Loss::findKBest`); `None` if the model knows no word of it.
     pub fn best(&self, text: &str, scratch: &mut TextScratch) -> Option<(usize, f32)> {
         let outputs = self.outputs(text, scratch)?;
-        let better = |best: usize, label| if outputs[label] > outputs[best] { label } else { best };
+        let value = |label: usize| match self.settings.loss {
+            ModelLoss::NegativeSampling | ModelLoss::OneVersusAll => sigmoid(outputs[label]),
+            ModelLoss::Hierarchical | ModelLoss::Softmax => outputs[label],
+        };
+        let better = |best, label| if value(label) >= value(best) { label } else { best };
         let best = (0..outputs.len()).reduce(better)?;
         Some((best, self.probability(outputs, best)))
     }

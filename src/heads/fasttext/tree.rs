@@ -53,6 +53,27 @@ impl LabelTree {
         Ok(Self { num_labels, forks })
     }
 
+    /// Returns the log-odds of `label`, without the constant that fastText adds to probabilities.
+    /// `output` returns the output of a fork.
+    pub(super) fn log_odds(&self, output: impl Fn(usize) -> f32, label: usize) -> f64 {
+        let log_sigmoid = |x: f64| x.min(0.0) - (-x.abs()).exp().ln_1p();
+        let (mut node, mut log_probability, mut log_rest) = (label, 0.0, f64::NEG_INFINITY);
+        // The nodes below a fork come before it, so one pass goes from the label to the root.
+        for (fork, [left, right]) in self.forks.iter().enumerate() {
+            if node != *left && node != *right {
+                continue;
+            }
+            let of_fork = f64::from(output(fork));
+            let x = if node == *right { of_fork } else { -of_fork };
+            let misses = log_probability + log_sigmoid(-x);
+            let largest = log_rest.max(misses);
+            log_rest = largest + ((log_rest - largest).exp() + (misses - largest).exp()).ln();
+            log_probability += log_sigmoid(x);
+            node = self.num_labels + fork;
+        }
+        log_probability - log_rest
+    }
+
     /// Writes the logarithm of each label's probability to `log_probabilities`. `output` returns the
     /// output of a fork (C++ `HierarchicalSoftmaxLoss::dfs`).
     pub(super) fn log_probabilities(
@@ -69,5 +90,32 @@ impl LabelTree {
             log_probabilities[*right] = of_fork + std_log(probability);
         }
         log_probabilities.truncate(self.num_labels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_odds_are_those_of_the_product_of_the_forks() -> io::Result<()> {
+        // Forks: [2, 1] of the rarest labels, then [that fork, 0].
+        let tree = LabelTree::new(&[9, 3, 2])?;
+        let outputs = [0.7_f32, -1.3];
+        let sigmoid = |x: f32| 1.0 / (1.0 + (-f64::from(x)).exp());
+        let [p0, p1] = outputs.map(sigmoid);
+        for (label, p) in [p1, (1.0 - p1) * p0, (1.0 - p1) * (1.0 - p0)].into_iter().enumerate() {
+            let log_odds = tree.log_odds(|fork| outputs[fork], label);
+            assert!((log_odds - (p / (1.0 - p)).ln()).abs() < 1e-12, "{label}: {log_odds}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_certain_label_has_finite_log_odds_that_grow_with_the_output() -> io::Result<()> {
+        let tree = LabelTree::new(&[9, 3])?;
+        let of = |output: f32| tree.log_odds(|_| output, tree.forks[0][1]);
+        assert!(of(12.0) < of(12.5) && of(90.0) < of(91.0) && of(91.0).is_finite());
+        Ok(())
     }
 }
