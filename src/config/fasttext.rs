@@ -141,9 +141,9 @@ impl FastTextConfig {
     pub fn check(&self, key: &str, is_trained: bool) -> Result<()> {
         let (name, reason) = if !is_label(&self.positive, is_trained) {
             ("positive", LABEL)
-        } else if !is_label(&self.negative, is_trained) {
+        } else if is_trained && !is_label(&self.negative, is_trained) {
             ("negative", LABEL)
-        } else if self.positive == self.negative {
+        } else if is_trained && self.positive == self.negative {
             ("negative", "is the positive label")
         } else if !(1..=100).contains(&self.word_ngrams.unwrap_or(1)) {
             ("word_ngrams", "is between 1 and 100")
@@ -212,8 +212,10 @@ mod tests {
             assert!(bad.check("heads.ft.fasttext", true).is_err(), "{bad:?}");
         }
         // A model that is loaded may have been trained with another prefix (`-label`).
-        let loaded = FastTextConfig { positive: "#L#2".into(), ..good };
+        let loaded = FastTextConfig { positive: "#L#2".into(), ..good.clone() };
         assert!(loaded.check("heads.ft.fasttext", false).is_ok());
+        let scored_by_negative = FastTextConfig { positive: good.negative.clone(), ..good };
+        assert!(scored_by_negative.check("heads.ft.fasttext", false).is_ok());
         assert!(loaded.check("heads.ft.fasttext", true).is_err());
     }
 }
