@@ -166,6 +166,12 @@ fn another_rate_takes_the_cascade_as_it_is() -> TestResult {
     threshold.current_dir(work.dir.path()).args(["threshold", "--run", "out"]).args(rate);
     threshold.args(["--redo", "threshold"]).assert().success();
     cascade(&work, "out", &[&["--keep-removed"], &rate[..]].concat()).assert().success();
+    // With another rate, a lost file would be another cascade.
+    let language = work.path("out/cascade/languages/fra_Latn.json");
+    std::fs::remove_file(&language)?;
+    let refused = cascade(&work, "out", &[&["--keep-removed"], &rate[..]].concat()).assert();
+    refused.code(65).stderr(contains("polysift run --redo cascade"));
+    assert!(!language.exists());
     let other = ["--keep-removed", "--retention", "quality=0.4", "--redo", "cascade"];
     cascade(&work, "out", &other).assert().success();
     let frozen = std::fs::read_to_string(work.path("out/frozen/cascade.json"))?;
@@ -438,6 +444,8 @@ fn a_cascade_goes_with_the_plan_and_the_heads_that_it_was_made_for() -> TestResu
         let refused = stage(command, &["--redo", "embed"]).code(2);
         refused.stderr(contains("polysift run --redo cascade"));
     }
+    let refused = stage("embed", &["--set", "parts.rows=64"]).code(78);
+    refused.stderr(contains("give `--redo cascade` to `polysift run`"));
     // Heads that are trained anew give the same scores, or the cascade is no longer theirs.
     stage("train", &["--redo", "train"]).success();
     stage("score", &[]).success();

@@ -100,7 +100,7 @@ pub fn repair_file(run: &RunDir, language: &str) -> std::path::PathBuf {
 }
 
 /// Makes the error for a cascade with a lost or damaged file, which would drop other documents.
-fn lost(path: &Path) -> Error {
+pub fn lost(path: &Path) -> Error {
     let reason = "does not drop what was dropped when the corpus was embedded: something of the cascade is gone or \
                   damaged; `polysift run --redo cascade` makes it, and what follows from it, again";
     Error::corrupt(path, reason)

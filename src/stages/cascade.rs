@@ -41,8 +41,8 @@ use polysift_base::io::remove;
 use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};
 use polysift_config::{CascadeConfig, FirstPass};
 use polysift_corpus::cascaded::{
-    Candidate, LanguageCascade, language_file, language_key, mark_repair, repair_file, repair_key,
-    scores_key,
+    Candidate, LanguageCascade, language_file, language_key, lost, mark_repair, repair_file,
+    repair_key, scores_key,
 };
 use polysift_corpus::frozen::FrozenEncoder;
 use polysift_corpus::languages::{language_of, planned_languages};
@@ -85,11 +85,13 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let model = load_model(context, Stage::Cascade)?;
     heads.check_recipe(&model.recipe)?;
     let mut settings = frozen(context, plan, &heads, &model)?;
+    let mut was_made_for_others = false;
     if let Some(made) = run.frozen_settings(Stage::Cascade)?
         && context.redo != Some(Stage::Cascade)
         && run.try_finish(Stage::Cascade, &Cascade::keys(config, plan))?
     {
         // A finished cascade stays; the audit says what it means for other thresholds.
+        was_made_for_others = settings["thresholds"] != made["thresholds"];
         settings["thresholds"] = made["thresholds"].clone();
     }
     freeze_encoded(context, Stage::Cascade, &settings, Some(&model))?;
@@ -104,6 +106,10 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let waiting = Context { waits: true, ..context };
     let work = StageWork::new(waiting, Stage::Cascade, keys, &all)?;
     if !work.is_over() {
+        // Fitted with other thresholds, it would drop other documents.
+        if was_made_for_others {
+            return Err(lost(&run.path("cascade")));
+        }
         context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");
         let in_turn = StageWork { at_once: 1, ..work.clone() };
         let outcome = in_turn.claim_all(context, |context, item| {

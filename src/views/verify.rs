@@ -324,7 +324,8 @@ fn wrong_file(
         stamp(&run.path(&file.path))? == file.stamp
     };
     if !is_same {
-        let is_local = !is_url(&file.path);
+        // Only `--redo cascade` makes a repair again, and the cascade's own check says so.
+        let is_local = !is_url(&file.path) && !file.path.starts_with("cascade/repairs/");
         let remedy = if is_local { "; remove it, and `polysift run` makes it again" } else { "" };
         return Ok(Some(format!("{}: changed since it was written{remedy}", file.path)));
     }

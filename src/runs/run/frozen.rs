@@ -111,7 +111,9 @@ impl RunDir {
     }
 
     fn mismatch(&self, stage: Stage, difference: String) -> Error {
-        let redo = redoing(stage);
+        // Embeddings follow from the cascade, so they are redone together.
+        let is_cascaded = stage == Stage::Embed && self.frozen_file(Stage::Cascade).exists();
+        let redo = redoing(if is_cascaded { Stage::Cascade } else { stage });
         let hint = format!("restore the settings, choose another run directory, or {redo}");
         Error::Mismatch { path: self.root().to_owned(), difference, hint }
     }
