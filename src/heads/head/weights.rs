@@ -3,9 +3,10 @@
 //! Written names are those of the published quality head: `classifier.0.weight`,
 //! `classifier.3.weight`... (the index counts layers, and a Dropout after each activation). A
 //! cosine head writes `references` and, if it is centred, the `mean` `[D]` that is subtracted from
-//! embeddings and was subtracted from the references. The reader accepts names `<prefix><index>.weight` and `.bias` of one prefix, ordered
-//! by index, and the names of transformers' classification models. A file of a whole
-//! model (encoder and head) may also hold other tensors.
+//! embeddings and was subtracted from the references. The reader accepts names
+//! `<prefix><index>.weight` and `.bias` of one prefix, ordered by index, and the names of
+//! transformers' classification models. A file of a whole model (encoder and head) may also hold
+//! other tensors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
