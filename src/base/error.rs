@@ -141,7 +141,7 @@ pub enum Error {
     /// The hub, an object store or the scheduler does not answer or refuses, after retries.
     #[error("{name}: {reason}")]
     Service {
-        /// Repository, URL, or the scheduler's command (`sbatch`...).
+        /// Repository, URL, or the scheduler's command (`scontrol`).
         name: String,
         /// What happened, with the service's own message.
         reason: String,

@@ -37,6 +37,7 @@ use serde_json::{Value, json};
 
 use polysift::cluster::array_expression;
 use polysift::corpus::Context;
+use polysift::corpus::stage_order::stages_of;
 use polysift::input::{RowsRequest, row_values};
 use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
@@ -180,7 +181,7 @@ pub(crate) enum Command {
     /// Build labelled samples from published sources
     #[command(subcommand)]
     Dataset(DatasetCommand),
-    /// Print a shell script that submits what is left of a planned run to Slurm
+    /// Print a shell script that submits the unfinished work of a planned run to Slurm
     Slurm(#[command(flatten)] Box<SlurmArgs>),
     /// Print a completion script for a shell
     Completions {
@@ -321,7 +322,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             tokenize::tokenize(&resolve(settings)?, &hub(settings.encoder.offline), stop)?;
         }
         Command::Dataset(command) => dataset::run(command, stop, &display, cli.global.quiet)?,
-        Command::Slurm(args) => slurm::run(args)?,
+        Command::Slurm(args) => context.with_run(&args.root()?, |run| args.print(run))?,
         Command::Completions { shell } => {
             let (mut script, mut command) = (Vec::new(), help::command(Cli::command, true));
             clap_complete::generate(*shell, &mut command, "polysift", &mut script);
@@ -434,7 +435,8 @@ impl CommandContext<'_> {
 
     fn retry(&self, args: &RetryArgs) -> Result<()> {
         let left = self.with_run(args.run.path(), |context| {
-            views::status::unfinished(context, args.stage, args.num_tasks)
+            let stages = args.stage.map_or_else(|| stages_of(context.config), |one| vec![one]);
+            views::status::unfinished(context, &stages, args.num_tasks)
         })?;
         printer::show(args.json, &left, |left| {
             if let Some(left) = left {

@@ -201,20 +201,16 @@ pub struct Unfinished {
     pub tasks: Vec<u32>,
 }
 
-/// Returns the unfinished work of `stage`, or else of the first stage that has some.
+/// Returns the unfinished work of the first of `stages` that has some.
 pub fn unfinished(
     context: Context<'_>,
-    stage: Option<Stage>,
+    stages: &[Stage],
     num_tasks: Option<u32>,
 ) -> Result<Option<Unfinished>> {
-    let Context { run, config, .. } = context;
+    let run = context.run;
     let plan = run.plan()?;
     let num_tasks = num_tasks.unwrap_or(plan.shards.len().max(1) as u32);
-    let stages = match stage {
-        Some(stage) => vec![stage],
-        None => stages_of(config),
-    };
-    for stage in stages {
+    for &stage in stages {
         let (keys, task_of) = task_of_items(context, &plan, stage, num_tasks)?;
         let is_left: Vec<bool> =
             keys.par_iter().map(|key| Ok(!run.is_done(stage, key)?)).collect::<Result<_>>()?;

@@ -374,7 +374,7 @@ fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 /// Returns the strides of a row-major tensor without gaps.
-pub(super) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
+fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);

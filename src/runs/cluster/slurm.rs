@@ -207,7 +207,7 @@ fn sbatch_quoted(argument: &str) -> Result<String> {
 /// [`Error::Config`] if a script cannot hold the path of the run directory.
 pub fn submit_script(settings: &SlurmSettings, work: &[StageTasks]) -> Result<String> {
     let mut script = String::from(
-        "#!/bin/bash\n# Submits the work that is left of a run: all jobs or none.\nset -euo pipefail\n",
+        "#!/bin/bash\n# Submits the unfinished work of a run: all jobs or none.\nset -euo pipefail\n",
     );
     if work.is_empty() {
         script.push_str("echo 'nothing is left to do'\n");
