@@ -36,7 +36,7 @@
 //! tokenizer                        texts to input ids
 //! config                           settings
 //! remote  text                     object stores, hub; robots.txt, PII, decontamination, rules
-//! base                             errors, progress, whole files, metrics, samples
+//! base  suffix                     errors, progress, whole files, metrics; public suffixes
 //! ```
 //!
 //! Inside a crate, files and folders do not depend on each other in circles (`tests/floors.rs`),

@@ -10,9 +10,9 @@ use crate::util::root;
 
 /// Files outside of src/config with types that settings have.
 const OTHER_FILES: [&str; 5] = [
+    "src/suffix/lib.rs",
     "src/text/pii/options.rs",
     "src/text/pii/span.rs",
-    "src/text/robots/host.rs",
     "src/text/robots/mod.rs",
     "src/text/rules/license.rs",
 ];

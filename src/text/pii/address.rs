@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use memchr::memchr_iter;
+use polysift_suffix::{Suffixes, public_suffix};
 use unicode_normalization::char::is_combining_mark;
 
 use super::email::{Grammar, domain_end};
@@ -108,7 +109,7 @@ fn known_domain_end(text: &str) -> Option<usize> {
         // Only as many labels as a suffix can have: a domain may have any number of them.
         let labels = text[..*end].rmatch_indices('.').nth(SUFFIX_LABELS);
         let domain = text[labels.map_or(0, |(dot, _)| dot + 1)..*end].to_lowercase();
-        psl::suffix(domain.as_bytes()).is_some_and(|suffix| suffix.is_known())
+        public_suffix(&domain, Suffixes::Private).is_some()
     };
     let ends = std::iter::once(text.len()).chain(text.rmatch_indices('.').map(|(at, _)| at));
     let end = ends.take_while(|end| *end > first_dot).find(is_known)?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use polysift_suffix::{Suffixes, public_suffix};
 use url::{Position, Url};
 
 use super::Matching;
@@ -30,17 +30,6 @@ pub struct Authority<'a> {
     pub host: Cow<'a, str>,
     /// Port, or `None` for the default of the scheme.
     pub port: Option<u16>,
-}
-
-/// Selects entries of the public suffix list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Suffixes {
-    /// Entries of registries: `alice.github.io` belongs to `github.io`.
-    #[default]
-    Icann,
-    /// Entries of companies too: `alice.github.io` belongs to itself.
-    Private,
 }
 
 impl DocumentUrl<'_> {
@@ -140,20 +129,6 @@ pub fn registrable_domain(host: &str, suffixes: Suffixes) -> Option<&str> {
     let before = host[..host.len() - suffix.len()].strip_suffix('.')?;
     let start = before.rfind('.').map_or(0, |dot| dot + 1);
     (start < before.len()).then(|| &host[start..])
-}
-
-/// Returns the public suffix that a host is under, or is, if it is a known one.
-pub(crate) fn public_suffix(host: &str, suffixes: Suffixes) -> Option<&str> {
-    let mut name = host;
-    loop {
-        let suffix = psl::suffix(name.as_bytes())?;
-        name = &name[name.len() - suffix.as_bytes().len()..];
-        // A suffix of a company is under one of a registry.
-        match suffix.typ()? {
-            psl::Type::Private if suffixes == Suffixes::Icann => name = name.split_once('.')?.1,
-            _ => return Some(name),
-        }
-    }
 }
 
 impl fmt::Display for Authority<'_> {

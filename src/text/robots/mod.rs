@@ -35,8 +35,8 @@ mod rules;
 use serde::{Deserialize, Serialize};
 
 pub use agents::{AgentMask, Agents, DEFAULT_AGENTS};
-pub(crate) use host::public_suffix;
-pub use host::{Authority, DocumentUrl, Suffixes, locate, registrable_domain};
+pub use host::{Authority, DocumentUrl, locate, registrable_domain};
+pub use polysift_suffix::Suffixes;
 pub use rules::{Robots, line_text};
 
 /// Reading of robots.txt to follow.

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use polysift_suffix::{Suffixes, public_suffix};
 use serde::Deserialize;
 
-use crate::robots::{DocumentUrl, Suffixes, locate, public_suffix};
+use crate::robots::{DocumentUrl, locate};
 
 /// The sources of MixtureVitae, appendix J.1 and J.2.
 const PUBLISHED: &str = include_str!("permissive.toml");
