@@ -35,6 +35,13 @@ use server::{S3, with_s3};
 
 type Failure = Box<dyn std::error::Error>;
 
+/// Bytes that do not compress, the same for every `seed`.
+fn noise(seed: usize, length: usize) -> Vec<u8> {
+    let mut noise = vec![0; length];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut noise);
+    noise
+}
+
 /// Writes documents `rows` to a Parquet file in row groups of `group_rows`; texts of about `padding`
 /// more bytes that do not compress.
 fn write_parquet(
@@ -43,10 +50,8 @@ fn write_parquet(
     group_rows: usize,
     padding: usize,
 ) -> TestResult {
-    std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
     let long = |i: usize| {
-        let mut noise = vec![0; padding / 2];
-        blake3::Hasher::new().update(&i.to_le_bytes()).finalize_xof().fill(&mut noise);
+        let noise = noise(i, padding / 2);
         let noise = noise.iter().map(|byte| format!("{byte:02x}"));
         format!("{} {}", text(i), noise.collect::<String>())
     };
@@ -58,11 +63,16 @@ fn write_parquet(
         ("id", Arc::new(StringArray::from_iter_values(ids)), true),
         ("n", Arc::new(Int64Array::from(numbers)), true),
     ])?;
+    write_batch(path, &batch, group_rows)
+}
+
+fn write_batch(path: &Path, batch: &RecordBatch, group_rows: usize) -> TestResult {
+    std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
     let properties =
         WriterProperties::builder().set_max_row_group_row_count(Some(group_rows)).build();
     let file = std::fs::File::create(path)?;
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))?;
-    writer.write(&batch)?;
+    writer.write(batch)?;
     writer.close()?;
     Ok(())
 }

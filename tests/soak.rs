@@ -3,7 +3,7 @@
 //!
 //! A round is a run directory in which some processes work at once, each with a fault of `soak/faults.c` or none,
 //! several times over; then one that nothing disturbs ends what they began. `make soak` lets rounds follow each
-//! other for hours and goes on behind those that `SOAK_LOG` holds; the plain tests run some for a minute.
+//! other for hours and goes on behind those that `SOAK_LOG` holds; the plain tests run some for 25 seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -221,7 +221,7 @@ fn kind(operation: &str, path: &Path) -> String {
 #[test]
 #[expect(clippy::print_stdout, reason = "make soak shows it")]
 fn whatever_happens_to_its_processes_a_run_ends_with_the_same_bytes() -> TestResult {
-    let secs = std::env::var("SOAK_SECS").ok().and_then(|secs| secs.parse().ok()).unwrap_or(60);
+    let secs = std::env::var("SOAK_SECS").ok().and_then(|secs| secs.parse().ok()).unwrap_or(25);
     let log = std::env::var_os("SOAK_LOG").map(PathBuf::from);
     let soak = Soak::new()?;
     let before = log.as_ref().and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();

@@ -1,14 +1,16 @@
 //! Export to a store: the objects are the files of a local export, whatever happens on the way.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use arrow::array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use predicates::str::contains;
 use serde_json::Value;
 
 use super::bucket::{Bucket, PLAIN};
 use super::server::{Faults, Line};
-use super::{Failure, S3, corpus, run, with_s3, write_parquet};
-use crate::util::{TestResult, Workspace, digests, polysift};
+use super::{Failure, S3, corpus, noise, run, with_s3, write_batch};
+use crate::util::{TestResult, Workspace, digests, polysift, text};
 
 const TO: &str = "s3://bucket/out/x";
 
@@ -131,11 +133,19 @@ fn objects_of_others_are_not_replaced() -> TestResult {
     Ok(())
 }
 
-/// A workspace with one file whose export is sent in three parts, done locally as `local` up to the
-/// export of `remote`.
-fn large() -> Result<(Workspace, S3), Failure> {
+/// A workspace with one file of 73 documents with images of `image_bytes`, done locally as `local`
+/// and up to the export of `remote`. An upload has parts of 8 MiB.
+fn large(image_bytes: usize) -> Result<(Workspace, S3), Failure> {
     let (work, s3) = (Workspace::new()?, S3::start()?);
-    write_parquet(&work.path("large/fra_Latn/a.parquet"), 0..80, 20, 500_000)?;
+    let texts: StringArray = (0..80).map(|i| (i % 11 != 7).then(|| text(i))).collect();
+    let ids = StringArray::from_iter_values((0..80).map(|i| format!("id-{i}")));
+    let images = BinaryArray::from_iter_values((0..80).map(|i| noise(i, image_bytes)));
+    let batch = RecordBatch::try_from_iter([
+        ("text", Arc::new(texts) as ArrayRef),
+        ("id", Arc::new(ids)),
+        ("image", Arc::new(images)),
+    ])?;
+    write_batch(&work.path("large/fra_Latn/a.parquet"), &batch, 20)?;
     let mut local = run(&work, "large/{lang}/*", "local");
     local.args(["--keep-removed", "--retention", "quality=1"]).assert().success();
     // The same run but for the place of its export.
@@ -165,7 +175,7 @@ fn export(work: &Workspace) -> assert_cmd::Command {
 
 #[test]
 fn a_large_object_is_sent_in_parts_over_a_line_that_breaks() -> TestResult {
-    let (work, s3) = large()?;
+    let (work, s3) = large(240_000)?;
     let line = Line::to(s3.address(), Faults { cut_after: 600, busy_every: 2 })?;
     with_s3(&mut export(&work), line.address()).assert().success();
     let (cut, busy) = line.faults();
@@ -181,7 +191,7 @@ fn a_large_object_is_sent_in_parts_over_a_line_that_breaks() -> TestResult {
 
 #[test]
 fn an_export_that_is_killed_anywhere_leaves_whole_objects_or_none() -> TestResult {
-    let (work, s3) = large()?;
+    let (work, s3) = large(120_000)?; // two parts
     let expected = digests(&work.path("local/export"))?;
     let mut killed = 0;
     for boundary in 1.. {
