@@ -175,7 +175,7 @@ fn bad_lines_are_named_and_the_others_go_on() -> TestResult {
     ] {
         assert!(errors.contains(&format!("standard input: line {line}: {reason}")), "{errors}");
     }
-    assert!(errors.contains("5 such row(s)"), "{errors}");
+    assert!(errors.contains("5 bad row(s)"), "{errors}");
     let lines = String::from_utf8(output.stdout)?;
     assert!(lines.starts_with(r#"{"text": "one", "language": "fra_Latn", "n": 12345678901234567890123, "x": 1.10, "annotation": "#));
     let documents = annotated(lines.as_bytes())?;

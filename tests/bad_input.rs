@@ -37,7 +37,7 @@ fn embed_only(
 fn a_malformed_line_is_named_with_its_row_and_the_count() -> TestResult {
     let lines = "{\"text\": \"a\"}\n{\"text\": \n{\"text\": \"b\"}\n[1]\n";
     let (work, assert) = embed_only("bad.jsonl", lines)?;
-    assert.code(65).stderr(contains("bad.jsonl: row 2").and(contains("(2 such row(s)")));
+    assert.code(65).stderr(contains("bad.jsonl: row 2").and(contains("(2 bad row(s)")));
     no_temporaries(&work)
 }
 
@@ -49,7 +49,7 @@ fn a_wrong_language_is_named_with_its_row_and_the_count() -> TestResult {
     work.write("bad/bad.jsonl", lines)?;
     let language = ["--set", "input.language={column='language'}"];
     let run = work.command("embed", "out").arg("bad").args(language).assert();
-    run.code(65).stderr(contains("bad.jsonl: row 2").and(contains("(2 such row(s)")));
+    run.code(65).stderr(contains("bad.jsonl: row 2").and(contains("(2 bad row(s)")));
     Ok(())
 }
 
@@ -92,10 +92,10 @@ fn documents_that_are_too_long_are_set_aside_or_fail_their_shard() -> TestResult
         .args(["--max-rejects", "1"])
         .assert()
         .code(3)
-        .stderr(contains("b.parquet: row 4: `text` has 500 bytes").and(contains("(2 such row(s)")));
+        .stderr(contains("b.parquet: row 4: `text` has 500 bytes").and(contains("(2 bad row(s)")));
     // Nothing is forgiven because it failed before.
     let again = work.command("embed", "out").args(["--max-rejects", "1"]).assert();
-    again.code(65).stderr(contains("b.parquet: row 25:").and(contains("(2 such row(s)")));
+    again.code(65).stderr(contains("b.parquet: row 25:").and(contains("(2 bad row(s)")));
     let run = ["--max-rejects", "2", "--keep-removed", "--redo", "embed"];
     work.command("run", "out").args(run).assert().success();
     for (part, row) in [("fra_Latn/b/part-00000", 3), ("fra_Latn/b/part-00001", 24)] {

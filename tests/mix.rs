@@ -643,11 +643,7 @@ fn bad_settings_and_inputs_are_named() -> TestResult {
         ("COUNT\n[[source]]\nfiles = ['broken.parquet']\nepochs = 1", 65, "broken.parquet"),
         ("COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1\ncopies = 'gone'", 65, "`gone`"),
         ("COUNT\n[[source]]\nfiles = ['bad.jsonl']\nepochs = 1\ncopies = 'id'", 65, "row"),
-        (
-            "COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1\ncopies = 'id'",
-            65,
-            "(10 such row(s)",
-        ),
+        ("COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1\ncopies = 'id'", 65, "(10 bad row(s)"),
         (
             "COUNT\n[[source]]\nfiles = ['a.jsonl']\nepochs = 1\ncopies = { by = 'n', weights = 'w.json' }",
             65,

@@ -171,7 +171,7 @@ fn a_value_that_is_no_number_fails_its_file_with_row_and_count() -> TestResult {
     with_settings(&work, settings)?;
     with_column(&work, |i| if i >= 30 { json!("good") } else { json!(i) })?;
     let told = contains(r#"fra_Latn/a.jsonl: row 31: `edu` is "good"; needed is a number"#)
-        .and(contains("10 such row(s)"));
+        .and(contains("10 bad row(s)"));
     work.command("run", "out").assert().code(3).stderr(told);
     // The corpus has no such column.
     work.write(

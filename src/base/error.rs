@@ -68,7 +68,7 @@ pub enum Error {
         reason: String,
     },
     /// Some rows cannot be used; returned after the whole file was read and its bad rows counted.
-    #[error("{}: row {row}: {reason} ({count} such row(s) in this file)", path.display())]
+    #[error("{}: row {row}: {reason} ({count} bad row(s) in this file)", path.display())]
     Row {
         /// The file.
         path: PathBuf,

@@ -48,7 +48,7 @@ fn rows_that_cannot_be_used_are_told_with_file_and_row() -> TestResult {
         case(
             "mmmlu/DE_DE/t.csv",
             format!("{header}q,1,2,3,4,A\nq,1,2,3,4,E\nq,1,2,3,4,\n"),
-            &["t.csv: row 2: `Answer` is \"E\"", "(2 such row(s)"],
+            &["t.csv: row 2: `Answer` is \"E\"", "(2 bad row(s)"],
         ),
         case(
             "mmmlu/DE_DE/t.csv",
@@ -90,7 +90,7 @@ fn rows_that_cannot_be_used_are_told_with_file_and_row() -> TestResult {
         case(
             "include/German/t.jsonl",
             "{\"question\":\"q\",\"choices\":[],\"answer\":1}\n{oops",
-            &["row 1: `answer` is \"1\"; there are 0 choices", "(2 such row(s)"],
+            &["row 1: `answer` is \"1\"; there are 0 choices", "(2 bad row(s)"],
         ),
         case(
             "include/German/t.parquet",
@@ -138,11 +138,11 @@ fn a_cyclic_tree_is_told_with_the_row_it_begins_in() -> TestResult {
         let content: String = order.iter().map(|&at| lines[at].as_str()).collect();
         let row = order.iter().position(|&at| at == 1).unwrap_or(0) + 1;
         let (_work, _out, mut command) = build(&case("oasst2/m.jsonl", content, &[]))?;
-        let expected = format!("m.jsonl: row {row}: the message \"a\" is its own ancestor (3 such");
+        let expected = format!("m.jsonl: row {row}: the message \"a\" is its own ancestor (3 bad");
         command.assert().code(65).stderr(contains(expected));
     }
     let all = case("oasst2/m.jsonl", lines.concat(), &[]);
-    build(&all)?.2.args(["--max-rejects", "9"]).assert().code(65).stderr(contains("(3 such"));
+    build(&all)?.2.args(["--max-rejects", "9"]).assert().code(65).stderr(contains("(3 bad"));
     let own = case("oasst2/m.jsonl", line("a", "\"a\""), &[]);
     build(&own)?
         .2
@@ -159,7 +159,7 @@ fn rows_within_the_allowance_are_counted_in_the_card() -> TestResult {
     let lines = "Question,A,B,C,D,Answer\nq,1,2,3,4,A\nq,1,2,3,4,E\nr,1,2,3,4,B\nx,1\n";
     let case = case("mmmlu/DE_DE/t.csv", lines, &[]);
     let (_work, out, mut command) = build(&case)?;
-    command.args(["--max-rejects", "1"]).assert().code(65).stderr(contains("(2 such"));
+    command.args(["--max-rejects", "1"]).assert().code(65).stderr(contains("(2 bad"));
     command.args(["--max-rejects", "2"]);
     let (_work, out_again, mut again) = build(&case)?;
     again.args(["--max-rejects", "2"]).assert().success();

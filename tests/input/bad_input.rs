@@ -45,7 +45,7 @@ fn each_kind_of_bad_line_has_its_reason() -> TestResult {
         let message = failure(&input, &config());
         assert!(message.contains("f.jsonl: row 3: "), "{message}");
         assert!(message.contains(reason), "{message}");
-        assert!(message.contains("(2 such row(s) in this file)"), "{message}");
+        assert!(message.contains("(2 bad row(s) in this file)"), "{message}");
     }
     Ok(())
 }

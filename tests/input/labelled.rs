@@ -115,7 +115,7 @@ fn other_labels_are_counted_over_the_file() {
     let lines = b"{\"label\":\"positive\",\"text\":\"a\"}\n{\"label\":\"maybe\",\"text\":\"a\"}\n\n{\"label\":2,\"text\":\"a\"}";
     let message = read(lines).err().map_or_else(|| "no error".into(), |e| chain(&e));
     assert!(message.contains("row 2: `label` is \"maybe\""), "{message}");
-    assert!(message.contains("(2 such"), "{message}");
+    assert!(message.contains("(2 bad"), "{message}");
     let message = read(b"{\"text\":\"a\"}").err().map_or_else(|| "no error".into(), |e| chain(&e));
     assert!(message.contains("column `label`"), "{message}");
 }

@@ -55,7 +55,7 @@ fn lines_up_to_the_limit_are_documents_and_longer_ones_are_set_aside() -> TestRe
             let message = failure(&input, &config(100, 1));
             assert!(message.contains("row 2: has 101 bytes"), "{message}");
             assert!(
-                message.contains("`--max-rejects 2`") && message.contains("(2 such"),
+                message.contains("`--max-rejects 2`") && message.contains("(2 bad"),
                 "{message}"
             );
         }
@@ -156,7 +156,7 @@ fn one_text_too_many_fails_the_parquet_file_whatever_was_read_before() -> TestRe
     let (_directory, input) = file("f.parquet", &parquet(&[5, 101, 7, 200, 9, 300], false)?)?;
     let message = documents(&input, &config(100, 2)).err().map(|e| chain(&e)).unwrap_or_default();
     assert!(message.contains("row 2: `text` has 101 bytes"), "{message}");
-    assert!(message.contains("`--max-rejects 3`") && message.contains("(3 such"), "{message}");
+    assert!(message.contains("`--max-rejects 3`") && message.contains("(3 bad"), "{message}");
     // Those that a reader set aside before count, and are not set aside again.
     for (rejected, fails) in [(0, false), (1, true)] {
         let mut reader = DocumentReader::open(&input, &config(100, 2))?;

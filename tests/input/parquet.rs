@@ -282,7 +282,7 @@ fn ragged_embeddings_are_counted_over_the_file() -> TestResult {
     let config = InputConfig { embeddings: Some("e".into()), ..InputConfig::default() };
     let message = documents(&input, &config).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(message.contains("row 3: an embedding has 1 values"), "{message}");
-    assert!(message.contains("(2 such"), "{message}");
+    assert!(message.contains("(2 bad"), "{message}");
     assert_eq!(failure(&input, &InputConfig::default()), "no error");
     // A list of dates is not to be joined: numbers are needed.
     let days = InputConfig { embeddings: Some("days".into()), ..config };
