@@ -563,6 +563,9 @@ impl HeadConfig {
             ("training", "`epochs` and `batch_size` are at least 1")
         } else if !is_rate {
             ("training", "needs finite learning_rate > 0, weight_decay >= 0 and 0 <= dropout < 1")
+        } else if t.checkpoint == Some(Checkpoint::Best) && self.label_kind() != LabelKind::Classes
+        {
+            ("training.checkpoint", "`best` compares accuracies, and grades have none")
         } else if t.mode == Mode::Published && !was_published {
             let reason =
                 "`published` trains MLPs of one output, or of two classes (`class:1`, `class:0`)";
@@ -606,6 +609,20 @@ mod tests {
         ] {
             let refused = other.check("quality").map_err(|e| e.to_string());
             assert!(refused.is_err_and(|e| e.contains("training.mode")), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn grades_have_no_best_accuracy() {
+        let check = |loss| {
+            let (loss, checkpoint) = (Some(loss), Some(Checkpoint::Best));
+            let training = TrainingConfig { loss, checkpoint, ..TrainingConfig::default() };
+            let head = HeadConfig { train: vec!["a".into()], training, ..HeadConfig::default() };
+            head.check("quality").map_err(|error| error.to_string())
+        };
+        assert_eq!(check(Loss::CrossEntropy), Ok(()));
+        for loss in [Loss::SquaredError, Loss::Huber, Loss::Ordinal] {
+            assert!(check(loss).is_err_and(|e| e.contains("training.checkpoint")), "{loss:?}");
         }
     }
 
