@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs polysift's stages on a real Slurm cluster of three nodes on this machine (see cluster.sh).
 #
-#   tests/slurm/run.sh smoke          an array, a killed and a pre-empted task, a cascade; about half a minute
+#   tests/slurm/run.sh smoke          an array, a killed and a pre-empted task, a cascade; about two minutes
 #   tests/slurm/run.sh full [TEST]    everything else, one after the other; some minutes
 #
 # POLYSIFT names the program (default: the one that cargo builds for tests); KEEP=1 keeps the cluster's
