@@ -18,7 +18,7 @@ use polysift_base::sample::{Ranks, text_key};
 use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
 use polysift_data::input::{
     ColumnKind, ColumnRequest, InputFile, TableCounts, TableRow, label_class, named_tables,
-    read_table, table_columns, table_stem,
+    read_table, shown, table_columns, table_stem,
 };
 
 /// Published formats of rows.
@@ -113,7 +113,7 @@ impl RowFormat<'_> {
         } else {
             let label = row.required_text(self.label)?;
             label_class(label.trim())
-                .ok_or_else(|| format!("`{}` is {label:.40?}, no known label", self.label))?
+                .ok_or_else(|| format!("`{}` is {}, no known label", self.label, shown(label)))?
         };
         let text =
             row.text(self.text).filter(|text| mode == Mode::Published || !text.trim().is_empty());

@@ -273,7 +273,8 @@ fn split(row: TableRow<'_>) -> Result<Option<Split>, String> {
     })
 }
 
-/// Parses the score `text` of the column `name`: a number, or a boolean as 1 or 0.
+/// Parses the score `text` of the column `name`: a number, which may be NaN or infinite, or a
+/// boolean as 1 or 0.
 pub fn score_value(name: &str, text: &str) -> Result<f32, String> {
     match text.trim() {
         "true" => Ok(1.0),
@@ -284,8 +285,10 @@ pub fn score_value(name: &str, text: &str) -> Result<f32, String> {
     }
 }
 
-fn shown(text: &str) -> String {
-    format!("{text:.40?}")
+/// Quotes the first 40 characters of `text` for a message.
+pub fn shown(text: &str) -> String {
+    let end = text.char_indices().nth(40).map_or(text.len(), |(at, _)| at);
+    format!("{:?}", &text[..end])
 }
 
 /// Parses a number that is finite as f32.
@@ -320,5 +323,11 @@ mod tests {
         for label in ["", "2", "0.5", "NaN", "Positive", "yes", "neutral", "-1"] {
             assert_eq!(class(label), None, "{label}");
         }
+    }
+
+    #[test]
+    fn a_message_has_no_more_than_40_characters_of_a_value() {
+        assert_eq!(shown("a\n"), r#""a\n""#);
+        assert_eq!(shown(&"ü".repeat(1000)), format!("\"{}\"", "ü".repeat(40)));
     }
 }

@@ -10,7 +10,7 @@ use crate::SourceCard;
 use crate::write::DatasetSample;
 use polysift_base::error::{Error, Result};
 use polysift_base::sample::{Ranks, key_of};
-use polysift_data::input::{ColumnKind, ColumnRequest, InputFile};
+use polysift_data::input::{ColumnKind, ColumnRequest, InputFile, shown};
 
 const PER_ROOT: usize = 2;
 
@@ -76,7 +76,7 @@ fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message
         let [parent, tree] =
             ["parent_id", "message_tree_id"].map(|name| row.text(name).map(ToOwned::to_owned));
         if !known.insert(id.clone()) {
-            return Err(format!("the message {id:.60?} is there twice"));
+            return Err(format!("the message {} is there twice", shown(&id)));
         }
         let (path, row) = (place.file.path.clone(), place.row + 1);
         messages.push(Message { id, parent, tree, text, path, row });

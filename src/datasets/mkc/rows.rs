@@ -12,7 +12,7 @@ use crate::write::DatasetSample;
 use polysift_base::error::{Error, Result};
 use polysift_base::sample::{key_of, text_key};
 use polysift_config::Mode;
-use polysift_data::input::{ColumnKind, ColumnRequest, InputFile, TableRow, table_columns};
+use polysift_data::input::{ColumnKind, ColumnRequest, InputFile, TableRow, shown, table_columns};
 
 /// Placeholder for words that the tokenizer of the translation did not know.
 const UNKNOWN: &str = "<unk>";
@@ -102,7 +102,7 @@ fn question_columns(file: &InputFile) -> Result<Option<Vec<ColumnRequest>>> {
 fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String), String> {
     if let Some(question) = row.text("Question") {
         let letter = row.required_text("Answer")?;
-        let wrong = || format!("`Answer` is {letter:.40?}, not one of A, B, C and D");
+        let wrong = || format!("`Answer` is {}, not one of A, B, C and D", shown(letter));
         let column = LETTERS.into_iter().find(|column| *column == letter.trim());
         let column = column.ok_or_else(wrong)?;
         return Ok((question.to_owned(), row.required_text(column)?.to_owned()));
@@ -114,7 +114,8 @@ fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String
         None => OPTIONS.iter().map(|name| row.text(name).map(ToOwned::to_owned)).collect(),
     };
     let at = index(answer, choices.len(), before).ok_or_else(|| {
-        format!("`answer` is {answer:.40?}; there are {} choices, counted from 0", choices.len())
+        let (answer, len) = (shown(answer), choices.len());
+        format!("`answer` is {answer}; there are {len} choices, counted from 0")
     })?;
     let choice = choices[at].clone();
     choice.map(|choice| (question.to_owned(), choice)).ok_or_else(|| format!("choice {at} is null"))
