@@ -516,7 +516,14 @@ impl HeadConfig {
             let is_wrong = groups.is_empty()
                 || groups.iter().any(Vec::is_empty)
                 || !groups.iter().flatten().all(|language| seen.insert(language));
-            is_wrong.then_some(("languages", "has an empty list, or a language twice"))
+            // Files are named after the languages, and a name of a file has at most 255 bytes.
+            let is_long = groups.iter().any(|group| group.join("+").len() > 220);
+            if is_wrong {
+                Some(("languages", "has an empty list, or a language twice"))
+            } else {
+                is_long
+                    .then_some(("languages", "has a list too long for a file's name (220 bytes)"))
+            }
         }
     }
 
@@ -624,6 +631,18 @@ mod tests {
         for loss in [Loss::SquaredError, Loss::Huber, Loss::Ordinal] {
             assert!(check(loss).is_err_and(|e| e.contains("training.checkpoint")), "{loss:?}");
         }
+    }
+
+    #[test]
+    fn languages_of_a_head_fit_the_name_of_its_file() {
+        let check = |languages: usize| {
+            let group = (0..languages).map(|i| format!("a{i:02}_Latn")).collect();
+            let languages = HeadLanguages::Groups(vec![group]);
+            let head = HeadConfig { train: vec!["a".into()], languages, ..HeadConfig::default() };
+            head.check("quality").map_err(|error| error.to_string())
+        };
+        assert_eq!(check(24), Ok(()));
+        assert!(check(25).is_err_and(|error| error.contains("220")));
     }
 
     #[test]
