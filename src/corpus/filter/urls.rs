@@ -14,6 +14,9 @@ const URL: &str = "url";
 
 pub(super) const UNREADABLE_URL: &str = "unreadable-url";
 
+/// Maximum bytes of a URL; every start of it is looked up.
+const MOST_URL_BYTES: usize = 1 << 14;
+
 /// Finds documents with URLs that the lists name, or that they do not name.
 ///
 /// An entry is a host (`www.example.com`), a registrable domain, for all of its hosts
@@ -33,7 +36,8 @@ impl UrlFilter {
     }
 
     fn verdict(&self, document: &FilteredDocument<'_>, listed: &LanguageStrings) -> Verdict {
-        let Some(location) = document.url.and_then(|url| locate(url).ok()) else {
+        let url = document.url.filter(|url| url.len() <= MOST_URL_BYTES);
+        let Some(location) = url.and_then(|url| locate(url).ok()) else {
             // Whatever the URL is, no list names it.
             let is_found = self.mode == ListMode::Include;
             let finding = is_found.then(|| Finding::of(UNREADABLE_URL));

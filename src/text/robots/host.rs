@@ -8,6 +8,9 @@ use url::{Position, Url};
 
 use super::Matching;
 
+/// Maximum bytes of the name of a host (RFC 1035).
+const MOST_HOST_BYTES: usize = 253;
+
 /// Parts of a document's URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentUrl<'a> {
@@ -57,7 +60,11 @@ impl DocumentUrl<'_> {
 /// # Errors
 /// Returns the reason why it is no URL, or none of a web server.
 pub fn locate(url: &str) -> Result<DocumentUrl<'_>, String> {
-    locate_plain(url).map_or_else(|| locate_any(url), Ok)
+    let location = locate_plain(url).map_or_else(|| locate_any(url), Ok)?;
+    if location.authority.host.len() > MOST_HOST_BYTES {
+        return Err(format!("the host has more than {MOST_HOST_BYTES} bytes"));
+    }
+    Ok(location)
 }
 
 /// Splits a URL that parsing does not change; returns `None` if it might.
@@ -143,6 +150,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_name_longer_than_names_of_hosts_is_refused() {
+        for label in ["a.", "A."] {
+            let url = |labels: usize| format!("http://{}b/", label.repeat(labels));
+            assert!(locate(&url(126)).is_ok());
+            assert!(locate(&url(127)).is_err_and(|reason| reason.contains("253")));
+        }
+    }
 
     #[test]
     fn spellings_of_one_authority_are_one() -> Result<(), String> {
