@@ -46,6 +46,13 @@ fn every_command_explains_itself() {
 }
 
 #[test]
+fn log_lines_are_selected_by_words_that_are_known() {
+    let mut wrong = polysift();
+    wrong.env("RUST_LOG", "polysift=loud").arg("models");
+    wrong.assert().code(2).stderr(contains("RUST_LOG"));
+}
+
+#[test]
 fn completions_are_printed() {
     polysift().args(["completions", "bash"]).assert().success().stdout(contains("_polysift"));
 }

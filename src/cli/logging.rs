@@ -75,8 +75,11 @@ pub(crate) fn install(args: &GlobalArgs) -> Result<Option<TraceEnd>> {
         (false, 2) => "debug",
         (false, _) => "trace",
     };
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,polysift={level}")));
+    let name = EnvFilter::DEFAULT_ENV;
+    let filter = match std::env::var(name) {
+        Ok(filter) => EnvFilter::try_new(filter).map_err(|e| Error::config(name, e.to_string()))?,
+        Err(_) => EnvFilter::new(format!("warn,polysift={level}")),
+    };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let lines = match args.log_format {
         LogFormat::Text => lines.without_time().boxed(),
