@@ -27,13 +27,13 @@ pub(super) fn workplace_of(context: Context<'_>) -> PathBuf {
     place_of(context)
 }
 
-/// Returns true if the file or object `path` exists, or if its store does not say whether.
+/// Returns true if the file or object `path` exists, or if it is not known whether it does.
 pub(super) fn exists(path: &Path) -> bool {
     let url = path.to_string_lossy();
     if is_url(&url) {
         !matches!(remote::stat(&url), Err(Error::Missing { .. }))
     } else {
-        path.exists()
+        path.try_exists().unwrap_or(true)
     }
 }
 
