@@ -163,7 +163,7 @@ impl Merge for KeyCounts {
 }
 
 /// A first survey of one head's scores in a language; those dropped by a cascade have none.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Survey {
     num_scored: u64,
     weight_scored: u128,
@@ -171,24 +171,8 @@ pub(super) struct Survey {
     weight_dropped: u128,
     pub(super) num_unscored: u64,
     pub(super) num_nan: u64,
-    /// Minimum and maximum finite score; `min > max` if there is none.
-    min: f32,
-    max: f32,
-}
-
-impl Default for Survey {
-    fn default() -> Self {
-        Self {
-            num_scored: 0,
-            weight_scored: 0,
-            num_dropped: 0,
-            weight_dropped: 0,
-            num_unscored: 0,
-            num_nan: 0,
-            min: f32::INFINITY,
-            max: f32::NEG_INFINITY,
-        }
-    }
+    /// Minimum and maximum finite score.
+    range: Option<(f32, f32)>,
 }
 
 impl Survey {
@@ -199,13 +183,13 @@ impl Survey {
             None => scores.len() as u128,
             Some(weights) => weights.iter().map(|&weight| u128::from(weight)).sum(),
         };
-        let (mut min, mut max) = (self.min, self.max);
+        let (mut min, mut max) = self.range.unwrap_or((f32::INFINITY, f32::NEG_INFINITY));
         for &score in scores {
             let is_finite = score.is_finite();
             min = if is_finite && score < min { score } else { min };
             max = if is_finite && score > max { score } else { max };
         }
-        (self.min, self.max) = (min, max);
+        self.range = (min <= max).then_some((min, max));
     }
 
     pub(super) fn add_dropped(&mut self, dropped: Amount) {
@@ -231,7 +215,7 @@ impl Survey {
 
     /// Returns the minimum and maximum finite score (zeros unsigned); `None` if no score is finite.
     pub(super) fn range(&self) -> Option<(f32, f32)> {
-        (self.min <= self.max).then_some((self.min + 0.0, self.max + 0.0))
+        self.range.map(|(min, max)| (min + 0.0, max + 0.0))
     }
 }
 
@@ -243,8 +227,10 @@ impl Merge for Survey {
         self.weight_dropped += other.weight_dropped;
         self.num_unscored += other.num_unscored;
         self.num_nan += other.num_nan;
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
+        self.range = match (self.range, other.range) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
     }
 }
 
