@@ -94,7 +94,8 @@ pub struct ConsentSource {
 }
 
 impl ConsentSource {
-    fn is_one(&self) -> bool {
+    /// Returns true if exactly one source is named, and `blocked_if` only with `ids`.
+    fn is_valid(&self) -> bool {
         let Self { ids, blocked_if, domains, robots } = self;
         let sources = [ids, domains, robots].into_iter().flatten().count();
         sources == 1 && (ids.is_some() || blocked_if.is_none())
@@ -523,7 +524,7 @@ impl RobotsConfig {
             "" => ("as_of", "is missing; say when the sources were fetched"),
             text if !is_date(text) => ("as_of", "is no date, as in 2025-01 or 2025-01-31"),
             _ if self.sources.is_empty() => ("sources", "is empty; name at least one source"),
-            _ if self.sources.iter().all(ConsentSource::is_one) => return None,
+            _ if self.sources.iter().all(ConsentSource::is_valid) => return None,
             _ => (
                 "sources",
                 "has a source that is not one of `ids` (which may have `blocked_if`), `domains` and `robots`",

@@ -296,8 +296,9 @@ const MOST_TOKENS: usize = 512;
 const FEWEST_TOKENS: usize = 64;
 
 /// Splits a batch into consecutive ranges of whole sequences for threads that take them in order
-/// and should finish together. A range has at most half of a thread's share of the remaining
-/// tokens, so ranges get smaller towards the end.
+/// and should finish together. A range is one sequence, or has at most half of a thread's share of
+/// the remaining tokens (clamped to [`FEWEST_TOKENS`] and [`MOST_TOKENS`]), so ranges get smaller
+/// towards the end.
 fn split(cu_seqlens: &[u32], threads: usize) -> Vec<Range<usize>> {
     let num_sequences = cu_seqlens.len() - 1;
     let tokens = |range: Range<usize>| (cu_seqlens[range.end] - cu_seqlens[range.start]) as usize;

@@ -31,7 +31,8 @@ pub(super) struct Windows {
     current: Vec<usize>,
     fetches: Vec<Fetch>,
     limit: usize,
-    /// The part of the ranges that is not laid out yet.
+    /// The part of a range that is not laid out yet. Of several such ranges it is the last; the
+    /// others are read by exact requests.
     rest: Range<u64>,
 }
 

@@ -233,6 +233,7 @@ fn own_thresholds(
     shares.chain(fixed.map(NearThreshold::Bound)).collect()
 }
 
+/// Draws documents of `language` and reads their texts; the sample is uniform without `near`.
 fn draw<'a>(
     (embedded, stored): (&'a Embedded, &'a RunRows<'_>),
     request: &SampleRequest<'_>,

@@ -199,6 +199,7 @@ fn mask(scores: &mut [CacheLine], columns: Range<usize>) {
 }
 
 vectorized! {
+    /// Writes the f32 values of `lines`, times `factor`, to `row`.
     fn scale(lines: &[CacheLine], factor: f32, row: &mut [f32]) {
         for (row, line) in row.chunks_mut(WORDS).zip(lines) {
             for (value, &word) in row.iter_mut().zip(&line.0) {

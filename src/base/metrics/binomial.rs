@@ -58,7 +58,8 @@ pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
     partition_point(n, |x| binomial_cdf(x, n, p) <= risk).checked_sub(1)
 }
 
-/// Returns the number of values below `n`, from 0 on, for which `is_below` holds.
+/// Returns the smallest value for which `is_below` does not hold, or `n`. It has to hold for all
+/// smaller values and for no larger one.
 pub fn partition_point(n: u64, is_below: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, n);
     while low < high {
@@ -119,7 +120,7 @@ fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
     bisect([0.0, 1.0], 60, |x| beta_cdf(x, a, b) < p)
 }
 
-/// Computes the probability below `x`, in (0, 1), of a beta distribution by its continued fraction.
+/// Computes the probability below `x`, in [0, 1], of a beta distribution by its continued fraction.
 /// Sources: Abramowitz, Stegun: Handbook of Mathematical Functions, 1964, 26.5.8; W. J. Lentz:
 /// Generating Bessel functions in Mie scattering calculations using continued fractions, 1976.
 fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {

@@ -65,7 +65,7 @@ impl DocumentReader {
         self.reader.bytes_read()
     }
 
-    /// Returns the rows set aside so far; only the first if there are too many.
+    /// Returns the rows set aside so far: the first `max_rejects`, and at least the first one.
     pub fn rejects(&self) -> &[Reject] {
         &self.reader.rejects().kept
     }

@@ -108,7 +108,8 @@ pub struct PartReader {
 }
 
 impl PartReader {
-    /// Opens the part `path`. Returns [`Error::Decode`] or [`Error::Schema`] for any other file.
+    /// Opens the part `path`. [`Error::Missing`] if there is none, [`Error::Decode`] for any other
+    /// file.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = CheckedFile::open(path)?;
         // The Parquet types imply the arrow types.

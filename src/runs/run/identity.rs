@@ -94,6 +94,7 @@ pub(super) fn lease_secs(text: &str) -> Result<u64> {
     })
 }
 
+/// Returns the name of this machine without dots, which separate the parts of a worker's name.
 fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = name.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();

@@ -221,6 +221,7 @@ pub(super) struct ScoreCounts {
     coarse: ValueCounts,
 }
 
+/// Returns the range that spans both.
 fn joined(a: Option<(f32, f32)>, b: Option<(f32, f32)>) -> Option<(f32, f32)> {
     match (a, b) {
         (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
@@ -228,6 +229,7 @@ fn joined(a: Option<(f32, f32)>, b: Option<(f32, f32)>) -> Option<(f32, f32)> {
     }
 }
 
+/// Returns the range of one value, `None` unless it is finite.
 fn point(value: f32) -> Option<(f32, f32)> {
     value.is_finite().then_some((value + 0.0, value + 0.0)) // removes the sign of zero
 }

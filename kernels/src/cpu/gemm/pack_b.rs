@@ -275,7 +275,8 @@ fn bounded(squares: Vec<f64>) -> Vec<f64> {
 }
 
 /// Returns the quantisation of a row of weights with which the sum of the products of two neighbours
-/// with integers up to [`X_MAX`] fits 16 bits. `bytes` are zeros, whole groups of 32 for the row.
+/// with integers up to [`X_MAX`] fits 16 bits. `bytes` are whole groups of 32 for the row; those
+/// after the row are zeros.
 fn of_weights(isa: Isa, row: &[f32], bytes: &mut [u8]) -> Quantisation {
     let [low, high] = range_with_zero(row);
     let mut largest = if high > -low { high } else { -low };
