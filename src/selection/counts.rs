@@ -227,10 +227,8 @@ impl Merge for Survey {
         self.weight_dropped += other.weight_dropped;
         self.num_unscored += other.num_unscored;
         self.num_nan += other.num_nan;
-        self.range = match (self.range, other.range) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            (a, b) => a.or(b),
-        };
+        let ranges = self.range.into_iter().chain(other.range);
+        self.range = ranges.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     }
 }
 
