@@ -283,7 +283,7 @@ fn kills_and_other_processes_change_nothing_in_the_end() -> TestResult {
     );
     let expected = digests(&work.path("undisturbed"))?;
     let mut boundaries = 0;
-    // Each 31st.
+    // The test tries one boundary in 31.
     for boundary in (1..).step_by(31) {
         let killed =
             cascade(&work, "killed", &[]).env("POLYSIFT_KILL_AT", boundary.to_string()).output()?;

@@ -179,7 +179,7 @@ fn a_kill_at_any_write_boundary_of_the_refinement_changes_nothing_in_the_end() -
     copy("undisturbed")?;
     refine("undisturbed").assert().success();
     let expected = digests(&work.path("undisturbed"))?;
-    // Each second.
+    // The test tries every second boundary.
     for boundary in (1..).step_by(2) {
         copy("killed")?;
         let killed = refine("killed").env(KILL_AT, boundary.to_string()).output()?;

@@ -35,7 +35,7 @@ use server::{S3, with_s3};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Bytes that do not compress, the same for every `seed`.
+/// Returns bytes that do not compress; `seed` determines them.
 fn noise(seed: usize, length: usize) -> Vec<u8> {
     let mut noise = vec![0; length];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut noise);
