@@ -232,7 +232,8 @@ pub enum HeadLanguages {
     /// For each language, one head trained on the samples of all other languages; it shows how well
     /// they serve a language without samples.
     Others,
-    /// `[["deu_Latn", "nld_Latn"]]`: one head for each list of languages.
+    /// `[["deu_Latn", "nld_Latn"]]`: one head for each list of languages, which joined by `+` have at
+    /// most 220 bytes.
     #[serde(untagged)]
     Groups(Vec<Vec<String>>),
 }

@@ -28,6 +28,7 @@ pub enum Checkpoint {
     /// The last epoch (FineWeb2-HQ's quality head).
     Last,
     /// The epoch with the best validation accuracy, the first on ties (Apertus's toxicity paper).
+    /// Only for heads of classes.
     Best,
     /// The epoch with the lowest validation loss, the first on ties (Apertus's toxicity code).
     #[default]

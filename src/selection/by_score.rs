@@ -37,9 +37,7 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     };
     let (survey, (candidates, sample)) = view.survey(new, |(amounts, sample), candidates| {
         sample.add(candidates.file, candidates.scores);
-        for (selection, amount) in amounts.iter_mut().enumerate() {
-            candidates.for_each_in(selection, |_, weight| amount.add(weight));
-        }
+        candidates.for_each(|selection, _, weight| amounts[selection].add(weight));
     })?;
     let mut bounds = match &threshold.kind {
         ThresholdKind::Fixed(score) => vec![Bound::fixed(threshold.keep, *score)],

@@ -4,6 +4,7 @@
 //! the corpus. JSON readers must parse floats exactly (`serde_json` with `float_roundtrip`).
 
 use std::fmt;
+use std::iter::successors;
 
 use serde::{Deserialize, Serialize};
 
@@ -224,6 +225,11 @@ impl Selections {
 
     pub(super) fn has(self, selection: usize) -> bool {
         self.0 >> selection & 1 == 1
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = usize> {
+        let rests = successors(Some(self.0), |bits| Some(bits & bits.checked_sub(1)?));
+        rests.take_while(|&bits| bits != 0).map(|bits| bits.trailing_zeros() as usize)
     }
 }
 

@@ -51,13 +51,14 @@ impl<'a> Candidates<'a> {
         survivors(self.done, &self.row(i)).ok()
     }
 
-    /// Calls `each` with the logit and the weight of each candidate in `selection` so far.
-    pub(super) fn for_each_in(&self, selection: usize, mut each: impl FnMut(f32, u64)) {
-        match self.weights {
-            None if self.done.is_empty() => self.logits.iter().for_each(|&logit| each(logit, 1)),
-            _ => (0..self.logits.len())
-                .filter(|&i| self.alive(i).is_some_and(|alive| alive.has(selection)))
-                .for_each(|i| each(self.logits[i], self.weight(i))),
+    /// Calls `each` with every selection so far of each candidate, and its logit and weight.
+    pub(super) fn for_each(&self, mut each: impl FnMut(usize, f32, u64)) {
+        if self.done.is_empty() && self.weights.is_none() {
+            return self.logits.iter().for_each(|&logit| each(0, logit, 1));
+        }
+        for (i, &logit) in self.logits.iter().enumerate() {
+            let alive = self.alive(i).into_iter().flat_map(Selections::iter);
+            alive.for_each(|selection| each(selection, logit, self.weight(i)));
         }
     }
 }

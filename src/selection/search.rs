@@ -87,11 +87,9 @@ impl First {
         let all = Slots::all(view);
         let new = || (all.counts(0), (Histogram::new(0.0, 1.0), guess.counts(1)));
         let (survey, counted) = view.survey(new, |(counts, (bins, guessed)), candidates| {
-            for (selection, counts) in counts.iter_mut().enumerate() {
-                candidates.for_each_in(selection, |logit, weight| {
-                    counts.add(order.key(logit).digit(0), weight);
-                });
-            }
+            candidates.for_each(|selection, logit, weight| {
+                counts[selection].add(order.key(logit).digit(0), weight);
+            });
             if !guess.slots.is_empty() {
                 bins.add(candidates.scores);
                 order.count(1, guess, guessed, candidates);
