@@ -155,7 +155,7 @@ pub enum Error {
         reason: String,
     },
     /// Some shards failed, and each was reported before; the others are done.
-    #[error("{failed} of {total} shard(s) failed; the others are done")]
+    #[error("{failed} of {total} unit(s) of work failed; the others are done")]
     Shards {
         /// Number of failed shards.
         failed: usize,

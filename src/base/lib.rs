@@ -1,5 +1,6 @@
-//! Base crate of polysift, which all others but the kernels use: the error type, progress and
-//! stops, files that appear whole or not at all, metrics, samples and names of languages.
+//! Base crate of polysift, which all others but the kernels and the suffix list use: the error
+//! type, progress and stops, files that appear whole or not at all, metrics, samples and names of
+//! languages.
 //!
 //! ```text
 //!  error  panics  progress      what goes wrong, and how a process stops

@@ -23,7 +23,7 @@ pub struct Context<'a> {
     pub stop: &'a Stop,
     /// Receives the progress of the stage.
     pub progress: &'a dyn Progress,
-    /// First stage to redo; its outputs and those of all later stages are discarded.
+    /// First stage to redo; its outputs and those of the stages that depend on it are discarded.
     pub redo: Option<Stage>,
     /// This process, as a worker on the run directory.
     pub worker: &'a Worker,

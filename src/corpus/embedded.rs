@@ -35,8 +35,8 @@ impl Embedded {
         Ok(Self { plan, summaries })
     }
 
-    /// Reads a run that all of `heads` have scored; [`Error::Missing`] if scores of a shard lack, or
-    /// if the score stage has not run at all: without heads it writes no scores.
+    /// Reads a run that all of `heads` have scored; [`Error::Missing`] if scores of a shard lack,
+    /// or if the score stage has not run at all: without heads it writes no scores.
     pub fn scored(run: &RunDir, heads: &[&str]) -> Result<Self> {
         let embedded = Self::of(run)?;
         all_done(run, Stage::Score, &score_keys(&embedded.plan, heads), "scored")?;
@@ -68,8 +68,9 @@ pub fn all_done(run: &RunDir, stage: Stage, keys: &[String], done: &str) -> Resu
     let left = summaries.iter().filter(|summary| summary.is_none()).count();
     if let Some(first) = summaries.iter().position(Option::is_none) {
         let (first, stage) = (&keys[first], stage.name());
-        let reason =
-            format!("{left} shard(s) are not {done} yet, {first} for one; run `polysift {stage}`");
+        let reason = format!(
+            "{left} unit(s) of work are not {done} yet, {first} for one; run `polysift {stage}`"
+        );
         return Err(Error::missing(run.root(), reason));
     }
     Ok(summaries.into_iter().flatten().collect())

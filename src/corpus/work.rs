@@ -81,8 +81,8 @@ impl StageWork {
 
     /// Does the units in parallel and finishes the stage if all are done: `work` writes the outputs
     /// of a unit, after [`Context::check_held`], and returns its marker. Units with bad data are
-    /// reported and skipped. Progress counts in `unit`; a unit of work has `units(item)` of them, if
-    /// known.
+    /// reported and skipped. Progress counts in `unit`; a unit of work has `units(item)` of them,
+    /// if known.
     pub fn for_all(
         &self,
         context: Context<'_>,
@@ -217,8 +217,8 @@ impl<'a> Failures<'a> {
         let (failed, total) = (self.errors.len(), self.attempted);
         if total > 1 {
             // The error of a single unit is returned, and so printed once.
-            for (shard, error) in &self.errors {
-                tracing::error!(shard, error = %error.report(), "shard failed");
+            for (key, error) in &self.errors {
+                tracing::error!(key, error = %error.report(), "a unit of work failed");
             }
         }
         match self.errors.into_iter().next() {

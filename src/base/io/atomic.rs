@@ -93,6 +93,10 @@ impl AtomicFile {
             Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, "no file name"))
         })?;
         check_confined(directory(path))?;
+        if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            let reason = "a pipe or device is not replaced by a file";
+            return Err(Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, reason)));
+        }
         fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
         let name = name.to_string_lossy();
         if !is_confined(path) {
@@ -224,10 +228,20 @@ pub fn stamp(path: &Path) -> Result<FileStamp> {
     Ok(FileStamp::hashed(hasher.count(), &hasher.finalize()))
 }
 
-/// Removes the temporary files beside `path` with a final name that starts with its file name.
+/// Removes the temporary files that a killed process left for the output, or the folder of outputs,
+/// `path`. Outputs are called like `path`, with an extension or a number behind `-`.
 pub fn remove_temporaries_of(path: &Path) -> Result<()> {
     let prefix = path.file_name().unwrap_or_default().to_string_lossy();
-    remove_chosen(directory(path), false, &|_, name| name.starts_with(&*prefix)).map(drop)
+    let is_of = |name: &str| {
+        name.strip_prefix(&*prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+    };
+    // A process that lives holds the lock of the file that it writes.
+    let is_locked = |path: &Path| {
+        File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    };
+    remove_chosen(directory(path), false, &|path, name| is_of(name) && !is_locked(path))?;
+    remove_chosen(path, true, &|path, _| !is_locked(path)).map(drop)
 }
 
 /// Removes the temporary files that killed processes left in `dir` and below it, and returns their
@@ -379,6 +393,22 @@ mod tests {
         kept.sort();
         assert_eq!(names(&deep)?, kept);
         assert_eq!(remove_temporaries(&dir.path().join("none"))?, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn files_of_other_outputs_and_of_live_processes_stay() -> Result<(), Box<dyn std::error::Error>>
+    {
+        let dir = tempfile::tempdir()?;
+        for name in [".p1.parquet.17-0.tmp", ".p1-00001.parquet.17-1.tmp", ".p10.parquet.17-2.tmp"]
+        {
+            fs::write(dir.path().join(name), b"")?;
+        }
+        let live = AtomicFile::create(&dir.path().join("p1.json"))?;
+        remove_temporaries_of(&dir.path().join("p1"))?;
+        assert_eq!(names(dir.path())?.len(), 2, "{:?}", names(dir.path())?);
+        live.commit()?;
+        assert_eq!(names(dir.path())?, [".p10.parquet.17-2.tmp", "p1.json"]);
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! Opens, lists and changes files and folders. A run directory may come from an untrusted source,
 //! so symbolic links, pipes and devices in it are refused. A path is checked when it is used and
 //! not watched: anyone who can write into a directory while a process works in it is trusted
-//! (SECURITY.md). All access to a run directory goes through this module and `atomic`.
+//! (SECURITY.md). All contents of a run directory are read and written through this module and
+//! `atomic`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File, FileType};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -132,13 +133,6 @@ pub fn list(folder: &Path) -> Result<Vec<DirEntry>> {
     let listed =
         fs::read_dir(folder).and_then(Iterator::collect).map_err(Error::io(folder, "list"));
     if_there(listed).map(Option::unwrap_or_default)
-}
-
-/// Appends `bytes` to the existing file `path`.
-pub fn append(path: &Path, bytes: &[u8]) -> Result<()> {
-    check_confined(path)?;
-    let file = File::options().append(true).open(path);
-    file.and_then(|mut file| file.write_all(bytes)).map_err(Error::io(path, "append"))
 }
 
 /// Creates the folder `path` and its missing parents.

@@ -10,8 +10,7 @@ pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic,
 pub use atomic::{NewFile, boundary};
 pub use atomic::{is_temporary, remove_temporaries_of, write_json};
 pub use confined::{
-    append, check_confined, check_entries, confine, link, list, open, remove, remove_while, rename,
-    unlink,
+    check_confined, check_entries, confine, link, list, open, remove, remove_while, rename, unlink,
 };
 pub use confined::{create_folder, if_there, read, read_json, read_text, without_byte_order_mark};
 pub use failure::FirstError;

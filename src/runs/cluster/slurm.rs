@@ -4,7 +4,8 @@
 //! embed 0-399%100 ─▶ train ─▶ score 0-399 ─▶ threshold ─▶ export 0-399        (─▶: afterok)
 //! ```
 //!
-//! If a task fails, Slurm cancels later jobs (`--kill-on-invalid-dep`); a new script submits the rest.
+//! If a task fails, Slurm cancels later jobs (`--kill-on-invalid-dep`); a new script submits the
+//! rest.
 
 use std::ffi::OsStr;
 use std::fmt::{Display, Write as _};
@@ -129,7 +130,7 @@ fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// Returns the CPUs of a task that does not get a whole node.
+/// Returns the CPUs that a task asks for; `None` to take what the node or the cluster gives.
 fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
     let cpus = value_for(&settings.options.cpus_per_task, work.stage).copied();
     cpus.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))

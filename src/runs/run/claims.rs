@@ -13,7 +13,7 @@ use super::identity::Liveness;
 use super::lease::{Holder, Lease, SHARED};
 use super::worker::{POLL, Worker};
 use polysift_base::error::Result;
-use polysift_base::io::{list, remove_temporaries, remove_temporaries_of};
+use polysift_base::io::{list, remove_temporaries_of};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 
@@ -27,8 +27,8 @@ pub struct StageItems {
     pub stage: Stage,
     /// Keys of the units.
     pub keys: Vec<String>,
-    /// Indices into `keys` of the unfinished units of this process, in order of work. The process
-    /// takes over other units if their process died.
+    /// Indices into `keys` of the unfinished units of this process, in order of work. Of other
+    /// units, the process takes over those that another one had begun when it died.
     pub own: Vec<usize>,
     /// For each key, whether its index is in `own`.
     pub is_own: Vec<bool>,
@@ -261,11 +261,11 @@ impl RunDir {
         let state = self.path("state").join(stage.name());
         // The files of a unit are in the folder itself or in one of its direct subfolders.
         for folder in stage.outputs().iter().map(|folder| self.path(folder)).chain([state]) {
-            let within =
-                list(&folder)?.into_iter().map(|entry| entry.path()).filter(|p| p.is_dir());
+            // `embeddings` has a folder for each shard: the files of a unit are in its own.
+            let listed = if folder.ends_with("embeddings") { Vec::new() } else { list(&folder)? };
+            let within = listed.into_iter().map(|entry| entry.path()).filter(|p| p.is_dir());
             for output in within.chain([folder]).map(|folder| folder.join(key)) {
                 remove_temporaries_of(&output)?;
-                remove_temporaries(&output)?;
             }
         }
         Ok(())

@@ -28,8 +28,8 @@ impl RunDir {
 
     /// Freezes `settings` for `stage`, or checks that they equal what was frozen before. Returns
     /// [`Error::Mismatch`], listing each differing key, if the stage has begun a unit of work, and
-    /// for a new stage if later ones went on without it. Otherwise the new settings replace the old,
-    /// or [`Error::Busy`] if other processes are at work.
+    /// for a new stage if later ones went on without it. Otherwise the new settings replace the
+    /// old, or [`Error::Busy`] if other processes are at work.
     pub fn freeze(
         &self,
         stage: Stage,
@@ -124,7 +124,8 @@ impl RunDir {
     }
 
     /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends
-    /// on it; for the embed stage the plan too. `held` is from [`Worker::exclusive`].
+    /// on it; for the embed stage the cascade and the plan too. `held` is from
+    /// [`Worker::exclusive`].
     pub fn discard_from(&self, first: Stage, held: Held<'_>) -> Result<()> {
         discarded(first).try_for_each(|stage| self.discard(stage, held))?;
         if first == Stage::Embed { remove_while(&self.path(PLAN), held) } else { Ok(()) }

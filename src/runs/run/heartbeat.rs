@@ -35,7 +35,7 @@ pub(super) fn keep_alive(
     stop: &Stop,
 ) {
     while stopped.recv_timeout(own.ttl() / BEATS) == Err(RecvTimeoutError::Timeout) {
-        if !file.exists() {
+        if matches!(file.try_exists(), Ok(false)) {
             tracing::warn!("other processes took this one for dead: it had no heartbeat");
             stop.ask(SIGTERM);
             return;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dir::{RunDir, Stage};
 use super::identity::Liveness;
@@ -57,6 +58,7 @@ impl Lease {
     }
 
     pub(super) fn release(self) -> Result<()> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
         if self.check().is_err() {
             return Ok(()); // another process holds it now
         }
@@ -65,7 +67,8 @@ impl Lease {
             return unlink(&path);
         }
         // The numbers must not restart, so the lease stays, held by nobody.
-        let free = path.with_file_name(format!(".{}.free", self.holder));
+        let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let free = path.with_file_name(format!(".{}.{count}.free", self.holder));
         link(NOBODY, &free)?;
         rename(&free, &path)
     }
