@@ -60,8 +60,11 @@ impl Loaded {
 impl Heads {
     /// Loads the heads of the run of `context` for its languages.
     pub fn load(context: Context<'_>, embedded: &Embedded) -> Result<Self> {
-        let config = context.config;
-        Self::find(&config.heads, Some(context.run), embedded.languages(), config.seed.0)
+        let (config, languages) = (context.config, embedded.languages());
+        if languages.is_empty() {
+            return Ok(Self { languages, by_name: BTreeMap::new() });
+        }
+        Self::find(&config.heads, Some(context.run), languages, config.seed.0)
     }
 
     /// Loads the `heads` that serve one of `languages`. Heads without a path were trained in `run`;

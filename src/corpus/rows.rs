@@ -51,7 +51,7 @@ impl<'a> RunRows<'a> {
     /// Opens the rows of `shard`, at index `place` of the plan.
     pub fn shard<'r>(&'r self, place: u64, shard: &'r Shard) -> Result<ShardRows<'r>> {
         let Context { config, run, .. } = self.context;
-        let verdicts = verdicts_of(self.context, shard)?;
+        let verdicts = verdicts_of(self.context, shard, None)?;
         let mut left_out = self.cascade.rows_of(self.context, place, shard)?;
         left_out.removed = removed_by_filters(config, &verdicts);
         let parts = 0..run.num_parts(shard)?;

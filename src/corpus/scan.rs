@@ -115,7 +115,7 @@ impl<'a> ScoredCorpus<'a> {
         let left_out = |&(place, shard, _): &(u64, &'a Shard, usize)| {
             context.stop.check()?;
             let cascaded = cascade.rows_of(context, place, shard)?;
-            Ok(LeftOut { removed: removed_rows(context, shard)?, ..cascaded })
+            Ok(LeftOut { removed: removed_rows(context, shard, language)?, ..cascaded })
         };
         let left_out = shards.par_iter().map(left_out).collect::<Result<_>>()?;
         Ok(Self { context, files, language, heads, cascade, shards, file_of, left_out, rescored })

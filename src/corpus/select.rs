@@ -101,7 +101,11 @@ pub fn select_language(
 ) -> Result<Selection> {
     let thresholds = thresholds_of(context, language, heads)?;
     let corpus = ScoredCorpus::open(context, embedded, language, files, None)?;
-    let mut selection = select(&corpus, &thresholds, context.config.selection.mode)?;
+    let selected = select(&corpus, &thresholds, context.config.selection.mode);
+    let mut selection = selected.map_err(|error| match error {
+        Error::Config { name, reason } => Error::config(name, format!("{reason} (in {language})")),
+        other => other,
+    })?;
     if let Some(config) = &context.config.cascade
         && corpus.cascade.threshold(language).is_some()
     {
@@ -114,7 +118,11 @@ pub fn select_language(
 
 /// Reads the thresholds of the languages of `run` that have them.
 pub fn selections(run: &RunDir) -> Result<BTreeMap<String, Selection>> {
-    let mut languages = run.done_keys(Stage::Threshold)?;
-    languages.retain(|language| run.is_done(Stage::Threshold, language).unwrap_or_default());
+    let mut languages = BTreeSet::new();
+    for language in run.done_keys(Stage::Threshold)? {
+        if run.is_done(Stage::Threshold, &language)? {
+            languages.insert(language);
+        }
+    }
     stored_selections(run, languages)
 }

@@ -98,18 +98,23 @@ pub fn row_verdicts(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> 
     Ok(VerdictRows::default())
 }
 
-/// Reads the verdicts of all filters on `shard`, as [`row_verdicts`] does.
-pub(crate) fn verdicts_of(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> {
-    let (run, mut verdicts) = (context.run, row_verdicts(context, shard)?);
+/// Reads the verdicts of all filters on `shard`, as [`row_verdicts`] does; of near duplicates
+/// `only` those of one language, or of all.
+pub(crate) fn verdicts_of(
+    context: Context<'_>,
+    shard: &Shard,
+    only: Option<&str>,
+) -> Result<VerdictRows> {
+    let (run, verdicts) = (context.run, row_verdicts(context, shard)?);
     let Some(near) = context.config.near() else { return Ok(verdicts) };
+    let mut all = vec![verdicts];
     for language in run.done(Stage::Embed, &shard.name)?.counts.keys() {
-        let is_for = near.filter.is_for(language);
+        let is_for = near.filter.is_for(language) && only.is_none_or(|only| only == language);
         if is_for && (near.filter.removes_before() || run.is_done(Stage::Deduplicate, language)?) {
-            let found = read_verdicts(&run.duplicate_verdicts_file(language, shard))?;
-            verdicts = verdicts.merge(&found);
+            all.push(read_verdicts(&run.duplicate_verdicts_file(language, shard))?);
         }
     }
-    Ok(verdicts)
+    Ok(VerdictRows::merged(&all))
 }
 
 /// Returns the rows with `verdicts` of filters that remove them before thresholds are computed.
@@ -118,12 +123,12 @@ pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> 
     RowSet::removed(verdicts, removes)
 }
 
-/// Reads the rows of `shard` that filters remove before thresholds are computed.
-pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard) -> Result<RowSet> {
+/// Reads the rows of `shard` that filters remove before the thresholds of `language` are computed.
+pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard, language: &str) -> Result<RowSet> {
     if !context.config.filters.values().any(FilterConfig::removes_before) {
         return Ok(RowSet::default());
     }
-    Ok(removed_by_filters(context.config, &verdicts_of(context, shard)?))
+    Ok(removed_by_filters(context.config, &verdicts_of(context, shard, Some(language))?))
 }
 
 /// Returns the actions of the filters that `found` one document with `text`, in the order of

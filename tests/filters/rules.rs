@@ -115,7 +115,10 @@ fn documents_of_listed_words_and_repeated_sentences_are_removed_or_cut() -> Test
     let reasons = &report["languages"]["eng_Latn"]["reasons"];
     assert_eq!(reasons["base64"]["documents"], 1);
     work.write("words/eng_Latn.txt", "# nothing\n")?;
-    work.command("run", "empty").assert().failure().stderr(contains("no word in the list"));
+    work.command("run", "empty")
+        .assert()
+        .failure()
+        .stderr(contains("there is no entry in the list"));
     for (settings, reason) in [
         ("[filters.a]\nkind = 'words'\n", "lists"),
         (

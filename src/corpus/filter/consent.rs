@@ -91,7 +91,7 @@ impl ConsentFilter {
             return found("domain", vec![domain.to_owned()], None);
         }
         let (Some(files), Some(source)) = (&self.files, &self.robots) else {
-            // Without a source of files there is nothing to note.
+            // Without a source of files, only the lack of one is noted.
             let is_removed = self.unknown == Unknown::Remove;
             return if is_removed {
                 unknown(NO_ROBOTS, Some(host.to_owned()))
@@ -186,6 +186,7 @@ struct RobotsSource {
 struct RobotsText<'a> {
     /// Scheme, host and port.
     authority: String,
+    path: &'a Path,
     content: &'a str,
     /// Time of the fetch; a larger number is later.
     fetched: Option<f64>,
@@ -235,7 +236,7 @@ impl RobotsSource {
                         Ok(time)
                     });
                     let fetched = fetched.transpose()?;
-                    each(RobotsText { authority, content, fetched })
+                    each(RobotsText { authority, path, content, fetched })
                 })?;
                 if is_empty {
                     return Err(Error::corrupt(path, NO_ENTRY));
@@ -252,7 +253,7 @@ impl RobotsSource {
                 if !is_known && host.parse::<IpAddr>().is_err() && bare != "localhost" {
                     return Err("is not a table, and its name is not a host".to_owned());
                 }
-                each(RobotsText { authority, content, fetched: None })
+                each(RobotsText { authority, path, content, fetched: None })
             });
             reason.map_err(|reason| Error::corrupt(path, reason))?;
         }
@@ -339,8 +340,8 @@ struct RobotsFiles(HashMap<String, Arc<RobotsRules>>);
 struct RobotsFile {
     fetched: Option<f64>,
     hash: u128,
-    /// Whether another file was fetched at the same time.
-    is_ambiguous: bool,
+    /// The file with another text of the same time.
+    other: Option<PathBuf>,
     /// `None` until the file is parsed.
     rules: Option<Arc<RobotsRules>>,
 }
@@ -387,18 +388,19 @@ impl RobotsFiles {
                 }
             }
         };
-        source.for_each_file(stop, &mut |RobotsText { authority, content, fetched }| {
+        source.for_each_file(stop, &mut |text| {
+            let RobotsText { authority, path, content, fetched } = text;
             let hash = twox_hash::XxHash3_128::oneshot(content.as_bytes());
             if let Some(before) = files.get_mut(&authority) {
-                before.is_ambiguous |= fetched == before.fetched && hash != before.hash;
+                if fetched == before.fetched && hash != before.hash {
+                    before.other = Some(path.to_owned());
+                }
                 if fetched <= before.fetched {
                     return Ok(());
                 }
             }
-            files.insert(
-                authority.clone(),
-                RobotsFile { fetched, hash, is_ambiguous: false, rules: None },
-            );
+            let file = RobotsFile { fetched, hash, other: None, rules: None };
+            files.insert(authority.clone(), file);
             pending.push((authority, content.to_owned()));
             if pending.len() == BATCH_FILES {
                 parse(&mut pending, &mut files);
@@ -406,12 +408,12 @@ impl RobotsFiles {
             Ok(())
         })?;
         parse(&mut pending, &mut files);
-        let ambiguous = files.iter().filter(|(_, file)| file.is_ambiguous);
-        if let Some(authority) = ambiguous.map(|(authority, _)| authority).min() {
+        let ambiguous = files.iter().filter_map(|(own, file)| Some((own, file.other.as_ref()?)));
+        if let Some((authority, path)) = ambiguous.min() {
             let reason = format!(
                 "{authority} has two files, and nothing says which was fetched last (`{FETCHED}`)"
             );
-            return Err(Error::corrupt(&source.paths[0], reason));
+            return Err(Error::corrupt(path, reason));
         }
         let rules = |(authority, file): (_, RobotsFile)| Some((authority, file.rules?));
         Ok(Self(files.into_iter().filter_map(rules).collect()))

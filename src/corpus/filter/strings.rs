@@ -18,7 +18,7 @@ use polysift_data::input::{
 /// Says that a list is empty, as a failed download leaves it.
 pub(super) const NO_ENTRY: &str = "there is no entry in the list";
 
-/// Maximum bytes of loaded sets that are kept for later documents.
+/// Bytes of loaded sets above which those that are not in use are dropped.
 const MOST_KEPT_BYTES: usize = 1 << 30;
 
 /// A set of strings as ascending xxh3-128 hashes. With 10^9 strings and 10^9 queries the
@@ -129,7 +129,7 @@ impl ListedStrings {
         let set = Arc::new(StringSet::new(hashes));
         let kept: usize = loaded.values().map(|set| size_of_val(set.hashes.as_slice())).sum();
         if kept > MOST_KEPT_BYTES {
-            loaded.clear();
+            loaded.retain(|_, set| Arc::strong_count(set) > 1);
         }
         loaded.insert(key, Arc::clone(&set));
         Ok(set)

@@ -20,7 +20,8 @@ const MOST_URL_BYTES: usize = 1 << 14;
 /// Finds documents with URLs that the lists name, or that they do not name.
 ///
 /// An entry is a host (`www.example.com`), a registrable domain, for all of its hosts
-/// (`example.com`), or a host with path segments, for everything below (`example.com/blog`).
+/// (`example.com`), any domain with its hosts (`*.blog.example.com`), or a host with path segments,
+/// for everything below (`example.com/blog`).
 #[derive(Debug)]
 pub(super) struct UrlFilter {
     lists: ListedStrings,

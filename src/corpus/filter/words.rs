@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::document::{Filter, FilteredDocument, Finding, Verdict, judge_by_language};
+use super::strings::NO_ENTRY;
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
@@ -20,8 +21,9 @@ const WORD: &str = "word";
 pub(super) struct WordFilter {
     files: Vec<ListFile>,
     max_share: f64,
-    /// Loaded lists by language; `None` if no list applies to the language.
-    loaded: Mutex<BTreeMap<String, Option<Arc<WordList>>>>,
+    /// Loaded lists by language, `None` for languages without a list of their own; the value is
+    /// `None` if no list applies.
+    loaded: Mutex<BTreeMap<Option<String>, Option<Arc<WordList>>>>,
 }
 
 impl WordFilter {
@@ -37,7 +39,9 @@ impl WordFilter {
     fn of(&self, language: &str, stop: &Stop) -> Result<Option<Arc<WordList>>> {
         // The lock is held while lists are read, so that no other thread reads the same lists.
         let mut loaded = lock(&self.loaded);
-        if let Some(list) = loaded.get(language) {
+        let is_own = |list: &ListFile| list.language.as_deref() == Some(language);
+        let key = self.files.iter().any(is_own).then(|| language.to_owned());
+        if let Some(list) = loaded.get(&key) {
             return Ok(list.clone());
         }
         let is_for = |list: &&ListFile| list.language.as_deref().is_none_or(|own| own == language);
@@ -45,17 +49,21 @@ impl WordFilter {
         let mut files = self.files.iter().filter(is_for).peekable();
         let first = files.peek().map(|list| list.path.clone());
         for list in files {
+            let num_before = words.len();
             for_each_listed(&list.path, WORD, None, stop, &mut |word| {
                 words.push(word.to_owned());
                 Ok(())
             })?;
+            if words.len() == num_before {
+                return Err(Error::corrupt(&list.path, NO_ENTRY));
+            }
         }
         let list = first.map(|path| {
             let list = WordList::new(words.iter().map(String::as_str));
             list.map(Arc::new).map_err(|e| Error::corrupt(&path, e))
         });
         let list = list.transpose()?;
-        loaded.insert(language.to_owned(), list.clone());
+        loaded.insert(key, list.clone());
         Ok(list)
     }
 }

@@ -94,11 +94,11 @@ impl VerdictRows {
         &self.found[start..rows.partition_point(|&other| other <= row)]
     }
 
-    /// Returns the verdicts of both, by row and name of the filter.
+    /// Returns all of these verdicts, by row and name of the filter.
     #[must_use]
-    pub fn merge(self, other: &Self) -> Self {
-        let own = self.documents.iter().zip(&self.found);
-        let mut all: Vec<_> = own.chain(other.documents.iter().zip(&other.found)).collect();
+    pub fn merged(all: &[Self]) -> Self {
+        let rows = all.iter().flat_map(|of| of.documents.iter().zip(&of.found));
+        let mut all: Vec<_> = rows.collect();
         all.sort_by_key(|&(document, found)| (document.row, &found.filter));
         Self {
             documents: all.iter().map(|(document, _)| *document).collect(),
