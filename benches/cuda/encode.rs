@@ -64,11 +64,11 @@ pub(crate) fn open(common: &Common, form: &Form, batch_tokens: usize) -> Result<
 }
 
 /// An encoder that says that one caller is enough: no two batches are in work at a time.
-struct OneCaller<'a>(&'a dyn Encoder);
+struct OneCaller<'a>(&'a dyn Encoder, EncoderInfo);
 
 impl Encoder for OneCaller<'_> {
     fn info(&self) -> &EncoderInfo {
-        self.0.info()
+        &self.1
     }
 
     fn encode(
@@ -104,7 +104,8 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
         device.clone_from(&encoder.info().device);
         for workload in &workloads {
             let chunks = workload.chunks();
-            let one = OneCaller(encoder);
+            let info = EncoderInfo { in_flight: 1, ..encoder.info().clone() };
+            let one = OneCaller(encoder, info);
             let callers: [(&str, &dyn Encoder); 2] = [("one", &one), ("all", encoder)];
             for (callers, encoder) in callers {
                 let (seconds, _) =

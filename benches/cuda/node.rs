@@ -40,7 +40,6 @@ pub(crate) struct Options {
 /// Embeddings of the base width that follow from the tokens; two batches a GPU in flight.
 struct InstantGpus {
     info: EncoderInfo,
-    count: usize,
 }
 
 impl Encoder for InstantGpus {
@@ -65,14 +64,6 @@ impl Encoder for InstantGpus {
         }
         Ok(())
     }
-
-    fn in_flight(&self) -> usize {
-        2 * self.count
-    }
-
-    fn preferred_batch_tokens(&self) -> Option<usize> {
-        Some(67_584)
-    }
 }
 
 pub(crate) fn measure(options: &Options) -> Result<()> {
@@ -90,9 +81,11 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             let info = EncoderInfo {
                 hidden_size: 768,
                 embedding_size: 768,
+                in_flight: 2 * count,
+                batch_tokens: Some(67_584),
                 ..model.encoder.info().clone()
             };
-            model.encoder = Arc::new(InstantGpus { info, count });
+            model.encoder = Arc::new(InstantGpus { info });
             model.placement.gpus = (0..count).collect();
             let root = options.data.join(format!("run-{count}"));
             embed_once(&config, &hub, &model, &root)?;

@@ -25,7 +25,7 @@ pub use cpu::gelu::{geglu, gelu};
 pub use cpu::gemm::pack_b::PackedMatrix;
 pub use cpu::gemm::{Epilogue, GemmScratch, gemm};
 pub use cpu::isa::Isa;
-pub use cpu::layer_norm::{add_layer_norm, layer_norm};
+pub use cpu::layer_norm::layer_norm;
 pub use cpu::matrix::{Matrix, MatrixMut};
 pub use cpu::precision::Precision;
 pub use cpu::rotate::rotate;

@@ -52,11 +52,12 @@ impl Classifier {
                 return Err(format!("classifier_pooling is `{other}`; supported: cls, mean"));
             }
         };
-        let activation = Option::<Activation>::deserialize(&keys["classifier_activation"]);
+        let activation = if is_modern { &keys["classifier_activation"] } else { &Value::Null };
+        let activation = Option::<Activation>::deserialize(activation);
         let activation = activation.map_err(|e| format!("classifier_activation: {e}"))?;
         Ok(Some(Self {
             pooling,
-            activation: activation.filter(|_| is_modern),
+            activation,
             norm_eps: config.norm_eps.filter(|_| is_modern),
             problem_type: config.problem_type,
             labels: config.id2label.unwrap_or_default(),

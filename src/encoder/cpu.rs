@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use polysift_kernels::{Isa, Precision, add_layer_norm, mean_rows};
+use polysift_kernels::{Isa, Precision, mean_rows};
 use rayon::prelude::*;
 
 use self::calibration::{LayerInputs, TEXTS, kinds};
@@ -22,7 +22,7 @@ use self::layer::{PackedLayer, Workspace, normalise};
 use super::architecture::{Architecture, Rope};
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
-use super::weights::{Blob, EmbeddingWeights, NormWeights, Weights};
+use super::weights::{Blob, EmbeddingWeights, Weights};
 use polysift_base::batch::PackedBatch;
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
@@ -51,6 +51,14 @@ impl CpuEncoder {
     pub(super) fn load(files: &ModelFiles, precision: EncoderPrecision) -> Result<Self> {
         tracing::debug!(%precision, instructions = Isa::detect().name(), "packing weights");
         let precision = of_kernels(precision)?;
+        let Architecture { width, inner, .. } = files.architecture;
+        if precision == Precision::Int8 && width.max(inner) > MOST_INT8_INPUTS {
+            let reason = format!(
+                "is int8, for layers of up to {MOST_INT8_INPUTS} inputs; this model's have {}",
+                width.max(inner)
+            );
+            return Err(Error::config("encoder.precision", reason));
+        }
         let weights = Weights::open(&files.weights, &files.architecture)?;
         let mut this = Self {
             info: files.info("cpu".into()),
@@ -189,9 +197,7 @@ impl CpuEncoder {
         hidden.resize((end - first) as usize * width, 0.0);
         word.resize(width, 0.0);
         let mut rows = hidden.chunks_exact_mut(width);
-        let isa = Isa::detect();
         let EmbeddingWeights { words, positions, norm, .. } = &self.embedding;
-        let NormWeights { gamma, beta, eps } = norm;
         for i in range {
             let ids = batch.sequence(i);
             for ((&id, row), out) in
@@ -199,7 +205,8 @@ impl CpuEncoder {
             {
                 words.read_row(id as usize, word);
                 let position = &positions[row * width..][..width];
-                add_layer_norm(isa, word, position, gamma, beta, *eps, out);
+                word.iter_mut().zip(position).for_each(|(value, &addend)| *value += addend);
+                normalise(norm, word, out);
             }
         }
     }
@@ -292,6 +299,8 @@ fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {
 /// Maximum tokens of a range of several sequences: enough rows for the matrix kernels, few enough
 /// that the states of a base-sized model stay near the second-level cache.
 const MOST_TOKENS: usize = 512;
+/// Maximum inputs of a layer in int8: the sums of more products do not fit 32 bits.
+const MOST_INT8_INPUTS: usize = 1 << 16;
 /// Lower bound on the token limit of a range.
 const FEWEST_TOKENS: usize = 64;
 

@@ -1,5 +1,6 @@
-//! Chooses the device that computes, given the settings and the machine. Invariant: GPUs that the
-//! settings name are used or cause an error; only `auto` falls back to the CPU, and logs that.
+//! Chooses the device that computes, given the settings and the machine. Invariant: an
+//! encoder uses the GPUs that the settings name, or that is an error; only `auto` falls back to the
+//! CPU, and logs that.
 
 use std::fmt;
 use std::sync::Once;

@@ -24,6 +24,12 @@ pub struct EncoderInfo {
     pub vocab_size: usize,
     /// Maximum length of a sequence, special tokens included.
     pub max_tokens: usize,
+    /// Number of concurrent calls of [`Encoder::encode`] that keep the device busy.
+    pub in_flight: usize,
+    /// Tokens per batch that the device was loaded for; `None` if they do not matter.
+    pub batch_tokens: Option<usize>,
+    /// Maximum number of sequences in a batch.
+    pub max_sequences: usize,
     /// `cpu`, or the list of GPUs.
     pub device: String,
     /// See [`ModelFiles::digest`](super::ModelFiles::digest).
@@ -87,31 +93,16 @@ pub trait Encoder: Send + Sync {
     /// batch was done: embeddings of finished sequences are written, the others left unchanged. A
     /// device that takes longer than a second per batch has to check `stop` meanwhile.
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()>;
-
-    /// Returns how many concurrent calls of [`Encoder::encode`] keep the device busy.
-    fn in_flight(&self) -> usize {
-        1
-    }
-
-    /// Returns the number of tokens per batch that suits the device; `None` if it does not matter.
-    fn preferred_batch_tokens(&self) -> Option<usize> {
-        None
-    }
-
-    /// Returns the maximum number of sequences in a batch of `batch_tokens` tokens; at least 1.
-    fn max_sequences(&self, batch_tokens: usize) -> usize {
-        batch_tokens.max(1)
-    }
 }
 
-/// Returns the maximum tokens per batch: the setting in `config`, else the encoder's preference.
+/// Returns the maximum tokens per batch: those of the encoder, else the setting in `config`.
 pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
-    config.batch_tokens.or_else(|| encoder.preferred_batch_tokens()).unwrap_or(DEFAULT_BATCH_TOKENS)
+    encoder.info().batch_tokens.or(config.batch_tokens).unwrap_or(DEFAULT_BATCH_TOKENS)
 }
 
 /// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32, in the given order. Batches
-/// of at most `batch_tokens` hold chunks of similar length; [`Encoder::in_flight`] batches run at a
-/// time. The calling thread passes the numbers of chunks and tokens of each finished batch to
+/// of at most `batch_tokens` hold chunks of similar length; [`EncoderInfo::in_flight`] batches run
+/// at a time. The calling thread passes the numbers of chunks and tokens of each finished batch to
 /// `on_batch`.
 pub fn embed_chunks(
     encoder: &dyn Encoder,
@@ -120,9 +111,9 @@ pub fn embed_chunks(
     stop: &Stop,
     on_batch: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f32>> {
-    let width = encoder.info().embedding_size;
+    let &EncoderInfo { embedding_size: width, in_flight, max_sequences, .. } = encoder.info();
     let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.len()).collect();
-    let groups = plan_batches(&lengths, batch_tokens, encoder.max_sequences(batch_tokens));
+    let groups = plan_batches(&lengths, batch_tokens, max_sequences);
     let mut embeddings = vec![0.0; chunks.len() * width];
     let mut take = |group: &[usize], rows: &[f32]| {
         for (&i, row) in group.iter().zip(rows.chunks_exact(width)) {
@@ -139,7 +130,7 @@ pub fn embed_chunks(
         let mut rows = vec![0.0; group.len() * width];
         encoder.encode(&batch, &mut rows, stop).map(|()| rows)
     };
-    let in_flight = encoder.in_flight().min(groups.len());
+    let in_flight = in_flight.min(groups.len());
     if in_flight > 1 {
         encode_concurrently(&groups, in_flight, encode, take)?;
     } else {

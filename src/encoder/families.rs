@@ -170,7 +170,8 @@ impl Config {
             let (rows, pad) = (self.max_position_embeddings, self.pad_token_id.unwrap_or(1));
             format!("{rows} positions after pad_token_id {pad} leave no token")
         } else if !(norm_eps >= 0.0 && norm_eps.is_finite()) {
-            format!("layer_norm_eps is {norm_eps}")
+            let key = if this.pre_norm { "norm_eps" } else { "layer_norm_eps" };
+            format!("{key} is {norm_eps}")
         } else {
             return Ok(this);
         })

@@ -85,6 +85,9 @@ impl ModelFiles {
             windows: config.layers.iter().map(|layer| layer.window).collect(),
             vocab_size: config.vocab_size,
             max_tokens: config.max_tokens,
+            in_flight: 1,
+            batch_tokens: None,
+            max_sequences: usize::MAX,
             device,
             digest: self.digest.clone(),
         }

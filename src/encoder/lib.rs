@@ -7,7 +7,8 @@
 //! ```
 //!
 //! This crate reads no documents and writes only to the cache of the hub. Invariant: the embedding
-//! of a chunk depends only on the model, the chunk, the precision and the type of CPU or GPU. With
+//! of a chunk depends only on the model, the chunk, the precision and the type of CPU or GPU (in
+//! int8 also on the prompt and `max_tokens`, which the texts for calibration are given too). With
 //! these, it is equal to the bit for all batches, orders, threads and numbers of GPUs. In f32, it
 //! is equal on all CPUs.
 //!

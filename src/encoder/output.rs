@@ -12,7 +12,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
 use polysift_config::Pooling;
 
-/// Number of rows that go through the linear maps together: whole tiles of every instruction set.
+/// Number of rows that go through the linear maps together: whole tiles with AVX2 and AVX-512.
 const BLOCK_ROWS: usize = 126;
 
 /// The steps from a sequence's states to its embedding, in the order of the fields.
@@ -150,18 +150,6 @@ impl Encoder for OutputEncoder {
             }
         });
         if is_stopped { Err(Error::Stopped) } else { Ok(()) }
-    }
-
-    fn in_flight(&self) -> usize {
-        self.pooled.in_flight()
-    }
-
-    fn preferred_batch_tokens(&self) -> Option<usize> {
-        self.pooled.preferred_batch_tokens()
-    }
-
-    fn max_sequences(&self, batch_tokens: usize) -> usize {
-        self.pooled.max_sequences(batch_tokens)
     }
 }
 

@@ -75,6 +75,9 @@ pub(super) fn resolve_encoder(
         && *most < max_tokens
     {
         static SAID: Once = Once::new();
+        if *most < 3 {
+            return Err(Error::model(path, format!("says that the model takes {most} tokens")));
+        }
         SAID.call_once(|| {
             tracing::warn!(
                 "encoder.max_tokens is {max_tokens}, but {} says that the model takes {most}; chunks \

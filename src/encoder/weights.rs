@@ -1,4 +1,4 @@
-//! Reads safetensors files as f32. This is the library's only module that maps files into memory.
+//! Reads safetensors files as f32. This is the crate's only module that maps files into memory.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Layer norm of rows, and of the sum of two rows.
+//! Layer norm of rows.
 
 use crate::cpu::isa::vectorized;
 
@@ -17,24 +17,6 @@ vectorized! {
             for (((out, &value), &g), &b) in out.iter_mut().zip(row).zip(gamma).zip(beta) {
                 *out = scaling.apply(value).mul_add(g, b);
             }
-        }
-    }
-
-    /// Computes [`layer_norm`] of one row `x + addend` into `out`; all have `gamma.len()` f32.
-    pub fn add_layer_norm(
-        x: &[f32], addend: &[f32], gamma: &[f32], beta: &[f32], eps: f64, out: &mut [f32],
-    ) {
-        let width = gamma.len();
-        assert!(
-            [x.len(), addend.len(), beta.len(), out.len()] == [width; 4],
-            "all rows have {width} values"
-        );
-        for ((value, &a), &b) in out.iter_mut().zip(x).zip(addend) {
-            *value = a + b;
-        }
-        let scaling = Scaling::of(out, eps);
-        for ((value, &g), &b) in out.iter_mut().zip(gamma).zip(beta) {
-            *value = scaling.apply(*value).mul_add(g, b);
         }
     }
 }
@@ -160,21 +142,6 @@ mod tests {
             rows.extend(&row);
             for isa in Isa::available() {
                 prop_assert_eq!(&run(isa, &rows, &gamma, &beta)[width..], &alone[..]);
-            }
-        }
-
-        #[test]
-        fn the_sum_form_is_the_norm_of_the_sum(
-            cells in prop::collection::vec((-3.0f32..3.0, -3.0f32..3.0), 1..70),
-        ) {
-            let x: Vec<f32> = cells.iter().map(|c| c.0).collect();
-            let addend: Vec<f32> = cells.iter().map(|c| c.1).collect();
-            let sum: Vec<f32> = cells.iter().map(|c| c.0 + c.1).collect();
-            let gamma = vec![0.7; x.len()];
-            for isa in Isa::available() {
-                let mut out = vec![0.0; x.len()];
-                add_layer_norm(isa, &x, &addend, &gamma, &addend, EPS, &mut out);
-                prop_assert_eq!(&out, &run(isa, &sum, &gamma, &addend));
             }
         }
     }

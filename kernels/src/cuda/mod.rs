@@ -1,4 +1,5 @@
-//! The encoder's operations on NVIDIA GPUs, and the small part of CUDA that they need.
+//! Operations of the encoder and of near duplicates on NVIDIA GPUs, and the small part of CUDA that
+//! they need.
 //!
 //! ```text
 //!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        the data of an operation

@@ -205,7 +205,7 @@ impl ModelInstructions {
             }
         }
         let heads = (architecture.num_heads, architecture.head_size());
-        let limits = (model.shape.limits(), architecture.max_tokens);
+        let limits = (model.shape.limits(), architecture.max_tokens.min(tokens));
         // `update` is as large as the context, and always bf16.
         let Arena { query_key_value: qkv, update, .. } = arena;
         let mut attention = Vec::with_capacity(architecture.layers.len());

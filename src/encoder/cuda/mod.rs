@@ -57,7 +57,6 @@ pub struct CudaEncoder {
     info: EncoderInfo,
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
-    batch_tokens: usize,
     /// Largest bucket that fits the allocated memory.
     largest: usize,
     longest_wait: Duration,
@@ -75,10 +74,11 @@ impl CudaEncoder {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
         check_shape(&architecture, precision)?;
-        let batch_tokens = settings.batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS);
         let most = BUCKETS[BUCKETS.len() - 1];
-        if batch_tokens > most {
-            return Err(unsupported(format!("batches of {batch_tokens} tokens; up to {most} are")));
+        let batch_tokens = settings.batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS).min(most);
+        let chunk = files.recipe.max_tokens;
+        if chunk > most {
+            return Err(unsupported(format!("chunks of {chunk} tokens; up to {most} are")));
         }
         let longest = batch_tokens.max(architecture.max_tokens);
         let largest = bucket_for(longest, 0).unwrap_or(most);
@@ -86,14 +86,19 @@ impl CudaEncoder {
             info: files.info(String::new()),
             queue: Arc::new(Queue::new(devices.len())),
             threads: Vec::new(),
-            batch_tokens,
             largest,
             longest_wait: LONGEST_WAIT,
             is_hung: AtomicBool::new(false),
         };
         let shape = ModelShape { architecture, pooling: files.output.pooling, precision };
         let infos = this.start(devices, &files.weights, &shape)?;
-        this.info.device = describe(&infos);
+        let bucket = bucket_for(batch_tokens, 0).map_or(largest, |bucket| bucket.min(largest));
+        this.info = EncoderInfo {
+            in_flight: IN_FLIGHT_PER_DEVICE * devices.len(),
+            batch_tokens: Some(batch_tokens),
+            max_sequences: max_sequences(bucket),
+            ..files.info(describe(&infos))
+        };
         Ok(this)
     }
 
@@ -184,18 +189,6 @@ impl Encoder for CudaEncoder {
         embeddings.copy_from_slice(&values?);
         Ok(())
     }
-
-    fn in_flight(&self) -> usize {
-        IN_FLIGHT_PER_DEVICE * self.threads.len()
-    }
-
-    fn preferred_batch_tokens(&self) -> Option<usize> {
-        Some(self.batch_tokens)
-    }
-
-    fn max_sequences(&self, batch_tokens: usize) -> usize {
-        max_sequences(bucket_for(batch_tokens, 0).map_or(self.largest, |b| b.min(self.largest)))
-    }
 }
 
 /// Returns an error unless there are kernels for the model.
@@ -252,7 +245,6 @@ mod tests {
                     std::thread::park();
                 }
             })],
-            batch_tokens: 512,
             largest: BUCKETS[0],
             longest_wait: Duration::from_millis(10),
             is_hung: AtomicBool::new(false),

@@ -87,8 +87,8 @@ impl<'a> Encoding<'a> {
         busy: &'a Busy,
         input: &'a InputProgress,
     ) -> Self {
-        let in_flight = match encoder.in_flight() {
-            1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_BATCH),
+        let in_flight = match encoder.info().in_flight {
+            0 | 1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_BATCH),
             in_flight => in_flight.div_ceil(num_streams),
         };
         let batch_tokens = encoder::batch_tokens(&context.config.encoder, encoder);
@@ -140,7 +140,7 @@ impl<'a> Encoding<'a> {
         let least = self.batch_tokens.saturating_mul(self.in_flight);
         let mut limit = least;
         while !is_over() {
-            let next = from_tokenize.try_recv();
+            let next = from_tokenize.recv_until(|| true); // does not wait
             if next.is_none() {
                 // Batches still wait to be encoded, so the window can wait for more chunks.
                 if !window.chunks.is_empty() && !to_encode.is_empty() {
@@ -188,7 +188,7 @@ impl<'a> Encoding<'a> {
     ) -> Result<(), channel::SendError<EncodeJob>> {
         let Window { mut chunks, left_over, .. } = std::mem::take(window);
         let lengths: Vec<usize> = chunks.iter().map(|(_, ids)| ids.len()).collect();
-        let most = self.encoder.max_sequences(self.batch_tokens);
+        let most = self.encoder.info().max_sequences;
         let mut groups = plan_batches(&lengths, self.batch_tokens, most);
         let may_wait = |last: &mut Vec<usize>| last.iter().all(|&i| i >= left_over);
         for i in groups.pop_if(|last| more_is_to_come && may_wait(last)).unwrap_or_default() {
@@ -243,8 +243,8 @@ impl<'a> Encoding<'a> {
     }
 
     /// Assigns embeddings to their documents and sends complete steps. After a stop it also sends
-    /// incomplete steps with their embeddings, without waiting for reading and tokenizing: the other
-    /// threads end then, which closes the queue of events.
+    /// incomplete steps with their embeddings, without waiting for reading and tokenizing: the
+    /// other threads end then, which closes the queue of events.
     fn collect(
         &self,
         events: &channel::Receiver<Event>,

@@ -192,17 +192,6 @@ impl Sender<Step<ChunkBatch>> {
 }
 
 impl<T> Receiver<T> {
-    pub(super) fn try_recv(&self) -> Option<T> {
-        self.take(&mut lock(&self.0.state))
-    }
-
-    fn take(&self, state: &mut QueueState<T>) -> Option<T> {
-        let (item, weight) = state.items.pop_front()?;
-        state.weight -= weight;
-        self.0.changed.notify_all();
-        Some(item)
-    }
-
     /// Waits for the oldest item and takes it; `None` if the queue is empty and the sender is gone.
     pub(super) fn recv(&self) -> Option<T> {
         self.recv_until(|| false)
@@ -212,9 +201,13 @@ impl<T> Receiver<T> {
     pub(super) fn recv_until(&self, is_over: impl Fn() -> bool) -> Option<T> {
         let mut state = lock(&self.0.state);
         loop {
-            let item = self.take(&mut state);
-            if item.is_some() || state.is_disconnected || is_over() {
-                return item;
+            if let Some((item, weight)) = state.items.pop_front() {
+                state.weight -= weight;
+                self.0.changed.notify_all();
+                return Some(item);
+            }
+            if state.is_disconnected || is_over() {
+                return None;
             }
             state = unpoisoned(self.0.changed.wait_timeout(state, STOP_POLL)).0;
         }

@@ -7,6 +7,7 @@ use super::pipeline::Pipeline;
 use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
 use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
 use polysift_config::{LANGUAGE_CODE, is_language_code};
 use polysift_corpus::Context;
 use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
@@ -142,7 +143,7 @@ impl Pipeline<'_> {
         let _entered = span.enter();
         let Some(documents) = reader.next_batch(BATCH_ROWS.min(left))? else { return Ok(None) };
         span.record("documents", documents.len());
-        check_languages(shard, &documents, reader)?;
+        check_languages(shard, &documents, reader, self.context.stop)?;
         Ok(Some(documents))
     }
 }
@@ -153,6 +154,7 @@ fn check_languages(
     shard: &Shard,
     documents: &DocumentBatch,
     reader: &mut DocumentReader,
+    stop: &Stop,
 ) -> Result<()> {
     let is_wrong = |document: &DocumentInfo<'_>| !is_language_code(document.language);
     let count = |documents: &DocumentBatch| documents.iter().filter(is_wrong).count() as u64;
@@ -161,6 +163,7 @@ fn check_languages(
     };
     let mut wrong = count(documents);
     while let Ok(Some(documents)) = reader.next_batch(BATCH_ROWS) {
+        stop.check()?;
         wrong += count(&documents);
     }
     Err(Error::Row {

@@ -393,10 +393,6 @@ impl Encoder for FailsAt {
         let is_last = self.0.calls.load(Ordering::SeqCst) == self.1;
         if is_last { Err(Error::shape("fake", "fails")) } else { Ok(()) }
     }
-
-    fn in_flight(&self) -> usize {
-        2
-    }
 }
 
 /// Embeds twelve files with `gpus` that fail at batch `fails_at`; returns the outcome, the bytes of

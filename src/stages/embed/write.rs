@@ -172,10 +172,7 @@ impl OpenPart {
             self.num_nan += u64::from(!values.iter().all(|v| is_finite_in(*v, self.dtype)));
             let document = documents.get(i);
             self.encoded.documents += u64::from(document.num_bytes > 0);
-            match self.languages.get_mut(document.language) {
-                Some(rows) => *rows += 1,
-                None => drop(self.languages.insert(document.language.to_owned(), 1)),
-            }
+            *self.languages.entry(document.language.to_owned()).or_default() += 1;
             self.writer.push(&document, values, batch.hidden_size)?;
         }
         self.encoded.chunks += batch.num_chunks() as u64;

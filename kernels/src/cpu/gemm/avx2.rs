@@ -76,7 +76,16 @@ unsafe fn int8_kernel<const ROWS: usize>(args: &MicroKernelArgs) {
                     sums[1] = _mm256_dpbusd_avx_epi32(sums[1], value, b[1]);
                 }
             }
-            add(args, half, &sums);
+            for (i, sums) in sums.iter().enumerate() {
+                let to = args.c.add(i * PANEL_LINES + half).cast::<__m256i>();
+                let before = if args.overwrite {
+                    [_mm256_setzero_si256(); 2]
+                } else {
+                    [_mm256_load_si256(to), _mm256_load_si256(to.add(1))]
+                };
+                _mm256_store_si256(to, _mm256_add_epi32(before[0], sums[0]));
+                _mm256_store_si256(to.add(1), _mm256_add_epi32(before[1], sums[1]));
+            }
         }
     }
 }
@@ -149,9 +158,9 @@ unsafe fn add_products<const ROWS: usize, const FOURS: bool>(
 }
 
 /// Rearranges `[units, 32]` words of B for [`int8_sums_kernel`]: for each 8 columns a header and
-/// `[units / 2, 2, 8]` words, which are pairs of units. The header is the number of pairs whose sums
-/// of four products may exceed 16 bits, then where the units of each pair are in A: the index of
-/// their group of 16, and in four bits each their places in it. These pairs come first.
+/// `[units / 2, 2, 8]` words, which are pairs of units. The header is the number of pairs whose
+/// sums of four products may exceed 16 bits, then where the units of each pair are in A: the index
+/// of their group of 16, and in four bits each their places in it. These pairs come first.
 ///
 /// Units are paired so that few of their sums exceed 16 bits.
 #[target_feature(enable = "avx2")]
@@ -185,8 +194,8 @@ pub(super) fn in_fours(panel: &[CacheLine], columns: &mut [CacheLine]) {
     }
 }
 
-/// Returns pairs of the 16 units `b`, and whether the sums of the products of their four values with
-/// any X fit 16 bits. Units that fit few others are paired first.
+/// Returns pairs of the 16 units `b`, and whether the sums of the products of their four values
+/// with any X fit 16 bits. Units that fit few others are paired first.
 #[target_feature(enable = "avx2")]
 fn paired(b: &[__m256i; WORDS]) -> Vec<(bool, [usize; 2])> {
     let sums = b.map(|b| sums_by_sign(b));
@@ -214,7 +223,8 @@ fn paired(b: &[__m256i; WORDS]) -> Vec<(bool, [usize; 2])> {
     pairs
 }
 
-/// Returns the sums of neighbouring bytes in 16 bits: of positive ones, and of negative ones negated.
+/// Returns the sums of neighbouring bytes in 16 bits: of positive ones, and of negative ones
+/// negated.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn sums_by_sign(b: __m256i) -> [__m256i; 2] {
@@ -250,27 +260,5 @@ unsafe fn operands<const ROWS: usize>(
         let a = args.a.add(unit / WORDS * ROWS * WORDS + unit % WORDS).cast();
         let b = args.b.add(unit * PANEL_LINES + half).cast::<__m256i>();
         (a, [_mm256_load_si256(b), _mm256_load_si256(b.add(1))])
-    }
-}
-
-/// Adds `sums` to 16 columns of the sums of `args`.
-///
-/// # Safety
-/// The sums of `args` have `ROWS` rows, `half` is 0 or 1.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn add<const ROWS: usize>(args: &MicroKernelArgs, half: usize, sums: &[[__m256i; 2]; ROWS]) {
-    for (i, sums) in sums.iter().enumerate() {
-        // SAFETY: 16 values of row `i`, within its 32.
-        unsafe {
-            let to = args.c.add(i * PANEL_LINES + half).cast::<__m256i>();
-            let before = if args.overwrite {
-                [_mm256_setzero_si256(); 2]
-            } else {
-                [_mm256_load_si256(to), _mm256_load_si256(to.add(1))]
-            };
-            _mm256_store_si256(to, _mm256_add_epi32(before[0], sums[0]));
-            _mm256_store_si256(to.add(1), _mm256_add_epi32(before[1], sums[1]));
-        }
     }
 }

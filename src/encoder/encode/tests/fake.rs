@@ -17,7 +17,6 @@ pub const FAILS: u32 = 999;
 #[derive(Debug)]
 pub struct FakeEncoder {
     info: EncoderInfo,
-    in_flight: usize,
     now_in_flight: AtomicUsize,
     /// Maximum number of concurrent calls of `encode`.
     pub most_in_flight: AtomicUsize,
@@ -35,10 +34,12 @@ impl FakeEncoder {
             linear_flops: 1,
             vocab_size: 1000,
             max_tokens: 512,
+            in_flight,
+            max_sequences: 2,
             ..EncoderInfo::default()
         };
         let (now_in_flight, most_in_flight, calls) = Default::default();
-        Self { info, in_flight, now_in_flight, most_in_flight, calls }
+        Self { info, now_in_flight, most_in_flight, calls }
     }
 }
 
@@ -63,13 +64,5 @@ impl Encoder for FakeEncoder {
             return Err(Error::shape("fake", "fails"));
         }
         Ok(())
-    }
-
-    fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    fn max_sequences(&self, batch_tokens: usize) -> usize {
-        batch_tokens / 4
     }
 }
