@@ -2,11 +2,11 @@
 //! quantiles of the first scores of each file.
 //!
 //! The sample has the first floor(1,000,000 / F) scored rows of each of the F input files,
-//! regardless of shards. The threshold is the quantile of these scores at 1 − rate, interpolated
-//! linearly and bit by bit as in numpy. Scores strictly above it are kept (`mlp.py`, `cs.py`), or
-//! strictly below it for heads whose low scores are good (`toxic_filter.py`). Rates count
-//! documents, whatever the weight. As in the reference, every threshold samples all scored
-//! documents, not the survivors of earlier ones.
+//! regardless of shards. The threshold is the quantile of these scores at 1 − rate (or at rate, see
+//! [`bound`]), interpolated linearly and bit by bit as in numpy. Scores strictly above it are kept
+//! (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
+//! (`toxic_filter.py`). Rates count documents, whatever the weight. As in the reference, every
+//! threshold samples all scored documents, not the survivors of earlier ones.
 //!
 //! One deviation: NaN scores are left out. In the reference one NaN silently drops every document.
 

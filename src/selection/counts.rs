@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rank::RADIX;
 
-/// A value that can be merged; merging is associative and commutative.
+/// A value that can be merged. Merging is associative; [`View::pass`](super::scan::View::pass)
+/// merges in the order of shards.
 pub(super) trait Merge {
     fn merge(&mut self, other: Self);
 }
@@ -129,11 +130,6 @@ impl KeyCounts {
 
     pub(super) fn score(&self, digit: usize) -> Option<f32> {
         self.scores.get(digit).map(|score| score + 0.0) // zeros unsigned
-    }
-
-    #[cfg(test)]
-    pub(super) fn num_counters(&self) -> usize {
-        self.documents.len().max(self.excess.len()).max(self.scores.len())
     }
 
     /// Returns true if `needed` of the cell's weight means all of its documents. This holds for a

@@ -17,7 +17,7 @@
 //! - **Removal** at a rate removes the smallest set of worst survivors whose weight reaches
 //!   ceil(rate · W'), where W' is the weight of the scored survivors.
 //! - A **budget** keeps the smallest set of best survivors that reaches its weight, or else all.
-//! - A **threshold** keeps scores on its good side, compared as f64. Only `at_least` and `at_most`
+//! - A **threshold**, rounded to f32, keeps scores on its good side. Only `at_least` and `at_most`
 //!   keep equal scores.
 //! - One retention may have several rates. Each makes a selection with its own later thresholds. A
 //!   document's retention is the smallest rate whose final selection has it.

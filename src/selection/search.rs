@@ -113,8 +113,8 @@ impl First {
 }
 
 /// Predicts from a sample of shards which slots the searches open after the first digit; none if a
-/// second scan is needed anyway (for a histogram of scores that are not probabilities), for a budget
-/// (a sample's share of it is unknown), or if there may be too many slots.
+/// second scan is needed anyway (for a histogram of scores that are not probabilities), for a
+/// budget (a sample's share of it is unknown), or if there may be too many slots.
 fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     let nothing = Slots::of(std::iter::empty());
     let sample = SomeShards(view.corpus);
@@ -334,22 +334,4 @@ fn descend(
         reached.ok_or_else(|| Error::shape("select", reason))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_do_not_grow_with_documents() {
-        let count = |num_documents: u32| {
-            let mut counts = KeyCounts::new(true);
-            for i in 0..num_documents {
-                counts.add(i as usize % 65_536, 1);
-            }
-            counts.num_counters()
-        };
-        assert_eq!(count(1), 65_536);
-        assert_eq!(count(1_000_000), 65_536);
-    }
 }

@@ -27,7 +27,7 @@ use polysift_data::input::{
 };
 use polysift_encoder::Model;
 use polysift_heads::head::{AnyHead, FastTextHead, Head, ModelCard, Provenance};
-use polysift_heads::train::{Samples, TrainingRequest, train_head, train_text_head};
+use polysift_heads::train::{Samples, TrainingRequest, train_head, train_round, train_text_head};
 use polysift_runs::run::{RunDir, Shard, ShardMarker, Stage};
 
 /// Trains every head that has samples and is not trained yet, for the languages of the run.
@@ -83,7 +83,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
 
 /// Reads the samples of every head to train for `languages` (`None`: all) that is not in `run`,
 /// checks that the head can be trained on them, and returns these heads. Returns [`Error::Missing`]
-/// for a head without samples for any language; [`Error::Training`] as in [`check_labels`].
+/// for a head without samples for any language; [`Error::Training`] as in [`TrainingJob::check`].
 pub(crate) fn check_samples(
     config: &RunConfig,
     languages: Option<&BTreeSet<String>>,
@@ -185,7 +185,7 @@ fn train_one(
     for _ in 0..job.head.negatives.map_or(0, |negatives| negatives.rounds()) {
         let of_round = |samples| TrainingRequest { samples, ..request.clone() };
         let head =
-            chosen.as_ref().map(|samples| train_head(&of_round(samples), stop)).transpose()?;
+            chosen.as_ref().map(|samples| train_round(&of_round(samples), stop)).transpose()?;
         rows = set.rows(job, head.as_ref())?;
         let samples = chosen.insert(set.samples.of_rows(&rows));
         balance(context, job, &set.languages, samples)?;
@@ -332,8 +332,8 @@ struct TrainingSet {
 }
 
 impl TrainingSet {
-    /// Returns the rows that a head is trained on: all labelled ones, and of each pool those that the
-    /// head of the round before scores between the quantiles, or else the first ones.
+    /// Returns the rows that a head is trained on: all labelled ones, and of each pool those that
+    /// the head of the round before scores between the quantiles, or else the first ones.
     fn rows(&self, job: &TrainingJob<'_>, before: Option<&Head>) -> Result<Vec<usize>> {
         let mut rows: Vec<usize> = (0..self.num_labelled).collect();
         let mut start = self.num_labelled;
@@ -358,8 +358,8 @@ impl TrainingSet {
     }
 }
 
-/// Reads the samples of a head, of both classes, and draws documents that may become negatives. With
-/// a `model` the first chunk of each is embedded and rounded like the corpus.
+/// Reads the samples of a head, of both classes, and draws documents that may become negatives.
+/// With a `model` the first chunk of each is embedded and rounded like the corpus.
 fn training_set(
     context: Context<'_>,
     model: Option<&Model>,

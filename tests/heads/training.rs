@@ -478,6 +478,21 @@ fn a_logistic_head_is_a_linear_layer_with_a_penalty_that_was_chosen() -> Result<
     Ok(())
 }
 
+#[test]
+fn a_part_of_the_samples_without_weight_is_no_point_of_the_curve() -> Result<()> {
+    for kind in [HeadKind::Logistic, HeadKind::Mlp] {
+        let mut samples = mixture(300, 12, 3.0);
+        samples.weights = (0..300).map(|row| f32::from(u8::from(row % 50 < 2))).collect();
+        let config = HeadConfig { kind, ..HeadConfig::default() };
+        let head = train(&samples, "toxicity", &config, 1)?;
+        let record = head.card().training.clone().context("no record")?;
+        assert!(record.test.is_some_and(|test| test.roc_auc.is_some_and(f64::is_finite)));
+        let curve = record.learning_curve.iter().map(|point| point.test.loss);
+        assert!(curve.flatten().all(f64::is_finite), "{kind:?}");
+    }
+    Ok(())
+}
+
 /// Grades around `middle` with steps of `step`, from the place along the first axis.
 fn graded(num_samples: usize, middle: f32, step: f32) -> Samples {
     let mut samples = mixture(num_samples, 12, 0.0);

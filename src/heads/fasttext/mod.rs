@@ -8,7 +8,7 @@
 //! leaves the end of the line out of the n-grams, separates words by other white space and returns
 //! nothing for an empty line. It also trains from files only, and trusts the sizes in a file.
 //!
-//! Probabilities equal the library's within 1e-5. A text's score depends only on the text, and
+//! Probabilities equal the library's within 1e-6. A text's score depends only on the text, and
 //! equal samples give equal files. Sizes in a file are checked before memory is allocated.
 //!
 //! ```

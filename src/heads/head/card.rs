@@ -116,7 +116,8 @@ pub struct ModelCard {
     /// How texts become the words of a fastText head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextCard>,
-    /// Language code of the samples; `None` for a file that polysift did not write.
+    /// Language code of the samples, or the one that an import found or was given; `None` if not
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Version of polysift that trained the head.
@@ -191,7 +192,7 @@ pub struct Provenance {
 pub struct TrainingRecord {
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Hyperparameters, checkpoint rule included; `None` for a cosine head.
+    /// Hyperparameters of an MLP, checkpoint rule included; `None` for other heads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hyperparameters: Option<TrainingConfig>,
     /// scikit-learn's C of a logistic head or 1 / alpha of a ridge head, by the validation loss.
@@ -209,22 +210,22 @@ pub struct TrainingRecord {
     pub test_digest: Option<String>,
     /// Number of samples left out because their embedding is not finite.
     pub excluded_samples: usize,
-    /// Metrics after each epoch, or after some of many; empty for a logistic and a cosine head.
+    /// Metrics after each epoch, or after some of many; empty for heads that are not MLPs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochMetrics>,
     /// Number of the epoch whose weights were kept, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_epoch: Option<usize>,
-    /// Validation loss of the kept epoch, not rounded. For a published head of classes it is the
-    /// loss that applies softmax twice.
+    /// Validation loss of the kept weights, rounded for a linear head. For a published head of
+    /// classes it is the loss that applies softmax twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_loss: Option<f64>,
     /// Metrics of the finished head on the validation split; `None` if that is empty.
     pub validation: Option<Metrics>,
     /// Metrics of the finished head on the test split; `None` if that is empty.
     pub test: Option<Metrics>,
-    /// Metrics on the test split of a linear baseline for an MLP, trained on the same split: a
-    /// logistic head, or a ridge head for grades. `None` in published mode.
+    /// Metrics on the test split of a linear baseline, trained on the same split (not for cosine
+    /// heads): a logistic head, or a ridge head for grades. `None` in published mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linear_test: Option<Metrics>,
     /// Metrics of training with a quarter, half and all of the training split. Empty in published
@@ -281,7 +282,7 @@ pub struct ReferenceCounts {
     /// Centering of embeddings before they are compared; the references had it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub center: Option<Centering>,
-    /// Number of negatives of the training split that its mean and covariance come from.
+    /// Number of negatives of the training split that the mean comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub center_rows: Option<usize>,
 }

@@ -1,7 +1,7 @@
 //! Reads polysift's head files (safetensors with a [`ModelCard`]) and imports other software's:
 //! safetensors, PyTorch and whole classification models.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use safetensors::{SafeTensorError, SafeTensors};
 
@@ -65,7 +65,8 @@ impl Head {
     /// Reads a head without settings: what the file does not say comes from the preset that fits
     /// the number of outputs, which also names the head. Fails like [`Head::load`].
     pub fn open(path: &Path) -> Result<Self> {
-        let file = HeadFile::read(path, "head", None)?;
+        let file =
+            HeadFile::read(path, &path.file_stem().unwrap_or_default().to_string_lossy(), None)?;
         let preset = file.preset();
         let config = HeadConfig { preset: Some(preset), ..HeadConfig::default() };
         file.into_head(path, preset.name(), &config)
@@ -256,7 +257,11 @@ pub struct ImportRequest {
 pub fn is_classifier(path: &Path) -> bool {
     let is_file = path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known));
     path.join("config.json").is_file()
-        || !path.exists() && !is_file && path.is_relative() && path.components().count() == 2
+        || !path.exists()
+            && !is_file
+            && !path.parent().is_some_and(Path::is_dir)
+            && path.components().all(|part| matches!(part, Component::Normal(_)))
+            && path.components().count() == 2
 }
 
 /// Imports a head that other software wrote, from a file (see [`Head::load`]) or from a model for

@@ -52,14 +52,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let (config, name) = (request.config, request.name);
     let is_default = config.training.mode == Mode::Default;
     let (splits, excluded_samples) = request.split(request.has_test())?;
-    let Trained { scorer, record, references } = match config.kind {
-        HeadKind::Mlp | HeadKind::Logistic | HeadKind::Ridge => fit::train(request, &splits, stop)?,
-        HeadKind::Cosine => sample_references(request, &splits)?,
-        HeadKind::FastText => return Err(request.error("it is trained on texts")),
-        HeadKind::Column | HeadKind::Random => return Err(request.error("it is not trained")),
-    };
-    let spec =
-        HeadSpec { kind: scorer.kind(), ..HeadSpec::of_config(config, name, scorer.layer_sizes()) };
+    let (Trained { scorer, record, references }, spec) = trained(request, &splits, stop)?;
     let metrics = |request: &TrainingRequest<'_>, scorer: &Scorer, rows: &[usize]| {
         request.metrics(scorer, rows).map(Metrics::rounded)
     };
@@ -73,8 +66,11 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         let training = TrainingConfig { loss: None, ..config.training.clone() };
         let linear = HeadConfig { kind, output: None, training, ..config.clone() };
         let baseline = TrainingRequest { config: &linear, ..request.clone() };
-        let scorer = fit::train(&baseline, &splits, stop)?.scorer;
-        record.linear_test = metrics(&baseline, &scorer, &splits.test);
+        record.linear_test = if config.kind == kind {
+            Some(test) // it is its own baseline
+        } else {
+            metrics(&baseline, &fit::train(&baseline, &splits, stop)?.scorer, &splits.test)
+        };
         record.learning_curve = learning_curve(request, &splits, &record, stop)?;
         record.learning_curve.push(LearningPoint { num_samples: splits.train.len(), test });
     }
@@ -88,6 +84,31 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let mut card = request.card(spec, record, &splits);
     card.references = references;
     Head::new(card, scorer)
+}
+
+/// Trains the head of a round, which only draws the negatives of the next round: like
+/// [`train_head`], but without any metrics.
+pub fn train_round(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
+    let (splits, _) = request.split(request.has_test())?;
+    let (Trained { scorer, record, .. }, spec) = trained(request, &splits, stop)?;
+    Head::new(request.card(spec, record, &splits), scorer)
+}
+
+fn trained(
+    request: &TrainingRequest<'_>,
+    splits: &Splits,
+    stop: &Stop,
+) -> Result<(Trained, HeadSpec)> {
+    let (config, name) = (request.config, request.name);
+    let trained = match config.kind {
+        HeadKind::Mlp | HeadKind::Logistic | HeadKind::Ridge => fit::train(request, splits, stop)?,
+        HeadKind::Cosine => sample_references(request, splits)?,
+        HeadKind::FastText => return Err(request.error("it is trained on texts")),
+        HeadKind::Column | HeadKind::Random => return Err(request.error("it is not trained")),
+    };
+    let (kind, sizes) = (trained.scorer.kind(), trained.scorer.layer_sizes());
+    let spec = HeadSpec { kind, ..HeadSpec::of_config(config, name, sizes) };
+    Ok((trained, spec))
 }
 
 /// Trains with a quarter and with half of each class of the training split, if that is enough.
@@ -109,7 +130,11 @@ fn learning_curve(
     let mut points = Vec::new();
     for part in [4, 2] {
         let train = [&positive, &negative].map(|rows| &rows[..rows.len() / part]).concat();
-        if train.len() < MIN_SAMPLES || !has_several(&request.samples.grades(&train)) {
+        let samples = request.samples;
+        if train.len() < MIN_SAMPLES
+            || !has_several(&samples.grades(&train))
+            || samples.total_weight(&train) <= 0.0
+        {
             continue;
         }
         let part = Splits { train, ..splits.clone() };

@@ -63,11 +63,15 @@ fn fit(
     let lines: Vec<(String, bool)> = splits.train.iter().map(line).collect();
     let streams = ["initialisation", "order"].map(|purpose| request.stream(purpose));
     let word_ngrams = config.word_ngrams(request.language);
-    fasttext::fit(config, word_ngrams, &lines, streams, stop)?.ok_or_else(|| {
+    let model = fasttext::fit(config, word_ngrams, &lines, streams, stop)?.ok_or_else(|| {
         let rate = config.learning_rate;
         request
             .error(format!("the vectors are not finite; try a smaller learning_rate than {rate}"))
-    })
+    })?;
+    if model.num_words() + model.num_buckets() == 0 {
+        return Err(request.error("no word occurs `min_count` times in the training split"));
+    }
+    Ok(model)
 }
 
 /// Computes the metrics of `head` on the samples of `rows`. A text without a word that the model
