@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     }
     let words = documents.values().flatten().flat_map(|text| text.split_whitespace()).step_by(10);
     let words: BTreeSet<&str> = words.take(NUM_WORDS).collect();
-    let words = WordList::parse(&words.into_iter().collect::<Vec<_>>().join("\n"))?;
+    let words = WordList::new(words)?;
     let license = LicenseRule::new(published_allow_list()?, &LicenseOptions::default())?;
     // A source that is allowed, so that terms are looked for.
     let source = Some("https://docs.python.org/3/tutorial/index.html");

@@ -41,14 +41,15 @@ pub struct BenchmarksRequest {
     /// Language of items without a language of their own, such as eng_Latn
     #[arg(long, value_name = "CODE")]
     pub language: Option<String>,
-    /// Files of common texts whose n-grams are ignored: one text per line, or a column `text`
+    /// Files of common texts whose n-grams are ignored: one text per line without `# comments`,
+    /// or a column `text`
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub ignore: Vec<String>,
     /// Words per n-gram [default: 13; with --datatrove 12]
     #[arg(long, value_name = "N")]
     pub ngram: Option<u32>,
     /// Characters per n-gram in languages written without spaces [default: 26]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "datatrove")]
     pub ngram_chars: Option<u32>,
     /// Treat all numbers as equal, so that an exercise with other numbers also matches
     #[arg(long)]
@@ -112,7 +113,8 @@ struct ItemSet {
     /// Files, directories or globs, relative to the file of sets.
     files: Vec<String>,
     task: Option<String>,
-    /// Columns (lists too) that are joined to the question; by default the known columns.
+    /// Columns (lists too) that are joined to the question. The known columns serve only if
+    /// `answer` is empty too.
     question: Vec<String>,
     /// Columns that are joined to the answer.
     answer: Vec<String>,
@@ -175,7 +177,8 @@ impl ItemSet {
             columns => joined(columns.iter().filter_map(|name| row.text(name))),
         };
         let id = first(["id", "eval_instance_index"]).unwrap_or_default();
-        let id = row.text("config").map_or(id.to_owned(), |config| format!("{config}/{id}"));
+        let config = row.text("config").filter(|_| !id.is_empty());
+        let id = config.map_or(id.to_owned(), |config| format!("{config}/{id}"));
         let item = BenchmarkItem {
             task: first(["task", "eval_key"]).or(self.task.as_deref()).unwrap_or_default(),
             split: row.text("split").or(self.split.as_deref()).unwrap_or_default(),
@@ -197,7 +200,12 @@ impl ItemSet {
 pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<TaskCounts>> {
     let mut builder = IndexBuilder::new(request.settings())?;
     let mut digests = BTreeMap::new();
+    let out = request.out.canonicalize().ok();
     let mut digest = |list: &ListFile| -> Result<()> {
+        if out.is_some() && list.path.canonicalize().ok() == out {
+            let reason = "is a file of items or of common texts, which it would replace";
+            return Err(Error::config("--out", reason));
+        }
         // The digest does not depend on where the files are.
         let name = list.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         digests.insert(stamp(&list.path)?.blake3, name);
@@ -231,8 +239,9 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
 
 /// Joins the values of columns to one text; lists, which are JSON, by their elements.
 fn joined<'a>(values: impl Iterator<Item = &'a str>) -> String {
-    let elements = |value: &str| {
-        serde_json::from_str::<Vec<String>>(value).map_or(value.to_owned(), |list| list.join("\n"))
+    let elements = |value: &str| match serde_json::from_str::<Vec<Option<String>>>(value) {
+        Ok(list) => list.into_iter().flatten().collect::<Vec<_>>().join("\n"),
+        Err(_) => value.to_owned(),
     };
     values.map(elements).collect::<Vec<_>>().join("\n")
 }

@@ -35,7 +35,7 @@ pub use card::{ClassSizes, DatasetCard, SourceCard, SourceFile};
 pub use languages::LanguageTable;
 pub use mkc::{MkcRequest, MkcVariant, build_mkc};
 pub use repair::repair;
-pub use toxicity::{ToxicityFormat, ToxicityRequest, build_toxicity};
+pub use toxicity::{ToxicityRequest, build_toxicity};
 
 /// How the samples of any dataset are chosen.
 #[derive(Debug, Clone, Copy, Args)]

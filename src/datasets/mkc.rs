@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
 use super::corpus::{CORPUS, LanguageCorpus};
-use super::write::{DatasetSample, SplitPlan, THREE_FILES, write};
+use super::write::{DatasetSample, SplitPlan, THREE_FILES, refuse_inputs, write};
 use super::{DatasetCard, DatasetRules, LanguageTable, SourceCard, repair};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
@@ -188,7 +188,8 @@ impl MkcRequest {
             by_language.entry(language.clone()).or_default().append(&mut of_any);
         }
         if !of_any.is_empty() {
-            let reason = "names no language with {lang}; that serves a single one of --languages";
+            let reason =
+                "names no language with {lang}; without it --languages must name exactly one";
             return Err(Error::config("--corpus", reason));
         }
         let codes: BTreeSet<String> = match self.languages.as_slice() {
@@ -227,6 +228,7 @@ struct MkcLanguage<'a> {
 impl MkcLanguage<'_> {
     fn build(&self) -> Result<DatasetCard> {
         let MkcRequest { variant, rules: DatasetRules { seed, mode, .. }, .. } = *self.request;
+        refuse_inputs(&self.request.out.join(self.language), self.files)?;
         let dataset = if variant == MkcVariant::Mkc { "mkc" } else { "mkc+" };
         let mut card = DatasetCard::new(dataset, self.language, mode, seed);
         card.max_positives = Some(self.request.max_positives());
@@ -300,7 +302,7 @@ impl MkcLanguage<'_> {
             let ranks = self.ranks("positives");
             samples.sort_by_cached_key(|sample| ranks.of(sample.key));
             for sample in samples.drain(most..) {
-                count_drop(cards, &sample, "beyond the most positives");
+                count_drop(cards, &sample, "beyond --max-positives");
             }
         }
         Ok(samples)

@@ -12,9 +12,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The characters of the bytes from 0x80 on in Windows-1252, 1251, 1250, 1253, 1254, 1257, ISO 8859-2
-/// and Mac Roman, a line each, as Python decodes them. U+FFFD stands for a byte without a printable
-/// character.
+/// The characters of the bytes from 0x80 on in Windows-1252, 1251, 1250, 1253, 1254, 1257, ISO
+/// 8859-2 and Mac Roman, a line each, as Python decodes them. U+FFFD stands for a byte without a
+/// printable character.
 const CODE_PAGES_TEXT: &str = include_str!("code_pages.txt");
 const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐\
     └┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
@@ -41,6 +41,9 @@ fn characters(line: &str) -> impl Iterator<Item = char> {
     (0x80u8..=0xff).zip(line.chars()).map(char_of)
 }
 
+/// Maximum layers of damage that are removed from a line.
+const MOST_LAYERS: usize = 32;
+
 /// Returns `text` repaired, or unchanged if there is nothing to repair.
 pub fn repair(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~') && byte != b'&')
@@ -53,7 +56,7 @@ pub fn repair(text: &str) -> Cow<'_, str> {
         is_html |= line.contains('<');
         let mut line = line.to_owned();
         // Each round removes one layer.
-        loop {
+        for _ in 0..MOST_LAYERS {
             let before = line.clone();
             if !is_html {
                 line = html_escape::decode_html_entities(&line).into_owned();

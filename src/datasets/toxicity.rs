@@ -8,9 +8,11 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::write::{DatasetSample, SplitPlan, THREE_FILES, TWO_FILES, place_key, write};
+use super::write::{
+    DatasetSample, SplitPlan, THREE_FILES, TWO_FILES, place_key, refuse_inputs, write,
+};
 use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
@@ -18,17 +20,8 @@ use polysift_base::sample::{Ranks, text_key};
 use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
 use polysift_data::input::{
     ColumnKind, ColumnRequest, InputFile, TableCounts, TableRow, label_class, named_tables,
-    read_table, shown, table_columns, table_stem,
+    read_table, shown, table_columns,
 };
-
-/// Published formats of rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ToxicityFormat {
-    /// PleIAs ToxicCommons.
-    ToxicCommons,
-    /// SWSR, `SexComment.csv`.
-    Swsr,
-}
 
 /// Columns of the text and of its class, which is given by scores, or by labels as in
 /// [`polysift_data::input::read_samples`].
@@ -38,8 +31,10 @@ struct RowFormat<'a> {
     has_scores: bool,
 }
 
+/// PleIAs ToxicCommons.
 const TOXIC_COMMONS: RowFormat<'_> =
     RowFormat { text: "original_text", label: "scores", has_scores: true };
+/// SWSR, `SexComment.csv`.
 const SWSR: RowFormat<'_> = RowFormat { text: "comment_text", label: "label", has_scores: false };
 const PLAIN: RowFormat<'_> = RowFormat { text: "text", label: "label", has_scores: false };
 
@@ -55,14 +50,11 @@ pub struct ToxicityRequest {
     /// Output directory; a folder for the language is created in it
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Format of the files [default: recognised by the column names]
-    #[arg(long, value_enum)]
-    pub format: Option<ToxicityFormat>,
     /// Name of the text column, for files in no known format
-    #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
+    #[arg(long, value_name = "COLUMN")]
     pub text_column: Option<String>,
     /// Name of the label column, for files in no known format
-    #[arg(long, value_name = "COLUMN", conflicts_with = "format")]
+    #[arg(long, value_name = "COLUMN")]
     pub label_column: Option<String>,
     /// How samples are chosen
     #[command(flatten)]
@@ -71,11 +63,9 @@ pub struct ToxicityRequest {
 
 impl ToxicityRequest {
     fn format(&self, file: &InputFile) -> Result<RowFormat<'_>> {
-        match (self.format, &self.text_column, &self.label_column) {
-            (Some(ToxicityFormat::ToxicCommons), ..) => Ok(TOXIC_COMMONS),
-            (Some(ToxicityFormat::Swsr), ..) => Ok(SWSR),
-            (None, None, None) => RowFormat::of(file),
-            (None, text, label) => Ok(RowFormat {
+        match (&self.text_column, &self.label_column) {
+            (None, None) => RowFormat::of(file),
+            (text, label) => Ok(RowFormat {
                 text: text.as_deref().unwrap_or(PLAIN.text),
                 label: label.as_deref().unwrap_or(PLAIN.label),
                 has_scores: false,
@@ -132,7 +122,8 @@ fn sum(scores: &str) -> Option<i64> {
 ///
 /// The larger class is sampled down to the size of the other; published mode only samples the
 /// non-toxic class. Equal texts are taken once, or not at all if their labels differ; the published
-/// code keeps all of them. Files are read twice. Memory: 40 bytes per row, and the chosen texts.
+/// code keeps all of them. Files are read twice. Memory: some 100 bytes per row, and the chosen
+/// texts.
 ///
 /// # Errors
 /// [`Error::Config`] for an invalid language code; [`Error::Missing`] if there are no files or a
@@ -144,6 +135,7 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
         return Err(Error::config("--language", reason));
     }
     let files = named_tables(&request.files)?;
+    refuse_inputs(&request.out.join(&request.language), &files)?;
     let classes = classes(request, &files, stop)?;
     let chosen = choose(request, &classes)?;
     let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
@@ -179,7 +171,7 @@ fn read(
                 Mode::Published => place_key(&file.name, row.row),
             };
             let source = file.name.clone();
-            let id = format!("{}/{}", table_stem(&file.name), row.row);
+            let id = format!("{}/{}", file.name, row.row);
             let (group, is_translated) = (key, false);
             DatasetSample { id, text, source, positive, key, group, is_translated }
         });

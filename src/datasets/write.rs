@@ -10,7 +10,7 @@ use super::{ClassSizes, DatasetCard};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, unlink, write_json};
 use polysift_base::sample::{Ranks, key_of};
-use polysift_data::input::Split;
+use polysift_data::input::{InputFile, Split};
 use polysift_heads::train::{hold_out, tenth};
 
 const CARD: &str = "card.json";
@@ -62,6 +62,17 @@ struct SampleLine<'a> {
     id: &'a str,
     source: &'a str,
     split: Split,
+}
+
+/// Refuses inputs that [`write`] would replace in `directory`.
+pub(super) fn refuse_inputs(directory: &Path, files: &[InputFile]) -> Result<()> {
+    let own: Vec<_> = (THREE_FILES.iter().chain(TWO_FILES))
+        .filter_map(|(name, _)| directory.join(name).canonicalize().ok())
+        .collect();
+    let is_own = |file: &&InputFile| file.path.canonicalize().is_ok_and(|path| own.contains(&path));
+    files.iter().find(is_own).map_or(Ok(()), |file| {
+        Err(Error::config("--out", format!("would replace its input {}", file.path.display())))
+    })
 }
 
 /// Splits `samples`, writes them below `directory` and completes the card, which is written last.

@@ -1,5 +1,6 @@
 //! What is done to untrusted bytes: each function reads them as a file of one kind and uses what it
-//! read. None may panic, or take memory that the bytes do not justify. `true` says that they were read.
+//! read. None may panic, or take memory that the bytes do not justify. `true` says that they were
+//! read.
 
 use std::cmp::Ordering;
 use std::io::Result;
@@ -115,7 +116,7 @@ pub fn part(data: &[u8]) -> Result<bool> {
 /// A list that users write: of domains that are allowed, or of words.
 pub fn lists(data: &[u8]) -> Result<bool> {
     let Ok(text) = std::str::from_utf8(data) else { return Ok(false) };
-    let words = WordList::parse(text);
+    let words = WordList::new(text.lines());
     let found = words.as_ref().is_ok_and(|words| words.share(TEXT).share() <= 1.0);
     Ok(found | parse_allow_list(text).is_ok())
 }
@@ -238,8 +239,9 @@ pub fn pii(data: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// Logits of a head, and a rate: the selection beside a full sort. Of documents with equal logits either
-/// may be kept, so what is checked is their number, and that no logit left out is better than one kept.
+/// Logits of a head, and a rate: the selection beside a full sort. Of documents with equal logits
+/// either may be kept, so what is checked is their number, and that no logit left out is better
+/// than one kept.
 pub fn selection(data: &[u8]) -> Result<bool> {
     let [rate, per_shard, keep, bytes @ ..] = data else { return Ok(false) };
     let logits: Vec<f32> =
@@ -346,8 +348,9 @@ pub fn products(data: &[u8]) -> Result<bool> {
             let (x, w) = (&x[at / n * k..][..k], &w[at % n * k..][..k]);
             let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
             let (sum, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
-            // Each of k fused steps and of the sums of chains rounds once, by 2^-24 of no more than `size` or,
-            // below the normal numbers, by 2^-150; doubled for the growth of the bound and f64's own rounding.
+            // Each of k fused steps and of the sums of chains rounds once, by 2^-24 of no more than
+            // `size` or, below the normal numbers, by 2^-150; doubled for the growth of the bound
+            // and f64's own rounding.
             let steps = 2.0 * (k + 2) as f64;
             let bound = steps * (size * 2f64.powi(-24) + 2f64.powi(-150));
             let error = (f64::from(*y) - sum).abs();

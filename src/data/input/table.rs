@@ -9,7 +9,7 @@ use super::discover::{by_name, find_local, format_of};
 use super::documents::open;
 use super::json_lines::first_keys;
 use super::parquet::ParquetFile;
-use super::pattern::{KeyPattern, is_hidden, search};
+use super::pattern::{KeyPattern, search};
 use super::{BATCH_ROWS, Format, InputFile};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
@@ -77,11 +77,9 @@ pub fn table_stem(name: &str) -> &str {
     &name[..name.len() - format_of(name).map_or(0, |(_, end)| end)]
 }
 
-/// Returns true if [`table_files`] would find a file of that name, which may contain `/`.
+/// Returns true if a file of that name, which may contain `/`, is a table.
 pub fn is_table(name: &str) -> bool {
-    let is_found = |part: &str| !part.is_empty() && !is_hidden(part);
-    let file_name = name.rsplit('/').next().unwrap_or_default();
-    format_of(file_name).is_some() && name.split('/').all(is_found)
+    format_of(name.rsplit('/').next().unwrap_or_default()).is_some()
 }
 
 /// Returns all tables below `directory`, sorted by name. A name is the path below it, with `/`;

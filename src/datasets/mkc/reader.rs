@@ -141,7 +141,9 @@ impl MkcSource {
 
     /// Returns which `listed` files of the repository are read for a language, sorted.
     fn fetched<'n>(&self, cell: &str, listed: &'n [String]) -> Vec<&'n str> {
-        let tables = listed.iter().map(String::as_str).filter(|name| is_table(name));
+        let is_hidden = |part: &str| part.is_empty() || part.starts_with(['.', '_']);
+        let is_found = |name: &&str| is_table(name) && !name.split('/').any(is_hidden);
+        let tables = listed.iter().map(String::as_str).filter(is_found);
         let (mut names, tells) = self.of_language(cell, tables);
         if self.by_name && !tells {
             return Vec::new();
@@ -278,7 +280,7 @@ impl RowPlace<'_> {
     /// Returns the positive sample of the row; samples with the same `group` stay together.
     pub(super) fn sample(&self, text: String, group: u128) -> DatasetSample {
         let Self { source, file, row, .. } = self;
-        let id = format!("{}/{}/{row}", source.kind.name, table_stem(&file.name));
+        let id = format!("{}/{}/{row}", source.kind.name, file.name);
         source.sample(id, text, group)
     }
 

@@ -100,7 +100,8 @@ fn question_columns(file: &InputFile) -> Result<Option<Vec<ColumnRequest>>> {
 
 /// Returns question and answer of a row in any layout; columns of other layouts are absent.
 fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String), String> {
-    if let Some(question) = row.text("Question") {
+    if row.text("Question").or(row.text("Answer")).is_some() {
+        let question = row.required_text("Question")?;
         let letter = row.required_text("Answer")?;
         let wrong = || format!("`Answer` is {}, not one of A, B, C and D", shown(letter));
         let column = LETTERS.into_iter().find(|column| *column == letter.trim());

@@ -207,7 +207,7 @@ impl IndexBuilder {
         self.tokens.bytes(start..start + text.ngram as usize)
     }
 
-    /// Builds the index; `inputs` are the BLAKE3 digests of its sources, by name.
+    /// Builds the index; `inputs` are the names of its sources, by BLAKE3 digest.
     ///
     /// # Errors
     /// Returns [`Error::Config`] if no n-gram is left, or if there are more than a file can hold.

@@ -26,7 +26,7 @@ use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
 use super::prefilter::place;
-use super::settings::{IndexSettings, ItemPart};
+use super::settings::IndexSettings;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::open;
 
@@ -47,7 +47,7 @@ const ITEM_NUMBERS: usize = 5;
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {
     pub(super) settings: IndexSettings,
-    /// BLAKE3 digests of the sources of the index, by name.
+    /// Names of the sources of the index, by BLAKE3 digest.
     pub(super) inputs: BTreeMap<String, String>,
     pub(super) tasks: Vec<TaskCounts>,
     pub(super) filter_words: u64,
@@ -257,11 +257,6 @@ impl Index {
         &self.map[self.sections[section as usize].clone()]
     }
 
-    /// Returns the BLAKE3 digests of the sources of the index, by name.
-    pub fn inputs(&self) -> &BTreeMap<String, String> {
-        &self.header.inputs
-    }
-
     /// Returns the tasks, in the order of their first items.
     pub fn tasks(&self) -> &[TaskCounts] {
         &self.header.tasks
@@ -296,12 +291,6 @@ impl Index {
         let end = u32_at(ends, ngram as usize);
         let start = ngram.checked_sub(1).map_or(0, |before| u32_at(ends, before as usize));
         (start..end).map(|place| self.posting(place as usize))
-    }
-
-    /// Returns the part of its item that the n-gram at a posting is in.
-    pub fn part(&self, posting: Posting) -> ItemPart {
-        let [_, ngram, question, ..] = self.item_numbers(posting.item);
-        ItemPart::of(posting.token, ngram, question)
     }
 
     /// Returns the tokens of n-gram number `ngram`, separated by spaces.

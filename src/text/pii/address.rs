@@ -9,20 +9,14 @@ use memchr::memchr_iter;
 use polysift_suffix::{Suffixes, public_suffix};
 use unicode_normalization::char::is_combining_mark;
 
-use super::email::{Grammar, domain_end};
+use super::email::domain_end;
 use super::letters::is_latin;
-
-/// Grammar of domains with labels of letters and digits of any script.
-const DOMAIN: Grammar = Grammar {
-    is_word: is_latin,
-    is_label: |c| c.is_alphanumeric() || is_combining_mark(c),
-    mixes_scripts: false,
-};
 
 /// ASCII characters of a local part besides letters, digits and dots. Other allowed ones are left
 /// out, because they mark the start of an address in URLs and code.
 const SPECIALS: &str = "!#$%'*+^_~-";
-/// Number of labels in the longest public suffix, plus one.
+/// Dots to go back from the end of a domain: the longest suffix has seven labels, and one more
+/// label belongs to the domain.
 const SUFFIX_LABELS: usize = 6;
 
 /// Kind of a character in a local part.
@@ -67,7 +61,7 @@ pub(super) fn first_address(text: &str) -> Option<Range<usize>> {
         let domain = &text[at + 1..];
         let hidden = domain.len() - domain.trim_start_matches(is_invisible).len();
         let domain_start = at + 1 + hidden;
-        let end = domain_end(text, domain_start, DOMAIN)?;
+        let end = domain_end(text, domain_start, |c| c.is_alphanumeric() || is_combining_mark(c))?;
         let end = domain_start + known_domain_end(&text[domain_start..end])?;
         let is_of_git = &text[start..at] == "git" && text[end..].starts_with([':', '/']);
         (!is_of_git).then_some(start..end)

@@ -8,21 +8,14 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use memchr::memmem::Finder;
+use aho_corasick::{AhoCorasick, Match};
 use regex::Regex;
 
-use super::email::{Grammar, first_email};
+use super::email::first_email;
 use super::ip::{is_global, octet};
 use super::options::IpScope;
 use super::span::{PiiKind, PiiSpan};
 use crate::characters::is_match;
-
-/// Grammar with Python's words and ASCII domains.
-const GRAMMAR: Grammar = Grammar {
-    is_word: |c| is_match(LETTER_OR_NUMBER.as_ref(), c),
-    is_label: |_| false,
-    mixes_scripts: true,
-};
 
 /// Apertus' only IBAN form: `A` is a capital, `0` a digit, `X` either; one more `X` may follow.
 const APERTUS_IBAN: &[u8] = b"AA00 0000 0000 0000 0000 X";
@@ -42,27 +35,24 @@ pub(super) fn apertus_spans(text: &str, kinds: &[PiiKind]) -> Vec<PiiSpan> {
             PiiKind::Iban => leftmost_between(text, spans.values(), apertus_iban_bytes),
         };
         let mut seen = HashSet::new();
-        for value in matches.into_iter().map(|range| &text[range]) {
-            if seen.insert(value) {
-                replace_all(text, kind, value, &mut spans);
-            }
-        }
+        let values = matches.into_iter().map(|range| &text[range]);
+        let values: Vec<&str> = values.filter(|value| seen.insert(*value)).collect();
+        // A search for each would take quadratic time, one for all too much memory.
+        values.chunks(4096).for_each(|values| replace_all(text, kind, values, &mut spans));
     }
     spans.into_values().collect()
 }
 
-/// Adds the disjoint occurrences of `value` that touch none of `spans`, keyed by their start.
-fn replace_all(text: &str, kind: PiiKind, value: &str, spans: &mut BTreeMap<usize, PiiSpan>) {
-    let finder = Finder::new(value);
-    let mut from = 0;
-    while let Some(at) = finder.find(&text.as_bytes()[from..]) {
-        let range = from + at..from + at + value.len();
+/// Adds the disjoint occurrences of `values`, of the first value first, that touch none of `spans`,
+/// keyed by their start.
+fn replace_all(text: &str, kind: PiiKind, values: &[&str], spans: &mut BTreeMap<usize, PiiSpan>) {
+    let Ok(finder) = AhoCorasick::new(values) else { return }; // fails from 2^31 states on only
+    let mut hits: Vec<Match> = finder.find_overlapping_iter(text).collect();
+    hits.sort_unstable_by_key(|hit| (hit.pattern(), hit.start()));
+    for range in hits.into_iter().map(|hit| hit.range()) {
         let before = spans.range(..range.end).next_back();
         if before.is_none_or(|(_, span)| span.range.end <= range.start) {
-            from = range.end;
             spans.insert(range.start, PiiSpan::new(text, kind, range));
-        } else {
-            from = range.start + 1;
         }
     }
 }
@@ -86,8 +76,9 @@ pub(super) fn datatrove_spans(text: &str, kinds: &[PiiKind], scope: IpScope) -> 
 }
 
 fn emails(text: &str) -> Vec<Range<usize>> {
-    let next = |range: &Range<usize>| first_email(text, range.end, GRAMMAR);
-    std::iter::successors(first_email(text, 0, GRAMMAR), next).collect()
+    let is_word = |c: char| is_match(LETTER_OR_NUMBER.as_ref(), c);
+    let next = |range: &Range<usize>| first_email(text, range.end, is_word);
+    std::iter::successors(first_email(text, 0, is_word), next).collect()
 }
 
 /// Finds the leftmost disjoint matches between `spans`; `matched_bytes` measures a match.

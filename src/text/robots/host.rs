@@ -18,10 +18,8 @@ pub struct DocumentUrl<'a> {
     pub authority: Authority<'a>,
     /// Path and query after parsing, without the fragment.
     parsed: Cow<'a, str>,
-    /// Text after the authority, as written, with a `/` before it.
+    /// Text after the authority, as written; `/` if there is none.
     written: Cow<'a, str>,
-    /// True if that `/` was put before a query or fragment.
-    is_slash_added: bool,
 }
 
 /// Scheme, host and port of a URL.
@@ -38,12 +36,11 @@ pub struct Authority<'a> {
 impl DocumentUrl<'_> {
     /// Returns the path for [`super::Robots::blocked`]; it begins with `/` unless noted below.
     ///
-    /// Protego 0.4 uses the text as written, with dot segments and fragments. If a query follows the
-    /// authority directly, a `/` is put before it, but not for Protego.
+    /// Protego 0.4 uses the text as written, with dot segments and fragments. If a query follows
+    /// the authority directly, a `/` is put before it, but not for Protego.
     pub fn path(&self, matching: Matching) -> &str {
         match matching {
             Matching::Rfc9309 => &self.parsed,
-            Matching::Protego04 if self.is_slash_added => &self.written[1..],
             Matching::Protego04 => &self.written,
         }
     }
@@ -80,7 +77,6 @@ fn locate_plain(url: &str) -> Option<DocumentUrl<'_>> {
         authority: Authority { scheme, host: host.into(), port: None },
         parsed: parsed.into(),
         written: written.into(),
-        is_slash_added: false,
     })
 }
 
@@ -116,16 +112,14 @@ fn locate_any(url: &str) -> Result<DocumentUrl<'_>, String> {
         .split_once("://")
         .map(|(_, rest)| &rest[rest.find(['/', '?', '#']).unwrap_or(rest.len())..]);
     let written = match behind {
-        Some(written) if written.starts_with('/') => Cow::Borrowed(written),
-        Some(written) => format!("/{written}").into(),
+        Some("") => Cow::Borrowed("/"),
+        Some(written) => Cow::Borrowed(written),
         None => path.to_owned().into(),
     };
-    let is_slash_added = behind.is_some_and(|behind| behind.starts_with(['?', '#']));
     Ok(DocumentUrl {
         authority: Authority { scheme, host: host.to_owned().into(), port: parsed.port() },
         parsed: path.to_owned().into(),
         written,
-        is_slash_added,
     })
 }
 
@@ -240,7 +234,7 @@ mod tests {
         fn nothing_panics(url: String, rest: String, host: String) {
             let _ = locate(&url);
             if let Ok(location) = locate(&format!("http://{rest}")) {
-                prop_assert!(location.parsed.starts_with('/') && location.written.starts_with('/'));
+                prop_assert!(location.parsed.starts_with('/') && location.written.starts_with(['/', '?', '#']));
                 registrable_domain(&location.authority.host, Suffixes::Icann);
             }
             registrable_domain(&host, Suffixes::Icann);

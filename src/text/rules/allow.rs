@@ -155,6 +155,9 @@ fn host_and_path(written: &str) -> Result<(String, String), String> {
     let has_scheme = written.contains("://");
     let url = if has_scheme { written.to_owned() } else { format!("http://{written}") };
     let location = locate(&url).map_err(|_| wrong())?;
+    if location.authority.port.is_some() {
+        return Err(format!("`{written}` has a port; a host counts with every port"));
+    }
     Ok((location.authority.host.to_string(), location.spelling().into_owned()))
 }
 

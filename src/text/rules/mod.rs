@@ -10,7 +10,7 @@
 //! let refused = rule.judge(Some("https://example.com/"), Some("All rights reserved"));
 //! assert_eq!(refused, Err(Refusal::NoEvidence));
 //!
-//! let share = WordList::parse("darn\nsweet pea\n")?.share("Darn! It is a sweet  pea.");
+//! let share = WordList::new(["darn", "sweet pea"])?.share("Darn! It is a sweet  pea.");
 //! assert_eq!((share.hits, share.words), (3, 6));
 //! assert_eq!(Repetition::of("Only one sentence, which is not repeated.").repeated, 0);
 //! # Ok::<(), String>(())

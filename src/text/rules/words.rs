@@ -39,14 +39,6 @@ impl WordShare {
 }
 
 impl WordList {
-    /// Parses a list with one word or phrase a line, like LDNOOBW's, without lines that start with
-    /// `#`; see [`WordList::new`].
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let is_around = |c: char| c == '\u{feff}' || c.is_whitespace();
-        let lines = text.lines().map(|line| line.trim_matches(is_around));
-        Self::new(lines.filter(|line| !line.starts_with('#')))
-    }
-
     /// Makes the list of these words and phrases, without empty ones.
     ///
     /// # Errors
