@@ -1,4 +1,5 @@
-//! `polysift mix`: what is drawn of each source, where it goes, and what a kill or another machine changes: nothing.
+//! `polysift mix`: what is drawn of each source, where it goes, and what a kill or another machine
+//! changes: nothing.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -136,18 +137,8 @@ fn epochs_are_met_to_the_document() -> TestResult {
 /// Billions of tokens of Apertus' Table 16 (arXiv 2509.14233), and their sums.
 #[test]
 fn budgets_of_published_stages_add_up() -> TestResult {
-    for (parts, sum) in [
-        (["55.80", "15.87", "6.88"], "78.55"),
-        (["41.31", "11.83", "5.15"], "58.29"),
-        (["41.62", "12.09", "5.16"], "58.87"),
-        (["20.74", "5.58", "2.96"], "29.28"),
-    ] {
-        let sources = parts.map(|part| format!("[[source]]\nfiles = ['x']\ntokens = '{part}B'\n"));
-        let config = MixConfig::from_toml(&format!("count = 'bytes'\n{}", sources.concat()), "m")?;
-        let sum: u128 = sum.replace('.', "").parse()?;
-        assert_eq!(config.total(), Some(sum * 10_000_000));
-    }
-    // The first of them in units of ten tokens, with documents of 7 tokens: passed by less than one.
+    // A published stage (55.80, 15.87 and 6.88 billion) in units of ten tokens, with documents of 7
+    // tokens: passed by less than one.
     let work = Workspace::new()?;
     let mut settings = "count = 'column:n'\n".to_owned();
     for (name, tokens) in [("stage", 5580u64), ("long", 1587), ("books", 688)] {
@@ -376,7 +367,8 @@ fn processes_share_the_work_and_are_killed_and_nothing_changes() -> TestResult {
     Ok(())
 }
 
-/// Lets another process do all of the work before the shuffle begins, and then looks for files of a shuffle.
+/// Lets another process do all of the work before the shuffle begins, and then looks for files of a
+/// shuffle.
 struct Late<'a> {
     work: &'a Workspace,
     phases: Mutex<Vec<(String, bool)>>,

@@ -232,18 +232,12 @@ impl MixConfig {
         Ok(config)
     }
 
-    /// Returns the number of tokens asked for, if it is known before any are counted.
-    pub fn total(&self) -> Option<u128> {
-        let own = || self.sources.iter().map(|source| source.tokens.map(|own| u128::from(own.0)));
-        self.tokens.map(|all| u128::from(all.0)).or_else(|| own().sum())
-    }
-
     fn check(&self) -> Result<()> {
         if self.tokenizer.is_some() == self.count.is_some() {
             let reason = "one of `tokenizer` and `count` has to say what counts as tokens";
             return Err(Error::config("tokenizer", reason));
         }
-        if self.max_epochs.whole > MOST_EPOCHS {
+        if self.max_epochs.ceil_of(1) > u128::from(MOST_EPOCHS) {
             let reason = format!("is {}; at most {MOST_EPOCHS} are allowed", self.max_epochs);
             return Err(Error::config("max_epochs", reason));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::draw::DrawnFile;
 use polysift_base::error::{Error, Result};
@@ -85,8 +85,8 @@ impl MixSchema {
         self.inputs.iter().map(|(_, field)| field.clone()).chain(added)
     }
 
-    /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`]. Fails if a whole
-    /// number is not exact in a column of fractions.
+    /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`]. Fails if a
+    /// whole number is not exact in a column of fractions.
     pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
         let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
             Some(column) => {
@@ -122,7 +122,6 @@ fn wide(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Utf8 | DataType::Utf8View => DataType::LargeUtf8,
         DataType::Binary | DataType::BinaryView => DataType::LargeBinary,
-        DataType::Dictionary(_, values) => wide(values),
         other => other.clone(),
     }
 }
@@ -136,12 +135,36 @@ fn narrow(data_type: &DataType) -> DataType {
     }
 }
 
+/// Returns true if the types differ at most in the names of the items of lists and of the entries
+/// of maps. [`DataType::equals_datatype`] ignores the names of a struct's fields too.
+fn is_same(a: &DataType, b: &DataType) -> bool {
+    let is_item = |a: &FieldRef, b: &FieldRef| {
+        a.is_nullable() == b.is_nullable() && is_same(a.data_type(), b.data_type())
+    };
+    match (a, b) {
+        (DataType::List(a), DataType::List(b))
+        | (DataType::LargeList(a), DataType::LargeList(b)) => is_item(a, b),
+        (DataType::FixedSizeList(a, n), DataType::FixedSizeList(b, m)) => n == m && is_item(a, b),
+        (DataType::Map(a, _), DataType::Map(b, _)) => match (a.data_type(), b.data_type()) {
+            (DataType::Struct(a), DataType::Struct(b)) => {
+                a.iter().zip(b).all(|(a, b)| is_item(a, b))
+            }
+            _ => false,
+        },
+        (DataType::Struct(a), DataType::Struct(b)) => {
+            let is_field = |(a, b): (&FieldRef, &FieldRef)| a.name() == b.name() && is_item(a, b);
+            a.len() == b.len() && a.iter().zip(b).all(is_field)
+        }
+        _ => a.equals_datatype(b),
+    }
+}
+
 /// Returns the type that holds values of both types.
 fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     let is_small = |data_type: &DataType| data_type.is_integer() && *data_type != DataType::UInt64;
     let is_number = |data_type: &DataType| is_small(data_type) || data_type.is_floating();
     match (a, b) {
-        _ if a.equals_datatype(b) => Some(a.clone()),
+        _ if is_same(a, b) => Some(a.clone()),
         (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
         _ if is_small(a) && is_small(b) => Some(DataType::Int64),
         _ if is_number(a) && is_number(b) => Some(DataType::Float64),
@@ -164,7 +187,10 @@ mod tests {
         for (a, b) in [(Int64, UInt64), (LargeUtf8, Int64), (Boolean, Int64)] {
             assert_eq!(common(&a, &b), None);
         }
-        let words = DataType::Dictionary(Box::new(Int8), Box::new(DataType::Utf8));
-        assert_eq!(wide(&words), LargeUtf8);
+        let of = |names: [&str; 2]| {
+            DataType::Struct(names.map(|name| Field::new(name, LargeUtf8, true)).to_vec().into())
+        };
+        assert_eq!(common(&of(["a", "b"]), &of(["a", "b"])), Some(of(["a", "b"])));
+        assert_eq!(common(&of(["a", "b"]), &of(["b", "a"])), None);
     }
 }

@@ -16,7 +16,8 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_config::{DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, MixConfig, TokenCount};
 use polysift_data::export::{ExportWriter, WriterOptions};
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowReader, TableRow, read_table,
+    ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowReader, TableRow, dense,
+    read_table,
 };
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
@@ -37,7 +38,7 @@ const NUM_ROWS: &str = "num_rows";
 pub(super) struct TokenCounter {
     count: CountMethod,
     text: String,
-    id: String,
+    input: InputConfig,
 }
 
 enum CountMethod {
@@ -66,6 +67,13 @@ pub(super) struct CountedRow<'a> {
     pub value: Option<&'a str>,
 }
 
+/// Returns how rows are read: with the text, if it is counted, and the id.
+pub(super) fn input_of(config: &MixConfig) -> InputConfig {
+    let is_column = matches!(config.count, Some(TokenCount::Column(_)));
+    let text = if is_column { String::new() } else { config.text.clone() };
+    InputConfig { text, id: config.id.clone(), ..InputConfig::default() }
+}
+
 impl TokenCounter {
     /// Makes the counter for `config`; its files are below `base`.
     pub(super) fn load(config: &MixConfig, base: &Path, hub: &HubSettings) -> Result<Self> {
@@ -81,7 +89,7 @@ impl TokenCounter {
             }
             _ => CountMethod::Bytes,
         };
-        Ok(Self { count, text: config.text.clone(), id: config.id.clone() })
+        Ok(Self { count, text: config.text.clone(), input: input_of(config) })
     }
 
     /// Describes the method of counting; different methods have different descriptions.
@@ -96,7 +104,7 @@ impl TokenCounter {
     /// Returns a key for the counts of a file with `fingerprint`; equal content has an equal key.
     pub(super) fn key(&self, file: &InputFile, fingerprint: &str, value: Option<&str>) -> String {
         let (format, described) = (format!("{:?}", file.format), self.describe());
-        let parts = [fingerprint, &file.name, &format, &described, &self.text, &self.id];
+        let parts = [fingerprint, &file.name, &format, &described, &self.text, &self.input.id];
         let mut hasher = blake3::Hasher::new();
         for part in parts.into_iter().chain(value) {
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
@@ -129,10 +137,13 @@ impl TokenCounter {
         writer.flush(progress)?;
         writer.writer.finish()?;
         let data_bytes = file.decoded_bytes()?.unwrap_or(read_bytes);
-        let input = InputConfig { text: self.text.clone(), ..InputConfig::default() };
         let fields = match file.format {
-            Format::JsonLines(_) => JsonColumns::infer(file, &input)?.fields(&DataType::Null),
-            _ => RowReader::open(file, &input)?.schema().fields().clone(),
+            Format::JsonLines(_) => {
+                let columns = JsonColumns::infer(file, &self.input)?;
+                columns.check(file)?;
+                columns.fields(&DataType::Null)
+            }
+            _ => RowReader::open(file, &self.input)?.schema().fields().clone(),
         };
         let facts = [(DATA_BYTES, data_bytes), (NUM_ROWS, num_rows)];
         let facts = facts.map(|(key, number)| (key.to_owned(), number.to_string()));
@@ -147,7 +158,7 @@ impl TokenCounter {
             CountMethod::Column(name) => Some(name.as_str()),
             CountMethod::Tokenizer { .. } | CountMethod::Bytes => None,
         };
-        let mut columns = vec![ColumnRequest::new(&self.id, ColumnKind::Id, false)];
+        let mut columns = vec![ColumnRequest::new(&self.input.id, ColumnKind::Id, false)];
         if tokens.is_none() || file.format != Format::Parquet {
             columns.push(ColumnRequest::new(&self.text, ColumnKind::Text, tokens.is_none()));
         }
@@ -175,7 +186,7 @@ impl TokenCounter {
             (CountMethod::Bytes, Some(text)) => (text.len() as u32, ""),
             (CountMethod::Tokenizer { .. }, Some(text)) => (0, text),
         };
-        let id = row.text(&self.id).map(ToOwned::to_owned);
+        let id = row.text(&self.input.id).map(ToOwned::to_owned);
         let id = id.unwrap_or_else(|| format!("{}/{}", file.name, row.row));
         let value = value.and_then(|value| row.text(value)).map(ToOwned::to_owned);
         Ok(Some(Counted { row: row.row, id, tokens, value, text: text.to_owned() }))
@@ -192,7 +203,7 @@ impl CountedFile {
     pub(crate) fn open(folder: &Path, key: &str) -> Result<Self> {
         let open = |path: &Path| InputFile::at(path, key.to_owned(), None);
         let columns = columns_file(folder, key);
-        let schema = RowReader::open(&open(&columns)?, &InputConfig::default())?.schema();
+        let schema = dense(&RowReader::open(&open(&columns)?, &InputConfig::default())?.schema());
         let fact = |key: &str| {
             let number = schema.metadata().get(key).and_then(|number| number.parse().ok());
             number.ok_or_else(|| Error::corrupt(&columns, format!("has no {key}")))

@@ -396,13 +396,14 @@ fn split<'l>(
         let share = |tokens: u64| (budget as f64 * (size(tokens) / total)).round() as u64;
         return Ok(languages.iter().map(|&(code, own)| (vec![code], share(own))).collect());
     }
-    let others = languages.iter().map(|(code, _)| *code).filter(|code| !named.contains_key(*code));
-    let others: Vec<&str> = others.collect();
+    let others = languages.iter().filter(|(code, _)| !named.contains_key(*code));
+    let other = others.clone().find(|(_, tokens)| *tokens > 0).map(|(code, _)| *code);
+    let others: Vec<&str> = others.map(|(code, _)| *code).collect();
     let mut pools = Vec::new();
     for &(code, _) in languages {
         pools.extend(named.get(code).map(|share| (vec![code], share.ceil_of(budget))));
     }
-    match (source.share_left(), others.first()) {
+    match (source.share_left(), other) {
         (Some(left), Some(_)) => pools.push((others, left.ceil_of(budget))),
         (None, Some(other)) => {
             let reason = format!("the shares leave nothing for `{other}`, which has documents");
@@ -411,7 +412,8 @@ fn split<'l>(
         (Some(_), None) => {
             return Err(source.wrong("languages", "name all languages and do not add up to 1"));
         }
-        (None, None) => {}
+        (None, None) if others.is_empty() => {}
+        (None, None) => pools.push((others, 0)),
     }
     Ok(pools)
 }

@@ -34,13 +34,12 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use super::columns::MixSchema;
-use super::count::{CountedRow, options};
+use super::count::{CountedRow, input_of, options};
 use super::draw::{Draw, DrawnFile, MixCorpus, MixRequest};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, open, read_json, write_json};
 use polysift_base::panics::lock;
 use polysift_base::sample::hash_seed;
-use polysift_config::InputConfig;
 use polysift_data::export::ExportWriter;
 use polysift_data::input::RowReader;
 use polysift_runs::run::Worker;
@@ -182,17 +181,18 @@ impl Shuffle<'_> {
         let mut sections = Sections::new(self, place);
         let mut left = drawn.iter().peekable();
         if left.peek().is_some() {
-            let input = InputConfig { text: config.text.clone(), ..InputConfig::default() };
-            let mut reader = RowReader::open(file, &input)?;
+            let mut reader = RowReader::open(file, &input_of(config))?;
             while let (Some(batch), true) = (reader.next_batch()?, left.peek().is_some()) {
                 self.request.stop.check()?;
+                // Up to about a GiB of copies is taken at a time.
+                let most = ((1 << 30) / batch.batch.get_array_memory_size().max(1)).max(1) as u64;
                 for (at, &row) in batch.rows.iter().enumerate() {
                     let Some(document) = left.next_if(|document| document.row == row) else {
                         continue;
                     };
                     for copy in 0..document.copies {
                         sections.choose(at, document, copy);
-                        if sections.chosen.len() == BATCH_ROWS {
+                        if sections.chosen.len() == BATCH_ROWS || copy % most == most - 1 {
                             self.request.stop.check()?;
                             sections.take(&batch.batch)?;
                         }

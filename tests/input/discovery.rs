@@ -55,6 +55,14 @@ fn a_directory_is_searched_for_known_extensions() -> TestResult {
 }
 
 #[test]
+fn folders_that_look_like_patterns_and_names_that_meet_are_told_apart() -> TestResult {
+    let base = tree(&["d[1]/a.jsonl", "deu/x.jsonl", "deu/deu/x.jsonl"])?;
+    assert_eq!(names(&base, &["d[1]/*.jsonl"])?, ["a"]);
+    assert_eq!(names(&base, &["{lang}/**/x.jsonl"])?, ["deu/x:deu", "x:deu"]);
+    Ok(())
+}
+
+#[test]
 fn run_directories_are_not_searched() -> TestResult {
     let base = tree(&[
         "d/a.parquet",

@@ -42,12 +42,13 @@ const KNOWN_EXTENSIONS: &str =
 pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let takes = |name: &str| name != MIXTURE && document_format(name).is_some();
     let found = find(patterns, base, &takes)?;
+    let names: HashSet<String> = found.iter().map(|(_, name)| name.clone()).collect();
     by_name(found.into_iter().map(|(file, name)| {
-        // A shard's name has the language, even if all files have the same one.
-        let name = match file.language.as_deref() {
-            Some(language) if !name.contains(language) => format!("{language}/{name}"),
-            _ => name,
-        };
+        // A shard's name has the language, even if all files have the same one, unless another file
+        // has that name.
+        let own = file.language.as_ref().filter(|language| !name.contains(language.as_str()));
+        let long = own.map(|language| format!("{language}/{name}"));
+        let name = long.filter(|long| !names.contains(long)).unwrap_or(name);
         file.described(name)
     }))
 }
@@ -139,7 +140,8 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
         } else if takes("") {
             "no file there has such a name".to_owned()
         } else {
-            format!("no file there ends in {KNOWN_EXTENSIONS}")
+            let csv = if takes("x.csv") { ".csv, " } else { "" };
+            format!("no file there ends in {csv}{KNOWN_EXTENSIONS}")
         };
         return Err(Error::missing(pattern, reason));
     }
@@ -304,7 +306,8 @@ impl InputFile {
 }
 
 fn unknown_extension(path: &dyn Display) -> Error {
-    Error::config("input.files", format!("{path}: unknown extension; known are {KNOWN_EXTENSIONS}"))
+    let reason = format!("has an unknown extension; known are {KNOWN_EXTENSIONS}");
+    Error::config(path.to_string(), reason)
 }
 
 /// Returns the format and the length of the extension(s) of `file_name`, or `None` if unknown.
@@ -341,7 +344,7 @@ pub(super) fn split_compression(lower: &str) -> (&str, Compression) {
 }
 
 /// Removes `.` and `..` from the absolute `path` by its spelling alone; links are not resolved.
-fn normalized(path: &Path) -> PathBuf {
+pub fn normalized(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
         if component == Component::ParentDir {

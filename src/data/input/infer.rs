@@ -1,7 +1,8 @@
 //! Infers the types of JSON columns from every line of a file, and makes the arrays of those types.
 //!
-//! This module owns the rule that no value changes: values that no Arrow type holds exactly become
-//! text. JSON text is kept as written, with strings in quotes.
+//! This module owns the rule that no integer and no text changes: integers that no Arrow type holds
+//! exactly become text, and so do numbers beyond f64. Other fractions are rounded to f64. JSON text
+//! is kept as written, with strings in quotes.
 //!
 //! | values of a column | type |
 //! |---|---|

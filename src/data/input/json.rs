@@ -1,9 +1,10 @@
 //! JSON values that keep numbers as they are written.
 //!
 //! This parser exists because the values read here are written again. A parser that turns numbers
-//! into f64 rounds integers beyond 64 bits and some decimals. Here every value keeps its source, so
-//! a column of mixed types can be kept as verbatim text. Objects and arrays are parsed here,
-//! strings and numbers by `serde_json`. Accepts what RFC 8259 does, except unpaired surrogates.
+//! into f64 rounds integers beyond 2^53, and decimals of columns that stay text. Here every value
+//! keeps its source, so a column of mixed types can be kept as verbatim text. Objects and arrays
+//! are parsed here, strings and numbers by `serde_json`. Accepts what RFC 8259 does, except
+//! unpaired surrogates.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -15,6 +15,7 @@ use super::lines::{LineReader, TextLine};
 use super::vectors::Width;
 use super::{BATCH_BYTES, InputFile};
 use polysift_base::error::{Error, Result};
+use polysift_base::progress::Stop;
 
 /// A required column is reported as missing if none of this many first objects has it.
 const OBJECTS_BEFORE_COLUMNS_ARE_MISSED: u64 = 1000;
@@ -89,6 +90,7 @@ impl JsonReader {
         &mut self,
         each: impl FnOnce(u64, Vec<JsonField<'_>>, &Json<'_>) -> Result<()>,
     ) -> Result<bool> {
+        Stop::of_process().check()?;
         let read = self.lines.read(&mut self.line)?;
         let (row, has_failed) = (self.line.row, self.rejects.exceeded());
         if read {
@@ -233,7 +235,7 @@ fn field<'j>(
     width: &mut Width,
 ) -> Result<JsonField<'j>, String> {
     let name = &column.name;
-    let found = find(json, name).filter(|value| value.value != JsonValue::Null);
+    let found = find(json, name).filter(|value| !name.is_empty() && value.value != JsonValue::Null);
     let Some(value) = found else { return Ok(JsonField::Null) };
     let wrong = |expected| Err(format!("`{name}` is {}, not {expected}", value.kind()));
     match (column.kind, &value.value) {

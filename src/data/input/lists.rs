@@ -92,7 +92,7 @@ pub fn for_each_listed(
     let (mut line, mut rejects) = (TextLine::default(), Rejects::refused());
     while lines.read(&mut line)? {
         stop.check()?;
-        let Ok(text) = std::str::from_utf8(&line.bytes) else {
+        let Ok(text) = line.whole().map_or(Ok(""), std::str::from_utf8) else {
             rejects.add(line.row, "is not UTF-8".to_owned(), &[]);
             return Err(rejects.error(path));
         };

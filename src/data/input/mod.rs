@@ -52,7 +52,7 @@ pub use column_values::{ColumnValues, NumberColumn};
 pub(crate) use columns::string;
 pub use columns::{ColumnKind, ColumnRequest, Reject, TableRow};
 pub use columns::{InputColumn, METADATA, column_at};
-pub use discover::{MIXTURE, discover};
+pub use discover::{MIXTURE, discover, normalized};
 pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS};
 pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
 pub use documents::DocumentReader;

@@ -174,7 +174,12 @@ impl DirectorySearch<'_> {
 pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)> {
     let absolute = base.join(pattern);
     let components: Vec<Component<'_>> = absolute.components().collect();
-    let is_literal = |part: &&Component<'_>| !is_pattern(&part.as_os_str().to_string_lossy());
+    // A folder that exists is taken literally, even if its name holds `[` or `*`.
+    let mut folder = PathBuf::new();
+    let is_literal = |part: &&Component<'_>| {
+        folder.push(part);
+        !is_pattern(&part.as_os_str().to_string_lossy()) || folder.is_dir()
+    };
     let literal = components.iter().take_while(is_literal).count();
     let (root, parts) = components.split_at(literal);
     let part = |part: &Component<'_>| {

@@ -33,38 +33,46 @@ pub struct RowsRequest<'a> {
 /// Returns the requested rows of `files` as `file`, `row` (counted from 0) and `columns`. Of equal
 /// values the first ones are taken; null and NaN are left out.
 pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> Result<Vec<Value>> {
+    let order = |a: &Number, b: &Number| {
+        let order = a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        if request.ascending { order } else { order.reverse() }
+    };
+    // The sort is stable: of equal values the first ones stay.
+    let first = |mut rows: Vec<(Number, Value)>| {
+        rows.sort_by(|(a, _), (b, _)| order(a, b));
+        rows.truncate(request.count);
+        rows
+    };
     // Rows, each with its value in the sorted column; 0 without one.
     let mut best: Vec<(Number, Value)> = Vec::new();
-    let rows_of = |best: Vec<(Number, Value)>| best.into_iter().map(|(_, row)| row).collect();
-    for path in files {
+    // Value of the last of the best rows, once there are enough.
+    let mut last: Option<Number> = None;
+    'files: for path in files {
         let (file, mut reader) = open_rows(path)?;
         while let Some(block) = reader.next_batch()? {
             stop.check()?;
             let values = match request.sort_by {
                 Some(column) => Some(numbers(&block.batch, column, &file.path)?),
-                None if best.len() >= request.count => return Ok(rows_of(best)),
+                None if best.len() >= request.count => break 'files,
                 None => None,
             };
             for (at, row) in block.rows.iter().enumerate() {
                 let value = values.as_ref().map_or(Some(number(0.0)), |values| values[at]);
-                let Some(value) = value else { continue };
-                let place = best.partition_point(|(known, _)| {
-                    let order = known.0.total_cmp(&value.0).then(known.1.cmp(&value.1));
-                    let order = if request.ascending { order } else { order.reverse() };
-                    request.sort_by.is_none() || order.is_le()
-                });
-                if place >= request.count {
-                    continue;
-                }
+                let is_better =
+                    |value: &Number| last.is_none_or(|last| order(&last, value).is_gt());
+                let Some(value) = value.filter(is_better) else { continue };
                 let columns = columns(&block.batch, at);
                 let row =
                     json!({"file": file.path.to_string_lossy(), "row": row, "columns": columns});
-                best.insert(place, (value, row));
-                best.truncate(request.count);
+                best.push((value, row));
+                if best.len() >= request.count.saturating_mul(2) {
+                    best = first(best);
+                    last = best.last().map(|(value, _)| *value);
+                }
             }
         }
     }
-    Ok(rows_of(best))
+    Ok(first(best).into_iter().map(|(_, row)| row).collect())
 }
 
 /// Opens the data file `path` and its rows; no column is required.
@@ -75,6 +83,7 @@ pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
     let file = InputFile::at(path, "file".to_owned(), None)?;
     let config = InputConfig {
         text: String::new(),
+        id: String::new(),
         max_document_bytes: LARGEST_DOCUMENT_BYTES,
         ..InputConfig::default()
     };
