@@ -47,8 +47,7 @@ pub fn set_hub(_settings: &HubSettings) {}
 refused! {
     fn check_destination(url: &str) -> () { url }
     fn stat(url: &str) -> ObjectVersion { url }
-    fn create(url: &str, content: &str) -> Option<Bytes> { url }
-    fn replace(url: &str, content: &str) -> () { url }
+    fn put(url: &str, content: &str, replaces: bool) -> Option<Bytes> { url }
     fn upload_file(from: &Path, size: u64, url: &str) -> String { url }
     fn published(to: &str) -> BTreeMap<String, ObjectVersion> { to }
     fn upload(path: &Path, failure: &FirstError) -> Box<dyn NewFile> { &path.to_string_lossy() }

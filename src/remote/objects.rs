@@ -19,7 +19,7 @@ pub(crate) use client::Transfer;
 pub use client::set_hub;
 pub use hub::pinned;
 pub use list::list;
-pub use object::{Object, create, replace, stat};
+pub use object::{Object, put, stat};
 pub use publish::{publish, published, upload_file};
 pub use repository::{RepoType, Repository};
 pub use upload::{check_destination, upload};

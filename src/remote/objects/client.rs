@@ -29,9 +29,12 @@ use polysift_base::progress::{STOP_POLL, Stop};
 
 /// Threads of the runtime, which only move bytes: they do not digest or decode.
 const WORKERS: usize = 2;
-/// Environment variable with the seconds during which a request is retried after a temporary error.
+/// Environment variable with the seconds after the first temporary error of a request during which
+/// it is retried.
 pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
 const DEFAULT_RETRY_SECS: u64 = 180;
+
+/// Repeats `request` while it fails for a passing reason.
 pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
     request: impl Fn() -> F,
@@ -214,20 +217,21 @@ fn retry_time() -> Result<Duration> {
 
 /// Limits retries of requests that the client does not retry, such as interrupted answers.
 pub(super) struct Retries {
-    since: Instant,
+    /// Time of the first failure: a long transfer may break off late.
+    since: Option<Instant>,
     tries: usize,
 }
 
 impl Retries {
     pub(super) fn new() -> Self {
-        Self { since: Instant::now(), tries: 0 }
+        Self { since: None, tries: 0 }
     }
 
     /// Waits, at least as long as `asked`, and returns true if a retry after `error` is allowed.
     pub(super) async fn allow(&mut self, error: &object_store::Error, asked: Duration) -> bool {
         let wait = Duration::from_millis(100 << self.tries.min(7)).max(asked);
-        let is_late =
-            retry_time().is_ok_and(|time| self.since.elapsed().saturating_add(asked) > time);
+        let since = self.since.get_or_insert_with(Instant::now);
+        let is_late = retry_time().is_ok_and(|time| since.elapsed().saturating_add(asked) > time);
         if is_final(error) || is_late {
             return false;
         }

@@ -23,6 +23,12 @@ pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
     object_store::Error::Generic { store: "", source: source.into() }
 }
 
+/// Returns an error of the file `path` in the cache, which no retry mends.
+fn local(path: &Path) -> impl Fn(std::io::Error) -> object_store::Error {
+    let path = path.display().to_string();
+    move |error| object_store::Error::NotSupported { source: format!("{path}: {error}").into() }
+}
+
 pub(super) fn hub_client(settings: &HubSettings) -> error::Result<HttpClient> {
     let client = hub_connector(settings)?.connect(&ClientOptions::new());
     client.map_err(|error| store_error(&settings.endpoint, &error.to_string()))
@@ -137,30 +143,36 @@ pub(super) async fn download(
     let described = Described::of(&answer, revision)?;
     let blobs = folder.join("blobs");
     let blob = blobs.join(&described.etag);
-    std::fs::create_dir_all(&blobs).map_err(failed)?;
-    let lock = File::create(blobs.join(format!("{}.lock", described.etag))).map_err(failed)?;
+    std::fs::create_dir_all(&blobs).map_err(local(&blobs))?;
+    let lock = blobs.join(format!("{}.lock", described.etag));
+    let lock = File::create(&lock).map_err(local(&lock))?;
     // Without file locks, two processes may both download.
     while matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
         tokio::time::sleep(STOP_POLL).await;
     }
     if !blob.exists() {
         let begun = blobs.join(format!("{}.incomplete", described.etag));
-        let mut retries = Retries::new();
+        let (mut retries, mut before) = (Retries::new(), 0);
         loop {
-            match complete(client, url, &described, &begun).await {
+            let outcome = complete(client, url, &described, &begun).await;
+            let bytes = begun.metadata().map_or(0, |begun| begun.len());
+            if bytes > before {
+                (retries, before) = (Retries::new(), bytes);
+            }
+            match outcome {
                 Ok(()) => break,
                 Err(error) if retries.allow(&error, Duration::ZERO).await => {}
                 Err(error) => return Err(error),
             }
         }
         check(&described, &begun)?;
-        std::fs::rename(&begun, &blob).map_err(failed)?;
+        std::fs::rename(&begun, &blob).map_err(local(&blob))?;
     }
     let path = folder.join("snapshots").join(&described.commit).join(file);
-    std::fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(failed)?;
-    let up = "../".repeat(2 + file.matches('/').count());
+    std::fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(local(&path))?;
+    let up = "../".repeat(2 + described.commit.matches('/').count() + file.matches('/').count());
     match std::os::unix::fs::symlink(format!("{up}blobs/{}", described.etag), &path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(local(&path)(error)),
         _ => Ok((path, described.commit)),
     }
 }
@@ -172,10 +184,11 @@ async fn complete(
     described: &Described,
     begun: &Path,
 ) -> Result<()> {
-    let mut file = OpenOptions::new().create(true).append(true).open(begun).map_err(failed)?;
-    let mut written = file.metadata().map_err(failed)?.len();
+    let mut file =
+        OpenOptions::new().create(true).append(true).open(begun).map_err(local(begun))?;
+    let mut written = file.metadata().map_err(local(begun))?.len();
     if written > described.bytes {
-        file.set_len(0).map_err(failed)?;
+        file.set_len(0).map_err(local(begun))?;
         written = 0;
     }
     if written < described.bytes {
@@ -189,11 +202,11 @@ async fn complete(
         let mut stream = answer.into_body().bytes_stream();
         while let Some(bytes) = stream.next().await {
             let bytes = bytes.map_err(failed)?;
-            file.write_all(&bytes).map_err(failed)?;
+            file.write_all(&bytes).map_err(local(begun))?;
             written += bytes.len() as u64;
         }
     }
-    file.sync_all().map_err(failed)?;
+    file.sync_all().map_err(local(begun))?;
     if written == described.bytes {
         return Ok(());
     }
@@ -205,7 +218,7 @@ fn check(described: &Described, begun: &Path) -> Result<()> {
     let Described { etag, is_sha256, .. } = described;
     let is_named = etag.len() == 2 * SHA256.output_len();
     let is_named = *is_sha256 && is_named && etag.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_named || sha256(begun).map_err(failed)?.eq_ignore_ascii_case(etag) {
+    if !is_named || sha256(begun).map_err(local(begun))?.eq_ignore_ascii_case(etag) {
         return Ok(());
     }
     let _ = std::fs::remove_file(begun);

@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use object_store::client::HttpClient;
+use object_store::client::{HttpClient, HttpResponse};
 use object_store::path::Path as Key;
 use serde::Deserialize;
 
-use super::client::{hub_settings, retried, runtime, wait};
+use super::client::{hub_settings, runtime, wait};
 use super::download::{ask, hub_client, request_of, whole};
-use super::explain::store_error;
+use super::explain::{explain, store_error};
 use super::key::{encoded, for_client};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
 use crate::location::{Dataset, Location, ObjectVersion, Scheme};
@@ -91,7 +91,9 @@ pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
     let mut files = Vec::new();
     let mut pages = BTreeSet::new();
     while let Some(url) = next {
-        let (body, link) = match wait(retried(&location.url(), || get(&client, &url))) {
+        let page =
+            async { get(&client, &url).await.map_err(|error| explain(&location.url(), &error)) };
+        let (body, link) = match wait(page) {
             Err(Error::Missing { .. }) if pages.is_empty() => break,
             answer => answer?,
         };
@@ -110,11 +112,13 @@ pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
 
 /// Requests `url` and returns the body and the `Link` headers, joined by commas.
 async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, String)> {
-    let answer = ask(client, request_of(url, None), async |answer| Ok(answer)).await?;
-    let links = answer.headers().get_all("link").iter();
-    let links = links.map(|link| String::from_utf8_lossy(link.as_bytes()).into_owned() + ",");
-    let links = links.collect();
-    Ok((whole(answer).await?, links))
+    let read = async |answer: HttpResponse| {
+        let links = answer.headers().get_all("link").iter();
+        let links = links.map(|link| String::from_utf8_lossy(link.as_bytes()).into_owned() + ",");
+        let links: String = links.collect();
+        Ok((whole(answer).await?, links))
+    };
+    ask(client, request_of(url, None), read).await
 }
 
 /// Returns the address of the page after `url`, if `links` name one. It is at `endpoint`: a mirror

@@ -165,17 +165,20 @@ impl Object {
     }
 }
 
-/// Creates the object `url` with `content`, or returns the content of the existing object. Of
-/// several concurrent processes one succeeds if the store supports conditional writes.
-pub fn create(url: &str, content: &str) -> Result<Option<Bytes>> {
+/// Writes the object `url` with `content`. Returns the content of an existing object, which is
+/// replaced only if `replaces`. Without that, of several concurrent processes one succeeds if the
+/// store supports conditional writes.
+pub fn put(url: &str, content: &str, replaces: bool) -> Result<Option<Bytes>> {
     let location = Location::parse(url)?;
     if location.scheme == Scheme::Hub {
-        return publish::write(url, content, false);
+        return publish::write(url, content, replaces);
     }
     let (client, key) = (client(&location)?, location.object_key()?);
     let payload = PutPayload::from(content.as_bytes().to_vec());
-    let create = || create_or_read(client.store.as_ref(), &key, payload.clone());
-    wait(retried(url, create))
+    if replaces {
+        return wait(retried(url, || client.store.put(&key, payload.clone()))).map(|_| None);
+    }
+    wait(retried(url, || create_or_read(client.store.as_ref(), &key, payload.clone())))
 }
 
 async fn is_absent(store: &dyn ObjectStore, key: &Key) -> bool {
@@ -214,15 +217,4 @@ async fn create_or_read(
         content.extend_from_slice(&piece?);
     }
     Ok(Some(content.into()))
-}
-
-/// Writes the object `url` with `content`, and replaces an existing object.
-pub fn replace(url: &str, content: &str) -> Result<()> {
-    let location = Location::parse(url)?;
-    if location.scheme == Scheme::Hub {
-        return publish::write(url, content, true).map(drop);
-    }
-    let (client, key) = (client(&location)?, location.object_key()?);
-    let payload = PutPayload::from(content.as_bytes().to_vec());
-    wait(retried(url, || client.store.put(&key, payload.clone()))).map(drop)
 }

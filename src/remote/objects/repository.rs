@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::client::wait;
 use super::download::{ask, download, failed, hub_client, request_of, whole};
-use super::explain::{message, status};
+use super::explain::{is_final, message, status};
 use super::key::encoded;
 use crate::location::Snapshot;
 use polysift_base::error::{Error, Result};
@@ -91,6 +91,7 @@ impl<'a> Repository<'a> {
             }
             Err(error)
                 if status(&error).is_none()
+                    && !is_final(&error)
                     && self.cached("").is_some()
                     && !self.is_downloading.load(Ordering::Relaxed) =>
             {
@@ -243,6 +244,7 @@ impl<'a> Repository<'a> {
                  that HF_TOKEN belongs to"
             ),
             Some(code) => format!("the hub {} answers {code}", self.settings.endpoint),
+            None if is_final(error) => format!("cannot be kept in the cache: {}", message(error)),
             None => format!(
                 "cannot be downloaded from {}: {}; without a network, give a directory, or \
                  fill the cache {} elsewhere (`{download}`) and set HF_HUB_OFFLINE=1",

@@ -62,8 +62,7 @@ pub(super) fn taken(context: Context<'_>) -> Result<Option<String>> {
 pub(super) fn put(path: &Path, content: &str, replaces: bool) -> Result<Option<Vec<u8>>> {
     let url = path.to_string_lossy();
     match (is_url(&url), replaces) {
-        (true, true) => remote::replace(&url, content).map(|()| None),
-        (true, false) => Ok(remote::create(&url, content)?.map(Into::into)),
+        (true, _) => Ok(remote::put(&url, content, replaces)?.map(Into::into)),
         (false, true) => write_atomic(path, content.as_bytes()).map(|_| None),
         (false, false) if write_new(path, content.as_bytes())? => Ok(None),
         (false, false) => read(path).map(Some),
