@@ -130,6 +130,10 @@ fn a_text_alone_is_annotated_by_heads_from_files() -> TestResult {
     // There is a head for each of two languages, and the text does not say which is its own.
     annotate(&["--head", head], "un texte").assert().code(2).stderr(contains("--language"));
     annotate(&["--head", "quality=nothing.safetensors"], "un texte").assert().code(66);
+    // The settings say it.
+    work.write("said.toml", "[input]\nlanguage = 'fra_Latn'\n")?;
+    let said = ["-c", "said.toml", "--head", head];
+    annotate(&said, "un texte").assert().success().stdout(contains("quality"));
     // JSON lines with a byte order mark are JSON lines; an array of objects is no text.
     let lines = "\u{feff}{\"text\":\"un\"}\n{\"text\":\"deux\"}\n";
     let output = annotate(&["--head", head, "--language", "fra_Latn"], lines).output()?;

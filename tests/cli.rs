@@ -405,6 +405,8 @@ fn init_selects_the_files_that_it_found_and_no_others() -> TestResult {
         (".", "raw_text/de/d raw_text/fr/d", r#""raw_text/{lang}/*.jsonl""#),
         (".", "run/de/d run/fr/d", r#""run/{lang}/*.jsonl""#),
         (".", "deu_Latn/d raw/e", r#""raw/*.jsonl" "{lang}/d.jsonl""#),
+        // Numbers behind a dot.
+        (".", "c/d.00-of-02.json c/d.01-of-02.json", r#""c/d*""#),
     ] {
         let paths: Vec<String> = files.split(' ').map(|path| format!("{path}.jsonl")).collect();
         let files: Vec<_> = paths.iter().map(|path| (path.as_str(), row(path))).collect();

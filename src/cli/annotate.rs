@@ -1,13 +1,13 @@
 //! `polysift annotate`: reads documents from standard input and prints them with annotations.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
-use polysift::config::RunConfig;
+use polysift::config::{LanguageSource, RunConfig};
 use polysift::input::{DocumentStream, Reject, StreamDocument};
 use polysift::io::without_byte_order_mark;
 use polysift::progress::Stop;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let chunks_of_heads = args.encoder.chunks.is_none() && run.is_none() && base.config.is_none();
     let annotator = Annotator::open(&config, &heads, run.as_ref(), chunks_of_heads, (&hub, stop))?;
     let documents = read(args, &config, &annotator, stop)?;
-    Blocks { documents, stop }.annotate(&annotator, &args.key)
+    annotate(&documents, &annotator, &args.key, stop)
 }
 
 /// Starts a thread that reads the input; the thread ends with the input or with the program.
@@ -111,11 +111,20 @@ fn read(
 ) -> Result<Receiver<Sent>> {
     let begin = || {
         let mut input = BufReader::new(std::io::stdin());
-        let head = without_byte_order_mark(input.fill_buf()?).trim_ascii_start();
+        let mut begun = Vec::new(); // a pipe may deliver white space first
+        while without_byte_order_mark(&begun).trim_ascii().is_empty() {
+            let read = input.fill_buf()?.len();
+            if read == 0 {
+                break;
+            }
+            begun.extend_from_slice(input.buffer());
+            input.consume(read);
+        }
+        let head = without_byte_order_mark(&begun).trim_ascii_start();
         let is_array =
             head.strip_prefix(b"[").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"{"));
         let is_json = head.starts_with(b"{");
-        Ok((input, is_json, is_array))
+        Ok((Cursor::new(begun).chain(input), is_json, is_array))
     };
     let (input, is_json, is_array) =
         stop.leaving(begin)?.map_err(Error::io(Path::new(STDIN), "read"))?;
@@ -128,7 +137,11 @@ fn read(
     if args.format == Format::Text || args.format == Format::Auto && !is_json {
         let max_bytes = config.input.max_document_bytes;
         let text = stop.leaving(move || read_text(input, max_bytes))??;
-        let language = args.columns.language.as_deref().or(language).ok_or_else(|| {
+        let fixed = match &config.input.language {
+            LanguageSource::Fixed(code) => Some(code.as_str()),
+            _ => None,
+        };
+        let language = fixed.or(language).ok_or_else(|| {
             Error::config("--language", "is missing; there are heads for several languages")
         })?;
         if !text.trim().is_empty() {
@@ -167,64 +180,66 @@ fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
     })
 }
 
-struct Blocks<'a> {
-    documents: Receiver<Sent>,
-    stop: &'a Stop,
+fn annotate(
+    documents: &Receiver<Sent>,
+    annotator: &Annotator<'_>,
+    key: &str,
+    stop: &Stop,
+) -> Result<()> {
+    let (mut first_bad, mut num_bad) = (None, 0);
+    let mut set_aside = |row: u64, reason: String| {
+        printer::complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
+        num_bad += 1;
+        first_bad.get_or_insert((row, reason));
+    };
+    while let Some(block) = next_block(documents, stop)? {
+        let (mut documents, mut rejects) = (Vec::new(), Vec::new());
+        for document in block {
+            match document {
+                Ok(document) => documents.push(document),
+                Err(reject) => rejects.push((reject.row, reject.reason)),
+            }
+        }
+        annotator.identify_languages(&mut documents);
+        let annotated = annotator.annotate(&documents)?;
+        let mut lines = Vec::new();
+        for (document, annotation) in documents.iter().zip(annotated) {
+            match annotation.and_then(|annotation| with_key(document, key, &annotation)) {
+                Ok(line) => lines.extend_from_slice(line.as_bytes()),
+                Err(reason) => rejects.push((document.row, reason)),
+            }
+        }
+        rejects.sort_by_key(|(row, _)| *row);
+        for (row, reason) in rejects {
+            set_aside(row, reason);
+        }
+        printer::bytes(&lines);
+    }
+    first_bad.map_or(Ok(()), |(row, reason)| {
+        Err(Error::Row { path: STDIN.into(), row: row + 1, reason, count: num_bad })
+    })
 }
 
-impl Blocks<'_> {
-    fn annotate(&self, annotator: &Annotator<'_>, key: &str) -> Result<()> {
-        let (mut first_bad, mut num_bad) = (None, 0);
-        let mut set_aside = |row: u64, reason: String| {
-            printer::complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
-            num_bad += 1;
-            first_bad.get_or_insert((row, reason));
-        };
-        while let Some(block) = self.next()? {
-            let (mut documents, mut rejects) = (Vec::new(), Vec::new());
-            for document in block {
-                match document {
-                    Ok(document) => documents.push(document),
-                    Err(reject) => rejects.push((reject.row, reject.reason)),
-                }
+/// Returns the documents that have arrived; `None` at the end of the input.
+fn next_block(
+    documents: &Receiver<Sent>,
+    stop: &Stop,
+) -> Result<Option<Vec<Result<StreamDocument, Reject>>>> {
+    stop.check()?;
+    let (mut block, mut bytes) = (Vec::new(), 0);
+    while block.len() < BLOCK_DOCUMENTS && bytes < BLOCK_BYTES {
+        let wait = if block.is_empty() { STOP_WAIT } else { BLOCK_WAIT };
+        match documents.recv_timeout(wait) {
+            Ok(sent) => {
+                let document = sent?;
+                bytes += document.as_ref().map_or(0, |document| document.object.len());
+                block.push(document);
             }
-            annotator.identify_languages(&mut documents);
-            let annotated = annotator.annotate(&documents)?;
-            let mut lines = Vec::new();
-            for (document, annotation) in documents.iter().zip(annotated) {
-                match annotation.and_then(|annotation| with_key(document, key, &annotation)) {
-                    Ok(line) => lines.extend_from_slice(line.as_bytes()),
-                    Err(reason) => rejects.push((document.row, reason)),
-                }
-            }
-            rejects.sort_by_key(|(row, _)| *row);
-            for (row, reason) in rejects {
-                set_aside(row, reason);
-            }
-            printer::bytes(&lines);
+            Err(RecvTimeoutError::Timeout) if block.is_empty() => stop.check()?,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
         }
-        first_bad.map_or(Ok(()), |(row, reason)| {
-            Err(Error::Row { path: STDIN.into(), row: row + 1, reason, count: num_bad })
-        })
     }
-
-    /// Returns the documents that have arrived; `None` at the end of the input.
-    fn next(&self) -> Result<Option<Vec<Result<StreamDocument, Reject>>>> {
-        let (mut block, mut bytes) = (Vec::new(), 0);
-        while block.len() < BLOCK_DOCUMENTS && bytes < BLOCK_BYTES {
-            let wait = if block.is_empty() { STOP_WAIT } else { BLOCK_WAIT };
-            match self.documents.recv_timeout(wait) {
-                Ok(sent) => {
-                    let document = sent?;
-                    bytes += document.as_ref().map_or(0, |document| document.object.len());
-                    block.push(document);
-                }
-                Err(RecvTimeoutError::Timeout) if block.is_empty() => self.stop.check()?,
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        Ok((!block.is_empty()).then_some(block))
-    }
+    Ok((!block.is_empty()).then_some(block))
 }
 
 /// Returns the line of `document` with `annotation` added under `key`, or why it cannot be added.

@@ -7,9 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use polysift::config::{
-    FixedThreshold, HeadConfig, LabelKind, LanguageSource, Rate, RunConfig, is_language_code,
-};
+use polysift::config::{FixedThreshold, HeadConfig, LabelKind, Rate, RunConfig, is_language_code};
 use polysift::corpus::Context;
 use polysift::corpus::heads::TRAINED_IN_A_RUN;
 use polysift::input::{InputFile, SampleColumns, SkippedRows, discover};
@@ -18,7 +16,7 @@ use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
 use polysift::selection::ThresholdKind;
 use polysift::views::evaluate::{
-    DEFAULT_SAMPLE, DecisionRule, EVERYTHING, Report, Setup, evaluate, evaluate_run,
+    DEFAULT_SAMPLE, DecisionRule, EVERYTHING, Report, SOURCE, Setup, evaluate, evaluate_run,
 };
 use polysift::{Error, Result};
 
@@ -26,7 +24,6 @@ use super::printer::{line, show, titled_table};
 use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, SettingsArgs, hub, resolve};
 
 const RETENTION: &str = "0.1";
-const SOURCE: &str = "source";
 const INCLUSION_PROBABILITY: &str = "inclusion_probability";
 
 #[derive(Debug, Args)]
@@ -37,7 +34,7 @@ pub(crate) struct EvaluateArgs {
     /// A run directory, as --run, or head files; {lang} stands for the language code, NAME=PATH
     /// names a head [default: the heads of --run or --config]
     #[arg(value_name = "RUN|HEAD")]
-    heads: Vec<String>,
+    pub(crate) heads: Vec<String>,
     /// Evaluate only this head of --run or --config, which the labels are for; repeatable
     #[arg(long, value_name = "NAME")]
     head: Vec<String>,
@@ -70,7 +67,7 @@ pub(crate) struct EvaluateArgs {
     columns: ColumnArgs,
 
     #[command(flatten)]
-    base: BaseArgs,
+    pub(crate) base: BaseArgs,
     #[command(flatten)]
     encoder: EncoderArgs,
 
@@ -108,12 +105,6 @@ pub(crate) struct EvaluateArgs {
     out: Option<PathBuf>,
 }
 
-impl EvaluateArgs {
-    pub(crate) fn take_run(&mut self) -> Result<()> {
-        self.base.take_run(&mut self.heads)
-    }
-}
-
 /// Checks which flags are given together, once it is known whether the argument is a run.
 fn check_flags(args: &EvaluateArgs) -> Result<()> {
     if args.data.is_empty() && args.base.run.is_none() {
@@ -126,13 +117,22 @@ fn check_flags(args: &EvaluateArgs) -> Result<()> {
         let reason = "is for texts that were sampled from a run; name the run (`--run DIR`)";
         return Err(Error::config("--weight-column", reason));
     }
-    let canonical = |path: &Path| path.canonicalize().ok();
-    if let Some(out) = args.out.as_deref().and_then(canonical)
-        && args.data.iter().any(|data| canonical(Path::new(data)).as_ref() == Some(&out))
-    {
-        return Err(Error::config("--out", "is a file of labelled texts, which it would replace"));
+    let of_texts = [
+        ("--head", args.head.is_empty()),
+        ("--cut", args.cut.is_empty()),
+        ("--threshold", args.threshold.is_empty()),
+        ("--retention", args.retention.is_empty()),
+        ("--removal", args.removal.is_empty()),
+        ("--weight-column", args.weight_column.is_none()),
+        ("--source-column", args.source_column.is_none()),
+        ("--language-column", args.language_column.is_none()),
+    ];
+    match of_texts.iter().find(|(_, is_absent)| args.data.is_empty() && !is_absent) {
+        Some((flag, _)) => {
+            Err(Error::config(*flag, "is for labelled texts; name them (`--data FILES`)"))
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         encoder: args.encoder.clone(),
         ..SettingsArgs::default()
     };
-    let mut config = resolve(&settings)?;
+    let config = resolve(&settings)?;
     let run = args.base.run.as_deref().map(RunDir::open).transpose()?;
     let hub = hub(args.encoder.offline);
     if let (Some(run), true) = (&run, args.data.is_empty()) {
@@ -159,21 +159,18 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         let agreement = evaluate_run(context, args.top, args.sample)?;
         let mut report = Report { agreement, ..Report::default() };
         if report.agreement.is_empty() {
-            let note = "without labelled texts (`--data`), two heads of the run are compared";
+            let note = "there is nothing to show: without labelled texts (`--data`), the heads of a run \
+                        are compared with each other, which takes two";
             report.notes.push(note.to_owned());
         }
         return put_out(args, &report);
-    }
-    // The settings say where the corpus has its languages, not where labelled texts have theirs.
-    if args.language_column.is_some() || config.input.language.is_by_document() {
-        config.input.language = LanguageSource::Path;
     }
     let chosen = chosen_heads(args, &heads, &config, run.is_some())?;
     let mut report = evaluate(&Setup {
         config: &config,
         heads: &chosen,
         run: run.as_ref(),
-        files: &files(&args.data)?,
+        files: &files(args)?,
         columns: SampleColumns {
             labels: args.label_column.iter().map(String::as_str).collect(),
             kind: LabelKind::Any,
@@ -194,10 +191,6 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         stop,
         progress,
     })?;
-    let has_sources = report.measures.iter().any(|row| row.group.texts.starts_with("source"));
-    if let Some(column) = args.source_column.as_ref().filter(|_| !has_sources) {
-        return Err(Error::config("--source-column", format!("no text has a `{column}`")));
-    }
     if chosen.len() > 1 && heads.is_empty() && args.head.is_empty() {
         let names = chosen.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         report.notes.push(format!(
@@ -334,10 +327,16 @@ fn chosen_heads(
     }
 }
 
-fn files(patterns: &[String]) -> Result<Vec<InputFile>> {
-    let files = discover(patterns, Path::new("."))?;
+fn files(args: &EvaluateArgs) -> Result<Vec<InputFile>> {
+    let files = discover(&args.data, Path::new("."))?;
     if files.is_empty() {
         return Err(Error::config("--data", "matches no file"));
+    }
+    let canonical = |path: &Path| path.canonicalize().ok();
+    if let Some(out) = args.out.as_deref().and_then(canonical)
+        && files.iter().any(|file| canonical(&file.path).as_ref() == Some(&out))
+    {
+        return Err(Error::config("--out", "is a file of labelled texts, which it would replace"));
     }
     Ok(files)
 }

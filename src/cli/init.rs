@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use glob::Pattern;
 use rayon::prelude::*;
 
 use polysift::export::EMBEDDINGS;
@@ -175,12 +176,6 @@ fn is_language(name: &str, has_script: bool) -> bool {
     shapes.contains(&shape.as_str()) && iso_639_3(name).is_some()
 }
 
-/// Returns the pattern that matches `name` alone.
-fn escaped(name: &str) -> String {
-    let is_special = |c: char| "[]*?".contains(c);
-    name.chars().map(|c| if is_special(c) { format!("[{c}]") } else { c.to_string() }).collect()
-}
-
 /// Groups the files that can be read, by their patterns and by whether they have labels.
 fn groups(files: Vec<Found>, base: &Path, stop: &Stop) -> Result<Vec<Group>> {
     let read = |found: &Found| stop.check().and_then(|()| table_columns(&found.file));
@@ -222,11 +217,15 @@ impl Found {
         }
         let part = |(at, part): (usize, &String)| match part.char_indices().nth(length) {
             _ if language == Some(at) => "{lang}".to_owned(),
-            Some((end, _)) if at + 1 == self.parts.len() => escaped(&part[..end]) + "*",
-            _ => escaped(part),
+            Some((end, _)) if at + 1 == self.parts.len() => Pattern::escape(&part[..end]) + "*",
+            _ => Pattern::escape(part),
         };
         let stem: Vec<String> = self.parts.iter().enumerate().map(part).collect();
-        stem.join("/") + &escaped(&self.extension)
+        // The number in `part.0001.jsonl` is no part of the format.
+        let is_number = |part: &str| length == 0 && part.contains(|c: char| c.is_ascii_digit());
+        let plain = |part| if is_number(part) { "*".to_owned() } else { Pattern::escape(part) };
+        let extension: Vec<String> = self.extension.split('.').map(plain).collect();
+        stem.join("/") + &extension.join(".")
     }
 }
 
@@ -371,6 +370,7 @@ fn heads(text: &str, labelled: &[Group]) -> Vec<String> {
         let train: Vec<_> = train.map(|pattern| quoted(pattern)).collect();
         let labels = groups.iter().flat_map(|group| group.labels.clone()).collect();
         let comment = format!("# columns `{text}` and `label` ({})", listed(&labels));
+        let comment = comment.replace(char::is_control, " ");
         lines.push(format!("\n[heads.{name}]\ntrain = [{}]    {comment}", train.join(", ")));
         let is_number = |label: &String| label.parse::<f64>().is_ok();
         if labels.iter().all(is_number) && labels.iter().any(|label| label_class(label).is_none()) {
@@ -379,7 +379,7 @@ fn heads(text: &str, labelled: &[Group]) -> Vec<String> {
         rates.push(rate);
     }
     let next = if rates.is_empty() { NO_LABELS } else { "\n[languages._default]" };
-    lines.push(next.replace("TEXT", text));
+    lines.push(next.replace("TEXT", &text.replace(char::is_control, " ")));
     lines.into_iter().chain(rates.into_iter().map(str::to_owned)).collect()
 }
 

@@ -56,7 +56,9 @@ use mix::MixArgs;
 use progress::Display;
 use report::ReportArgs;
 use sample::SampleArgs;
-use settings::{BaseArgs, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names};
+use settings::{
+    BaseArgs, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names, stored_settings,
+};
 use slurm::SlurmArgs;
 
 /// Version and the commit that the program was built from.
@@ -212,7 +214,7 @@ impl Command {
             | Self::Refine(settings)
             | Self::Threshold(settings)
             | Self::Export(settings) => settings.take_run(false),
-            Self::Evaluate(args) => args.take_run(),
+            Self::Evaluate(args) => args.base.take_run(&mut args.heads),
             _ => Ok(()),
         }
     }
@@ -447,7 +449,14 @@ impl CommandContext<'_> {
     }
 
     fn verify(&self, args: &RunArgs) -> Result<ExitCode> {
-        let verified = self.with_run(args.run.path(), views::verify::verify)?;
+        let verified = RunDir::open(args.run.path()).and_then(|run| {
+            // `verify` itself says if the settings are lost.
+            let (config, hub) = (stored_settings(run.root())?, hub(false));
+            let worker = Worker::observer(&run);
+            views::verify::verify(Context::observing(
+                &config, &run, &hub, self.stop, &Silent, &worker,
+            ))
+        })?;
         printer::show(args.json, &verified, summary::print_verified);
         let wrong = Error::corrupt(args.run.path(), "does not hold together");
         let code = if verified.problems.is_empty() { 0 } else { wrong.exit_code() };
@@ -513,7 +522,7 @@ impl CommandContext<'_> {
             let description = if path.is_dir() {
                 self.with_run(path, views::inspect::inspect_run)?
             } else {
-                views::inspect::inspect_file(path)?
+                views::inspect::inspect_file(path, self.stop)?
             };
             total.add(&description);
             show(&description);
@@ -526,7 +535,10 @@ impl CommandContext<'_> {
 }
 
 fn no_run_directory() -> Error {
-    Error::config("--run", "no run directory is named (`--run DIR` or `run_dir` in the file)")
+    Error::config(
+        "--run",
+        "no run directory is named (one argument, `--run DIR`, or `run_dir` in the file)",
+    )
 }
 
 /// Checks that a command line names one run: by position or by `--run`.

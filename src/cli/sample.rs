@@ -30,7 +30,7 @@ pub(crate) struct SampleArgs {
     #[arg(long, value_name = "SHARE")]
     near: Option<Rate>,
     /// Head whose thresholds `--near` samples around, needed if the run has several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "near")]
     head: Option<String>,
     /// Rates of the thresholds that `--near` samples around [default: the run's thresholds]
     #[arg(long, value_name = "RATES", value_delimiter = ',', requires = "near")]

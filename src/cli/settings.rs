@@ -1,6 +1,6 @@
 //! Builds a command's checked [`RunConfig`] from a settings file and flags; flags win.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -13,6 +13,7 @@ use polysift::config::{
     NO_MODEL, Pooling, Rate, RunConfig, Weight,
 };
 use polysift::encoder::HubSettings;
+use polysift::input::normalized;
 use polysift::io::{is_url, read_text, without_secrets};
 use polysift::pii::PiiMode;
 use polysift::run::{RunDir, Stage};
@@ -107,7 +108,9 @@ impl BaseArgs {
         if RunDir::open(&path).is_err() {
             return Ok(());
         }
-        if let Some(other) = self.run.as_ref().filter(|other| **other != path) {
+        let of_variable = std::env::var_os("POLYSIFT_RUN").map(PathBuf::from);
+        let is_other = |run: &&PathBuf| **run != path && Some(*run) != of_variable.as_ref();
+        if let Some(other) = self.run.as_ref().filter(is_other) {
             let reason = format!("names {}, and the argument names {argument}", other.display());
             return Err(Error::config("--run", reason));
         }
@@ -256,7 +259,7 @@ pub(crate) struct KeyArgs {
 pub(crate) struct SettingsArgs {
     #[command(flatten)]
     pub(crate) base: BaseArgs,
-    /// Discard the outputs of this stage and of all later stages, then run them again
+    /// Discard the outputs of this stage and of the stages that depend on it, then run them again
     #[arg(long, value_name = "STAGE", value_parser = stage_names())]
     pub(crate) redo: Option<Stage>,
     #[command(flatten)]
@@ -318,6 +321,16 @@ pub(crate) fn hub(offline: bool) -> HubSettings {
 
 /// Reads the settings stored in the run directory `run`.
 pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
+    if !run.join("config.toml").is_file() {
+        let reason = "has no config.toml: it is not planned (`polysift plan --run DIR ...`), or its \
+                      settings are lost";
+        return Err(Error::missing(run, reason));
+    }
+    stored_settings(run)
+}
+
+/// Reads the settings stored in the run directory `run`; the defaults if they are lost.
+pub(crate) fn stored_settings(run: &Path) -> Result<RunConfig> {
     let base = BaseArgs { run: Some(run.to_owned()), ..BaseArgs::default() };
     resolve(&SettingsArgs { base, ..SettingsArgs::default() })
 }
@@ -332,11 +345,23 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<RunConfig> {
     for (key, value) in &overrides {
         set(&mut table, key, value.clone())?;
     }
-    // A head has one source: the flag replaces the one in the file.
-    for (assignments, replaced) in [(&args.head, "train"), (&args.train_on, "path")] {
+    // `--head` and `--train-on` replace each other's keys of the file.
+    let of_training = &[
+        "train",
+        "label",
+        "weight",
+        "hidden",
+        "references",
+        "negatives",
+        "languages",
+        "center",
+    ][..];
+    for (assignments, replaced) in [(&args.head, of_training), (&args.train_on, &["path"])] {
         for name in assignments.iter().filter_map(|a| a.split_once('=')).map(|(name, _)| name) {
             let head = table.get_mut("heads").and_then(|heads| heads.get_mut(name));
-            head.and_then(Value::as_table_mut).and_then(|head| head.remove(replaced));
+            if let Some(head) = head.and_then(Value::as_table_mut) {
+                head.retain(|key, _| !replaced.contains(&key));
+            }
         }
     }
     check_rates(args, &table)?;
@@ -349,7 +374,9 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<RunConfig> {
     }
     // The settings are stored and printed, so secrets are removed from their URLs.
     let heads = config.heads.values_mut().flat_map(|head| head.train.iter_mut());
-    for pattern in config.input.files.iter_mut().chain(heads).filter(|text| is_url(text)) {
+    let except = config.pii.iter_mut().flat_map(|pii| pii.except.iter_mut());
+    let all = config.input.files.iter_mut().chain(heads).chain(except);
+    for pattern in all.filter(|text| is_url(text)) {
         *pattern = without_secrets(pattern)?;
     }
     Ok(config)
@@ -441,15 +468,7 @@ fn join(base: &Path, path: &str) -> String {
     if is_url(path) {
         return path.to_owned();
     }
-    let mut joined = PathBuf::new();
-    for component in base.join(path).components() {
-        if component == Component::ParentDir {
-            joined.pop();
-        } else {
-            joined.push(component);
-        }
-    }
-    joined.to_string_lossy().into_owned()
+    normalized(&base.join(path)).to_string_lossy().into_owned()
 }
 
 /// Joins a relative `glob` of `pii.except` to `base`. `/./` stays between them if the glob does not
@@ -588,7 +607,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
     };
     match table.entry(first).or_insert_with(|| Table::new().into()) {
         Value::Table(inner) => set(inner, rest, value),
-        _ => Err(Error::config(key, format!("`{first}` is not a table"))),
+        _ => Err(Error::config("--set", format!("`{first}` of `…{key}` is not a table"))),
     }
 }
 

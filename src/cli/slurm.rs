@@ -14,7 +14,7 @@ use polysift::views::status::unfinished;
 use polysift::{Error, Result};
 
 use super::printer;
-use super::settings::{RunDirArgs, stage_names};
+use super::settings::{RunDirArgs, settings_of, stage_names};
 
 /// Maximum default number of tasks per stage; the default is one task per shard.
 const MAX_DEFAULT_TASKS: u32 = 100;
@@ -37,13 +37,8 @@ pub(crate) struct SlurmArgs {
 impl SlurmArgs {
     /// Returns the absolute path of the run directory; [`Error::Missing`] if it is not planned.
     pub(crate) fn root(&self) -> Result<PathBuf> {
-        let root =
-            std::path::absolute(self.run.path()).map_err(Error::io(self.run.path(), "resolve"))?;
-        if !root.join("config.toml").is_file() {
-            let reason = "is not a planned run; make it with `polysift plan --run DIR ...`";
-            return Err(Error::missing(root, reason));
-        }
-        Ok(root)
+        settings_of(self.run.path())?;
+        std::path::absolute(self.run.path()).map_err(Error::io(self.run.path(), "resolve"))
     }
 
     /// Prints the script for the run at [`SlurmArgs::root`].

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
+use polysift::Result;
 use polysift::config::{NO_MODEL, RunConfig};
 use polysift::corpus::plan::input_files;
 use polysift::encoder::{HubSettings, resolve};
 use polysift::input::DocumentReader;
 use polysift::progress::Stop;
-use polysift::{Error, Result};
 
 use super::printer;
 
@@ -25,11 +25,7 @@ pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Re
         while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
             stop.check()?;
             let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
-            let tokenized = tokenizer.chunks_all(&texts)?;
-            if tokenized.len() != texts.len() {
-                return Err(Error::shape("tokenize", "fewer results than texts"));
-            }
-            for (i, chunks) in places.into_iter().zip(tokenized) {
+            for (i, chunks) in places.into_iter().zip(tokenizer.chunks_all(&texts)?) {
                 for (chunk, input_ids) in chunks.iter().enumerate() {
                     let object = json!({"file": file.name, "row": batch.rows()[i], "id": batch.id(i),
                                         "chunk": chunk, "input_ids": input_ids});

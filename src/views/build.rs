@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-const PARTS: [(&str, &str); 4] = [
+const PARTS: [(&str, &str); 5] = [
     ("@@CSS@@", "report.css"),
     ("@@D3@@", "vendor/d3.min.js"),
     ("@@PLOT@@", "vendor/plot.umd.min.js"),
     ("@@JS@@", "report.js"),
+    ("@@PARTS@@", "vendor/LICENSE-parts"),
 ];
 const LEVEL: i32 = 19;
 

@@ -10,6 +10,7 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_config::{
     DEFAULT_LANGUAGE, EmbeddingDtype, EncoderPrecision, LanguageSource, Rate, RunConfig,
 };
+use polysift_corpus::languages::language_of;
 use polysift_corpus::model::GPU_FLOPS_PER_SEC;
 use polysift_corpus::training::PlannedHead;
 use polysift_data::input::{DocumentBatch, DocumentReader};
@@ -32,7 +33,7 @@ pub struct Estimate {
     pub shards: usize,
     /// Bytes of input.
     pub input_bytes: u64,
-    /// Shards by language (`by a column` if a column decides).
+    /// Shards by language (`by a column` or `by a model` if each document has its own).
     pub languages: BTreeMap<String, usize>,
     /// Number of rows, counted if the files know it, else scaled from the sample.
     pub rows: u64,
@@ -91,7 +92,8 @@ struct Sample {
     rows: u64,
     chunks: Vec<Vec<u32>>,
     tokens: u64,
-    /// Rows of the sampled files as far as they are known, and the bytes of the files that hold them.
+    /// Rows of the sampled files as far as they are known, and the bytes of the files that hold
+    /// them.
     counted: (u64, u64),
     /// Tokens and bytes of texts that fit into one chunk without being truncated.
     whole: (u64, u64),
@@ -106,7 +108,7 @@ pub fn estimate(
     stop: &Stop,
     progress: &dyn Progress,
 ) -> Result<Estimate> {
-    progress.begin("estimate", None, "texts");
+    progress.begin("estimate", None, "chunks");
     let measured = || {
         let encodes = config.has_embeddings() && config.input.embeddings.is_none();
         let model = encodes.then(|| encoder::load(&config.encoder, hub)).transpose()?;
@@ -158,11 +160,11 @@ pub fn estimate(
     });
     let mut languages = BTreeMap::new();
     for shard in &plan.shards {
-        let language = shard.language.clone().unwrap_or_else(|| match &config.input.language {
-            LanguageSource::Fixed(code) => code.clone(),
+        let language = match &config.input.language {
+            LanguageSource::Column { .. } => "by a column".to_owned(),
             LanguageSource::Model { .. } => "by a model".to_owned(),
-            _ => "by a column".to_owned(),
-        });
+            _ => language_of(config, shard),
+        };
         *languages.entry(language).or_default() += 1;
     }
     let embeddings_bytes = encoding.as_ref().map_or(0.0, |encoding| encoding.embeddings_bytes);

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::status::status;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
+use polysift_base::progress::Stop;
 use polysift_corpus::context::Context;
 use polysift_corpus::model::encoder_digest;
 use polysift_corpus::select::selections;
@@ -86,7 +87,7 @@ impl Total {
 }
 
 /// Describes a data file (schema, rows, nulls, quantiles of score columns) or a head.
-pub fn inspect_file(path: &Path) -> Result<Value> {
+pub fn inspect_file(path: &Path, stop: &Stop) -> Result<Value> {
     if path.is_file() && is_model(path)? {
         return inspect_text_head(path);
     }
@@ -102,6 +103,7 @@ pub fn inspect_file(path: &Path) -> Result<Value> {
     let mut columns: Vec<Column> = schema.fields().iter().map(|_| Column::default()).collect();
     let mut rows = 0;
     while let Some(block) = reader.next_batch()? {
+        stop.check()?;
         rows += block.batch.num_rows();
         for (index, column) in columns.iter_mut().enumerate() {
             column.add(&block.batch, index);

@@ -26,12 +26,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use design::Draws;
 use frame::Frame;
 use near::{NearThreshold, NearThresholds};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_new;
 use polysift_base::metrics::effective_size;
+use polysift_base::sample::ordinal_rank;
 use polysift_config::{HeadKind, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
@@ -242,17 +242,17 @@ fn draw<'a>(
     earlier: &EarlierRounds,
 ) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
     let history = earlier.history();
-    let draws = |purpose| Draws::new(request.seed, &history, purpose, language);
+    let seed = |purpose| design::seed_of(request.seed, &history, purpose, language);
     let (limit, head) = (request.frame.max(request.count), near.map(|near| near.head));
     let frame =
-        Frame::draw((embedded, stored), (language, head), &earlier.ids, limit, draws("frame"))?;
+        Frame::draw((embedded, stored), (language, head), &earlier.ids, limit, seed("frame"))?;
     let sizes = match near {
         Some(near) => near.sizes(&frame.documents),
         None => vec![1.0; frame.documents.len()],
     };
     let units = design::inclusion_probabilities(&sizes, request.count);
     // The frame is in random order, so the design is as well.
-    let start = draws("start").of(0) % design::ONE;
+    let start = (ordinal_rank(seed("start"), 0) >> 64) as u64 % design::ONE;
     let of_frame = frame.documents.len() as f64 / frame.population.max(1) as f64;
     let drawn = |i: usize| DrawnDocument {
         ordinal: frame.documents[i].ordinal,
@@ -261,7 +261,7 @@ fn draw<'a>(
     let drawn: Vec<DrawnDocument> =
         design::systematic(&units, start).into_iter().map(drawn).collect();
     let num_drawn = drawn.len();
-    let (rows, known_texts) = read_rows((&embedded.plan, stored), drawn, earlier, draws("order"))?;
+    let (rows, known_texts) = read_rows((&embedded.plan, stored), drawn, earlier, seed("order"))?;
     let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();
     let sample = LanguageSample {
         language: language.to_owned(),

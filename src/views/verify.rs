@@ -173,7 +173,7 @@ impl Checks<'_> {
                 self.problem(format!("{stage}: {key} accounts for {rows} rows, embed for {all}"));
             }
             if stage == Stage::Export {
-                exported_rows(context, &marker, &mut self.verified.problems);
+                exported_rows(context, (&key, &marker), &mut self.verified.problems);
             }
         }
     }
@@ -284,7 +284,11 @@ impl Checks<'_> {
 }
 
 /// Compares the rows of the exported files with the counts of the marker.
-fn exported_rows(context: Context<'_>, marker: &ShardMarker, problems: &mut Vec<String>) {
+fn exported_rows(
+    context: Context<'_>,
+    (shard, marker): (&str, &ShardMarker),
+    problems: &mut Vec<String>,
+) {
     let place = context.config.export.place(context.run.root());
     let mut by_folder: BTreeMap<String, u64> = BTreeMap::new();
     for file in marker.files.iter().filter(|file| !file.path.starts_with("audit/")) {
@@ -299,7 +303,9 @@ fn exported_rows(context: Context<'_>, marker: &ShardMarker, problems: &mut Vec<
     for (reason, rows) in by_folder {
         let counted = marker.counts.get(&reason).copied().unwrap_or_default();
         if rows != counted {
-            problems.push(format!("{reason}: {rows} rows exported, {counted} counted"));
+            problems.push(format!(
+                "export: {shard}: {rows} rows of `{reason}` exported, {counted} counted"
+            ));
         }
     }
 }

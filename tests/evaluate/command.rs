@@ -354,6 +354,9 @@ fn thresholds_and_rates_can_be_given_to_one_head_or_to_all() -> TestResult {
         .concat(),
     )?;
     assert_eq!(report, work.json("reports/heads.json")?);
+    let file = work.path("held/fra_Latn.jsonl").display().to_string();
+    let mut replacing = work.command("evaluate", "out");
+    replacing.args(HELD).args(["--out", &file]).assert().code(2).stderr(contains("--out"));
     let rules = |head: &str| -> Vec<String> {
         let decisions = rows_of(&report, "decisions", head, "fra_Latn").into_iter();
         let rules = decisions.filter(|d| d["texts"] == "all").filter_map(|d| d["rule"].as_str());

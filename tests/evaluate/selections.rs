@@ -26,11 +26,11 @@ fn selected() -> Result<Workspace, Box<dyn Error>> {
 /// Draws `count` documents of each language into `drawn/{lang}.jsonl`, and labels every third document positive, but
 /// those that the head is wrong about.
 fn draw(work: &Workspace, count: &str, near: &[&str]) -> Result<Vec<Value>, Box<dyn Error>> {
+    let head = if near.is_empty() { &[][..] } else { &["--head", "quality"] };
     polysift()
         .current_dir(work.dir.path())
-        .args(["sample", "out", "--out", "drawn/{lang}.jsonl", "--head", "quality"])
-        .args(["--count", count])
-        .args(near)
+        .args(["sample", "out", "--out", "drawn/{lang}.jsonl", "--count", count])
+        .args(near.iter().chain(head))
         .assert()
         .success();
     let path = "drawn/fra_Latn.jsonl";

@@ -429,7 +429,7 @@ def page(made):
     text = json.dumps(made, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     read = lambda path: (PAGE / path).read_text("utf-8")
-    parts = {"@@DATA@@": text, "@@PLOT@@": read("vendor/plot.umd.min.js"), "@@D3@@": read("vendor/d3.min.js"), "@@CSS@@": read("report.css"), "@@JS@@": read("report.js")}
+    parts = {"@@DATA@@": text, "@@PLOT@@": read("vendor/plot.umd.min.js"), "@@D3@@": read("vendor/d3.min.js"), "@@CSS@@": read("report.css"), "@@JS@@": read("report.js"), "@@PARTS@@": read("vendor/LICENSE-parts")}
     out, rest = [], read("index.html")
     while True:
         at = min(((rest.find(p), p) for p in parts if p in rest), default=None)

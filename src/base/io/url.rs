@@ -18,7 +18,7 @@ const OPEN_PARAMETERS: [&str; 8] =
 const SIGNED_URLS: &str = "POLYSIFT_SIGNED_URLS";
 /// Replacement for a host that may be part of a password.
 const UNREADABLE: &str = "://(unreadable)";
-const ENDS: [char; 8] = ['"', '\'', '`', '<', '>', ',', ')', '\\'];
+const ENDS: [char; 6] = ['"', '\'', '`', '<', '>', '\\'];
 
 /// URLs as given, keyed by the URL without its secrets.
 static WHOLE: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
@@ -71,7 +71,7 @@ pub fn with_secrets(open: &str) -> String {
 }
 
 impl Error {
-    /// Returns the error and its causes in one line, without the secrets of URLs.
+    /// Returns the error and its causes in one text, without the secrets of URLs.
     pub fn report(&self) -> String {
         if let Self::Decode { path, .. }
         | Self::Row { path, .. }
@@ -100,7 +100,9 @@ pub fn redacted(text: &str) -> String {
         let before = rest[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '+');
         let url = &rest[before.len()..];
         let end = url.find(|c: char| c.is_whitespace() || ENDS.contains(&c)).unwrap_or(url.len());
-        let end = url[..end].trim_end_matches([':', ';', '.']).len(); // the sentence's punctuation
+        let end = url[..end].find(",http").unwrap_or(end); // the next URL of a list
+        // The sentence's punctuation.
+        let end = url[..end].trim_end_matches([':', ';', '.', ',', ')']).len();
         redacted.push_str(before);
         // The end lies after `://` at least, so that every step advances.
         let end = end.max(at - before.len() + 3);
@@ -174,6 +176,10 @@ mod tests {
             ("from http://u:p@h:9: refused", "from http://h:9: refused"),
             ("[\"https://h/a?t=1\", \"https://h/b?t=2\"]", "[\"https://h/a\", \"https://h/b\"]"),
             ("<Url>https://u:p@h</Url>", "<Url>https://h</Url>"),
+            ("https://u:p,x@h/a", "https://h/a"),
+            ("http://h/a?sig=b,c) is gone", "http://h/a is gone"),
+            ("(http://u:p@h/a), then", "(http://h/a), then"),
+            ("s3://b/a,http://u:p@h/b?t=1", "s3://b/a,http://h/b"),
             (":// and x://", ":// and x://"),
             ("日本://u:p@h/", "日本://h/"),
         ] {

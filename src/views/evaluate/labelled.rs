@@ -19,6 +19,9 @@ use polysift_heads::head::{AnyHead, DocumentScore};
 use polysift_runs::run::{RunDir, Stage, Worker};
 use polysift_selection::{RankKey, Selection};
 
+/// Default name of the column that says where a text is from.
+pub const SOURCE: &str = "source";
+
 /// Maximum number of grade thresholds that are chosen by default.
 const MAX_CUTS: usize = 20;
 
@@ -66,6 +69,10 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         let paths: Vec<String> = setup.files.iter().map(|f| f.path.display().to_string()).collect();
         let reason = "holds no labelled text".to_owned();
         return Err(Error::Missing { path: paths.join(", "), reason });
+    }
+    let named = setup.columns.source.filter(|column| *column != SOURCE);
+    if let Some(column) = named.filter(|_| samples.iter().all(|sample| sample.source.is_none())) {
+        return Err(Error::config("--source-column", format!("no text has a `{column}`")));
     }
     let drawn = drawn_texts(&samples, setup.columns.weight.is_some())?;
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
@@ -274,6 +281,7 @@ impl<'a> LanguageTexts<'a> {
         let &Self { setup, scorer, language, .. } = self;
         let mut scores: BTreeMap<&str, Vec<Option<DocumentScore>>> = BTreeMap::new();
         for samples in self.samples.chunks(BLOCK_TEXTS) {
+            setup.stop.check()?;
             let texts: Vec<Option<&str>> = samples.iter().map(|s| Some(s.text.as_str())).collect();
             let mut tokens = 0;
             let on_batch = &mut |_, batch_tokens: usize| tokens += batch_tokens as u64;

@@ -57,7 +57,7 @@ mod texts;
 
 pub use agreement::{DEFAULT_SAMPLE, Pair, evaluate_run};
 pub use annotate::{Annotation, Annotator, heads_of};
-pub use labelled::{Setup, evaluate};
+pub use labelled::{SOURCE, Setup, evaluate};
 pub use report::{
     DataFile, EVERYTHING, EncoderUsed, GradeMeasures, HeadUsed, Measures, Report, RuleOutcome,
 };

@@ -237,14 +237,6 @@ pub(super) struct ShardInput<'a> {
     urls: Option<ColumnValues<'a>>,
 }
 
-/// Turns an error about an absent column into `None`.
-fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
-    match found {
-        Err(Error::Schema { .. }) => Ok(None),
-        found => found.map(Some),
-    }
-}
-
 impl<'a> ShardInput<'a> {
     /// Opens the input `file` of `shard`; without a file there are neither texts nor URLs.
     pub(super) fn open(
@@ -254,7 +246,10 @@ impl<'a> ShardInput<'a> {
     ) -> Result<Self> {
         let Some(file) = file else { return Ok(Self { texts: None, urls: None }) };
         let (config, name) = (&context.config.input, url_column(context.config));
-        let urls = if_there(ColumnValues::open(file, config, name, ColumnKind::Text))?;
+        let urls = match ColumnValues::open(file, config, name, ColumnKind::Text) {
+            Err(Error::Schema { .. }) => None, // there is no such column
+            opened => Some(opened?),
+        };
         Ok(Self { texts: Some(Texts::open(context, shard)?), urls })
     }
 

@@ -9,33 +9,20 @@
 //! order of the list); C.-E. Särndal, B. Swensson, J. Wretman: Model Assisted Survey Sampling,
 //! 1992, section 3.6.2 (sizes that would need a probability above 1).
 
-use twox_hash::XxHash3_64;
-
 /// The probability 1.
 pub(super) const ONE: u64 = 1 << 52;
 /// Smaller sizes count as 0, so that a division by their sum stays finite.
 const LEAST_SIZE: f64 = 1e-290;
 
-/// A random number for every `u64`: a hash that depends on seed, history, purpose and language.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Draws(u64);
-
-impl Draws {
-    /// Creates the numbers of `purpose` in `language`; `history` separates rounds with one seed.
-    pub(super) fn new(seed: u64, history: &[u8], purpose: &str, language: &str) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        for part in [&seed.to_le_bytes(), history, purpose.as_bytes(), language.as_bytes()] {
-            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
-        }
-        let mut key = [0; 8];
-        key.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-        Self(u64::from_le_bytes(key))
+/// Returns the seed of `purpose` in `language`; `history` separates rounds with one seed.
+pub(super) fn seed_of(seed: u64, history: &[u8], purpose: &str, language: &str) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for part in [&seed.to_le_bytes(), history, purpose.as_bytes(), language.as_bytes()] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
-
-    /// Returns a number that is uniform over all `u64`.
-    pub(super) fn of(self, item: u64) -> u64 {
-        XxHash3_64::oneshot_with_seed(self.0, &item.to_le_bytes())
-    }
+    let mut key = [0; 8];
+    key.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(key)
 }
 
 /// Returns inclusion probabilities, in units of 1 / [`ONE`]: proportional to `sizes` (none below

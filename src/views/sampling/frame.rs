@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
-use super::design::Draws;
 use polysift_base::error::Result;
-use polysift_base::sample::BottomKSample;
+use polysift_base::sample::{BottomKSample, ordinal_rank};
 use polysift_corpus::embedded::Embedded;
 use polysift_corpus::rows::RunRows;
 use polysift_heads::head::DocumentScore;
@@ -36,7 +35,7 @@ impl Frame {
         (language, head): (&str, Option<usize>),
         excluded: &BTreeSet<String>,
         limit: usize,
-        draws: Draws,
+        seed: u64,
     ) -> Result<Self> {
         let (population, left_out) = (AtomicU64::new(0), AtomicU64::new(0));
         let sample = BottomKSample::new(limit);
@@ -53,7 +52,7 @@ impl Frame {
                 }
                 population.fetch_add(1, Ordering::Relaxed);
                 let ordinal = row.scored.ordinal;
-                let rank = u128::from(draws.of(ordinal)) << 64 | u128::from(ordinal);
+                let rank = ordinal_rank(seed, ordinal);
                 let score = || head.and_then(|head| row.score(head));
                 sample.offer(rank, || FrameDocument { ordinal, score: score() });
                 Ok(())

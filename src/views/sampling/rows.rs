@@ -7,8 +7,8 @@ use std::path::Path;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::design::Draws;
 use polysift_base::error::{Error, Result};
+use polysift_base::sample::ordinal_rank;
 use polysift_config::{InputConfig, LanguageSource};
 use polysift_corpus::embedded::place_of;
 use polysift_corpus::rows::RunRows;
@@ -119,7 +119,7 @@ pub(super) fn read_rows<'a>(
     (plan, stored): (&'a Plan, &'a RunRows<'_>),
     mut drawn: Vec<DrawnDocument>,
     earlier: &EarlierRounds,
-    order: Draws,
+    seed: u64,
 ) -> Result<(Vec<AnnotationRow<'a>>, u64)> {
     drawn.sort_unstable_by_key(|document| document.ordinal);
     let (mut rows, mut places, mut known_texts) = (Vec::new(), HashMap::new(), 0);
@@ -140,7 +140,7 @@ pub(super) fn read_rows<'a>(
                 }
                 Entry::Vacant(place) => {
                     place.insert(rows.len());
-                    rows.push(((order.of(document.ordinal), document.ordinal), row));
+                    rows.push((ordinal_rank(seed, document.ordinal), row));
                 }
             }
         }
