@@ -70,7 +70,8 @@ pub struct CascadeConfig {
     pub confidence: f64,
     /// Model of the first pass, which scores every document.
     pub first_pass: FirstPass,
-    /// Share of the dropped documents that are encoded anyway, to measure the recall.
+    /// Share of the dropped documents that are encoded anyway, to measure the recall; rounded to
+    /// one in a whole number (0.4 is one in 3).
     #[default = 0.02]
     pub audit: f64,
     /// Encode more documents if the audit does not prove the recall, until it does.

@@ -277,9 +277,9 @@ pub struct RepetitionConfig {
     pub base64: bool,
 }
 
-/// Keys of a table `[filters.NAME]` of the kind `embeddings`, which finds near duplicates: documents
-/// whose embedding is close to the embedding of a better document of their language. A run has at
-/// most one such filter.
+/// Keys of a table `[filters.NAME]` of the kind `embeddings`, which finds near duplicates:
+/// documents whose embedding is close to the embedding of a better document of their language. A
+/// run has at most one such filter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmbeddingsConfig {
@@ -295,8 +295,8 @@ pub struct EmbeddingsConfig {
     /// cluster are compared. Default: one for every 20,000 documents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clusters: Option<usize>,
-    /// Maximum size of the embeddings in memory, in 10^6 bytes. If a language has more, its
-    /// embeddings are read several times. Default: 4,000.
+    /// Maximum size of the compared embeddings in memory, in 10^6 bytes. If a language has more,
+    /// its embeddings are read several times. Default: 4,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<usize>,
 }

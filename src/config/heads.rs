@@ -232,8 +232,8 @@ pub enum HeadLanguages {
     /// For each language, one head trained on the samples of all other languages; it shows how well
     /// they serve a language without samples.
     Others,
-    /// `[["deu_Latn", "nld_Latn"]]`: one head for each list of languages, which joined by `+` have at
-    /// most 220 bytes.
+    /// `[["deu_Latn", "nld_Latn"]]`: one head for each list of languages, which joined by `+` have
+    /// at most 220 bytes.
     #[serde(untagged)]
     Groups(Vec<Vec<String>>),
 }
@@ -246,7 +246,8 @@ pub enum HeadLanguages {
 pub struct HeadConfig {
     /// Model that computes the score.
     pub kind: HeadKind,
-    /// Preset that the defaults come from. Default: `toxicity` if the head has this name, else
+    /// Preset that the defaults come from. A loaded head that polysift wrote has its own `output`,
+    /// `chunk` and `keep` in its file instead. Default: `toxicity` if the head has this name, else
     /// `quality`.
     pub preset: Option<Preset>,
     /// Head file to load. `{lang}` in it stands for the language; without `{lang}` one head serves
@@ -493,6 +494,10 @@ impl HeadConfig {
             Some(wrong)
         } else {
             let of_samples = [
+                ("label", !self.label.is_empty()),
+                ("weight", self.weight.is_some()),
+                ("hidden", self.hidden.is_some()),
+                ("references", self.references.is_some()),
                 ("center", self.center.is_some()),
                 ("negatives", self.negatives.is_some()),
                 ("languages", self.languages != HeadLanguages::Each),

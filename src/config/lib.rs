@@ -326,7 +326,8 @@ impl RunConfig {
         let Some(fallback) = &head.fallback else { return Ok(()) };
         let reason = match self.heads.get(fallback) {
             None => format!("names the head `{fallback}`, which is not defined"),
-            Some(other) if other.fallback.is_some() || fallback == name => {
+            Some(_) if fallback == name => "names the head itself".to_owned(),
+            Some(other) if other.fallback.is_some() => {
                 "names a head with a fallback of its own".to_owned()
             }
             Some(other) if other.kind.is_of_rows() => {

@@ -10,6 +10,10 @@ pub(super) fn of_file(error: &toml::de::Error) -> String {
 
 /// Returns the message about a value.
 pub(super) fn of_value(message: &str) -> String {
+    let of_choices = ["wanted string or table", "invalid type: unit variant, expected string only"];
+    if of_choices.contains(&message) {
+        return "text in quotes is needed".to_owned();
+    }
     let kinds = ["invalid type: ", "invalid value: "];
     let stripped = kinds.iter().find_map(|kind| message.strip_prefix(kind));
     match stripped.and_then(|rest| rest.rsplit_once(", expected ")) {
@@ -36,7 +40,7 @@ fn suggestion(message: &str) -> Option<String> {
 }
 
 fn seen(found: &str) -> String {
-    let quoted = |kind: &str| found.strip_prefix(kind)?.strip_suffix('`');
+    let quoted = |kind: &str| found.strip_prefix(kind)?.split('`').next();
     match found {
         "map" => "a table".to_owned(),
         "sequence" => "an array".to_owned(),
@@ -57,7 +61,9 @@ fn needed(expected: &str) -> &str {
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
-        "a string" | "string or table" | "a string or table" => "text in quotes",
+        "any valid TOML value" => "a whole number below 2^63",
+        "a string" | "string or table" | "a string or table" | "string or map"
+        | "variant identifier" => "text in quotes",
         other => other,
     }
 }
@@ -177,6 +183,9 @@ mod tests {
             ("[encoder]\nmax_tokens = 0.5", "is the number 0.5; a whole number"),
             ("encoder = 1", "is the number 1; a table is needed"),
             ("[input]\nlanguage = 1", "a language code in quotes"),
+            ("[encoder]\npooling = 3\nchunks = 'first'", "text in quotes is needed"),
+            ("[filters.f]\nkind = 3", "text in quotes is needed"),
+            ("seed = 99999999999999999999", "the number 99999999999999999999"),
             ("languages = { _default = { retention = 0.1 } }", "a table is needed"),
             (
                 "[filters.f]\nkind = 'words'\nmax_share = 'x'",

@@ -273,12 +273,12 @@ impl<'a> CascadeFit<'a> {
         let CascadeConfig { recall, confidence, .. } = *self.settings;
         let needed = least_sample((1.0 - recall) * least, self.risk_of_misses());
         let wanted = (rows as f64 * HALF_PILOT_SHARE).ceil() as u64;
-        let half = wanted.clamp(needed, MAX_PILOT_FACTOR * needed);
-        if (2 * half) as f64 > rows as f64 * MAX_PILOT_SHARE {
+        let half = wanted.clamp(needed, needed.saturating_mul(MAX_PILOT_FACTOR));
+        if 2.0 * half as f64 > rows as f64 * MAX_PILOT_SHARE {
             return Err(format!(
                 "{rows} documents are too few: a recall of {recall} at a rate of {least} with a confidence of \
                  {confidence} takes a pilot of {}, and it may be a fourth of them",
-                2 * half
+                half.saturating_mul(2)
             ));
         }
         Ok(half)

@@ -2,12 +2,13 @@
 //! of a better document of their language. This is SemDeDup (Abbas et al. 2023), except that a
 //! head's score decides which document stays.
 //!
-//! A language is one unit of work. Its documents are clustered by k-means over a sample and compared
-//! with all documents of their cluster; then the documents that are left are clustered anew, for the
-//! duplicates across borders. Documents without an embedding take no part, nor do those that another
-//! filter removes. Each time, embeddings are read once to assign clusters, and once for each group
-//! of clusters that fits in memory. Memory also holds 40 bytes per document and the ids of the
-//! documents that have duplicates.
+//! A language is one unit of work. Its documents are clustered by k-means over a sample and
+//! compared with all documents of their cluster; then the documents that are left are clustered
+//! anew, for the duplicates across borders. Documents without an embedding take no part, nor do
+//! those that another filter removes. Each time, embeddings are read once to assign clusters, and
+//! once for each group of clusters that fits in memory. Memory also holds 40 bytes per document,
+//! the ids of the documents that have duplicates and, while clusters are learned, 256 embeddings
+//! per cluster twice, whatever `memory_mb` is.
 
 mod compared;
 
@@ -113,7 +114,7 @@ struct LanguageReport {
     examples: Vec<Example>,
 }
 
-/// A near duplicate, and the better document that stays.
+/// A near duplicate, and the better document near it, which the second round may have found too.
 #[derive(Debug, Serialize, Deserialize)]
 struct Example {
     id: String,

@@ -50,7 +50,7 @@ pub use template::render_card;
 
 /// Name of the object at an export's place that records which run owns the files there.
 const OWNER: &str = "polysift.json";
-/// Maximum number of files checked by [`check_columns`]; the files of a corpus are alike.
+/// Maximum number of files checked by [`check_export`]; the files of a corpus are alike.
 const MAX_CHECKED_FILES: usize = 100;
 
 /// What all shards have in common.
@@ -65,8 +65,8 @@ struct ExportJob<'a> {
     columns: LanguageColumns,
 }
 
-/// Checks the template of the card, if there will be one, and that the input columns leave the names
-/// of the new columns free, as far as footers show.
+/// Checks the template of the card, if there will be one, and that the input columns leave the
+/// names of the new columns free, as far as footers show.
 pub fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     if config.export.card {
         render_card(&config.card, None)?;
@@ -221,9 +221,9 @@ pub(crate) fn warn_of_place(to: &str) {
     }
 }
 
-/// Claims the place `to` for the results of this run. A run with equal settings may write there too,
-/// since its files are equal; `--redo` takes the place over. Returns [`Error::Mismatch`]
-/// if another run or other files were first; [`Error::Service`], [`Error::Io`].
+/// Claims the place `to` for the results of this run. A run with equal settings may write there
+/// too, since its files are equal; `--redo` takes the place over. Returns [`Error::Mismatch`] if
+/// another run or other files were first; [`Error::Service`], [`Error::Io`].
 fn claim(context: Context<'_>, to: &str) -> Result<()> {
     let path = place_of(context).join(OWNER);
     let mut hasher = blake3::Hasher::new();

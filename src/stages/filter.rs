@@ -154,12 +154,8 @@ impl<'a> OpenFilters<'a> {
                 places.iter().map(|&at| block.seen(at, config.url_column())).collect();
             for (at, verdict) in places.into_iter().zip(filter.judge(&seen, stop)?) {
                 let document = block.documents[at];
-                if !counts.contains_key(document.language) {
-                    counts.insert(document.language.to_owned(), FilterCounts::default());
-                }
-                if let Some(of_language) = counts.get_mut(document.language) {
-                    of_language.count(document, &verdict);
-                }
+                let language = document.language.to_owned();
+                counts.entry(language).or_default().count(document, &verdict);
                 found.extend(verdict.finding.map(|finding| (at, name, config.action, finding)));
             }
         }

@@ -11,7 +11,7 @@ use polysift_base::language::iso_639_3;
 use polysift_base::progress::Stop;
 use polysift_config::{
     DEFAULT_LANGUAGE, FilterConfig, HeadConfig, InputConfig, LanguageSource, LanguageThresholds,
-    RunConfig,
+    RunConfig, UNSCORED_LANGUAGE,
 };
 use polysift_corpus::heads::{for_each_head, scores_embeddings, warn_of_unserved};
 use polysift_corpus::languages::{ALL_LANGUAGES, planned_languages};
@@ -140,10 +140,11 @@ fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind)
         }
         Ok(())
     };
-    let is_missing = |outcome: &Result<()>| matches!(outcome, Err(Error::Schema { .. }));
-    let mut looked = plan.shards.iter().take(FIRST_FILES).map(look);
+    // The stages report files with other errors.
+    let is_told = |found: &Result<()>| matches!(found, Ok(()) | Err(Error::Schema { .. }));
+    let mut looked = plan.shards.iter().take(FIRST_FILES).map(look).filter(is_told);
     match looked.next() {
-        Some(first) if is_missing(&first) && looked.all(|other| is_missing(&other)) => first,
+        Some(Err(first)) if looked.all(|other| other.is_err()) => Err(first),
         _ => Ok(()),
     }
 }
@@ -161,6 +162,12 @@ pub fn warn_of_settings(config: &RunConfig, plan: &Plan) {
         );
     }
     let Some(languages) = planned_languages(config, plan) else { return };
+    for table in config.languages.keys() {
+        let is_default = [DEFAULT_LANGUAGE, UNSCORED_LANGUAGE].contains(&table.as_str());
+        if !is_default && !languages.contains(table) {
+            tracing::warn!("[languages.{table}] has no effect: no input is of this language");
+        }
+    }
     if languages.iter().all(|language| language == UNDETERMINED_LANGUAGE)
         && config.input.language == LanguageSource::Path
     {

@@ -56,6 +56,9 @@ pub(crate) fn embed_samples(
     stored.retain(|path| path.extension().is_some_and(|extension| extension == PARQUET));
     stored.sort();
     for path in stored {
+        if missing.is_empty() {
+            break;
+        }
         take(&path, &mut missing, width, &mut values).unwrap_or_else(|error| {
             let error = error.report();
             tracing::warn!(error, "stored embeddings of samples are damaged and not used");

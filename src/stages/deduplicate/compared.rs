@@ -12,6 +12,7 @@ use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::sample::{BottomKSample, hash_seed, ordinal_rank};
 use polysift_config::{Keep, NearFilter};
 use polysift_corpus::embedded::{ordinal, place_of};
+use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::left_out::RowSet;
 use polysift_corpus::verdicts::row_verdicts;
 use polysift_corpus::{Cascade, Context, Embedded};
@@ -21,7 +22,7 @@ use polysift_heads::vectors::{
     BLOCK_ROWS, PackedRows, SearchScratch, duplicates, duplicates_on_gpu, k_means, unit_mean,
 };
 use polysift_kernels::cuda::{Device, NearRows};
-use polysift_runs::run::Shard;
+use polysift_runs::run::{Shard, Stage};
 
 /// Number of documents in a cluster, on average.
 const CLUSTER_DOCUMENTS: usize = 20_000;
@@ -110,7 +111,8 @@ impl<'a> ComparedDocuments<'a> {
         language: &'a str,
         gpu: Option<&'a Device>,
     ) -> Result<Self> {
-        let keep = context.config.heads.get(near.head).map(|head| head.keep(near.head));
+        let scored = context.run.frozen_settings(Stage::Score)?.unwrap_or_default();
+        let keep = frozen_keep(&scored, near.head, language);
         let worth = |score: &Option<DocumentScore>| match score.map(|score| score.logit) {
             Some(logit) if logit.is_nan() => f32::NEG_INFINITY,
             Some(logit) if keep == Some(Keep::Below) => 0.0 - logit,
@@ -207,8 +209,8 @@ impl<'a> ComparedDocuments<'a> {
         })
     }
 
-    /// Returns the embeddings of a uniform sample of the wanted documents, in random order, and their
-    /// width.
+    /// Returns the embeddings of a uniform sample of the wanted documents, in random order, and
+    /// their width.
     fn sample(
         &self,
         round: usize,
@@ -237,8 +239,8 @@ impl<'a> ComparedDocuments<'a> {
         Ok((vectors.concat(), width))
     }
 
-    /// Finds the near duplicates, in rounds: each has other clusters, and compares the documents that
-    /// the rounds before left.
+    /// Finds the near duplicates, in rounds: each has other clusters, and compares the documents
+    /// that the rounds before left.
     pub(super) fn find(&self) -> Result<NearDuplicates> {
         let mut all = NearDuplicates::default();
         let mut is_found = vec![false; self.documents.len()];

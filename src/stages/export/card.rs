@@ -14,6 +14,7 @@ use polysift_base::language::{language_name, language_tag};
 use polysift_config::{CardConfig, FilterAction, FixedThreshold, HeadConfig, KEPT, RunConfig};
 use polysift_corpus::embedded::all_done;
 use polysift_corpus::frozen::FrozenEmbeddings;
+use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, filter_report, filter_settings};
 use polysift_corpus::{Context, Embedded};
@@ -206,10 +207,13 @@ fn heads(context: Context<'_>) -> Result<Vec<Value>> {
     let retention = retention_heads(context.config);
     let head = |(name, head): (&String, &HeadConfig)| {
         let column = retention.contains(name).then(|| head.retention_column(name));
+        // A loaded head says itself what it keeps.
+        let language = frozen[name].as_object().and_then(|files| files.keys().next());
+        let own = language.and_then(|language| frozen_keep(&frozen, name, language));
         json!({
             "name": name,
             "kind": head.kind,
-            "keeps": head.keep(name),
+            "keeps": own.unwrap_or_else(|| head.keep(name)),
             "column": head.column(name),
             "retention_column": column,
             "files": frozen[name],

@@ -195,12 +195,8 @@ fn fold_rows<T: Send>(
                 None => Some(&[][..]),
             };
             let Some(precise) = precise else { return };
-            if !languages.contains_key(row.info.language) {
-                languages.insert(row.info.language.to_owned(), new());
-            }
-            if let Some(folded) = languages.get_mut(row.info.language) {
-                visit(folded, row, precise);
-            }
+            let language = row.info.language.to_owned();
+            visit(languages.entry(language).or_insert_with(&new), row, precise);
         })?;
         Ok::<_, Error>(languages)
     };
