@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
-    Bound, Buffer, Device, Embedding, LeftOperand, Limits, Linear, MatmulEpilogue, MatmulPrecision,
+    Bound, Buffer, Device, Embedding, LeftOperand, Limits, Linear, MatmulEpilogue,
     MatrixInstructions, Norm, Operands, Output, PooledTokens, Staged, Stream, attention,
     embed_layer_norm, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences, pool,
 };
@@ -70,7 +70,7 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
     let warm_up = SUSTAINED;
     let bench = Bench { stream: device.stream()?, repetitions: common.repetitions, warm_up };
     let n = options.matrix;
-    let (products, operations) = bench.matmul((n, n, n), Epilogue::Bias, MatmulPrecision::Bf16)?;
+    let (products, operations) = bench.matmul((n, n, n), Epilogue::Bias, false)?;
     let fastest = products.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
     let matrix_tflops = operations / fastest / 1e12;
     let bench = Bench { warm_up: Duration::ZERO, ..bench };
@@ -225,13 +225,12 @@ impl Bench {
         &self,
         (tokens, outputs, inputs): (usize, usize, usize),
         epilogue: Epilogue,
-        precision: MatmulPrecision,
+        is_fp8: bool,
     ) -> Result<(Vec<(String, f64)>, f64)> {
         let stream = &self.stream;
         let weight = repeated(&random_values((outputs * inputs).min(BLOCK)), outputs * inputs);
         let bias = random_values(outputs);
         let x = self.random(tokens * inputs)?;
-        let is_fp8 = precision == MatmulPrecision::Fp8;
         let linear =
             Linear::new(stream, &weight, &bias, is_fp8.then_some(Bound::Within(448.0 * SCALE)))?;
         let x_fp8 = is_fp8.then(|| self.random_fp8(tokens * inputs)).transpose()?;
@@ -275,22 +274,21 @@ impl Bench {
         ensure!(h.is_multiple_of(sizes.num_attention_heads), "heads of unequal size");
         let stream = &self.stream;
         let mut timings = Vec::new();
-        let (bf16, fp8) = (MatmulPrecision::Bf16, MatmulPrecision::Fp8);
-        for (name, outputs, inputs, epilogue, precision) in [
-            ("qkv", 3 * h, h, Epilogue::Bias, bf16),
-            ("attention output", h, h, Epilogue::Residual, bf16),
-            ("ffn1 + gelu", f, h, Epilogue::Gelu, bf16),
-            ("ffn2", h, f, Epilogue::Residual, bf16),
-            ("qkv, fp8", 3 * h, h, Epilogue::Bias, fp8),
-            ("attention output, fp8", h, h, Epilogue::Residual, fp8),
-            ("ffn1 + gelu, fp8", f, h, Epilogue::Gelu, fp8),
-            ("ffn2, fp8", h, f, Epilogue::Residual, fp8),
+        for (name, outputs, inputs, epilogue, is_fp8) in [
+            ("qkv", 3 * h, h, Epilogue::Bias, false),
+            ("attention output", h, h, Epilogue::Residual, false),
+            ("ffn1 + gelu", f, h, Epilogue::Gelu, false),
+            ("ffn2", h, f, Epilogue::Residual, false),
+            ("qkv, fp8", 3 * h, h, Epilogue::Bias, true),
+            ("attention output, fp8", h, h, Epilogue::Residual, true),
+            ("ffn1 + gelu, fp8", f, h, Epilogue::Gelu, true),
+            ("ffn2, fp8", h, f, Epilogue::Residual, true),
         ] {
-            if precision == fp8 && stream.device().info().compute_capability != (9, 0) {
+            if is_fp8 && stream.device().info().compute_capability != (9, 0) {
                 continue;
             }
             let (products, operations) =
-                self.matmul((tokens, outputs, inputs), epilogue, precision)?;
+                self.matmul((tokens, outputs, inputs), epilogue, is_fp8)?;
             for (by, seconds) in products {
                 let timing = Timing::new(tokens, (name, layers), seconds, Some(operations));
                 timings.push(Timing { by, ..timing });

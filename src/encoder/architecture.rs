@@ -47,7 +47,6 @@ pub(super) enum FeedForward {
     Gated { activated_first: bool },
 }
 
-/// A rotary position embedding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rope {
     pub(super) theta: f64,
@@ -55,7 +54,6 @@ pub(super) struct Rope {
     pub(super) divisor: f64,
 }
 
-/// The properties in which layers differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LayerKind {
     /// How many tokens before and after itself a token attends to; `None` for all tokens.

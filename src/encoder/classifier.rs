@@ -24,7 +24,6 @@ pub struct Classifier {
     labels: BTreeMap<usize, String>,
 }
 
-/// The keys read from `config.json`.
 #[derive(Deserialize)]
 struct ClassifierConfig {
     model_type: String,

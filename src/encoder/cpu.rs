@@ -28,7 +28,6 @@ use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
 use polysift_config::{EncoderConfig, EncoderPrecision, Pooling};
-use polysift_tokenizer::Tokenizer;
 
 pub(super) struct CpuEncoder {
     info: EncoderInfo,
@@ -47,7 +46,6 @@ pub(super) struct CpuEncoder {
 }
 
 impl CpuEncoder {
-    /// Reads the model and packs its weights for `precision`.
     pub(super) fn load(files: &ModelFiles, precision: EncoderPrecision) -> Result<Self> {
         tracing::debug!(%precision, instructions = Isa::detect().name(), "packing weights");
         let precision = of_kernels(precision)?;
@@ -73,9 +71,7 @@ impl CpuEncoder {
             workspaces: Mutex::default(),
         };
         let inputs = match precision {
-            Precision::Int8 => {
-                this.calibrate(&files.tokenizer(&EncoderConfig::default())?, &weights)?
-            }
+            Precision::Int8 => this.calibrate(files, &weights)?,
             _ => Vec::new(),
         };
         this.layers = pack(&weights, precision, &inputs)?;
@@ -83,7 +79,8 @@ impl CpuEncoder {
     }
 
     /// Records the f32 inputs of each layer's linear maps for the sentences in [`TEXTS`].
-    fn calibrate(&self, tokenizer: &Tokenizer, weights: &Weights<'_>) -> Result<Vec<LayerInputs>> {
+    fn calibrate(&self, files: &ModelFiles, weights: &Weights<'_>) -> Result<Vec<LayerInputs>> {
+        let tokenizer = files.tokenizer(&EncoderConfig::default())?;
         let mut batch = PackedBatch::new();
         for chunks in tokenizer.chunks_all(&TEXTS.lines().collect::<Vec<_>>())? {
             if let Some(chunk) = chunks.first().filter(|chunk| !chunk.is_empty()) {

@@ -207,10 +207,8 @@ fn where_it_fits<C, T>(
 fn say(placement: &Placement, cause: Option<&CudaError>) {
     static SAID: Once = Once::new();
     let precision = placement.precision;
-    let place = match &placement.gpus[..] {
-        [] => "the CPU".to_owned(),
-        _ => placement.to_string(),
-    };
+    let is_cpu = placement.gpus.is_empty();
+    let place = if is_cpu { "the CPU".to_owned() } else { placement.to_string() };
     SAID.call_once(|| match cause {
         None => tracing::info!("encoding on {place}, in {precision}"),
         Some(cause @ (CudaError::NoDriver | CudaError::NotBuilt)) => {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::architecture::{
     Architecture, FeedForward, LayerKind, Names, Positions, Rope, TensorsOfMap,
 };
-use super::keys::{self, only};
+use super::keys::{self, ALL, is_in, only};
 use polysift_base::error::{Error, Result};
 
 /// Maximum positions of a model with rotary positions, since no table in its files limits them.
@@ -19,17 +19,13 @@ const MOST_ANGLES: usize = 1 << 17;
 /// Minimum size in bytes of a layer's entries in the header.
 const LAYER_HEADER: f64 = 256.0;
 
-/// The values of `model_type` that are supported.
-const MODEL_TYPES: [&str; 7] =
-    ["xlm-roberta", "roberta", "camembert", "bert", "gte", "new", "modernbert"];
-
 /// Parses and checks the contents of a `config.json`; `origin` names it in errors. Sizes that need
 /// more than `weight_bytes` bytes of weights are refused.
 pub(crate) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Architecture> {
     let wrong = |e| Error::model(origin, format!("is not an encoder's configuration: {e}"));
     let keys: Value = serde_json::from_slice(json).map_err(wrong)?;
-    if let Some(other) = keys["model_type"].as_str().filter(|of| !MODEL_TYPES.contains(of)) {
-        let supported = MODEL_TYPES.join(", ");
+    if let Some(other) = keys["model_type"].as_str().filter(|of| !is_in(ALL, of)) {
+        let supported = ALL.replace(' ', ", ");
         let reason = format!("model_type is `{other}`; supported: {supported}");
         return Err(Error::model(origin, reason));
     }
@@ -139,7 +135,6 @@ const MODERN_BERT: Names = Names {
 };
 
 impl Config {
-    /// Returns the architecture, or the reason why it is not supported.
     fn architecture(&self) -> Result<Architecture, String> {
         let this = match self.model_type.as_str() {
             "xlm-roberta" | "roberta" | "camembert" => self.xlm_roberta()?,

@@ -231,7 +231,6 @@ enum ModelSource<'a> {
 }
 
 impl ModelSource<'_> {
-    /// Returns the path of `file`, or `None` if it does not exist.
     fn find(&self, file: &str) -> Result<Option<PathBuf>> {
         match self {
             Self::Directory(directory) => {

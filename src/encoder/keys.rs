@@ -11,7 +11,8 @@ use serde_json::Value;
 const BERT: &str = "bert xlm-roberta roberta camembert";
 const GTE: &str = "gte new";
 const MODERN_BERT: &str = "modernbert";
-const ALL: &str = "bert xlm-roberta roberta camembert gte new modernbert";
+/// The values of `model_type` that are supported.
+pub(super) const ALL: &str = "xlm-roberta roberta camembert bert gte new modernbert";
 
 /// Families, the keys that change their computation, and the only supported value. An empty value
 /// means that the key has to be off; a dot leads into an object.
@@ -139,7 +140,6 @@ fn is_empty(value: &Value) -> bool {
     !matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_)) && is_off(value)
 }
 
-/// Returns the first 60 characters of a value.
 fn short(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), |s| s.escape_debug().to_string());
     format!("`{text:.60}`")

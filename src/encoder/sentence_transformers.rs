@@ -113,7 +113,6 @@ const FREE_KEYS: &str = "add_pooling_layer attn_implementation clean_up_tokeniza
 const OPTIONS: &str =
     "model_args model_kwargs config_args config_kwargs tokenizer_args processor_kwargs";
 
-/// The supported poolings and their names in files.
 const POOLINGS: [(&str, Pooling); 3] =
     [("mean", Pooling::Mean), ("cls", Pooling::Cls), ("lasttoken", Pooling::Last)];
 

@@ -35,13 +35,11 @@ impl Blob {
         Self { path, contents: Contents::Read(bytes), elsewhere: HashSet::new() }
     }
 
-    /// Reads a small file.
     pub(super) fn read(path: PathBuf) -> Result<Self> {
         let bytes = io::read(&path)?;
         Ok(Self::new(path, bytes))
     }
 
-    /// Maps a large file.
     pub(super) fn map(path: PathBuf) -> Result<Self> {
         let file = io::open(&path)?;
         // SAFETY: a map is sound as long as nobody changes the file. Model files are written once
@@ -183,7 +181,6 @@ const OLD_NAMES: [(&str, &str); 2] =
     [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
 
 impl<'a> Weights<'a> {
-    /// Reads the headers of all files.
     pub(crate) fn open(blobs: &'a Arc<[Blob]>, architecture: &'a Architecture) -> Result<Self> {
         let files = headers(blobs)?;
         let mut this = Self { blobs, architecture, files, prefix: String::new() };

@@ -34,7 +34,6 @@ impl WordCache {
         (entry.key == *key).then(|| &entry.ids[..entry.len as usize])
     }
 
-    /// Caches the ids of a word if they fit.
     pub(super) fn set(&mut self, key: &WordKey, ids: &[u32]) {
         if ids.len() <= MOST_IDS {
             let entry = &mut self.0[slot(key)];

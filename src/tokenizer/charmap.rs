@@ -140,11 +140,7 @@ impl CharMap {
         if u32::from(c) < TABLE_LEN {
             return self.single(self.glyph(u32::from(c)));
         }
-        let mut bytes = [0; 4];
-        match self.find(c.encode_utf8(&mut bytes).as_bytes()) {
-            Some((start, end)) => Normal::Text(&self.texts[start..end]),
-            None => Normal::Same,
-        }
+        self.whole(c.encode_utf8(&mut [0; 4])).map_or(Normal::Same, Normal::Text)
     }
 
     pub(super) fn whole(&self, cluster: &str) -> Option<&str> {

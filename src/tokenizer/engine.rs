@@ -108,10 +108,15 @@ impl SegmentWriter for NormalizingWriter<'_> {
             if goes_on && end == text.len() {
                 return Flow::Continue(start);
             }
+            let cluster = &text[start..end];
             if is_alone {
-                self.words.normal(&self.map.single(glyph), &text[start..end])?;
+                self.words.normal(&self.map.single(glyph), cluster)?;
+            } else if let Some(replacement) = self.map.whole(cluster) {
+                self.words.mixed(replacement)?;
             } else {
-                self.write_cluster(&text[start..end])?;
+                for c in cluster.chars() {
+                    self.words.normal(&self.map.alone(c), c.encode_utf8(&mut [0; 4]))?;
+                }
             }
             (at, run, last) = (end, end, end);
         }
@@ -126,19 +131,6 @@ impl SegmentWriter for NormalizingWriter<'_> {
 
     fn id(&mut self, id: u32) -> Flow {
         self.words.scratch.id(id)
-    }
-}
-
-impl NormalizingWriter<'_> {
-    fn write_cluster(&mut self, cluster: &str) -> Flow {
-        if let Some(text) = self.map.whole(cluster) {
-            return self.words.mixed(text);
-        }
-        let mut bytes = [0; 4];
-        for c in cluster.chars() {
-            self.words.normal(&self.map.alone(c), c.encode_utf8(&mut bytes))?;
-        }
-        Flow::Continue(())
     }
 }
 

@@ -18,12 +18,6 @@ pub(crate) fn open(json: &[u8]) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-pub(super) struct UnigramFile {
-    /// Everything but the model; a placeholder in its place knows only the added tokens.
-    pub(super) tokenizer: Tokenizer,
-    pub(super) model: UnigramEntries,
-}
-
 /// The unigram model as in the file. A model with other fields is left to the crate.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,34 +45,33 @@ struct TokenizerFile {
     rest: Map<String, Value>,
 }
 
-impl UnigramFile {
-    /// Reads `json`, or returns `None` if it is anything else or the crate has to report its error.
-    pub(super) fn read(json: &[u8]) -> Option<Self> {
-        let TokenizerFile { model, mut rest } = serde_json::from_slice(json).ok()?;
-        let size = model.vocabulary.len();
-        if size == 0 || model.unknown.is_some_and(|id| id >= size) {
-            return None;
-        }
-        // The crate assigns to an added token the last piece with its text, else the next number.
-        let added = rest.get("added_tokens").and_then(Value::as_array).into_iter().flatten();
-        let texts: Vec<&str> = added.filter_map(|token| token["content"].as_str()).collect();
-        let mut ids: HashMap<&str, Option<usize>> =
-            texts.iter().map(|&text| (text, None)).collect();
-        for (id, (text, _)) in model.vocabulary.iter().enumerate() {
-            if let Some(found) = ids.get_mut(text.as_str()) {
-                *found = Some(id);
-            }
-        }
-        let mut next = size..;
-        for text in texts.into_iter().filter(|text| !text.is_empty()) {
-            if let Some(id @ None) = ids.get_mut(text) {
-                *id = next.next();
-            }
-        }
-        ids.retain(|_, id| id.is_some());
-        let added_alone = json!({"type": "WordLevel", "vocab": ids, "unk_token": ""});
-        rest.insert("model".into(), added_alone);
-        let rest = serde_json::to_vec(&rest).ok()?;
-        Some(Self { tokenizer: open(&rest).ok()?, model })
+/// Reads `json` with a unigram model: everything but the model, with a placeholder in its place that
+/// knows only the added tokens, and the model. Returns `None` if `json` is anything else or the crate
+/// has to report its error.
+pub(super) fn read_unigram(json: &[u8]) -> Option<(Tokenizer, UnigramEntries)> {
+    let TokenizerFile { model, mut rest } = serde_json::from_slice(json).ok()?;
+    let size = model.vocabulary.len();
+    if size == 0 || model.unknown.is_some_and(|id| id >= size) {
+        return None;
     }
+    // The crate assigns to an added token the last piece with its text, else the next number.
+    let added = rest.get("added_tokens").and_then(Value::as_array).into_iter().flatten();
+    let texts: Vec<&str> = added.filter_map(|token| token["content"].as_str()).collect();
+    let mut ids: HashMap<&str, Option<usize>> = texts.iter().map(|&text| (text, None)).collect();
+    for (id, (text, _)) in model.vocabulary.iter().enumerate() {
+        if let Some(found) = ids.get_mut(text.as_str()) {
+            *found = Some(id);
+        }
+    }
+    let mut next = size..;
+    for text in texts.into_iter().filter(|text| !text.is_empty()) {
+        if let Some(id @ None) = ids.get_mut(text) {
+            *id = next.next();
+        }
+    }
+    ids.retain(|_, id| id.is_some());
+    let added_alone = json!({"type": "WordLevel", "vocab": ids, "unk_token": ""});
+    rest.insert("model".into(), added_alone);
+    let rest = serde_json::to_vec(&rest).ok()?;
+    Some((open(&rest).ok()?, model))
 }

@@ -45,7 +45,6 @@ use rayon::prelude::*;
 use tokenizers::{Encoding, Token, Tokenizer as CrateTokenizer};
 
 use self::engine::Engine;
-use self::file::UnigramFile;
 use self::prefix::{cut, splits_at_cuts};
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::caught;
@@ -109,8 +108,8 @@ impl Tokenizer {
 
     fn parse(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
         let whole = || file::open(json).map_err(|reason| Error::model(origin, reason));
-        let (mut inner, unigram) = match UnigramFile::read(json) {
-            Some(UnigramFile { tokenizer, model }) => (tokenizer, Some(model)),
+        let (mut inner, unigram) = match file::read_unigram(json) {
+            Some((tokenizer, model)) => (tokenizer, Some(model)),
             None => (whole()?, None),
         };
         let (before, after) = special_tokens(&inner)

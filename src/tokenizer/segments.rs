@@ -16,7 +16,9 @@ pub(super) trait SegmentWriter {
     /// Returns where it stopped.
     fn write(&mut self, text: &str, at: usize, goes_on: bool) -> Flow<usize>;
 
-    fn end_segment(&mut self) -> Flow;
+    fn end_segment(&mut self) -> Flow {
+        Flow::Continue(())
+    }
 
     /// Writes an added token between segments.
     fn id(&mut self, id: u32) -> Flow;

@@ -53,10 +53,6 @@ impl SegmentWriter for StretchWriter<'_> {
         Flow::Continue(text.len())
     }
 
-    fn end_segment(&mut self) -> Flow {
-        Flow::Continue(())
-    }
-
     fn id(&mut self, id: u32) -> Flow {
         self.scratch.id(id)
     }

@@ -16,7 +16,7 @@ use tokenizers::Model as _;
 
 use super::Tokenizer;
 use super::engine::Engine;
-use super::file::{self, UnigramFile};
+use super::file;
 use super::unigram::{Lattice, Unigram};
 use polysift_config::{Chunks, EncoderConfig};
 
@@ -33,8 +33,8 @@ fn open(json: &Value) -> Result<tokenizers::Tokenizer> {
 /// Returns our engine for the tokenizer, or why there is none.
 fn engine(json: &Value) -> Result<Engine, String> {
     let json = json.to_string();
-    match UnigramFile::read(json.as_bytes()) {
-        Some(file) => Engine::new(&file.tokenizer, Some(&file.model)),
+    match file::read_unigram(json.as_bytes()) {
+        Some((tokenizer, model)) => Engine::new(&tokenizer, Some(&model)),
         None => Engine::new(&file::open(json.as_bytes())?, None),
     }
     .map_err(String::from)

@@ -32,7 +32,6 @@ pub(super) struct WordModel {
     pub(super) added_tokens: Option<AddedTokens>,
 }
 
-/// How a word begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum WordStart {
     /// Start of a segment, or text after an added token: the word's `▁` is not in the text.
@@ -66,7 +65,6 @@ pub(super) struct WordScratch {
 }
 
 impl WordScratch {
-    /// Breaks once there are enough ids.
     pub(super) fn enough(&self) -> Flow {
         if self.ids.len() >= self.limit { Flow::Break(()) } else { Flow::Continue(()) }
     }

@@ -110,9 +110,7 @@ fn own(isa: Isa, precision: Precision) -> Precision {
         _ => wanted,
     };
     match precision {
-        Precision::F32 => Precision::F32,
-        Precision::Bf16 => native(Precision::Bf16),
-        Precision::F16 => native(Precision::F16),
+        Precision::F32 | Precision::Bf16 | Precision::F16 => native(precision),
         // On tiles bf16 takes a fraction of the time and is more exact than other int8 products.
         Precision::Int8 if isa.units.amx => Precision::Bf16,
         // In f32, int8 embeddings on every Arm CPU equal those of the portable kernels.

@@ -30,17 +30,10 @@ mod tests;
 pub use self::epilogue::Epilogue;
 use self::epilogue::EpilogueColumns;
 use self::kernel::{Kernel, Variant};
-use self::macro_kernel::{Buffers, MacroKernel};
+pub use self::macro_kernel::GemmScratch;
+use self::macro_kernel::MacroKernel;
 use self::micro_kernel::{CacheLine, WORDS};
-use self::pack_a::PackedRows;
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
-
-/// Memory that [`gemm`] reuses between calls.
-#[derive(Debug, Default)]
-pub struct GemmScratch {
-    a: PackedRows,
-    buffers: Buffers,
-}
 
 /// Computes `y` `[m, n]` = `x` `[m, k]` · `w` `[n, k]`ᵀ with `epilogue`, in the precision of `w`.
 ///
@@ -70,13 +63,12 @@ pub fn gemm(
     let row_lines = units.div_ceil(WORDS);
     let lines = kernel.block_bytes(isa) / size_of::<CacheLine>();
     let mc = (lines / row_lines.max(1) / kernel.mr()).max(1) * kernel.mr();
-    let GemmScratch { a, buffers } = scratch;
     for rows in kernel.split(0..x.rows(), mc) {
-        a.pack(isa, kernel, (x, &w.channels), kernel.split(rows.clone(), kernel.mr()));
+        scratch.a.pack(isa, kernel, (x, &w.channels), kernel.split(rows.clone(), kernel.mr()));
         for p in 0..w.outputs().div_ceil(kernel.nr) {
             let columns = EpilogueColumns::new(epilogue, (w, p), kernel);
             let panel = MacroKernel { isa, kernel, b: w, p, units, columns };
-            panel.multiply(&rows, a, y, buffers);
+            panel.multiply(&rows, y, scratch);
         }
     }
 }

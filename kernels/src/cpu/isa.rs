@@ -60,27 +60,20 @@ impl Isa {
     }
 
     fn fastest() -> Self {
+        let best = Self::available().pop().unwrap_or(Self::PORTABLE);
         #[cfg(target_arch = "x86_64")]
-        if let Some(mut best) = x86::all().pop() {
+        if !x86::is_amd() {
             // Intel's BF16 unit runs at half the rate of f32, so expanding to f32 is faster.
-            best.units.bf16 &= x86::is_amd();
-            return best;
+            return Self { units: Units { bf16: false, ..best.units }, ..best };
         }
-        #[cfg(target_arch = "aarch64")]
-        if let Some(best) = aarch64::all().pop() {
-            return best;
-        }
-        Self::PORTABLE
+        best
     }
 
     /// Returns every instruction set of this CPU, from the slowest to the fastest, for tests and
     /// benches. In tests of this crate, emulated AMX comes first.
     pub fn available() -> Vec<Self> {
-        let portable = vec![Self::PORTABLE];
-        #[cfg(test)]
-        let amx = vec![Self { units: Units { amx: true, ..Units::NONE }, ..Self::PORTABLE }];
-        #[cfg(test)]
-        let portable = [amx, portable].concat();
+        let amx = Self { units: Units { amx: true, ..Units::NONE }, ..Self::PORTABLE };
+        let portable = if cfg!(test) { vec![amx, Self::PORTABLE] } else { vec![Self::PORTABLE] };
         #[cfg(target_arch = "x86_64")]
         return [portable, x86::all()].concat();
         #[cfg(target_arch = "aarch64")]
@@ -118,7 +111,6 @@ mod x86 {
 
     use super::{CACHE, Isa, Level, Units};
 
-    /// Returns the instruction sets from the slowest to the fastest.
     pub(super) fn all() -> Vec<Isa> {
         let cache = second_level_cache();
         let mut all = Vec::new();

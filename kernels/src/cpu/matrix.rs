@@ -26,7 +26,6 @@ pub(crate) struct WriteTarget {
     pub(crate) start: *const f32,
     /// Values from one row to the next.
     pub(crate) stride: usize,
-    /// Number of values in each row.
     pub(crate) width: usize,
 }
 
@@ -72,7 +71,6 @@ impl<'a> Matrix<'a> {
         &self.data[i * self.stride..][..self.columns]
     }
 
-    /// Returns row `i`, if it exists.
     pub(crate) fn get(&self, i: usize) -> Option<&'a [f32]> {
         (i < self.rows).then(|| self.row(i))
     }

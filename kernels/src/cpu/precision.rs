@@ -153,7 +153,6 @@ pub(crate) fn range_with_zero(values: &[f32]) -> [f32; 2] {
 /// Number of values that [`range_with_zero`] handles side by side.
 const LANES: usize = 32;
 
-/// Rounds each of `values` to the nearest f16.
 pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
     assert!(values.len() == halves.len(), "{} values, {} halves", values.len(), halves.len());
     let done = match isa.level {
@@ -184,7 +183,6 @@ pub(crate) fn to_bf16(isa: Isa, values: &[f32], halves: &mut [u16]) {
 }
 
 vectorized! {
-    /// Rounds each of `values` to the nearest bf16.
     fn to_bf16_by_integers(values: &[f32], halves: &mut [u16]) {
         for (half, &value) in halves.iter_mut().zip(values) {
             *half = bf16_bits(value) as u16;

@@ -102,10 +102,10 @@ impl Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let kernels = self.kernels.clone();
+        let module = self.kernels.module;
         self.recordings.when_idle(&self.context, move || {
             // SAFETY: nothing runs on the GPU, and nobody else has these kernels.
-            let _ = unsafe { kernels.unload() };
+            let _ = unsafe { module.unload() };
         });
     }
 }

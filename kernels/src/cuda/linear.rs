@@ -26,7 +26,7 @@ pub(super) enum LinearWeight {
 
 impl Linear {
     /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU: in e4m3 if `input` bounds the rows
-    /// of x, else in bf16.
+    /// of x, else in bf16. Sums of products are f32. Results are bf16, or in fp8 after GELU e4m3.
     pub fn new(
         stream: &Stream,
         weight: &[bf16],
@@ -100,15 +100,6 @@ pub enum MatmulEpilogue<'a> {
     Gelu,
     /// Adds the bias and this residual `[T, N]`.
     Residual(&'a Buffer<bf16>),
-}
-
-/// Type of the operands; sums are f32.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MatmulPrecision {
-    /// Operands and results are bf16.
-    Bf16,
-    /// Operands are e4m3, with a scale of x and one per output. Results are bf16, or e4m3 after GELU.
-    Fp8,
 }
 
 /// The left operand `[T, K]` of a product.

@@ -58,7 +58,7 @@ pub use glu::glu;
 pub use info::DeviceInfo;
 pub use instructions::{MatrixInstructions, randomize};
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_norm, embed_layer_norm, layer_norm};
-pub use linear::{LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, Operands};
+pub use linear::{LeftOperand, Linear, MatmulEpilogue, Operands};
 pub use matmul::{matmul, rows_to_compare};
 pub use matmul_norm::{has_matmul_norm, matmul_norm};
 pub use memory::{Buffer, Element, Pinned};

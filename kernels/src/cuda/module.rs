@@ -26,9 +26,8 @@ unsafe impl Send for Function {}
 // SAFETY: as above; it is never changed.
 unsafe impl Sync for Function {}
 
-#[derive(Clone)]
 pub(super) struct Kernels {
-    module: Module,
+    pub(super) module: Module,
     /// The layer norms have one kernel per width of [`NORM_WIDTHS`].
     pub(super) embed_layer_norm: [Function; 4],
     pub(super) layer_norm: [Function; 4],
@@ -44,7 +43,6 @@ pub(super) struct Kernels {
 }
 
 /// Kernels that use the instructions of compute capability 9.0; only [`CUBIN`] has them.
-#[derive(Clone)]
 pub(super) struct HopperKernels {
     /// Kernels for head size 64, without a window and with it.
     pub(super) attention_64: [Function; 2],
@@ -61,7 +59,7 @@ impl Kernels {
         let (module, is_hopper) = Module::load(compute_capability)?;
         Self::find(module, is_hopper).inspect_err(|_| {
             // SAFETY: loaded above, and no function of it is kept. The first error is returned.
-            let _ = unsafe { result::module::unload(module.0) };
+            let _ = unsafe { module.unload() };
         })
     }
 
@@ -89,15 +87,6 @@ impl Kernels {
                       not load the kernels for it";
         self.hopper.as_ref().ok_or_else(|| CudaError::unsupported(reason))
     }
-
-    /// Unloads the kernels; the context they were loaded into must be bound to the thread.
-    ///
-    /// # Safety
-    /// No queued work may use the kernels, and they may not be used again.
-    pub(super) unsafe fn unload(&self) -> Result<(), DriverError> {
-        // SAFETY: the caller promises it.
-        unsafe { result::module::unload(self.module.0) }
-    }
 }
 
 impl HopperKernels {
@@ -123,7 +112,7 @@ const MATMUL_BYTES: u32 = 4 * (128 + 192) * 128 + 4 * 16_384 + 3 * 1_024;
 const MATMUL_NORM_BYTES: u32 = 3 * 65_536 + 2 * 8_192 + 15 * 1_024;
 
 #[derive(Clone, Copy)]
-struct Module(sys::CUmodule);
+pub(super) struct Module(sys::CUmodule);
 
 // SAFETY: the driver accepts the handle from any thread.
 unsafe impl Send for Module {}
@@ -143,6 +132,15 @@ impl Module {
             }
         }
         Ok((load_image(PTX)?, false))
+    }
+
+    /// Unloads the kernels; the context they were loaded into must be bound to the thread.
+    ///
+    /// # Safety
+    /// No queued work may use the kernels, and they may not be used again.
+    pub(super) unsafe fn unload(self) -> Result<(), DriverError> {
+        // SAFETY: the caller promises it.
+        unsafe { result::module::unload(self.0) }
     }
 
     /// Finds the kernel `name`, which is launched with `shared_bytes` of dynamic shared memory.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaGraph, CudaStream, DriverError, result, sys};
+use cudarc::driver::{CudaGraph, CudaStream, result, sys};
 
 use super::device::Device;
 use super::error::{CudaError, Result, check_len};
@@ -211,9 +211,16 @@ impl Stream {
     pub fn record(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         self.ready("recording a graph")?;
         let failed = self.device.failed("recording a graph");
-        let capture = Capture::begin(self).map_err(failed)?;
+        let recording = self.device.begin_recording();
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        self.queue.begin_capture(mode).map_err(failed)?;
+        self.recorded.replace(Some(Vec::new()));
+        let capture = Capture { stream: self, _recording: recording };
         work(self)?;
-        let (graph, memory) = capture.end().map_err(failed)?;
+        let memory = self.recorded.take().unwrap_or_default();
+        let graph = self.queue.end_capture(sys::CUgraphInstantiate_flags(0));
+        drop(capture);
+        let graph = graph.map_err(failed)?;
         let graph = graph.ok_or_else(|| CudaError::Driver {
             ordinal: self.device.ordinal(),
             action: "recording a graph",
@@ -281,23 +288,6 @@ struct Capture<'a> {
     stream: &'a Stream,
     /// Dropped after the queue has ended recording.
     _recording: Recording,
-}
-
-impl<'a> Capture<'a> {
-    fn begin(stream: &'a Stream) -> Result<Self, DriverError> {
-        let recording = stream.device.begin_recording();
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        stream.queue.begin_capture(mode)?;
-        stream.recorded.replace(Some(Vec::new()));
-        Ok(Self { stream, _recording: recording })
-    }
-
-    /// Ends the recording and returns the graph and the memory that it uses.
-    fn end(self) -> Result<(Option<CudaGraph>, Vec<Arc<Memory>>), DriverError> {
-        let memory = self.stream.recorded.take().unwrap_or_default();
-        let graph = self.stream.queue.end_capture(sys::CUgraphInstantiate_flags(0))?;
-        Ok((graph, memory))
-    }
 }
 
 impl Drop for Capture<'_> {

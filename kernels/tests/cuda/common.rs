@@ -11,6 +11,15 @@ pub(crate) const BF16: f64 = 1.0 / 256.0;
 /// Largest relative error of rounding to f32, which has 24 significant bits.
 pub(crate) const F32: f64 = 1.0 / 16_777_216.0;
 
+/// Type of the operands of a product; sums are f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MatmulPrecision {
+    /// Operands and results are bf16.
+    Bf16,
+    /// Operands are e4m3, with a scale of x and one per output. Results are bf16, or e4m3 after GELU.
+    Fp8,
+}
+
 /// Returns a stream of the first GPU; without a GPU, prints a line and returns `None`.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub(crate) fn stream() -> Result<Option<Stream>, Box<dyn std::error::Error>> {

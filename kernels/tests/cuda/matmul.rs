@@ -2,12 +2,13 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Bound, Buffer, CudaError, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision,
-    MatrixInstructions, Operands, Output, Stream, matmul, randomize, rows_to_compare,
+    Bound, Buffer, CudaError, LeftOperand, Linear, MatmulEpilogue, MatrixInstructions, Operands,
+    Output, Stream, matmul, randomize, rows_to_compare,
 };
 
 use crate::common::{
-    BF16, F32, Random, TestResult, check, download, is_simulated, poisoned, stream, wide,
+    BF16, F32, MatmulPrecision, Random, TestResult, check, download, is_simulated, poisoned,
+    stream, wide,
 };
 use crate::e4m3::{narrow, quantised, scaled, stored};
 use crate::rows::exact_gelu;

@@ -2,11 +2,12 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Bound, Buffer, CudaError, LeftOperand, Linear, MatmulPrecision, Norm, Stream, has_matmul_norm,
-    matmul_norm,
+    Bound, Buffer, CudaError, LeftOperand, Linear, Norm, Stream, has_matmul_norm, matmul_norm,
 };
 
-use crate::common::{BF16, F32, Random, TestResult, check, download, poisoned, stream, wide};
+use crate::common::{
+    BF16, F32, MatmulPrecision, Random, TestResult, check, download, poisoned, stream, wide,
+};
 use crate::e4m3::{E4M3, E4M3_STEP, decoded, quantised, scaled, stored};
 use crate::matmul::Sums;
 

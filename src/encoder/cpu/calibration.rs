@@ -15,11 +15,9 @@ pub(super) const TEXTS: &str = include_str!("calibration.txt");
 /// Number of token kinds; each kind has its own mean.
 const NUM_KINDS: usize = 3;
 const MIDDLE: u8 = 0;
-/// The first token of a sequence.
 pub(super) const FIRST: u8 = 1;
 const LAST: u8 = 2;
 
-/// Returns the kind of each token of a sequence.
 pub(super) fn kinds(length: usize) -> impl Iterator<Item = u8> {
     (0..length).map(move |i| match i {
         0 => FIRST,

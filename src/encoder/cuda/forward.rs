@@ -2,8 +2,8 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatmulPrecision, MatrixInstructions, Norm,
-    Operands, Output, PooledTokens, Result, Staged, Stream, add_norm, attention, choose_attention,
+    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatrixInstructions, Norm, Operands,
+    Output, PooledTokens, Result, Staged, Stream, add_norm, attention, choose_attention,
     embed_layer_norm, glu, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences, pool,
     randomize, rotate, rows_to_compare,
 };
@@ -70,10 +70,9 @@ impl Arena {
         const PURPOSE: &str = "the states of a batch";
         let states = |width: usize| device.alloc(tokens * width, PURPOSE);
         let bytes = |width: usize| device.alloc(tokens * width, PURPOSE);
-        let &ModelShape { ref architecture, precision, .. } = shape;
+        let &ModelShape { ref architecture, is_fp8, .. } = shape;
         let &Architecture { width, inner, .. } = architecture;
         let is_gated = architecture.feed_forward != FeedForward::Plain;
-        let is_fp8 = precision == MatmulPrecision::Fp8;
         let sums = architecture.pre_norm.then(|| device.alloc(tokens * width, PURPOSE));
         let rows = |width: usize| -> Result<Rows> {
             Ok(if is_fp8 { Rows::Fp8(bytes(width)?) } else { Rows::Bf16(states(width)?) })
@@ -192,9 +191,8 @@ impl ModelInstructions {
     ) -> Result<Self> {
         let mut products = [MatrixInstructions::fastest(stream.device()); 4];
         let architecture = &model.shape.architecture;
-        let is_bf16 = model.shape.precision == MatmulPrecision::Bf16;
         let is_fused = !architecture.pre_norm && has_matmul_norm(stream, architecture.width);
-        if is_bf16 && products[0] == MatrixInstructions::Warpgroup {
+        if !model.shape.is_fp8 && products[0] == MatrixInstructions::Warpgroup {
             for which in Product::ALL {
                 let layer = &model.layers[0];
                 let rows = rows_to_compare(stream, tokens, which.weights(layer).outputs());

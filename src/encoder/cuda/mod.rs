@@ -25,8 +25,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use polysift_kernels::cuda::{
-    BUCKETS, CudaError, Device, DeviceInfo, HEAD_SIZES, MAX_WIDTH, MatmulPrecision, bucket_for,
-    max_sequences,
+    BUCKETS, CudaError, Device, HEAD_SIZES, MAX_WIDTH, bucket_for, max_sequences,
 };
 
 use self::model::ModelShape;
@@ -68,12 +67,11 @@ impl CudaEncoder {
     /// Loads the model onto `devices`, at least one, in the precision of `settings`: fp8 or bf16.
     pub fn load(files: &ModelFiles, settings: &EncoderConfig, devices: &[Device]) -> Result<Self> {
         let is_fp8 = settings.precision == EncoderPrecision::Fp8;
-        let precision = if is_fp8 { MatmulPrecision::Fp8 } else { MatmulPrecision::Bf16 };
         let architecture = files.architecture.clone();
         if devices.is_empty() {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
-        check_shape(&architecture, precision)?;
+        check_shape(&architecture, is_fp8)?;
         let most = BUCKETS[BUCKETS.len() - 1];
         let batch_tokens = settings.batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS).min(most);
         let chunk = files.recipe.max_tokens;
@@ -82,44 +80,38 @@ impl CudaEncoder {
         }
         let longest = batch_tokens.max(architecture.max_tokens);
         let largest = bucket_for(longest, 0).unwrap_or(most);
+        let bucket = bucket_for(batch_tokens, 0).map_or(largest, |bucket| bucket.min(largest));
+        let info = EncoderInfo {
+            in_flight: IN_FLIGHT_PER_DEVICE * devices.len(),
+            batch_tokens: Some(batch_tokens),
+            max_sequences: max_sequences(bucket),
+            ..files.info(describe(devices))
+        };
         let mut this = Self {
-            info: files.info(String::new()),
+            info,
             queue: Arc::new(Queue::new(devices.len())),
             threads: Vec::new(),
             largest,
             longest_wait: LONGEST_WAIT,
             is_hung: AtomicBool::new(false),
         };
-        let shape = ModelShape { architecture, pooling: files.output.pooling, precision };
-        let infos = this.start(devices, &files.weights, &shape)?;
-        let bucket = bucket_for(batch_tokens, 0).map_or(largest, |bucket| bucket.min(largest));
-        this.info = EncoderInfo {
-            in_flight: IN_FLIGHT_PER_DEVICE * devices.len(),
-            batch_tokens: Some(batch_tokens),
-            max_sequences: max_sequences(bucket),
-            ..files.info(describe(&infos))
-        };
+        let shape = ModelShape { architecture, pooling: files.output.pooling, is_fp8 };
+        this.start(devices, &files.weights, &shape)?;
         Ok(this)
     }
 
     /// Starts a thread for each GPU, and waits until all of them have loaded the model.
-    fn start(
-        &mut self,
-        devices: &[Device],
-        files: &Arc<[Blob]>,
-        shape: &ModelShape,
-    ) -> Result<Vec<DeviceInfo>> {
+    fn start(&mut self, devices: &[Device], files: &Arc<[Blob]>, shape: &ModelShape) -> Result<()> {
         let mut starting = Vec::new();
         for device in devices {
             let (ordinal, device) = (device.ordinal(), device.clone());
             let (send, ready) = crossbeam_channel::bounded(1);
-            let (files, queue, largest) =
-                (Arc::clone(files), Arc::clone(&self.queue), self.largest);
-            let (shape, info) = (shape.clone(), device.info().clone());
-            let work = move || match DeviceWorker::new(device, (&files, &shape), largest, queue) {
+            let (files, shape) = (Arc::clone(files), shape.clone());
+            let (queue, largest) = (Arc::clone(&self.queue), self.largest);
+            let work = move || match DeviceWorker::new(&device, (&files, &shape), largest, queue) {
                 Ok(worker) => {
                     drop(files);
-                    let _ = send.send(Ok(info));
+                    let _ = send.send(Ok(()));
                     worker.serve();
                 }
                 Err(error) => {
@@ -142,7 +134,7 @@ impl CudaEncoder {
                 Err(CudaError::Driver { ordinal, action: "loading the model", message }.into())
             })
         };
-        starting.into_iter().map(wait).collect()
+        starting.into_iter().try_for_each(wait)
     }
 }
 
@@ -192,10 +184,9 @@ impl Encoder for CudaEncoder {
 }
 
 /// Returns an error unless there are kernels for the model.
-fn check_shape(architecture: &Architecture, precision: MatmulPrecision) -> Result<()> {
+fn check_shape(architecture: &Architecture, is_fp8: bool) -> Result<()> {
     let &Architecture { width, inner, .. } = architecture;
     let head = architecture.head_size();
-    let is_fp8 = precision == MatmulPrecision::Fp8;
     let odd = [width, inner].into_iter().find(|n| is_fp8 && !n.is_multiple_of(16));
     Err(unsupported(if !HEAD_SIZES.contains(&head) {
         format!("heads of {head} values; {HEAD_SIZES:?} are")
@@ -217,9 +208,9 @@ fn unsupported(reason: String) -> Error {
 }
 
 /// Returns a description such as `cuda:0,2 (NVIDIA H200)`.
-fn describe(infos: &[DeviceInfo]) -> String {
-    let ordinals: Vec<String> = infos.iter().map(|info| info.ordinal.to_string()).collect();
-    let mut names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
+fn describe(devices: &[Device]) -> String {
+    let ordinals: Vec<String> = devices.iter().map(|gpu| gpu.ordinal().to_string()).collect();
+    let mut names: Vec<&str> = devices.iter().map(|gpu| gpu.info().name.as_str()).collect();
     names.dedup();
     format!("cuda:{} ({})", ordinals.join(","), names.join(", "))
 }

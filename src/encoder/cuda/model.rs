@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use half::bf16;
-use polysift_kernels::cuda::{
-    Bound, Buffer, Embedding, Limits, Linear, MatmulPrecision, Norm, Stream,
-};
+use polysift_kernels::cuda::{Bound, Buffer, Embedding, Limits, Linear, Norm, Stream};
 
 use super::super::architecture::{Architecture, FeedForward, Positions, Rope};
 use super::super::weights::{Blob, EmbeddingWeights, Layer, LinearWeights, NormWeights, Weights};
@@ -17,12 +15,11 @@ use polysift_config::Pooling;
 pub(super) struct ModelShape {
     pub(super) architecture: Architecture,
     pub(super) pooling: Pooling,
-    /// Operand type of the matrix products of the layers.
-    pub(super) precision: MatmulPrecision,
+    /// Whether the operands of the layers' matrix products are e4m3; else they are bf16.
+    pub(super) is_fp8: bool,
 }
 
 impl ModelShape {
-    /// Returns the limits of the integers of a batch.
     pub(super) fn limits(&self) -> Limits {
         let Architecture { vocab_size, positions, max_tokens, .. } = self.architecture;
         let (first_position, skipped_id, max_tokens) = match positions {
@@ -50,7 +47,7 @@ pub(super) struct DeviceModel {
 impl DeviceModel {
     /// Reads the weights in `files`, rounds them and copies them to `stream`'s GPU layer by layer.
     pub(super) fn load(stream: &Stream, files: &Arc<[Blob]>, shape: ModelShape) -> Result<Self> {
-        let ModelShape { architecture, precision, .. } = &shape;
+        let &ModelShape { ref architecture, is_fp8, .. } = &shape;
         let weights = Weights::open(files, architecture)?;
         let new_norm = |read: &NormWeights| Norm::new(stream, &read.gamma, &read.beta, read.eps);
         let EmbeddingWeights { words: table, positions, norm: mut before, final_norm } =
@@ -62,7 +59,6 @@ impl DeviceModel {
             table.read_row(i, &mut row);
             words.extend(rounded(&row));
         }
-        let is_fp8 = *precision == MatmulPrecision::Fp8;
         let linear = |read: LinearWeights, input: Bound<'_>| {
             let (weight, bias) = (rounded(&read.weight), rounded(&read.bias));
             Linear::new(stream, &weight, &bias, is_fp8.then_some(input))

@@ -16,7 +16,6 @@ use super::queue::{BatchJob, Queue};
 use super::schedule::{SLOTS, Work, run};
 use polysift_base::panics::caught;
 
-/// A GPU with the model and its memory.
 pub(super) struct DeviceWorker {
     // Fields are dropped in order: the graphs of the slots before the memory that they use.
     slots: Vec<BatchSlot>,
@@ -26,7 +25,6 @@ pub(super) struct DeviceWorker {
     arena: Arena,
     model: DeviceModel,
     instructions: ModelInstructions,
-    device: Device,
     queue: Arc<Queue>,
 }
 
@@ -50,14 +48,14 @@ impl DeviceWorker {
     /// Loads the model with the weights in `files` onto `device`, which will serve `queue`, and
     /// allocates all memory there that batches of up to `largest` rows need.
     pub(super) fn new(
-        device: Device,
+        device: &Device,
         (files, shape): (&Arc<[Blob]>, &ModelShape),
         largest: usize,
         queue: Arc<Queue>,
     ) -> polysift_base::Result<Self> {
         let stream = device.stream()?;
         let model = DeviceModel::load(&stream, files, shape.clone())?;
-        let mut arena = Arena::new(&device, shape, largest)?;
+        let mut arena = Arena::new(device, shape, largest)?;
         let values = max_sequences(largest) * shape.architecture.width;
         let slot = |_| {
             let result = device.alloc_pinned(values)?;
@@ -65,13 +63,13 @@ impl DeviceWorker {
         };
         let slots = (0..SLOTS).map(slot).collect::<Result<_>>()?;
         let instructions = ModelInstructions::choose(&stream, &model, &mut arena, largest)?;
-        Ok(Self { slots, stream, arena, model, instructions, device, queue })
+        Ok(Self { slots, stream, arena, model, instructions, queue })
     }
 
     /// Computes batches from the queue until it is closed. If the GPU fails, or this thread
     /// panics, logs the error and hands the batches back.
     pub(super) fn serve(mut self) {
-        let (queue, ordinal) = (Arc::clone(&self.queue), self.device.ordinal());
+        let (queue, ordinal) = (Arc::clone(&self.queue), self.stream.device().ordinal());
         let panicked = |message| Err(CudaError::Driver { ordinal, action: "computing", message });
         if let Err(error) = caught(|| run(&mut self)).unwrap_or_else(panicked) {
             tracing::error!(device = ordinal, "a GPU is lost: {error}");

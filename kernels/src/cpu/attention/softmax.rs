@@ -20,9 +20,7 @@ const POLYNOMIAL: [f32; 6] =
 pub(super) struct Softmax {
     /// Factor from a score to the exponent of two.
     scale: f32,
-    /// Number of rows in use.
     rows: usize,
-    /// Largest score of each row.
     largest: [f32; MR],
     /// Largest score of each row per lane; a lane is every sixteenth key.
     lanes: [[f32; WORDS]; MR],
@@ -31,7 +29,6 @@ pub(super) struct Softmax {
 }
 
 impl Softmax {
-    /// Creates a state without rows.
     pub(super) fn new(head_size: usize) -> Self {
         Self {
             scale: std::f32::consts::LOG2_E / (head_size as f32).sqrt(),

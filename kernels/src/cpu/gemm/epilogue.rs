@@ -82,10 +82,21 @@ vectorized! {
         c: &mut MatrixMut<'_>,
         rows: Range<usize>,
     ) {
-        if columns.int8.is_some() {
-            apply_epilogue::<true>(columns, sums, quantised, c, rows);
-        } else {
-            apply_epilogue::<false>(columns, sums, quantised, c, rows);
+        use Epilogue::{Bias, BiasGelu, BiasResidual};
+        // One loop per case: the compiler does not vectorise a loop with a branch inside.
+        match (columns.epilogue, columns.int8.is_some()) {
+            (Epilogue::None, false) => apply_rows::<NONE, false>(columns, sums, quantised, c, rows),
+            (Epilogue::None, true) => apply_rows::<NONE, true>(columns, sums, quantised, c, rows),
+            (Bias(_), false) => apply_rows::<BIAS, false>(columns, sums, quantised, c, rows),
+            (Bias(_), true) => apply_rows::<BIAS, true>(columns, sums, quantised, c, rows),
+            (BiasGelu(_), false) => apply_rows::<GELU, false>(columns, sums, quantised, c, rows),
+            (BiasGelu(_), true) => apply_rows::<GELU, true>(columns, sums, quantised, c, rows),
+            (BiasResidual(..), false) => {
+                apply_rows::<RESIDUAL, false>(columns, sums, quantised, c, rows);
+            }
+            (BiasResidual(..), true) => {
+                apply_rows::<RESIDUAL, true>(columns, sums, quantised, c, rows);
+            }
         }
     }
 }
@@ -94,25 +105,6 @@ const NONE: u8 = 0;
 const BIAS: u8 = 1;
 const GELU: u8 = 2;
 const RESIDUAL: u8 = 3;
-
-#[inline(always)]
-fn apply_epilogue<const INT8: bool>(
-    columns: &EpilogueColumns<'_>,
-    sums: &MicroTile,
-    quantised: &[QuantisedRow],
-    c: &mut MatrixMut<'_>,
-    rows: Range<usize>,
-) {
-    // One loop per case: the compiler does not vectorise a loop with a branch inside.
-    match columns.epilogue {
-        Epilogue::None => apply_rows::<NONE, INT8>(columns, sums, quantised, c, rows),
-        Epilogue::Bias(_) => apply_rows::<BIAS, INT8>(columns, sums, quantised, c, rows),
-        Epilogue::BiasGelu(_) => apply_rows::<GELU, INT8>(columns, sums, quantised, c, rows),
-        Epilogue::BiasResidual(..) => {
-            apply_rows::<RESIDUAL, INT8>(columns, sums, quantised, c, rows);
-        }
-    }
-}
 
 #[inline(always)]
 fn apply_rows<const EPILOGUE: u8, const INT8: bool>(

@@ -42,7 +42,6 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    /// Returns the number of values of k in one unit.
     pub(crate) fn k_per_unit(self) -> usize {
         match self {
             Self::F32(_) | Self::F16 => 1,
@@ -65,12 +64,10 @@ impl Variant {
         0
     }
 
-    /// Returns true if A and B are in blocks.
     pub(super) fn is_in_blocks(self) -> bool {
         matches!(self, Self::Int8Blocks | Self::Bf16Blocks)
     }
 
-    /// Returns true if sums are integers.
     pub(crate) fn is_integer(self) -> bool {
         !matches!(self, Self::F32(_) | Self::Bf16 | Self::Bf16Blocks | Self::F16)
     }

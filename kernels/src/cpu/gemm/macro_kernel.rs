@@ -12,9 +12,10 @@ use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{bf16_value, f16_value};
 use crate::{Isa, MatrixMut, Precision};
 
-/// Memory that is reused between calls.
+/// Memory that [`gemm`](crate::gemm) reuses between calls.
 #[derive(Debug, Default)]
-pub(super) struct Buffers {
+pub struct GemmScratch {
+    pub(super) a: PackedRows,
     /// KC units of a micro-panel of B, if it is stored in a smaller format.
     unpacked: Vec<CacheLine>,
     /// Sums of the micro-panels of a block of rows.
@@ -27,32 +28,24 @@ pub(super) struct MacroKernel<'a> {
     pub(super) kernel: Kernel,
     pub(super) b: &'a PackedMatrix,
     pub(super) p: usize,
-    /// Number of units of k.
     pub(super) units: usize,
     pub(super) columns: EpilogueColumns<'a>,
 }
 
 impl MacroKernel<'_> {
-    /// Computes the panel's columns of `rows` of `c`; `a` holds the packed rows of A.
+    /// Computes the panel's columns of `rows` of `c`; `scratch` holds the packed rows of A.
     pub(super) fn multiply(
         &self,
         rows: &Range<usize>,
-        a: &PackedRows,
         c: &mut MatrixMut<'_>,
-        buffers: &mut Buffers,
+        scratch: &mut GemmScratch,
     ) {
         let tiles = rows.len().div_ceil(self.kernel.mr());
-        if buffers.sums.len() < tiles {
-            buffers.sums.resize(tiles, MicroTile::ZERO);
-        }
-        let mut first = 0;
-        loop {
+        scratch.sums.resize_with(scratch.sums.len().max(tiles), || MicroTile::ZERO);
+        // Without units there is one block, whose sums are zeros.
+        for first in (0..self.units.max(1)).step_by(self.kernel.kc) {
             let k = first..self.units.min(first + self.kernel.kc);
-            self.kc_block(k.clone(), rows, a, c, buffers);
-            first = k.end;
-            if first == self.units {
-                return;
-            }
+            self.kc_block(k, rows, c, scratch);
         }
     }
 
@@ -60,13 +53,12 @@ impl MacroKernel<'_> {
         &self,
         k: Range<usize>,
         rows: &Range<usize>,
-        a: &PackedRows,
         c: &mut MatrixMut<'_>,
-        buffers: &mut Buffers,
+        scratch: &mut GemmScratch,
     ) {
         let Kernel { variant, kc, .. } = self.kernel;
         let mr = self.kernel.mr();
-        let Buffers { unpacked, sums } = buffers;
+        let GemmScratch { a, unpacked, sums } = scratch;
         let (kept, b) = unpack(self.isa, self.kernel, (self.b, self.p), k.clone(), unpacked);
         let (row_lines, groups) = (self.units.div_ceil(WORDS), k.len().div_ceil(WORDS));
         let (first, last) = (k.start == 0, k.end == self.units);
@@ -127,9 +119,7 @@ fn unpack<'a>(
         }
     };
     let length = variant.panel_lines(k.len());
-    if scratch.len() < length {
-        scratch.resize(length, CacheLine::ZERO);
-    }
+    scratch.resize(scratch.len().max(length), CacheLine::ZERO);
     let unpacked = &mut scratch[..length];
     match variant {
         Variant::Int8Blocks | Variant::Bf16Blocks => rearrange(isa, kept, unpacked),

@@ -70,7 +70,6 @@ pub(crate) struct MicroKernelArgs {
 /// A micro-kernel for a fixed number of rows.
 pub(crate) type MicroKernel = unsafe fn(&MicroKernelArgs);
 
-/// Lists a micro-kernel for each number of rows.
 macro_rules! by_rows {
     ($kernel:ident: $($rows:literal)*) => { [$($kernel::<$rows>),*] };
 }

@@ -58,9 +58,7 @@ impl PackedRows {
         for panel in panels {
             let height = kernel.height(panel.len());
             let end = used + height * groups;
-            if lines.len() < end {
-                lines.resize(end, CacheLine::ZERO);
-            }
+            lines.resize(lines.len().max(end), CacheLine::ZERO);
             for i in panel.len()..height {
                 for line in lines[used..end].iter_mut().skip(i).step_by(height) {
                     *line = CacheLine::ZERO;
@@ -74,20 +72,28 @@ impl PackedRows {
                     }
                     Variant::F32(Precision::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
                     Variant::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
-                    Variant::Bf16 | Variant::Bf16Blocks => row.pack_bf16(isa, values),
-                    Variant::F16 => row.pack_f16(isa, values),
+                    Variant::Bf16 | Variant::Bf16Blocks => {
+                        to_bf16(isa, values, &mut row.halves);
+                        pairs(isa, &row.halves, &mut row.words);
+                    }
+                    Variant::F16 => {
+                        let halves = &mut row.halves[..values.len()];
+                        to_f16(isa, values, halves);
+                        interleaved(isa, halves, halves, &mut row.words);
+                    }
                     Variant::Int8
                     | Variant::Int8Sums
                     | Variant::Int8Signed
                     | Variant::Int8Blocks => {
-                        let Quantisation { scale, mut zero, .. } =
+                        let Quantisation { scale, zero, .. } =
                             row.quantise(isa, (values, kind), channels);
-                        row.bytes_to_words(variant);
-                        // The zero point shifts by 128, as the integers do.
-                        if variant == Variant::Int8Signed {
-                            zero -= 128;
+                        let is_signed = variant == Variant::Int8Signed;
+                        let (flip, shift) = if is_signed { (0x8080_8080, 128) } else { (0, 0) };
+                        for (word, bytes) in row.words.iter_mut().zip(row.bytes.as_chunks().0) {
+                            *word = u32::from_le_bytes(*bytes) ^ flip;
                         }
-                        rows.push(QuantisedRow { scale, zero, kind });
+                        // The zero point shifts by 128, as the integers do.
+                        rows.push(QuantisedRow { scale, zero: zero - shift, kind });
                     }
                 }
                 if variant.is_in_blocks() {
@@ -129,19 +135,6 @@ impl RowBuffers {
         self.centred.resize(4 * words, 0.0);
     }
 
-    /// Rounds `values` to bf16 and writes them to `words` in pairs.
-    fn pack_bf16(&mut self, isa: Isa, values: &[f32]) {
-        to_bf16(isa, values, &mut self.halves);
-        pairs(isa, &self.halves, &mut self.words);
-    }
-
-    /// Rounds `values` to f16 and writes each of them to both halves of a word.
-    fn pack_f16(&mut self, isa: Isa, values: &[f32]) {
-        let halves = &mut self.halves[..values.len()];
-        to_f16(isa, values, halves);
-        interleaved(isa, halves, halves, &mut self.words);
-    }
-
     /// Writes a row of a kind to `bytes` as 8-bit integers; returns their quantisation.
     fn quantise(
         &mut self,
@@ -156,13 +149,6 @@ impl RowBuffers {
         let quantisation = Quantisation::asymmetric(range);
         to_integers(isa, quantisation, centred, &mut self.bytes);
         quantisation
-    }
-
-    fn bytes_to_words(&mut self, variant: Variant) {
-        let flip = if variant == Variant::Int8Signed { 0x8080_8080 } else { 0 };
-        for (word, bytes) in self.words.iter_mut().zip(self.bytes.as_chunks().0) {
-            *word = u32::from_le_bytes(*bytes) ^ flip;
-        }
     }
 
     /// Writes row `i` of `height` into its half of the blocks that it shares with a neighbour.

@@ -131,17 +131,15 @@ impl PackedMatrix {
             }
         }
         #[cfg(target_arch = "x86_64")]
-        {
-            let kernel = Kernel::new(isa, precision);
-            if kernel.variant == Variant::Int8Sums {
-                self.reorder_in_fours(kernel);
-            }
-        }
+        self.reorder_in_fours(Kernel::new(isa, precision));
     }
 
-    /// Orders each block of KC units of each panel for sums of four products.
+    /// Orders each block of KC units of each panel for sums of four products, if `kernel` takes them.
     #[cfg(target_arch = "x86_64")]
     fn reorder_in_fours(&mut self, kernel: Kernel) {
+        if kernel.variant != Variant::Int8Sums {
+            return;
+        }
         let (units, header) = (self.units(), kernel.variant.header_lines());
         let headers = self.panels() * units.div_ceil(kernel.kc).max(1) * header;
         let mut lines = Vec::with_capacity(self.lines.len() + headers);
@@ -384,7 +382,6 @@ mod x86 {
     use crate::cpu::gemm::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
     use crate::cpu::gemm::pack_b::{UNITS, UnitsByColumn};
 
-    /// Transposes at most 64 units.
     #[target_feature(enable = "avx512f")]
     pub(super) fn transpose(columns: &UnitsByColumn, lines: &mut [CacheLine]) {
         for (block, lines) in lines.chunks_mut(WORDS * PANEL_LINES).take(UNITS / WORDS).enumerate()
