@@ -163,8 +163,8 @@ impl Merge for KeyCounts {
 pub(super) struct Survey {
     num_scored: u64,
     weight_scored: u128,
-    num_dropped: u64,
-    weight_dropped: u128,
+    pub(super) num_dropped: u64,
+    pub(super) weight_dropped: u128,
     pub(super) num_unscored: u64,
     pub(super) num_nan: u64,
     /// Minimum and maximum finite score.
@@ -186,11 +186,6 @@ impl Survey {
             max = if is_finite && score > max { score } else { max };
         }
         self.range = (min <= max).then_some((min, max));
-    }
-
-    pub(super) fn add_dropped(&mut self, dropped: Amount) {
-        self.num_dropped += dropped.num_documents;
-        self.weight_dropped += u128::from(dropped.weight);
     }
 
     pub(super) fn dropped(&self) -> Amount {

@@ -35,7 +35,6 @@ pub(super) struct Candidates<'a> {
     done: &'a [ThresholdReport],
     num_unscored: u64,
     num_nan: u64,
-    dropped: Amount,
 }
 
 impl<'a> Candidates<'a> {
@@ -90,7 +89,6 @@ impl Gathered {
             done: view.done,
             num_unscored: 0,
             num_nan: 0,
-            dropped: batch.dropped,
         };
         let column = view.threshold.head.and_then(|head| batch.heads.get(head));
         let Some(column) = column.filter(|column| column.logits.len() == batch.len) else {
@@ -183,7 +181,9 @@ impl View<'_> {
         let (survey, counted) = self.pass(None, start, |(survey, counted), candidates| {
             survey.num_unscored += candidates.num_unscored;
             survey.num_nan += candidates.num_nan;
-            survey.add_dropped(candidates.dropped);
+            let dropped = candidates.batch.dropped;
+            survey.num_dropped += dropped.num_documents;
+            survey.weight_dropped += u128::from(dropped.weight);
             survey.add(candidates.scores, candidates.weights);
             visit(counted, candidates);
         })?;

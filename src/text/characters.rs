@@ -8,7 +8,6 @@ use regex::Regex;
 use unicode_segmentation::UnicodeSegmentation;
 
 const BLOCK: usize = 256;
-/// Number of blocks of a table.
 const BLOCKS: usize = (char::MAX as usize + 1) / BLOCK;
 
 type Blocks<T> = Box<[OnceLock<Box<[T; BLOCK]>>]>;
@@ -21,12 +20,10 @@ pub(crate) struct CharacterTable<T: 'static> {
 }
 
 impl<T> CharacterTable<T> {
-    /// Returns a table of what `value` computes.
     pub(crate) const fn new(value: fn(char) -> T) -> Self {
         Self { blocks: OnceLock::new(), value }
     }
 
-    /// Returns the value of a character.
     #[inline]
     pub(crate) fn get(&self, c: char) -> &T {
         let (block, index) = (c as usize / BLOCK, c as usize % BLOCK);

@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use super::settings::ModelSettings;
-use super::source::{ModelReader, broken, write_i32};
+use super::source::{ModelReader, broken};
 use polysift_config::LABEL_PREFIX;
 
 /// The word that ends every line; a line also ends where a text contains it.
 pub(super) const END_OF_LINE: &[u8] = b"</s>";
-/// Factor in the hash of an n-gram of words.
 const NGRAM_FACTOR: u64 = 116_049_371;
 const EMPTY: u32 = u32::MAX;
 /// Minimum bytes of an entry in a file: the zero after its text, its count and its type.
@@ -24,7 +23,7 @@ pub(super) struct Dictionary {
     /// End of each entry's text.
     ends: Vec<usize>,
     counts: Vec<i64>,
-    num_words: usize,
+    pub(super) num_words: usize,
     /// Number of tokens in which words and labels were counted.
     num_tokens: i64,
     /// Rows of the n-grams that a quantised model kept, counted after the words, by bucket.
@@ -72,8 +71,8 @@ impl Dictionary {
             counts.push(*count);
         }
         let num_words = words.len();
-        let table = Vec::new();
-        Self { text, ends, counts, num_words, num_tokens, pruned: None, table }.indexed()
+        Self { text, ends, counts, num_words, num_tokens, pruned: None, table: Vec::new() }
+            .indexed()
     }
 
     fn indexed(mut self) -> Self {
@@ -98,10 +97,6 @@ impl Dictionary {
     fn entry(&self, entry: usize) -> &[u8] {
         let start = if entry == 0 { 0 } else { self.ends[entry - 1] };
         &self.text[start..self.ends[entry]]
-    }
-
-    pub(super) fn num_words(&self) -> usize {
-        self.num_words
     }
 
     pub(super) fn num_labels(&self) -> usize {
@@ -232,25 +227,23 @@ impl Dictionary {
                 return broken(format!("has a label or a word out of place, as entry {entry}"));
             }
         }
-        let pruned = match usize::try_from(num_pruned) {
-            Err(_) => None,
-            Ok(len) => {
-                source.expect(len, 8, "pruned n-grams")?;
-                let number = |value: i32| {
-                    u32::try_from(value).or_else(|_| broken(format!("has an n-gram {value}")))
-                };
-                let pairs = (0..len).map(|_| Ok((number(source.i32()?)?, number(source.i32()?)?)));
-                Some(pairs.collect::<io::Result<BTreeMap<_, _>>>()?)
-            }
-        };
-        let table = Vec::new();
-        Ok(Self { text, ends, counts, num_words, num_tokens, pruned, table }.indexed())
+        let mut pruned = None;
+        if let Ok(len) = usize::try_from(num_pruned) {
+            source.expect(len, 8, "pruned n-grams")?;
+            let number = |value: i32| {
+                u32::try_from(value).or_else(|_| broken(format!("has an n-gram {value}")))
+            };
+            let pairs = (0..len).map(|_| Ok((number(source.i32()?)?, number(source.i32()?)?)));
+            pruned = Some(pairs.collect::<io::Result<BTreeMap<_, _>>>()?);
+        }
+        Ok(Self { text, ends, counts, num_words, num_tokens, pruned, table: Vec::new() }.indexed())
     }
 
     /// Writes the dictionary (C++ `Dictionary::save`).
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         for number in [self.ends.len(), self.num_words, self.num_labels()] {
-            write_i32(file, number)?;
+            let number = i32::try_from(number).map_err(io::Error::other)?;
+            file.write_all(&number.to_le_bytes())?;
         }
         file.write_all(&self.num_tokens.to_le_bytes())?;
         file.write_all(&(-1i64).to_le_bytes())?; // written models have no pruned n-grams

@@ -32,11 +32,11 @@ pub(crate) fn fit(
     let (dictionary, num_tokens) = dictionary(config, samples);
     let first_is_positive = dictionary.label(0) == config.positive.as_bytes();
     let class = |is_positive| usize::from(first_is_positive != is_positive);
-    let (rows, bound) = (dictionary.num_words() + settings.buckets, 1.0 / dim as f32);
+    let (rows, bound) = (dictionary.num_words + settings.buckets, 1.0 / dim as f32);
     let value = |_| (initialisation.random::<f32>() * 2.0 - 1.0) * bound;
     let mut descent = Descent {
-        input: DenseMatrix::new(rows, dim, (0..rows * dim).map(value).collect()),
-        output: DenseMatrix::new(2, dim, vec![0.0; 2 * dim]),
+        input: DenseMatrix { rows, cols: dim, values: (0..rows * dim).map(value).collect() },
+        output: DenseMatrix { rows: 2, cols: dim, values: vec![0.0; 2 * dim] },
         hidden: vec![0.0; dim],
         gradient: vec![0.0; dim],
     };
@@ -59,8 +59,7 @@ pub(crate) fn fit(
         return Ok(None);
     }
     let (input, output) = (WordMatrix::Dense(input), WordMatrix::Dense(output));
-    let tree = LabelTree::default();
-    Ok(Some(FastTextModel { settings, dictionary, input, output, tree }))
+    Ok(Some(FastTextModel { settings, dictionary, input, output, tree: LabelTree::default() }))
 }
 
 /// Returns the frequent words and both labels, sorted by descending frequency and then by text, and
@@ -111,7 +110,10 @@ impl Descent {
         }
         scale(hidden, share);
         gradient.fill(0.0);
-        for (label, probability) in probabilities(output, hidden).into_iter().enumerate() {
+        // The softmax over the two labels (C++ `SoftmaxLoss::forward`).
+        let [a, b] = [dot(output.row(0), hidden), dot(output.row(1), hidden)];
+        let first = 1.0 / (1.0 + (b - a).exp());
+        for (label, probability) in [first, 1.0 - first].into_iter().enumerate() {
             let step = rate * (f32::from(u8::from(label == class)) - probability);
             add(gradient, output.row(label), step);
             add(output.row_mut(label), hidden, step);
@@ -121,13 +123,6 @@ impl Descent {
             add(input.row_mut(row as usize), gradient, 1.0);
         }
     }
-}
-
-/// Returns the softmax over the two labels (C++ `SoftmaxLoss::forward`).
-fn probabilities(output: &DenseMatrix, hidden: &[f32]) -> [f32; 2] {
-    let [a, b] = [dot(output.row(0), hidden), dot(output.row(1), hidden)];
-    let first = 1.0 / (1.0 + (b - a).exp());
-    [first, 1.0 - first]
 }
 
 fn add(sum: &mut [f32], vector: &[f32], scale: f32) {

@@ -32,10 +32,8 @@ impl LanguageIdentifier {
         let missing = || Error::missing(path, "the classifier of `input.language` does not exist");
         let read = if_there(FastTextModel::read(Path::new(path)))?;
         let (model, digest) = read.ok_or_else(missing)?;
-        let mut codes = model.labels();
-        for code in &mut codes {
-            *code = code.strip_prefix(LABEL_PREFIX).unwrap_or(code).to_owned();
-        }
+        let code = |label: String| label.strip_prefix(LABEL_PREFIX).unwrap_or(&label).to_owned();
+        let mut codes: Vec<String> = model.labels().into_iter().map(code).collect();
         let key = "input.language.labels";
         if let Some(label) = labels.keys().find(|label| !codes.contains(label)) {
             return Err(Error::config(key, format!("`{label}` is not a label of {path}")));

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::source::{ModelReader, broken, write_i64};
+use super::source::{ModelReader, broken};
 
 /// Number of centroids that a code byte can name.
 const CENTROIDS: usize = 256;
@@ -15,17 +15,12 @@ pub(super) enum WordMatrix {
 
 #[derive(Debug, Clone)]
 pub(super) struct DenseMatrix {
-    rows: usize,
-    cols: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
     pub(super) values: Vec<f32>,
 }
 
 impl DenseMatrix {
-    pub(super) fn new(rows: usize, cols: usize, values: Vec<f32>) -> Self {
-        debug_assert_eq!(values.len(), rows * cols);
-        Self { rows, cols, values }
-    }
-
     pub(super) fn row(&self, row: usize) -> &[f32] {
         &self.values[row * self.cols..(row + 1) * self.cols]
     }
@@ -176,8 +171,10 @@ impl WordMatrix {
         let Self::Dense(DenseMatrix { rows, cols, values }) = self else {
             return Err(io::Error::other("quantised models are not written"));
         };
-        write_i64(file, *rows)?;
-        write_i64(file, *cols)?;
+        for count in [*rows, *cols] {
+            let count = i64::try_from(count).map_err(io::Error::other)?;
+            file.write_all(&count.to_le_bytes())?;
+        }
         values.iter().try_for_each(|value| file.write_all(&value.to_le_bytes()))
     }
 }

@@ -1,12 +1,12 @@
 //! fastText models: their files, and their scores for a line of text.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::path::Path;
 
 use super::dictionary::{Dictionary, LineRows};
 use super::matrix::{WordMatrix, scale};
 use super::settings::{ModelLoss, ModelSettings};
-use super::source::{ModelReader, broken, of_file};
+use super::source::{ModelReader, broken};
 use super::tree::{LabelTree, std_log};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, open};
@@ -61,9 +61,11 @@ impl FastTextModel {
         let file = open(path)?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
         let mut source = ModelReader::new(BufReader::with_capacity(1 << 20, file), bytes);
-        let model = Self::from_source(&mut source).map_err(|error| of_file(error, path))?;
-        let digest = source.finish().map_err(|error| of_file(error, path))?;
-        Ok((model, digest))
+        let read = Self::from_source(&mut source).and_then(|model| Ok((model, source.finish()?)));
+        read.map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => Error::model(path, error.to_string()),
+            _ => Error::io(path, "read")(error),
+        })
     }
 
     fn from_source(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
@@ -146,7 +148,7 @@ impl FastTextModel {
 
     /// Returns the number of words with their own vector.
     pub fn num_words(&self) -> usize {
-        self.dictionary.num_words()
+        self.dictionary.num_words
     }
 
     /// Returns the number of vectors that n-grams share.

@@ -1,23 +1,13 @@
 //! Reads numbers and texts of a file with a known size. A length in the file is checked against the
 //! bytes that are left before memory is allocated.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::path::Path;
-
-use polysift_base::error::Error;
+use std::io::{self, ErrorKind, Read};
 
 /// Number of floats that are read at a time.
 const FLOATS: usize = 1 << 16;
 
 pub(super) fn broken<T>(reason: impl Into<String>) -> io::Result<T> {
     Err(io::Error::new(ErrorKind::InvalidData, reason.into()))
-}
-
-pub(super) fn of_file(error: io::Error, path: &Path) -> Error {
-    match error.kind() {
-        ErrorKind::InvalidData => Error::model(path, error.to_string()),
-        _ => Error::io(path, "read")(error),
-    }
 }
 
 /// Reads a file from its start, little-endian, and computes its digest.
@@ -119,15 +109,4 @@ impl<R: Read> ModelReader<R> {
         }
         Ok(self.hasher.finalize().to_hex().to_string())
     }
-}
-
-/// Writes a count as an `int32_t`; fails if it is too large.
-pub(super) fn write_i32(file: &mut impl Write, count: usize) -> io::Result<()> {
-    let count = i32::try_from(count).map_err(io::Error::other)?;
-    file.write_all(&count.to_le_bytes())
-}
-
-pub(super) fn write_i64(file: &mut impl Write, count: usize) -> io::Result<()> {
-    let count = i64::try_from(count).map_err(io::Error::other)?;
-    file.write_all(&count.to_le_bytes())
 }

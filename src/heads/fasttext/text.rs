@@ -37,7 +37,6 @@ fn spaced(preprocessing: Preprocessing, text: &str) -> String {
     }
 }
 
-/// Joins the words that are not empty by spaces.
 fn joined<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -15,7 +15,7 @@ use polysift_encoder::Recipe;
 /// A head: its card, and what computes its scores.
 #[derive(Debug, Clone)]
 pub struct HeadOf<S> {
-    pub(super) card: ModelCard,
+    pub(crate) card: ModelCard,
     pub(super) scorer: S,
     pub(super) digest: String,
 }
@@ -138,7 +138,6 @@ pub struct ModelCard {
 }
 
 impl ModelCard {
-    /// Key of the card in the metadata.
     pub(super) const KEY: &str = "polysift.card";
 }
 

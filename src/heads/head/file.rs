@@ -79,9 +79,7 @@ pub(super) fn missing(path: &Path, name: &str) -> Error {
 
 struct HeadFile {
     digest: String,
-    /// True if polysift wrote the file.
-    is_own: bool,
-    /// Known parts of the card; complete if polysift wrote the file.
+    /// Known parts of the card; complete, with `layer_sizes`, if polysift wrote the file.
     card: ModelCard,
     scorer: Scorer,
     /// The kind of output, if files with this extension or models of this class always have it.
@@ -98,7 +96,6 @@ impl HeadFile {
             decode(&bytes, activation).map_err(|reason| Error::model(path, reason))?;
         Ok(Self {
             digest: blake3::hash(&bytes).to_hex().to_string(),
-            is_own: !card.spec.layer_sizes.is_empty(),
             card,
             scorer,
             output: path.extension().is_some_and(|e| e == CKPT).then_some(HeadOutput::Raw),
@@ -135,7 +132,7 @@ impl HeadFile {
         let output = classifier.output(outputs);
         let pooling = format!("{:?} pooling", classifier.pooling).to_lowercase();
         let encoder = format!("{}, {pooling}", files.model);
-        Ok(Self { digest: files.digest, is_own: false, card, scorer, output, encoder })
+        Ok(Self { digest: files.digest, card, scorer, output, encoder })
     }
 
     /// Returns the preset that fits the outputs; several without names mean toxicity.
@@ -159,9 +156,9 @@ impl HeadFile {
 
     /// Makes the head called `name`; `config` provides what the file does not say.
     fn into_head(self, path: &Path, name: &str, config: &HeadConfig) -> Result<Head> {
-        let Self { digest, is_own, mut card, scorer, output, .. } = self;
+        let Self { digest, mut card, scorer, output, .. } = self;
         let fail = |reason: String| Error::model(path, reason);
-        if !is_own {
+        if card.spec.layer_sizes.is_empty() {
             let output = config.output.or(output);
             let config = HeadConfig { kind: scorer.kind(), output, ..config.clone() };
             card.spec = HeadSpec::of_config(&config, name, scorer.layer_sizes());
@@ -277,7 +274,7 @@ pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result
     } else {
         HeadFile::read(path, request.name.as_deref().unwrap_or("head"), request.activation)?
     };
-    if file.is_own {
+    if !file.card.spec.layer_sizes.is_empty() {
         return Err(Error::model(path, "is a head of polysift already; use it as it is"));
     }
     let published = request.recipe.map(PublishedRecipe::describe);
@@ -302,15 +299,14 @@ pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result
         ..HeadConfig::default()
     };
     let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let blake3 = file.digest.clone();
     // A model brings its own encoder.
     let published_encoder = known.filter(|_| file.card.provenance.is_none());
     let assumed_encoder = published_encoder.map_or(file.encoder.as_str(), |known| known.encoder);
     let assumed_encoder = assumed_encoder.to_owned();
     let name = request.name.as_deref().unwrap_or(preset.name());
-    let Head { mut card, scorer, .. } = file.into_head(path, name, &config)?;
+    let Head { mut card, scorer, digest } = file.into_head(path, name, &config)?;
     card.language = request.language.clone().or_else(|| language_of(&file_name));
-    card.source = Some(ImportSource { file: file_name, blake3, assumed_encoder });
+    card.source = Some(ImportSource { file: file_name, blake3: digest, assumed_encoder });
     if let Some(known) = published {
         let provenance = card.provenance.get_or_insert_default();
         let model_digest = provenance.encoder_digest.clone();

@@ -11,7 +11,6 @@ use polysift_kernels::{
 use crate::vectors::{BLOCK_ROWS, PackedRows, SearchScratch, normalised};
 use polysift_config::{Activation, Centering, HeadKind, HeadOutput};
 
-/// One linear layer.
 #[derive(Debug, Clone)]
 pub struct LinearLayer {
     /// `[outputs, inputs]` f32, row-major, as PyTorch stores it.
@@ -97,10 +96,6 @@ impl References {
     pub(crate) fn len(&self) -> usize {
         self.values.len() / self.hidden_size.max(1)
     }
-
-    pub(super) fn centering(&self) -> Option<Centering> {
-        self.mean.as_ref().map(|_| Centering::Mean)
-    }
 }
 
 /// Scoring function of a head.
@@ -135,7 +130,10 @@ impl Scorer {
     }
 
     pub(super) fn centering(&self) -> Option<Centering> {
-        if let Self::Cosine(references) = self { references.centering() } else { None }
+        match self {
+            Self::Cosine(References { mean: Some(_), .. }) => Some(Centering::Mean),
+            _ => None,
+        }
     }
 
     pub(crate) fn kind(&self) -> HeadKind {

@@ -12,7 +12,6 @@ use super::file::missing;
 use crate::fasttext::{FastTextModel, TextScratch, document_line};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
-use polysift_base::metrics::Metrics;
 use polysift_config::{HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
 
 /// A head that scores texts by their words.
@@ -107,13 +106,6 @@ impl FastTextHead {
             ..HeadSpec::default()
         };
         Ok(Self { card, scorer: FastTextScorer { spec, model, label }, digest })
-    }
-
-    /// Records the metrics on samples that the training did not use.
-    pub(crate) fn record_metrics(&mut self, validation: Option<Metrics>, test: Option<Metrics>) {
-        if let Some(training) = &mut self.card.training {
-            (training.validation, training.test) = (validation, test);
-        }
     }
 
     /// Returns how a text becomes words.

@@ -17,11 +17,9 @@ use safetensors::tensor::TensorView;
 use super::card::ReferenceCounts;
 use super::scorer::{HeadLayer, LinearLayer, References, Scorer};
 use crate::vectors::normalised;
-use polysift_config::Activation;
+use polysift_config::{Activation, Centering};
 
-/// Name of the matrix of a cosine head.
 const REFERENCES: &str = "references";
-/// Name of the vector that a centred head subtracts from embeddings.
 const MEAN: &str = "mean";
 
 /// Every encoder has a tensor with one of these names; a file that has one holds a whole model.
@@ -47,15 +45,12 @@ pub(super) struct KnownLayers {
     pub norm_eps: Option<f64>,
 }
 
-/// Name, shape and values of a tensor to be written.
-pub(super) type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
-
 pub(super) fn le_bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Returns the tensors of `scorer` with their names.
-pub(super) fn named(scorer: &Scorer) -> Vec<NamedTensor<'_>> {
+/// Returns name, shape and values of each tensor of `scorer`.
+pub(super) fn named(scorer: &Scorer) -> Vec<(String, Vec<usize>, &[f32])> {
     match scorer {
         Scorer::Mlp(layers) => {
             let (mut tensors, mut index) = (Vec::new(), 0);
@@ -142,8 +137,9 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
         return Err(format!("tensor `{REFERENCES}`: all references are zero"));
     }
     let mean = optional(read, MEAN, &[width])?;
+    let center = mean.as_ref().map(|_| Centering::Mean);
     let references = References::from_normalised(values, width, mean);
-    let (available, center) = (references.len(), references.centering());
+    let available = references.len();
     let zero_norm = requested - available;
     let counts = ReferenceCounts { requested, available, zero_norm, center, center_rows: None };
     Ok((Scorer::Cosine(references), Some(counts)))
@@ -254,7 +250,7 @@ fn layer(
 }
 
 fn required<'a>(read: Read<'_, 'a>, name: &str) -> Result<Stored<'a>, String> {
-    read(name)?.ok_or_else(|| missing(name))
+    read(name)?.ok_or_else(|| format!("tensor `{name}` is missing"))
 }
 
 /// Reads the tensor called `name`, which must have this shape, if there is one.
@@ -283,15 +279,14 @@ pub(super) fn parse_safetensors(
     let mut read = |name: &str| {
         let found = tensors.iter().find(|(own, _)| own == name);
         Ok(found.map(|(_, view)| {
-            let (shape, strides) = (view.shape().to_vec(), contiguous_strides(view.shape()));
+            let shape = view.shape().to_vec();
+            // Tensors are row-major, without gaps.
+            let stride = |axis: usize| shape[axis..].iter().copied().fold(1, usize::saturating_mul);
+            let strides = (1..=shape.len()).map(stride).collect();
             Stored { dtype: view.dtype(), shape, strides, offset: 0, data: view.data() }
         }))
     };
     parse(&names, &mut read, known)
-}
-
-fn missing(name: &str) -> String {
-    format!("tensor `{name}` is missing")
 }
 
 /// A tensor that is not read yet. Only the length of `data` can be trusted.
@@ -371,13 +366,4 @@ pub(super) fn not_a_float(name: &str, dtype: impl std::fmt::Display) -> String {
 
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or([0; N])
-}
-
-/// Returns the strides of a row-major tensor without gaps.
-fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1usize; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
-    }
-    strides
 }

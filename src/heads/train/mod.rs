@@ -51,7 +51,7 @@ pub use texts::train_text_head;
 pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     let (config, name) = (request.config, request.name);
     let is_default = config.training.mode == Mode::Default;
-    let (splits, excluded_samples) = request.split(request.has_test())?;
+    let (splits, excluded_samples) = request.split()?;
     let (Trained { scorer, record, references }, spec) = trained(request, &splits, stop)?;
     let metrics = |request: &TrainingRequest<'_>, scorer: &Scorer, rows: &[usize]| {
         request.metrics(scorer, rows).map(Metrics::rounded)
@@ -89,7 +89,7 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
 /// Trains the head of a round, which only draws the negatives of the next round: like
 /// [`train_head`], but without any metrics.
 pub fn train_round(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
-    let (splits, _) = request.split(request.has_test())?;
+    let (splits, _) = request.split()?;
     let (Trained { scorer, record, .. }, spec) = trained(request, &splits, stop)?;
     Head::new(request.card(spec, record, &splits), scorer)
 }
@@ -147,17 +147,6 @@ fn learning_curve(
     Ok(points)
 }
 
-/// Returns the mean of the embeddings of `rows`, of which there is at least one.
-fn mean_of(samples: &Samples, rows: &[usize]) -> Vec<f32> {
-    let mut sums = vec![0.0; samples.hidden_size];
-    for &row in rows {
-        for (sum, &x) in sums.iter_mut().zip(samples.embedding(row)) {
-            *sum += f64::from(x);
-        }
-    }
-    sums.into_iter().map(|sum| (sum / rows.len() as f64) as f32).collect()
-}
-
 /// Samples K references of a cosine head, without replacement, from the positives of the training
 /// split, or takes all if there are at most K. Its negatives, a sample of the corpus, centre them.
 fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Trained> {
@@ -165,7 +154,10 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
     let (positives, negatives): (Vec<usize>, Vec<usize>) =
         splits.train.iter().partition(|&&row| samples.is_positive(row));
     let centering = request.config.center.unwrap_or_default();
-    let mean = (centering == Centering::Mean).then(|| mean_of(samples, &negatives));
+    let mean = (centering == Centering::Mean).then(|| {
+        let mean = samples.means(&negatives, |_, x| x);
+        mean.into_iter().map(|x| x as f32).collect::<Vec<f32>>()
+    });
     let unit = |&row: &usize| match &mean {
         Some(mean) => normalised(&centred(samples.embedding(row), mean)),
         None => normalised(samples.embedding(row)),
@@ -191,6 +183,6 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
     chosen.sort_unstable();
     let values = chosen.into_iter().flat_map(|at| units[at].iter().copied()).collect();
     let references = References::from_normalised(values, samples.hidden_size, mean);
-    let record = TrainingRecord { seed: request.seed, ..TrainingRecord::default() };
+    let record = TrainingRecord::default();
     Ok(Trained { scorer: Scorer::Cosine(references), record, references: Some(counts) })
 }

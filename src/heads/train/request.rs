@@ -57,15 +57,19 @@ impl TrainingRequest<'_> {
         ChaCha8Rng::from_seed(*hasher.finalize().as_bytes())
     }
 
-    /// Splits the samples with finite embeddings; also returns the number of the others.
-    pub(super) fn split(&self, with_test: bool) -> Result<(Splits, usize)> {
-        let samples = self.samples;
-        samples.check(self.config.kind.is_of_texts())?;
+    /// Splits the samples with finite embeddings; also returns the number of the others. A head of
+    /// classes that is trained on embeddings in published mode has no test split.
+    pub(super) fn split(&self) -> Result<(Splits, usize)> {
+        let (samples, config) = (self.samples, self.config);
+        let is_of_texts = config.kind.is_of_texts();
+        let is_default = config.training.mode == Mode::Default;
+        let with_test = is_default || is_of_texts || !config.is_class(self.name);
+        samples.check(is_of_texts)?;
         let is_usable = |row: &usize| samples.embedding(*row).iter().all(|x| x.is_finite());
         let usable: Vec<usize> = (0..samples.ids.len()).filter(is_usable).collect();
         let excluded = samples.ids.len() - usable.len();
         let check = |which, rows: &[usize], least| {
-            check(self.config, which, &samples.grades(rows), least, excluded)
+            check(config, which, &samples.grades(rows), least, excluded)
                 .map_err(|reason| self.error(reason))
         };
         check("", &usable, MIN_SAMPLES)?;
@@ -81,17 +85,11 @@ impl TrainingRequest<'_> {
         Ok((splits, excluded))
     }
 
-    /// Returns true if a tenth of the samples is kept for the test split.
-    pub(super) fn has_test(&self) -> bool {
-        let is_default = self.config.training.mode == Mode::Default;
-        is_default || self.config.kind.is_of_texts() || !self.config.is_class(self.name)
-    }
-
     /// Returns the weights of the samples, multiplied so that in each split the samples of each
     /// language have the same total weight. Sample `i` is of the language `languages[i]`; samples
     /// beyond them keep their weights.
     pub fn balanced_weights(&self, languages: &[String]) -> Result<Vec<f32>> {
-        let (Splits { train, validation, test }, _) = self.split(self.has_test())?;
+        let (Splits { train, validation, test }, _) = self.split()?;
         let all = 0..self.samples.ids.len();
         let mut weights: Vec<f32> = all.map(|row| self.samples.weight(row) as f32).collect();
         for mut rows in [train, validation, test] {
@@ -137,6 +135,7 @@ impl TrainingRequest<'_> {
             polysift_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             provenance: Some(provenance),
             training: Some(TrainingRecord {
+                seed: self.seed,
                 negatives: self.config.negatives,
                 samples: samples.into(),
                 test_digest: (!test.is_empty()).then(|| self.samples.digest(test)),
@@ -201,8 +200,7 @@ pub fn check_labels(
     labels: &[(f32, Option<Split>)],
 ) -> Result<()> {
     let all: Vec<f32> = labels.iter().map(|(label, _)| *label).collect();
-    let is_learned = |split: Option<Split>| split.is_none_or(|split| split == Split::Train);
-    let learned = labels.iter().filter(|(_, split)| is_learned(*split));
+    let learned = labels.iter().filter(|(_, split)| split.is_none_or(|s| s == Split::Train));
     let learned: Vec<f32> = learned.map(|(label, _)| *label).collect();
     check(config, "", &all, MIN_SAMPLES, 0)
         .and_then(|()| check(config, "of the training split ", &learned, 0, 0))

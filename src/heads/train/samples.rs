@@ -79,6 +79,18 @@ impl Samples {
         rows.iter().map(|&row| self.weight(row)).sum()
     }
 
+    /// Returns the mean `[D]` of `term(i, x)`, where `x` is value `i` of an embedding, over `rows`,
+    /// summed in their order.
+    pub(super) fn means(&self, rows: &[usize], term: impl Fn(usize, f64) -> f64) -> Vec<f64> {
+        let mut sums = vec![0.0; self.hidden_size];
+        for &row in rows {
+            for (i, (sum, &x)) in sums.iter_mut().zip(self.embedding(row)).enumerate() {
+                *sum += term(i, f64::from(x));
+            }
+        }
+        sums.into_iter().map(|sum| sum / rows.len().max(1) as f64).collect()
+    }
+
     pub(super) fn mean_and_deviation(&self, rows: &[usize]) -> (f64, f64) {
         let grades = || rows.iter().map(|&row| f64::from(self.labels[row]));
         let count = rows.len().max(1) as f64;

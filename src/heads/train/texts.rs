@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use super::request::TrainingRequest;
-use super::samples::Splits;
-use crate::fasttext::{self, FastTextModel, sample_line};
+use crate::fasttext::{self, sample_line};
 use crate::head::{FastTextHead, HeadSpec, TextCard, TrainingRecord};
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{FileStamp, write_atomic};
+use polysift_base::io::{FileStamp, write_json};
 use polysift_base::metrics::Metrics;
 use polysift_base::progress::Stop;
-use polysift_config::TextSpec;
 
 /// Trains a fastText head on 80% of the samples (10% each are kept for validation and test). Writes
 /// its model to `path` and its card beside it, see [`FastTextHead::card_path`]. Returns the head
@@ -24,42 +22,11 @@ pub fn train_text_head(
     path: &Path,
     stop: &Stop,
 ) -> Result<(FastTextHead, [FileStamp; 2])> {
-    let (splits, _) = request.split(request.has_test())?;
-    let text_spec = request.config.fasttext.text_spec(request.language);
-    let model = fit(request, &text_spec, &splits, stop)?;
-    let model_file = model.write(path)?;
-    let keep = request.config.keep(request.name);
-    let spec = HeadSpec { keep, ..HeadSpec::default() };
-    let record = TrainingRecord { seed: request.seed, ..TrainingRecord::default() };
-    let mut card = request.card(spec, record, &splits);
-    card.text = Some(TextCard {
-        spec: text_spec,
-        model_digest: model_file.blake3.clone(),
-        word_ngrams: model.word_ngrams(),
-        training: Some(request.config.fasttext.clone()),
-    });
-    let mut head = FastTextHead::new(card, model, model_file.blake3.clone())
-        .map_err(|reason| Error::shape("fastText head", reason))?;
-    let [validation, test] =
-        [&splits.validation, &splits.test].map(|rows| metrics(request, &head, rows));
-    request.warn_of_few(test);
-    head.record_metrics(validation, test);
-    let mut text = serde_json::to_vec_pretty(head.card())
-        .map_err(|e| Error::shape("fastText card", e.to_string()))?;
-    text.push(b'\n');
-    let card_file = write_atomic(&FastTextHead::card_path(path), &text)?;
-    Ok((head, [model_file, card_file]))
-}
-
-fn fit(
-    request: &TrainingRequest<'_>,
-    spec: &TextSpec,
-    splits: &Splits,
-    stop: &Stop,
-) -> Result<FastTextModel> {
-    let samples = request.samples;
-    let config = &request.config.fasttext;
-    let line = |&row: &usize| (sample_line(spec, &samples.texts[row]), samples.is_positive(row));
+    let (splits, _) = request.split()?;
+    let (samples, config) = (request.samples, &request.config.fasttext);
+    let text_spec = config.text_spec(request.language);
+    let line =
+        |&row: &usize| (sample_line(&text_spec, &samples.texts[row]), samples.is_positive(row));
     let lines: Vec<(String, bool)> = splits.train.iter().map(line).collect();
     let streams = ["initialisation", "order"].map(|purpose| request.stream(purpose));
     let word_ngrams = config.word_ngrams(request.language);
@@ -71,7 +38,26 @@ fn fit(
     if model.num_words() + model.num_buckets() == 0 {
         return Err(request.error("no word occurs `min_count` times in the training split"));
     }
-    Ok(model)
+    let model_file = model.write(path)?;
+    let keep = request.config.keep(request.name);
+    let spec = HeadSpec { keep, ..HeadSpec::default() };
+    let mut card = request.card(spec, TrainingRecord::default(), &splits);
+    card.text = Some(TextCard {
+        spec: text_spec,
+        model_digest: model_file.blake3.clone(),
+        word_ngrams: model.word_ngrams(),
+        training: Some(config.clone()),
+    });
+    let mut head = FastTextHead::new(card, model, model_file.blake3.clone())
+        .map_err(|reason| Error::shape("fastText head", reason))?;
+    let [validation, test] =
+        [&splits.validation, &splits.test].map(|rows| metrics(request, &head, rows));
+    request.warn_of_few(test);
+    if let Some(training) = &mut head.card.training {
+        (training.validation, training.test) = (validation, test);
+    }
+    let card_file = write_json(&FastTextHead::card_path(path), &head.card)?;
+    Ok((head, [model_file, card_file]))
 }
 
 /// Computes the metrics of `head` on the samples of `rows`. A text without a word that the model

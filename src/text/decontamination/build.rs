@@ -122,7 +122,10 @@ impl IndexBuilder {
         if item.question.is_empty() && item.answer.is_empty() {
             return Err("has no text");
         }
-        let task = self.task_number(item.task);
+        let task = *self.task_numbers.entry(item.task.to_owned()).or_insert_with(|| {
+            self.tasks.push(TaskCounts { task: item.task.to_owned(), ..TaskCounts::default() });
+            self.tasks.len() as u32 - 1
+        });
         let source = if item.split == TRAIN { Source::Train(task) } else { Source::Item(task) };
         let text = self.tokenize(source, item);
         if !item.id.is_empty() {
@@ -155,13 +158,6 @@ impl IndexBuilder {
         let text = self.tokenize(Source::Ignored, &item);
         self.index(&text);
         self.texts.push(text);
-    }
-
-    fn task_number(&mut self, task: &str) -> u32 {
-        *self.task_numbers.entry(task.to_owned()).or_insert_with(|| {
-            self.tasks.push(TaskCounts { task: task.to_owned(), ..TaskCounts::default() });
-            self.tasks.len() as u32 - 1
-        })
     }
 
     fn tokenize(&mut self, source: Source, item: &BenchmarkItem<'_>) -> TokenizedText {

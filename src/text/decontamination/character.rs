@@ -39,7 +39,6 @@ static PARTS: CharacterTable<(WordPart, bool)> = CharacterTable::new(|c| {
 
 static FORMS: CharacterTable<Box<str>> = CharacterTable::new(|c| normal_form(c).into());
 
-/// General category Nd.
 static DIGIT: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\p{Nd}").ok());
 /// General categories Mc and Me: combining marks that take space.
 static SPACING_MARK: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[\p{Mc}\p{Me}]").ok());
@@ -79,7 +78,6 @@ fn is_unseen(c: char) -> bool {
     )
 }
 
-/// Returns the value of a decimal digit.
 pub(super) fn digit_value(c: char) -> Option<u32> {
     // The ten digits of a script follow each other, from zero on; perhaps another ten follow.
     let up_to_c = (0..=c as u32).rev().map_while(char::from_u32);
@@ -93,7 +91,6 @@ pub(super) fn is_digit(c: char) -> bool {
     matches!(c, '\u{11de0}'..='\u{11de9}') || is_match(DIGIT.as_ref(), c)
 }
 
-/// Returns the role of a normal form.
 fn part_of_form(normal: &str) -> WordPart {
     let mut parts = normal.chars().map(part_of);
     let Some(first) = parts.next() else { return WordPart::Dropped };

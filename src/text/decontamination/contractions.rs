@@ -24,8 +24,8 @@ const CONTRACTIONS: [(&str, &str); 16] = [
     ("y", "all"),
 ];
 
-/// Words that are split, with the lengths of their parts.
-static WORDS: LazyLock<HashMap<Vec<u8>, Vec<usize>>> = LazyLock::new(|| {
+/// Lower-case words that are split, with the lengths of their parts.
+pub(super) static WORDS: LazyLock<HashMap<Vec<u8>, Vec<usize>>> = LazyLock::new(|| {
     let words = CONTRACTIONS.iter().flat_map(|(stems, endings)| {
         let endings = endings.split(' ');
         endings.flat_map(|ending| stems.split(' ').map(move |stem| format!("{stem}-{ending}")))
@@ -34,11 +34,6 @@ static WORDS: LazyLock<HashMap<Vec<u8>, Vec<usize>>> = LazyLock::new(|| {
         .map(|word| (word.replace('-', "").into(), word.split('-').map(str::len).collect()))
         .collect()
 });
-
-/// Returns the lengths of the parts of a lower-case word, or `None` if it is not split.
-pub(super) fn parts(word: &[u8]) -> Option<&'static [usize]> {
-    WORDS.get(word).map(Vec::as_slice)
-}
 
 #[cfg(test)]
 mod tests {
@@ -63,9 +58,9 @@ mod tests {
         for (word, expected) in contractions {
             let lengths: Vec<usize> = expected.iter().map(String::len).collect();
             assert_eq!(expected.concat(), word);
-            assert_eq!(parts(word.as_bytes()), Some(lengths.as_slice()), "{word}");
+            assert_eq!(WORDS.get(word.as_bytes()), Some(&lengths), "{word}");
         }
-        assert_eq!(parts(b"were"), None);
+        assert_eq!(WORDS.get(&b"were"[..]), None);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use unicode_normalization::char::decompose_canonical;
 
 use super::character::{is_digit, is_nonspacing_mark};
-use super::contractions;
+use super::contractions::WORDS;
 use super::open_word::OpenWord;
 use crate::characters::CharacterTable;
 
@@ -33,7 +33,7 @@ pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u
     // datatrove's own default is English.
     let is_english = matches!(language.split(['_', '-']).next(), Some("" | "en" | "eng") | None);
     let mut word = OpenWord::new(|word: &[u8], place: Range<usize>| {
-        let Some(lengths) = is_english.then(|| contractions::parts(word)).flatten() else {
+        let Some(lengths) = is_english.then(|| WORDS.get(word)).flatten() else {
             return take(word, place);
         };
         // The word is ASCII, but its place need not be: marks may have been dropped.

@@ -30,19 +30,16 @@ use super::settings::IndexSettings;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::open;
 
-/// First bytes of a file.
 pub(super) const MAGIC: [u8; 8] = *b"PSDECON\0";
 /// Version of the layout and of the rules that turn text into tokens.
 pub(super) const VERSION: u32 = 2;
 /// Bytes before the header.
 const PREAMBLE: usize = 16;
-/// Bytes of the digest.
 const DIGEST: usize = 32;
 /// Average hashes per bucket, so that a search reads only the two cache lines they lie in.
 const HASHES_PER_BUCKET: u64 = 8;
 const ITEM_NUMBERS: usize = 5;
 
-/// Header of an index file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {

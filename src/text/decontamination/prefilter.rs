@@ -9,7 +9,6 @@ const BITS_PER_KEY: usize = 10;
 /// Bits that a key sets in its word.
 const BITS_SET: u32 = 4;
 
-/// Builds a filter that contains `keys`.
 pub(super) fn build(keys: &[u64]) -> Vec<u64> {
     let mut words = vec![0; (keys.len() * BITS_PER_KEY).div_ceil(64).max(1)];
     for key in keys {

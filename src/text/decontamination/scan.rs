@@ -64,7 +64,6 @@ impl Hits {
     }
 }
 
-/// Returns the distinct values, ascending.
 fn distinct<T: Ord>(mut values: Vec<T>) -> Vec<T> {
     values.sort_unstable();
     values.dedup();

@@ -41,7 +41,6 @@ impl Tokens {
         &self.text[end(tokens.start)..end(tokens.end)]
     }
 
-    /// Removes the tokens from number `token` on.
     pub(super) fn truncate(&mut self, token: usize) {
         self.ends.truncate(token);
         self.text.truncate(self.ends.last().copied().unwrap_or(0));

@@ -71,12 +71,9 @@ fn emails(text: &str) -> impl Iterator<Item = Range<usize>> {
 fn disjoint(
     mut candidates: Vec<(PiiKind, Range<usize>)>,
 ) -> impl Iterator<Item = (PiiKind, Range<usize>)> {
+    const PRECEDENCE: [PiiKind; 3] = [PiiKind::Email, PiiKind::Iban, PiiKind::Ip];
     candidates.sort_unstable_by_key(|(kind, range)| {
-        let precedence = match kind {
-            PiiKind::Email => 0,
-            PiiKind::Iban => 1,
-            PiiKind::Ip => 2,
-        };
+        let precedence = PRECEDENCE.iter().position(|other| other == kind);
         (Reverse(range.len()), precedence, range.start)
     });
     let mut kept = BTreeMap::<usize, (PiiKind, Range<usize>)>::new();

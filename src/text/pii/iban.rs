@@ -7,7 +7,6 @@ use iban::{Iban, IbanLike, ParseIbanError};
 
 use super::letters::joins;
 
-/// Minimum characters of an IBAN.
 const MIN_CHARACTERS: usize = 15;
 /// Maximum characters of an IBAN in the standard.
 const MAX_CHARACTERS: usize = 34;

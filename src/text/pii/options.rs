@@ -59,7 +59,6 @@ pub struct Markers {
 }
 
 impl Markers {
-    /// Returns the marker that replaces data of `kind`.
     pub(super) fn of(&self, kind: PiiKind) -> &str {
         match kind {
             PiiKind::Email => &self.email,

@@ -5,7 +5,6 @@ use super::{Matching, is_space};
 /// A set of agents; bit i is agent i of [`Agents::labels`].
 pub type AgentMask = u32;
 
-/// Maximum number of agents in a list.
 pub(super) const MAX_AGENTS: usize = AgentMask::BITS as usize;
 
 /// Agents that Apertus checks.

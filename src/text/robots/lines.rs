@@ -67,13 +67,6 @@ impl Field {
         let is_name = |known: &&str| known.eq_ignore_ascii_case(name);
         FIELDS.iter().find(|(_, names)| names.iter().any(is_name)).map(|(field, _)| *field)
     }
-
-    /// Returns the field of the name before a colon.
-    fn named(name: &str) -> Self {
-        let name = name.trim_matches(is_space);
-        let unknown = if name.is_empty() { Self::Empty } else { Self::Unknown };
-        Self::known(name).unwrap_or(unknown)
-    }
 }
 
 impl Matching {
@@ -111,7 +104,11 @@ impl Matching {
 
     fn field_and_value(self, line: &str) -> Option<(Field, &str)> {
         let (field, value) = match line.split_once(':') {
-            Some((name, value)) => (Field::named(name), value),
+            Some((name, value)) => {
+                let name = name.trim_matches(is_space);
+                let unknown = if name.is_empty() { Field::Empty } else { Field::Unknown };
+                (Field::known(name).unwrap_or(unknown), value)
+            }
             None if self == Self::Rfc9309 => {
                 let (name, value) = line.split_once(is_space)?;
                 let value = value.trim_matches(is_space);

@@ -143,7 +143,12 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
                 continue;
             }
             field => {
-                is_complete = matching.completes_group(field).unwrap_or(is_complete);
+                is_complete = match matching {
+                    Matching::Rfc9309 => {
+                        is_complete || matches!(field, Field::Allow | Field::Disallow)
+                    }
+                    Matching::Protego04 => field != Field::Empty,
+                };
                 field == Field::Allow
             }
         };
@@ -159,16 +164,6 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
         }));
     }
     rules
-}
-
-impl Matching {
-    /// Returns whether a line of this field completes a group, or `None` if it changes nothing.
-    fn completes_group(self, field: Field) -> Option<bool> {
-        match self {
-            Self::Rfc9309 => matches!(field, Field::Allow | Field::Disallow).then_some(true),
-            Self::Protego04 => Some(field != Field::Empty),
-        }
-    }
 }
 
 #[cfg(test)]

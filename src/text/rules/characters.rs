@@ -8,7 +8,6 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::characters::{CharacterTable, WordClass};
 
-/// Properties of a character.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Character {
     pub(super) folded: Folded,

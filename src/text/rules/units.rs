@@ -59,6 +59,7 @@ struct Open {
 }
 
 fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
+    use WordClass::{Digit, Hebrew, Joiner, Letter, Single};
     let mut open: Option<Open> = None;
     for (at, c) in text.char_indices() {
         let (known, end) = (character(c), at + c.len_utf8());
@@ -69,15 +70,7 @@ fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
             word.finish(&mut take);
             open = None;
         }
-        let starts_unit = matches!(
-            known.word,
-            WordClass::Single
-                | WordClass::Letter
-                | WordClass::Hebrew
-                | WordClass::Digit
-                | WordClass::Joiner
-        );
-        if starts_unit {
+        if matches!(known.word, Single | Letter | Hebrew | Digit | Joiner) {
             let (last, has_alphanumeric) = (known.word, known.is_alphanumeric);
             open = Some(Open { start: at, end, last, middle: None, has_alphanumeric });
         }

@@ -44,7 +44,6 @@ struct StateDict<'a> {
     left: usize,
 }
 
-#[derive(Debug, PartialEq)]
 struct Description {
     /// Class of the storage, which names the type: `FloatStorage`.
     storage_class: String,
@@ -108,7 +107,10 @@ impl<'a> StateDict<'a> {
             ));
         }
         if self.checked.insert(key.clone()) {
-            check_sum(&mut self.archive, &path)?;
+            // The zip reader compares the checksum at the end of an entry.
+            let fail = |e: &dyn std::fmt::Display| format!("the entry `{path}` is damaged: {e}");
+            let mut entry = self.archive.by_name(&path).map_err(|e| fail(&e))?;
+            copy(&mut entry, &mut sink()).map_err(|e| fail(&e))?;
         }
         let stored = Stored {
             dtype,
@@ -160,13 +162,6 @@ fn entry(
         (end <= bytes.len()).then_some(start..end)
     });
     range.map(Some).ok_or_else(|| fail("reaches beyond the file, which was cut".into()))
-}
-
-/// Reads the entry `path` to its end, where the zip reader compares the checksum.
-fn check_sum(archive: &mut ZipArchive<Cursor<&[u8]>>, path: &str) -> Result<(), String> {
-    let fail = |e: &dyn std::fmt::Display| format!("the entry `{path}` is damaged: {e}");
-    let mut entry = archive.by_name(path).map_err(|e| fail(&e))?;
-    copy(&mut entry, &mut sink()).map(drop).map_err(|e| fail(&e))
 }
 
 /// Returns the tensors of a state dict, or of one under a key of [`WRAPPERS`].

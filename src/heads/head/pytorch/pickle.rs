@@ -160,7 +160,6 @@ impl Guard {
         Ok(())
     }
 
-    /// Takes the last `count` objects from the stack.
     fn pop(&mut self, count: usize) -> Result<Vec<ObjectSize>, String> {
         let left = self.stack.len().checked_sub(count);
         left.map(|left| self.stack.split_off(left))

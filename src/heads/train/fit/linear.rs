@@ -34,8 +34,7 @@ pub(super) fn train(
     splits: &Splits,
     stop: &Stop,
 ) -> Result<Trained> {
-    let kind = request.config.label_kind();
-    let mut objective = Objective::new(request.samples, &splits.train, kind);
+    let mut objective = Objective::new(request.samples, &splits.train, request.config.label_kind());
     let default = [DEFAULT_INVERSE_PENALTY];
     let tried = if splits.validation.is_empty() { &default[..] } else { &INVERSE_PENALTIES };
     let mut parameters = vec![0.0; request.samples.hidden_size + 1];
@@ -63,7 +62,6 @@ pub(super) fn train(
     let record = TrainingRecord {
         inverse_penalty: Some(inverse_penalty),
         kept_loss: loss.filter(|_| !splits.validation.is_empty()).map(rounded),
-        seed: request.seed,
         ..TrainingRecord::default()
     };
     Ok(Trained { scorer, record, references: None })

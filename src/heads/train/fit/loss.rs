@@ -50,10 +50,10 @@ impl HeadLoss {
         let is_positive = label > 0.5;
         match self {
             Self::Binary => vec![1.0 / (1.0 + (-row[0]).exp()) - label],
-            Self::Softmax { class } => less_target(softmax(row), target(class, is_positive)),
+            Self::Softmax { class } => less_target(softmax(row), class, is_positive),
             Self::DoubleSoftmax { class } => {
                 let inner = softmax(row);
-                let outer = less_target(softmax(&inner), target(class, is_positive));
+                let outer = less_target(softmax(&inner), class, is_positive);
                 through_softmax(&outer, &inner)
             }
             Self::Squared => vec![2.0 * (row[0] - label)],
@@ -100,13 +100,9 @@ pub(super) fn double_softmax(logits: &[f32], labels: &[bool]) -> Option<f64> {
     (!logits.is_empty()).then(|| losses.sum::<f64>() / logits.len() as f64)
 }
 
-/// Returns the class of a sample with this label if positive samples have `class`.
-fn target(class: usize, label: bool) -> usize {
-    if label { class } else { usize::from(class == 0) }
-}
-
-fn less_target(mut probabilities: Vec<f64>, target: usize) -> Vec<f64> {
-    probabilities[target] -= 1.0;
+/// Subtracts 1 from the probability of a sample's class; positive samples have `class`.
+fn less_target(mut probabilities: Vec<f64>, class: usize, is_positive: bool) -> Vec<f64> {
+    probabilities[if is_positive { class } else { usize::from(class == 0) }] -= 1.0;
     probabilities
 }
 

@@ -91,7 +91,6 @@ fn fit(
         schedule,
         epochs: examined,
         kept_epoch: Some(kept.epoch),
-        seed: request.seed,
         ..TrainingRecord::default()
     };
     Ok(Trained { scorer: kept.scorer, record, references: None })

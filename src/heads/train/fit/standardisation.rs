@@ -18,20 +18,10 @@ impl Standardisation {
         Self { mean: vec![0.0; width], scale: vec![1.0; width] }
     }
 
-    /// Computes mean and population deviation of the samples of `rows`, summed in their order.
+    /// Computes mean and population deviation of the samples of `rows`.
     pub(super) fn of(samples: &Samples, rows: &[usize]) -> Self {
-        let width = samples.hidden_size;
-        let over_rows = |term: &dyn Fn(usize, f64) -> f64| {
-            let mut sums = vec![0.0; width];
-            for &row in rows {
-                for (i, (sum, &x)) in sums.iter_mut().zip(samples.embedding(row)).enumerate() {
-                    *sum += term(i, f64::from(x));
-                }
-            }
-            sums.into_iter().map(|sum| sum / rows.len().max(1) as f64).collect::<Vec<f64>>()
-        };
-        let mean = over_rows(&|_, x| x);
-        let variance = over_rows(&|i, x| (x - mean[i]).powi(2));
+        let mean = samples.means(rows, |_, x| x);
+        let variance = samples.means(rows, |i, x| (x - mean[i]).powi(2));
         let scale = variance.into_iter().map(|v| if v > 0.0 { v.sqrt() } else { 1.0 }).collect();
         Self { mean, scale }
     }
