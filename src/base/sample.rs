@@ -64,9 +64,7 @@ impl Ranks {
 }
 
 fn first_half(hash: blake3::Hash) -> u128 {
-    let mut half = [0; 16];
-    half.copy_from_slice(&hash.as_bytes()[..16]);
-    u128::from_le_bytes(half)
+    u128::from_le_bytes(hash.as_bytes().as_chunks::<16>().0[0])
 }
 
 /// Keeps the `k` items of smallest rank among all items that any number of threads offer; of equal

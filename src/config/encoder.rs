@@ -88,13 +88,6 @@ pub enum EncoderPrecision {
     Fp8,
 }
 
-impl EncoderPrecision {
-    /// Returns true if GPUs do not support the format.
-    fn needs_cpu(self) -> bool {
-        matches!(self, Self::F32 | Self::F16 | Self::Int8)
-    }
-}
-
 impl fmt::Display for EncoderPrecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -216,7 +209,8 @@ pub struct EncoderConfig {
 impl EncoderConfig {
     /// Returns true if only the CPU supports these settings.
     pub fn needs_cpu(&self) -> bool {
-        self.device == DeviceChoice::Cpu || self.precision.needs_cpu()
+        use EncoderPrecision::{F16, F32, Int8};
+        self.device == DeviceChoice::Cpu || matches!(self.precision, F32 | F16 | Int8)
     }
 
     /// Returns true if only a GPU supports these settings.
@@ -232,7 +226,6 @@ impl EncoderConfig {
         }
     }
 
-    /// Checks that the device supports the precision.
     pub(super) fn check_device(&self) -> Result<()> {
         if !(self.needs_cpu() && self.needs_gpu()) {
             return Ok(());

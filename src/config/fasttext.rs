@@ -139,27 +139,22 @@ impl FastTextConfig {
     /// Checks what the types cannot express; `key` is the key of the table. Labels have the usual
     /// prefix if the head `is_trained`; models that are loaded may have others.
     pub fn check(&self, key: &str, is_trained: bool) -> Result<()> {
-        let (name, reason) = if !is_label(&self.positive, is_trained) {
-            ("positive", LABEL)
-        } else if is_trained && !is_label(&self.negative, is_trained) {
-            ("negative", LABEL)
-        } else if is_trained && self.positive == self.negative {
-            ("negative", "is the positive label")
-        } else if !(1..=100).contains(&self.word_ngrams.unwrap_or(1)) {
-            ("word_ngrams", "is between 1 and 100")
-        } else if self.epochs == 0 || self.min_count == 0 {
-            ("epochs", "and `min_count` are at least 1")
-        } else if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            ("learning_rate", "is a number above 0")
-        } else if !(1..=65_536).contains(&self.dim) {
-            ("dim", "is between 1 and 65536")
-        } else if !(1..=1 << 30).contains(&self.buckets) {
-            ("buckets", "is between 1 and 2^30")
-        } else if self.dim * self.buckets > MAX_VALUES {
-            ("buckets", "times `dim` is at most 2^32, a matrix of 16 GiB")
-        } else {
-            return Ok(());
-        };
+        let is_rate = self.learning_rate > 0.0 && self.learning_rate.is_finite();
+        let ngrams = self.word_ngrams.unwrap_or(1);
+        let values = self.dim.saturating_mul(self.buckets);
+        let rules = [
+            (is_label(&self.positive, is_trained), "positive", LABEL),
+            (!is_trained || is_label(&self.negative, true), "negative", LABEL),
+            (!is_trained || self.positive != self.negative, "negative", "is the positive label"),
+            ((1..=100).contains(&ngrams), "word_ngrams", "is between 1 and 100"),
+            (self.epochs > 0 && self.min_count > 0, "epochs", "and `min_count` are at least 1"),
+            (is_rate, "learning_rate", "is a number above 0"),
+            ((1..=65_536).contains(&self.dim), "dim", "is between 1 and 65536"),
+            ((1..=1 << 30).contains(&self.buckets), "buckets", "is between 1 and 2^30"),
+            (values <= MAX_VALUES, "buckets", "times `dim` is at most 2^32, a matrix of 16 GiB"),
+        ];
+        let broken = rules.into_iter().find(|(is_kept, ..)| !is_kept);
+        let Some((_, name, reason)) = broken else { return Ok(()) };
         Err(Error::config(format!("{key}.{name}"), reason))
     }
 }

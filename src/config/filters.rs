@@ -93,15 +93,6 @@ pub struct ConsentSource {
     pub robots: Option<String>,
 }
 
-impl ConsentSource {
-    /// Returns true if exactly one source is named, and `blocked_if` only with `ids`.
-    fn is_valid(&self) -> bool {
-        let Self { ids, blocked_if, domains, robots } = self;
-        let sources = [ids, domains, robots].into_iter().flatten().count();
-        sources == 1 && (ids.is_some() || blocked_if.is_none())
-    }
-}
-
 /// A table `[filters.NAME]` defines a rule that removes, flags or changes documents. Its name is
 /// the reason of a removal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -520,11 +511,15 @@ impl RobotsConfig {
     }
 
     fn wrong(&self) -> Option<Wrong> {
+        let is_valid = |ConsentSource { ids, blocked_if, domains, robots }: &ConsentSource| {
+            let sources = [ids, domains, robots].into_iter().flatten().count();
+            sources == 1 && (ids.is_some() || blocked_if.is_none())
+        };
         Some(match &*self.as_of {
             "" => ("as_of", "is missing; say when the sources were fetched"),
             text if !is_date(text) => ("as_of", "is no date, as in 2025-01 or 2025-01-31"),
             _ if self.sources.is_empty() => ("sources", "is empty; name at least one source"),
-            _ if self.sources.iter().all(ConsentSource::is_valid) => return None,
+            _ if self.sources.iter().all(is_valid) => return None,
             _ => (
                 "sources",
                 "has a source that is not one of `ids` (which may have `blocked_if`), `domains` and `robots`",

@@ -543,10 +543,9 @@ impl HeadConfig {
         if self.hidden.iter().flatten().any(|width| *width > MAX_WIDTH) {
             return Some(("hidden", "has a width above 65536"));
         }
-        if class > MAX_WIDTH {
-            return Some(("output", "names a class above 65536"));
-        }
-        let reason = if self.kind == HeadKind::Cosine && output != HeadOutput::Raw {
+        let reason = if class > MAX_WIDTH {
+            "names a class above 65536"
+        } else if self.kind == HeadKind::Cosine && output != HeadOutput::Raw {
             "a cosine head's score is the similarity itself: `raw`"
         } else if is_linear && !output.is_single() {
             "a logistic or ridge head has one output: `sigmoid` or `raw`"

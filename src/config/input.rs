@@ -102,7 +102,6 @@ impl LanguageSource {
         }
     }
 
-    /// Checks what the types cannot express.
     pub(super) fn check(&self) -> Result<()> {
         let codes: Vec<&String> = match self {
             Self::Fixed(code) => vec![code],

@@ -8,7 +8,6 @@ pub(super) fn of_file(error: &toml::de::Error) -> String {
     error.to_string().replace(error.message(), &of_value(error.message()))
 }
 
-/// Returns the message about a value.
 pub(super) fn of_value(message: &str) -> String {
     let of_choices = ["wanted string or table", "invalid type: unit variant, expected string only"];
     if of_choices.contains(&message) {

@@ -81,8 +81,7 @@ impl BenchmarksRequest {
             sets.push(ItemSet { files: self.items.clone(), ..ItemSet::default() });
         }
         if let Some(path) = &self.sets {
-            let text = read_text(path)?;
-            let file: ItemSets = toml::from_str(&text)
+            let file: ItemSets = toml::from_str(&read_text(path)?)
                 .map_err(|error| Error::config(path.to_string_lossy(), error.to_string()))?;
             let folder = path.parent().unwrap_or(Path::new(""));
             for mut set in file.sets {
@@ -116,7 +115,6 @@ struct ItemSet {
     /// Columns (lists too) that are joined to the question. The known columns serve only if
     /// `answer` is empty too.
     question: Vec<String>,
-    /// Columns that are joined to the answer.
     answer: Vec<String>,
     split: Option<String>,
     language: Option<String>,
@@ -135,25 +133,8 @@ impl ItemSet {
         own.chain(others).collect()
     }
 
-    /// Adds the items of a file; `language` applies to items without one.
-    fn add_items(
-        &self,
-        builder: &mut IndexBuilder,
-        list: &ListFile,
-        language: Option<&str>,
-        stop: &Stop,
-    ) -> Result<()> {
-        let name = list.path.file_name().unwrap_or_default().to_string_lossy();
-        if !is_table(&name) {
-            let reason = "items are read from Parquet, JSON lines and CSV";
-            return Err(Error::config(list.path.to_string_lossy(), reason));
-        }
-        let table = table_at(&list.path, name.into_owned())?;
-        let mut add = |row: TableRow<'_>| self.add_item(builder, row, language);
-        read_table(&table, &self.columns(), None, stop, &mut add).map(drop)
-    }
-
-    /// Adds the item of `row`, or returns the reason why it is not an item.
+    /// Adds the item of `row`, or returns the reason why it is not an item; `language` applies to
+    /// items without one.
     fn add_item(
         &self,
         builder: &mut IndexBuilder,
@@ -201,22 +182,27 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
     let mut builder = IndexBuilder::new(request.settings())?;
     let mut digests = BTreeMap::new();
     let out = request.out.canonicalize().ok();
-    let mut digest = |list: &ListFile| -> Result<()> {
+    let mut digest = |list: &ListFile| -> Result<String> {
         if out.is_some() && list.path.canonicalize().ok() == out {
             let reason = "is a file of items or of common texts, which it would replace";
             return Err(Error::config("--out", reason));
         }
         // The digest does not depend on where the files are.
         let name = list.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        digests.insert(stamp(&list.path)?.blake3, name);
-        Ok(())
+        digests.insert(stamp(&list.path)?.blake3, name.clone());
+        Ok(name)
     };
     for set in request.item_sets()? {
         for list in list_files(&set.files)? {
-            digest(&list)?;
+            let name = digest(&list)?;
             let language = (list.language.as_deref()).or(set.language.as_deref());
             let language = language.or(request.language.as_deref());
-            set.add_items(&mut builder, &list, language, stop)?;
+            if !is_table(&name) {
+                let reason = "items are read from Parquet, JSON lines and CSV";
+                return Err(Error::config(list.path.to_string_lossy(), reason));
+            }
+            let mut add = |row: TableRow<'_>| set.add_item(&mut builder, row, language);
+            read_table(&table_at(&list.path, name)?, &set.columns(), None, stop, &mut add)?;
         }
     }
     if !request.ignore.is_empty() {

@@ -17,7 +17,6 @@ pub(super) const CORPUS: &str = "corpus";
 const PUBLISHED_FILES: usize = 3;
 const BATCH_ROWS: usize = 256;
 
-#[derive(Clone, Copy)]
 pub(super) struct LanguageCorpus<'a> {
     pub files: &'a [InputFile],
     pub input: &'a InputConfig,

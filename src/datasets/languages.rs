@@ -38,8 +38,7 @@ impl LanguageTable {
     /// # Errors
     /// The errors of [`read_text`]; [`Error::Config`] if the file is not such a table.
     pub fn add_file(&mut self, path: &Path) -> Result<()> {
-        let text = read_text(path)?;
-        self.merge(&text, &path.display().to_string())
+        self.merge(&read_text(path)?, &path.display().to_string())
     }
 
     fn merge(&mut self, text: &str, origin: &str) -> Result<()> {

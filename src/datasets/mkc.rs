@@ -103,7 +103,6 @@ pub fn build_mkc(
     stop: &Stop,
     progress: &dyn Progress,
 ) -> Result<Vec<DatasetCard>> {
-    let there = |kind: &MkcSource| request.folder(kind).is_dir();
     let max_positives = request.max_positives();
     if max_positives < MIN_POSITIVES {
         let reason = format!(
@@ -111,7 +110,7 @@ pub fn build_mkc(
         );
         return Err(Error::config("--max-positives", reason));
     }
-    if !request.download && !SOURCES.iter().any(there) {
+    if !request.download && !SOURCES.iter().any(|kind| request.folder(kind).is_dir()) {
         let names: Vec<&str> = SOURCES.iter().map(|kind| kind.name).collect();
         return Err(request.without(format!("has none of the folders {}", names.join(", "))));
     }
@@ -206,10 +205,8 @@ impl MkcRequest {
                     format!("`{language}` is not in the table of languages; add it with --table");
                 return Err(Error::config("--languages", reason));
             }
-            let files = by_language.remove(&language).ok_or_else(|| Error::Missing {
-                path: language.clone(),
-                reason: "no file of the corpus is of this language".to_owned(),
-            })?;
+            let missing = || Error::missing(&language, "no file of the corpus is of this language");
+            let files = by_language.remove(&language).ok_or_else(missing)?;
             Ok((language, files))
         };
         codes.into_iter().map(files_of).collect()

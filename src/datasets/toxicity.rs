@@ -31,7 +31,6 @@ struct RowFormat<'a> {
     has_scores: bool,
 }
 
-/// PleIAs ToxicCommons.
 const TOXIC_COMMONS: RowFormat<'_> =
     RowFormat { text: "original_text", label: "scores", has_scores: true };
 /// SWSR, `SexComment.csv`.
@@ -63,19 +62,14 @@ pub struct ToxicityRequest {
 
 impl ToxicityRequest {
     fn format(&self, file: &InputFile) -> Result<RowFormat<'_>> {
-        match (&self.text_column, &self.label_column) {
-            (None, None) => RowFormat::of(file),
-            (text, label) => Ok(RowFormat {
+        let Self { text_column: text, label_column: label, .. } = self;
+        if text.is_some() || label.is_some() {
+            return Ok(RowFormat {
                 text: text.as_deref().unwrap_or(PLAIN.text),
                 label: label.as_deref().unwrap_or(PLAIN.label),
                 has_scores: false,
-            }),
+            });
         }
-    }
-}
-
-impl RowFormat<'_> {
-    fn of(file: &InputFile) -> Result<Self> {
         let columns = table_columns(file)?;
         let has = |name: &str| columns.is_empty() || columns.iter().any(|column| column == name);
         let mut known = [TOXIC_COMMONS, SWSR, PLAIN].into_iter();
@@ -88,7 +82,9 @@ impl RowFormat<'_> {
             Error::schema(&file.path, "text", reason)
         })
     }
+}
 
+impl RowFormat<'_> {
     /// Returns text and class of a row, or the reason to skip it; `Err` for an invalid row.
     /// Published mode also takes blank texts.
     fn sample(
@@ -136,7 +132,15 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     }
     let files = named_tables(&request.files)?;
     refuse_inputs(&request.out.join(&request.language), &files)?;
-    let classes = classes(request, &files, stop)?;
+    let mut classes = Classes::new();
+    for file in &files {
+        read(request, file, stop, &mut |outcome| {
+            if let Ok(DatasetSample { key, positive, .. }) = outcome {
+                let class = classes.entry(key).or_insert(Some(positive));
+                *class = class.filter(|class| *class == positive);
+            }
+        })?;
+    }
     let chosen = choose(request, &classes)?;
     let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
     let DatasetRules { mode, seed, .. } = request.rules;
@@ -178,19 +182,6 @@ fn read(
         each(outcome);
         Ok(())
     })
-}
-
-fn classes(request: &ToxicityRequest, files: &[InputFile], stop: &Stop) -> Result<Classes> {
-    let mut classes = Classes::new();
-    for file in files {
-        read(request, file, stop, &mut |outcome| {
-            if let Ok(DatasetSample { key, positive, .. }) = outcome {
-                let class = classes.entry(key).or_insert(Some(positive));
-                *class = class.filter(|class| *class == positive);
-            }
-        })?;
-    }
-    Ok(classes)
 }
 
 fn choose(request: &ToxicityRequest, classes: &Classes) -> Result<HashSet<u128>> {

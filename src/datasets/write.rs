@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{ClassSizes, DatasetCard};
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{AtomicFile, FileStamp, unlink, write_json};
+use polysift_base::io::{AtomicFile, unlink, write_json};
 use polysift_base::sample::{Ranks, key_of};
 use polysift_data::input::{InputFile, Split};
 use polysift_heads::train::{hold_out, tenth};
@@ -50,7 +50,6 @@ pub(crate) struct DatasetSample {
     pub is_translated: bool,
 }
 
-/// Returns the key of a sample that is told from others by its place.
 pub(super) fn place_key(file: &str, row: u64) -> u128 {
     key_of("place", &[file, &row.to_string()])
 }
@@ -82,16 +81,28 @@ pub(super) fn write(
     mut samples: Vec<DatasetSample>,
     card: &mut DatasetCard,
 ) -> Result<()> {
-    remove_old(directory)?;
+    // Files that another mode wrote are removed, so that no sample is in two splits. The card goes
+    // first, because it marks a complete dataset.
+    let names = THREE_FILES.iter().chain(TWO_FILES).map(|(name, _)| *name);
+    [CARD].into_iter().chain(names).try_for_each(|name| unlink(&directory.join(name)))?;
     let order = Ranks::new(plan.seed, "order");
     samples.sort_by_cached_key(|sample| (order.of(sample.key), sample.id.clone()));
     let splits = assign(plan, &samples);
     for &(name, split) in plan.files {
         let path = directory.join(name);
-        let rows = samples.iter().zip(&splits).filter(|(_, own)| **own == split);
-        let (sizes, stamp) = write_file(&path, plan, rows)?;
+        let (mut file, mut sizes) = (AtomicFile::create(&path)?, ClassSizes::default());
+        for (sample, _) in samples.iter().zip(&splits).filter(|(_, own)| **own == split) {
+            let [positive, negative] = plan.labels;
+            let label = if sample.positive { positive } else { negative };
+            let DatasetSample { id, text, source, .. } = sample;
+            let mut line = serde_json::to_vec(&SampleLine { label, text, id, source, split })
+                .map_err(|e| Error::write(&path, e))?;
+            line.push(b'\n');
+            file.write_all(&line).map_err(Error::io(&path, "write"))?;
+            *if sample.positive { &mut sizes.positive } else { &mut sizes.negative } += 1;
+        }
         card.samples.insert(name.to_owned(), sizes);
-        card.files.insert(name.to_owned(), stamp);
+        card.files.insert(name.to_owned(), file.commit()?);
     }
     for sample in &samples {
         if let Some(source) = card.sources.get_mut(&sample.source) {
@@ -99,13 +110,6 @@ pub(super) fn write(
         }
     }
     write_json(&directory.join(CARD), card).map(drop)
-}
-
-/// Removes files that another mode wrote, so that no sample is in two splits. The card goes first,
-/// because it marks a complete dataset.
-fn remove_old(directory: &Path) -> Result<()> {
-    let names = THREE_FILES.iter().chain(TWO_FILES).map(|(name, _)| *name);
-    [CARD].into_iter().chain(names).try_for_each(|name| unlink(&directory.join(name)))
 }
 
 /// Returns the split of each sample; groups stay together.
@@ -150,26 +154,6 @@ fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
         }
     }
     splits
-}
-
-fn write_file<'a>(
-    path: &Path,
-    plan: &SplitPlan,
-    rows: impl Iterator<Item = (&'a DatasetSample, &'a Split)>,
-) -> Result<(ClassSizes, FileStamp)> {
-    let mut file = AtomicFile::create(path)?;
-    let mut sizes = ClassSizes::default();
-    for (sample, &split) in rows {
-        let [positive, negative] = plan.labels;
-        let label = if sample.positive { positive } else { negative };
-        let DatasetSample { id, text, source, .. } = sample;
-        let mut line = serde_json::to_vec(&SampleLine { label, text, id, source, split })
-            .map_err(|e| Error::write(path, e))?;
-        line.push(b'\n');
-        file.write_all(&line).map_err(Error::io(path, "write"))?;
-        *if sample.positive { &mut sizes.positive } else { &mut sizes.negative } += 1;
-    }
-    Ok((sizes, file.commit()?))
 }
 
 #[cfg(test)]

@@ -17,11 +17,9 @@ const ADDED: [(&str, DataType); 2] = [("source", DataType::Utf8), ("copy", DataT
 /// Prefix of the name of an input column that is called like an added one.
 const INPUT_PREFIX: &str = "input_";
 
-#[derive(Debug, Clone, PartialEq)]
 pub(super) struct MixSchema {
     /// Columns of the inputs: their names there, and their names and types in the output.
     pub(super) inputs: Vec<(String, Field)>,
-    /// Columns of inputs that are not written.
     pub(super) left_out: Vec<String>,
 }
 

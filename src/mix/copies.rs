@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::json;
+use serde::Serialize;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
@@ -12,10 +12,12 @@ use polysift_config::{Copies, MixSource};
 /// Copies by minimum cluster size, from FineWeb-2's data card; larger sizes have the last's copies.
 const CARD: [(u64, u32); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];
 /// Maximum copies of a document, so that a wrong column is noticed before the disk is full.
-const MAX_COPIES: u64 = 10_000;
+const MAX_COPIES: u32 = 10_000;
 
-/// Rule for the copies of a document in one epoch of a source.
-#[derive(Debug, Clone, PartialEq)]
+/// Rule for the copies of a document in one epoch of a source. The plan has it with the content of
+/// a file of weights instead of its path.
+#[derive(Serialize)]
+#[serde(untagged)]
 pub(super) enum CopyRule {
     /// One copy.
     One,
@@ -34,9 +36,8 @@ impl CopyRule {
             (None, None) => Self::One,
             (None, Some(weight)) => {
                 let (column, values) = (weight.column.clone(), weight.values.clone());
-                if let Some((value, copies)) =
-                    values.iter().find(|(_, copies)| u64::from(**copies) > MAX_COPIES)
-                {
+                let wrong = values.iter().find(|(_, copies)| **copies > MAX_COPIES);
+                if let Some((value, copies)) = wrong {
                     let reason =
                         format!("`{value}` asks for {copies} copies; {MAX_COPIES} are allowed");
                     return Err(Error::config("source.weight.values", reason));
@@ -64,16 +65,6 @@ impl CopyRule {
         }
     }
 
-    /// Describes the rule, with the content of a file of weights instead of its path.
-    pub(super) fn describe(&self) -> serde_json::Value {
-        match self {
-            Self::One => json!(1),
-            Self::Number { column } => json!({"column": column}),
-            Self::Steps { column, steps } => json!({"column": column, "steps": steps}),
-            Self::Values { column, values } => json!({"column": column, "values": values}),
-        }
-    }
-
     /// Returns the copies of a document with `value` in the column, one for null, or says what is
     /// wrong with the value.
     pub(crate) fn of(&self, value: Option<&str>) -> Result<u32, String> {
@@ -87,7 +78,7 @@ impl CopyRule {
                 let copies = number(column)?;
                 let many =
                     || format!("`{column}` is {copies}; at most {MAX_COPIES} copies are made");
-                (copies <= MAX_COPIES).then_some(copies as u32).ok_or_else(many)
+                u32::try_from(copies).ok().filter(|copies| *copies <= MAX_COPIES).ok_or_else(many)
             }
             Self::Steps { column, steps } => {
                 let step = steps.range(..=number(column)?).next_back();
@@ -112,7 +103,6 @@ pub(super) fn whole_number(text: &str) -> Option<u64> {
     whole.parse().ok().filter(|_| decimals.bytes().all(|byte| byte == b'0'))
 }
 
-/// Reads copies by minimum cluster size.
 fn read_steps(path: &Path) -> Result<BTreeMap<u64, u32>> {
     let missing = || Error::missing(path, "no such file of weights");
     let text = if_there(read(path))?.ok_or_else(missing)?;
@@ -120,7 +110,7 @@ fn read_steps(path: &Path) -> Result<BTreeMap<u64, u32>> {
         let reason = format!("is not a map from cluster sizes to copies, as in {{\"1\": 1}}: {e}");
         Error::corrupt(path, reason)
     })?;
-    if let Some(copies) = steps.values().find(|copies| u64::from(**copies) > MAX_COPIES) {
+    if let Some(copies) = steps.values().find(|copies| **copies > MAX_COPIES) {
         let reason = format!("asks for {copies} copies; {MAX_COPIES} are allowed");
         return Err(Error::corrupt(path, reason));
     }

@@ -34,7 +34,6 @@ const DATA_BYTES: &str = "data_bytes";
 /// Key for the number of rows, including those without text.
 const NUM_ROWS: &str = "num_rows";
 
-/// Method of counting tokens, with the columns that it uses.
 pub(super) struct TokenCounter {
     count: CountMethod,
     text: String,
@@ -194,12 +193,6 @@ impl TokenCounter {
 }
 
 impl CountedFile {
-    /// Returns true if `folder` has counts under `key`.
-    pub(super) fn is_in(folder: &Path, key: &str) -> bool {
-        columns_file(folder, key).exists()
-    }
-
-    /// Opens the counts under `key` in `folder`.
     pub(crate) fn open(folder: &Path, key: &str) -> Result<Self> {
         let open = |path: &Path| InputFile::at(path, key.to_owned(), None);
         let columns = columns_file(folder, key);
@@ -302,18 +295,16 @@ impl<'a> CountWriter<'a> {
     }
 }
 
-/// Returns the settings of a file with row groups of `row_group_bytes`.
 pub(super) fn options(row_group_bytes: u64) -> WriterOptions {
     let (zstd, max_file_bytes, metadata) = (DEFAULT_ZSTD_LEVEL, None, Vec::new());
     WriterOptions { zstd, row_group_bytes, max_file_bytes, metadata }
 }
 
-/// Returns the path of the file with the columns of the file counted under `key`.
-fn columns_file(folder: &Path, key: &str) -> PathBuf {
+/// Returns the path of the file that marks the counts under `key` as complete.
+pub(super) fn columns_file(folder: &Path, key: &str) -> PathBuf {
     folder.join(format!("{key}-columns.parquet"))
 }
 
-/// Finds the `tokenizer.json` called `name`.
 fn tokenizer_path(name: &str, base: &Path, hub: &HubSettings) -> Result<PathBuf> {
     let local = base.join(name);
     if local.is_file() {

@@ -21,7 +21,7 @@ use polysift_base::hub::HubSettings;
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::hash_seed;
-use polysift_config::{Epochs, MixConfig, MixSource};
+use polysift_config::{MixConfig, MixSource};
 use polysift_data::input::InputFile;
 
 /// Salt for the seed of the hash that chooses documents.
@@ -29,7 +29,6 @@ const SALT: &str = "mix";
 /// Leading bits of a hash by which tokens are summed, to find the documents near a budget's end.
 const BIN_BITS: u32 = 12;
 
-#[derive(Debug, Clone)]
 pub(super) struct DrawnFile {
     pub(super) file: InputFile,
     /// Index of the file's source in the settings.
@@ -105,7 +104,6 @@ impl Document {
 struct RestEnd {
     /// Hash, file and row of the last document.
     last: (u64, usize, u64),
-    /// Number of copies that the last document gets.
     copies: u64,
 }
 
@@ -137,7 +135,6 @@ impl Pool {
 pub(super) struct Draw {
     pub(super) seed: u64,
     pools: Vec<Pool>,
-    /// Index of the pool of each file.
     pool_of: Vec<usize>,
     pub(super) budgets: Vec<u64>,
     /// Counts by source and language.
@@ -276,10 +273,13 @@ impl MixCorpus<'_> {
             own().map(|((_, code), (counts, _))| (code.as_str(), counts.epoch_tokens)).collect();
         let total: u128 = languages.iter().map(|(_, tokens)| u128::from(*tokens)).sum();
         let total = u64::try_from(total).map_err(|_| too_many())?;
-        if total == 0 {
+        let empty = |of: &str| {
             let path = source.files.first().map_or("", String::as_str);
-            let reason = format!("the source `{}` has no tokens", source.name);
-            return Err(Error::corrupt(path.as_ref(), reason));
+            Error::corrupt(path.as_ref(), format!("{of} has no tokens"))
+        };
+        let name = format!("the source `{}`", source.name);
+        if total == 0 {
+            return Err(empty(&name));
         }
         let budget = budget(self.request.config, source, total)?;
         for (languages, budget) in split(source, &languages, budget)? {
@@ -292,7 +292,21 @@ impl MixCorpus<'_> {
                 pool_of_group.insert(group, pools.len());
             }
             let epoch_tokens = bins.total()?;
-            check_epochs(source, &languages, budget, epoch_tokens, self.request.config.max_epochs)?;
+            let of = match languages.as_slice() {
+                [language] => format!("{name} in {language}"),
+                _ => name.clone(),
+            };
+            if epoch_tokens == 0 && budget > 0 {
+                return Err(empty(&of));
+            }
+            let most = self.request.config.max_epochs;
+            if u128::from(budget) > most.ceil_of(epoch_tokens) {
+                let epochs = budget as f64 / epoch_tokens as f64;
+                let reason = format!(
+                    "{of} has {epoch_tokens} tokens, and {budget} would be {epochs:.2} epochs; {most} are allowed"
+                );
+                return Err(Error::config("max_epochs", reason));
+            }
             let whole = budget.checked_div(epoch_tokens).unwrap_or(0);
             let rest = budget.checked_rem(epoch_tokens).unwrap_or(0);
             pools.push(Pool { whole, rest, bin: bins.reach(rest), end: None });
@@ -418,32 +432,6 @@ fn split<'l>(
     Ok(pools)
 }
 
-/// Checks that `languages` have `budget` tokens without too many epochs.
-fn check_epochs(
-    source: &MixSource,
-    languages: &[&str],
-    budget: u64,
-    epoch_tokens: u64,
-    most: Epochs,
-) -> Result<()> {
-    let of = match languages {
-        [language] => format!("the source `{}` in {language}", source.name),
-        _ => format!("the source `{}`", source.name),
-    };
-    if epoch_tokens == 0 && budget > 0 {
-        let path = source.files.first().map_or("", String::as_str);
-        return Err(Error::corrupt(path.as_ref(), format!("{of} has no tokens")));
-    }
-    if u128::from(budget) > most.ceil_of(epoch_tokens) {
-        let epochs = budget as f64 / epoch_tokens as f64;
-        let reason = format!(
-            "{of} has {epoch_tokens} tokens, and {budget} would be {epochs:.2} epochs; {most} are allowed"
-        );
-        return Err(Error::config("max_epochs", reason));
-    }
-    Ok(())
-}
-
 /// Finds where documents, taken in their order, reach `rest` tokens.
 fn rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) -> Option<RestEnd> {
     near.sort_unstable_by_key(|(order, _)| *order);
@@ -459,6 +447,8 @@ fn rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use polysift_config::Epochs;
+
     use super::*;
 
     fn documents(seed: u64, tokens: u32) -> Vec<((u64, usize, u64), Document)> {

@@ -38,7 +38,7 @@ pub use shuffle::MixedFile;
 
 use columns::MixSchema;
 use copies::CopyRule;
-use count::{CountedFile, TokenCounter};
+use count::{CountedFile, TokenCounter, columns_file};
 use draw::{Draw, DrawnFile, MixCorpus};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{
@@ -183,7 +183,7 @@ fn count(
     let (distinct, keys): (Vec<_>, Vec<String>) =
         distinct.map(|(found, key)| (found, key.clone())).unzip();
     request.progress.begin("count", None, "documents");
-    let is_done = |place: usize| Ok(CountedFile::is_in(folder, &keys[place]));
+    let is_done = |place: usize| Ok(columns_file(folder, &keys[place]).exists());
     let counted = worker.share(request.stop, &keys, current_num_threads(), is_done, |place| {
         let (source, file, _) = distinct[place];
         let (value, watched) = (rules[*source].column(), (request.stop, request.progress));
@@ -229,7 +229,7 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
         let own_files = corpus.files.iter().filter(|file| file.source == place);
         own["files"] =
             own_files.map(|file| (file.file.name.clone(), json!(file.fingerprint))).collect();
-        own["copies"] = rule.describe();
+        own["copies"] = if matches!(rule, CopyRule::One) { json!(1) } else { json!(rule) };
         sources.insert(source.name.clone(), own);
     }
     let count = counter.describe();

@@ -154,7 +154,6 @@ impl Shuffle<'_> {
         self.worker.run().path(format!("parts/{place:05}.json"))
     }
 
-    /// Returns the file of a chunk of the copies that the input at `place` gives.
     fn chunk_file(&self, place: usize, chunk: usize) -> PathBuf {
         self.worker.run().path(format!("shuffle/{place:05}-{chunk:05}.bin"))
     }
@@ -322,7 +321,6 @@ impl<'a> Sections<'a> {
         self.chosen.push((at as u32, file % self.shuffle.num_files, key));
     }
 
-    /// Takes the chosen rows out of `batch`.
     fn take(&mut self, batch: &RecordBatch) -> Result<()> {
         let chosen = std::mem::take(&mut self.chosen);
         if chosen.is_empty() {
@@ -412,7 +410,6 @@ impl<'a> Sections<'a> {
     }
 }
 
-/// Reads section number `section` of the `num_sections` of the file `path`.
 fn read_section(path: &Path, section: u64, num_sections: u64) -> Result<Vec<RecordBatch>> {
     let bytes = section_bytes(open(path)?, section, num_sections);
     let bytes = bytes.map_err(Error::io(path, "read"))?;

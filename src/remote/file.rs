@@ -81,7 +81,6 @@ impl RemoteFile {
         self.failure.clone()
     }
 
-    /// Returns the bytes of windows that are in memory or being fetched.
     #[cfg(all(test, feature = "remote"))]
     pub(super) fn held(&self) -> u64 {
         lock(&self.windows).held()

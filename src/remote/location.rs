@@ -6,7 +6,6 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::without_secrets;
 
 const SCHEMES: &str = "s3://, gs://, az://, http://, https:// and hf://datasets/";
-/// Prefix of the names of data sets on a hub.
 const DATASETS: &str = "datasets/";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

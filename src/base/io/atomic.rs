@@ -37,11 +37,11 @@ pub struct FileStamp {
 impl FileStamp {
     /// Returns the stamp of a file with this `content`.
     pub fn of(content: &[u8]) -> Self {
-        Self::hashed(content.len() as u64, &blake3::hash(content))
+        Self::hashed(blake3::Hasher::new().update(content))
     }
 
-    fn hashed(bytes: u64, hash: &blake3::Hash) -> Self {
-        Self { bytes, blake3: hash.to_hex().to_string(), etag: None }
+    fn hashed(hasher: &blake3::Hasher) -> Self {
+        Self { bytes: hasher.count(), blake3: hasher.finalize().to_hex().to_string(), etag: None }
     }
 }
 
@@ -175,8 +175,7 @@ impl AtomicFile {
     fn named(&self) -> Result<FileStamp> {
         boundary();
         sync_directory(directory(&self.path)).map_err(Error::io(&self.path, "sync"))?;
-        let hashed = &self.writer.get_ref().hasher;
-        Ok(FileStamp::hashed(hashed.count(), &hashed.finalize()))
+        Ok(FileStamp::hashed(&self.writer.get_ref().hasher))
     }
 }
 
@@ -225,7 +224,7 @@ pub fn stamp(path: &Path) -> Result<FileStamp> {
     let file = open(path)?;
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file).map_err(Error::io(path, "read"))?;
-    Ok(FileStamp::hashed(hasher.count(), &hasher.finalize()))
+    Ok(FileStamp::hashed(&hasher))
 }
 
 /// Removes the temporary files that a killed process left for the output, or the folder of outputs,

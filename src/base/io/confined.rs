@@ -92,20 +92,17 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, format: &'static str) -> Resu
     serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::decode(path, format, e))
 }
 
-/// Reads the whole file `path`, which may be a pipe from a shell, as in `-c <(...)`.
-fn read_once(path: &Path) -> Result<Vec<u8>> {
-    if !HANDED_OVER.iter().any(|from| path.starts_with(from)) {
-        return read(path);
-    }
-    let from = path.to_owned();
-    Stop::of_process().leaving(move || fs::read(from))?.map_err(Error::io(path, "read"))
-}
-
 /// Reads the text file `path`, which people write: settings, a template, a table. Returns
 /// [`Error::Missing`] for no file and [`Error::Config`] for bad UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
     let missing = || Error::missing(path, "no such file");
-    let bytes = if_there(read_once(path))?.ok_or_else(missing)?;
+    let bytes = if HANDED_OVER.iter().any(|from| path.starts_with(from)) {
+        let from = path.to_owned();
+        Stop::of_process().leaving(move || fs::read(from))?.map_err(Error::io(path, "read"))
+    } else {
+        read(path)
+    };
+    let bytes = if_there(bytes)?.ok_or_else(missing)?;
     String::from_utf8(bytes).map_err(|e| {
         let right = &e.as_bytes()[..e.utf8_error().valid_up_to()];
         let line = right.split(|&byte| byte == b'\n').count();

@@ -14,6 +14,4 @@ pub use confined::{
 };
 pub use confined::{create_folder, if_there, read, read_json, read_text, without_byte_order_mark};
 pub use failure::FirstError;
-pub use url::{file_name, redacted, without_query};
-pub use url::{is_url, without_secrets};
-pub use url::{is_web, with_secrets};
+pub use url::{file_name, is_url, is_web, redacted, with_secrets, without_query, without_secrets};

@@ -177,7 +177,7 @@ mod tests {
             ("[\"https://h/a?t=1\", \"https://h/b?t=2\"]", "[\"https://h/a\", \"https://h/b\"]"),
             ("<Url>https://u:p@h</Url>", "<Url>https://h</Url>"),
             ("https://u:p,x@h/a", "https://h/a"),
-            ("http://h/a?sig=b,c) is gone", "http://h/a is gone"),
+            ("(http://h/a?sig=b,c) is gone", "(http://h/a) is gone"),
             ("(http://u:p@h/a), then", "(http://h/a), then"),
             ("s3://b/a,http://u:p@h/b?t=1", "s3://b/a,http://h/b"),
             (":// and x://", ":// and x://"),

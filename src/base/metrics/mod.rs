@@ -144,13 +144,11 @@ impl Metrics {
         let defined = scores.iter().zip(labels).filter(|(score, _)| !score.is_nan());
         let (scores, labels): (Vec<f32>, Vec<bool>) = defined.unzip();
         let confusion = Confusion::new(&scores, &labels);
+        let right = confusion.true_positives + confusion.true_negatives;
         (!scores.is_empty()).then(|| Self {
             num_samples: scores.len(),
             accuracy: confusion.accuracy(),
-            accuracy_interval: proportion_interval(
-                confusion.true_positives + confusion.true_negatives,
-                scores.len(),
-            ),
+            accuracy_interval: proportion_interval(right, scores.len()),
             precision: confusion.precision(),
             recall: confusion.recall(),
             f1: confusion.f1(),

@@ -5,7 +5,6 @@ use super::binomial::bisect;
 /// Half-width of a 95% interval of a normal distribution, in standard deviations.
 const Z_95: f64 = 1.959_963_984_540_054;
 
-#[derive(Debug, Clone, Copy)]
 struct Tied {
     positives: u64,
     negatives: u64,

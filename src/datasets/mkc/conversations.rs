@@ -33,10 +33,8 @@ pub(super) fn load(
     let messages = messages(source, card)?;
     let by_id: HashMap<&str, usize> =
         messages.iter().enumerate().map(|(at, message)| (message.id.as_str(), at)).collect();
-    let parent_of = |at: usize| -> Option<usize> {
-        messages[at].parent.as_deref().and_then(|parent| by_id.get(parent).copied())
-    };
-    let parents: Vec<Option<usize>> = (0..messages.len()).map(parent_of).collect();
+    let parent_of = |message: &Message| by_id.get(message.parent.as_deref()?).copied();
+    let parents: Vec<Option<usize>> = messages.iter().map(parent_of).collect();
     refuse_cycles(&messages, &parents)?;
     let answered: HashSet<usize> = parents.iter().flatten().copied().collect();
     let mut leaves: BTreeMap<&str, Vec<usize>> = BTreeMap::new();

@@ -266,7 +266,6 @@ pub(super) fn required(names: &[&str]) -> Vec<ColumnRequest> {
     names.iter().map(|name| ColumnRequest::new(*name, ColumnKind::Scalar, true)).collect()
 }
 
-#[derive(Clone, Copy)]
 pub(super) struct RowPlace<'a> {
     source: &'a MkcReader<'a>,
     pub(super) file: &'a InputFile,

@@ -32,14 +32,14 @@ const WORKERS: usize = 2;
 /// Environment variable with the seconds after the first temporary error of a request during which
 /// it is retried.
 pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
-const DEFAULT_RETRY_SECS: u64 = 180;
+const DEFAULT_RETRY: Duration = Duration::from_mins(3);
 
 /// Repeats `request` while it fails for a passing reason.
 pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
     request: impl Fn() -> F,
 ) -> Result<T> {
-    let mut retries = Retries::new();
+    let mut retries = Retries::default();
     loop {
         match request().await {
             Ok(done) => return Ok(done),
@@ -208,14 +208,13 @@ pub(super) fn hub_connector(hub: &HubSettings) -> Result<WebConnector> {
 }
 
 fn retry_time() -> Result<Duration> {
-    let Ok(text) = std::env::var(RETRY_SECS) else {
-        return Ok(Duration::from_secs(DEFAULT_RETRY_SECS));
-    };
+    let Ok(text) = std::env::var(RETRY_SECS) else { return Ok(DEFAULT_RETRY) };
     let wrong = |_| Error::config(RETRY_SECS, format!("`{text}` is not a number of seconds"));
     text.trim().parse().map(Duration::from_secs).map_err(wrong)
 }
 
 /// Limits retries of requests that the client does not retry, such as interrupted answers.
+#[derive(Default)]
 pub(super) struct Retries {
     /// Time of the first failure: a long transfer may break off late.
     since: Option<Instant>,
@@ -223,10 +222,6 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    pub(super) fn new() -> Self {
-        Self { since: None, tries: 0 }
-    }
-
     /// Waits, at least as long as `asked`, and returns true if a retry after `error` is allowed.
     pub(super) async fn allow(&mut self, error: &object_store::Error, asked: Duration) -> bool {
         let wait = Duration::from_millis(100 << self.tries.min(7)).max(asked);
@@ -249,7 +244,7 @@ mod tests {
     #[test]
     fn a_server_that_asks_for_an_endless_wait_is_not_asked_again() {
         let error = object_store::Error::Generic { store: "", source: "busy".into() };
-        let allowed = wait(async { Ok(Retries::new().allow(&error, Duration::MAX).await) });
+        let allowed = wait(async { Ok(Retries::default().allow(&error, Duration::MAX).await) });
         assert!(matches!(allowed, Ok(false)));
     }
 }

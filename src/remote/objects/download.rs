@@ -56,7 +56,7 @@ pub(super) async fn ask<T, F: Future<Output = Result<T>>>(
     request: Result<HttpRequest>,
     read: impl Fn(HttpResponse) -> F,
 ) -> Result<T> {
-    let (request, mut retries, mut tries) = (request?, Retries::new(), 0);
+    let (request, mut retries, mut tries) = (request?, Retries::default(), 0);
     loop {
         tries += 1;
         let (error, after) = match ask_once(client, &request).await {
@@ -73,7 +73,6 @@ pub(super) async fn ask<T, F: Future<Output = Result<T>>>(
     }
 }
 
-/// Reads the body of `answer`.
 pub(super) async fn whole(answer: HttpResponse) -> Result<Bytes> {
     answer.into_body().bytes().await.map_err(failed)
 }
@@ -152,12 +151,12 @@ pub(super) async fn download(
     }
     if !blob.exists() {
         let begun = blobs.join(format!("{}.incomplete", described.etag));
-        let (mut retries, mut before) = (Retries::new(), 0);
+        let (mut retries, mut before) = (Retries::default(), 0);
         loop {
             let outcome = complete(client, url, &described, &begun).await;
             let bytes = begun.metadata().map_or(0, |begun| begun.len());
             if bytes > before {
-                (retries, before) = (Retries::new(), bytes);
+                (retries, before) = (Retries::default(), bytes);
             }
             match outcome {
                 Ok(()) => break,
@@ -225,7 +224,6 @@ fn check(described: &Described, begun: &Path) -> Result<()> {
     Err(failed(format!("its bytes do not have the SHA-256 {etag} that the hub says")))
 }
 
-/// Returns the SHA-256 of the file `path` in hexadecimal digits.
 pub(super) fn sha256(path: &Path) -> std::io::Result<String> {
     let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
     let mut context = Context::new(&SHA256);

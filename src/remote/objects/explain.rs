@@ -104,7 +104,6 @@ impl Answer {
         Some(Self { status, text: text.to_owned() })
     }
 
-    /// Returns the text of the XML element `name` in the answer.
     fn element(&self, name: &str) -> Option<&str> {
         let (_, after) = self.text.split_once(&format!("<{name}>"))?;
         after.split_once('<').map(|(text, _)| text)

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::path::Path as Key;
 use object_store::{
-    Error as StoreError, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
-    PutOptions, PutPayload,
+    Error as StoreError, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload,
 };
 
 use super::client::{Retries, Transfer, client, retried, wait};
@@ -25,10 +25,8 @@ use polysift_base::error::Result;
 impl ObjectVersion {
     /// Returns the size and the ETag, or else the time of change, that a store reports.
     pub fn of(meta: &ObjectMeta) -> Self {
-        let changed = || {
-            let time = meta.last_modified;
-            (time.timestamp() > 0).then(|| time.to_rfc3339())
-        };
+        let time = meta.last_modified;
+        let changed = || (time.timestamp() > 0).then(|| time.to_rfc3339());
         let etag = meta.e_tag.as_ref().map(|etag| etag.trim_matches('"').to_owned());
         Self { bytes: meta.size, tag: etag.filter(|etag| !etag.is_empty()).or_else(changed) }
     }
@@ -69,10 +67,7 @@ pub fn stat(url: &str) -> Result<ObjectVersion> {
     };
     let url = location.url();
     let meta = wait(async { found.await.map_err(|error| explain(&url, &error)) })?.meta;
-    if is_on_hub {
-        return Ok(hub::version(&location, meta.size));
-    }
-    Ok(ObjectVersion::of(&meta))
+    Ok(if is_on_hub { hub::version(&location, meta.size) } else { ObjectVersion::of(&meta) })
 }
 
 impl Object {
@@ -111,7 +106,7 @@ impl Object {
     async fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
         let length = (range.end - range.start) as usize;
         let mut buffer = Vec::with_capacity(length.min(LARGEST_WINDOW as usize));
-        let mut retries = Retries::new();
+        let mut retries = Retries::default();
         // The client itself resumes an interrupted answer if its ETag identifies the content.
         while let Some(error) = self.append(&range, &mut buffer).await? {
             if !retries.allow(&error, Duration::ZERO).await {
@@ -134,7 +129,15 @@ impl Object {
         let options = self.options.clone().with_range(Some(requested.clone()));
         let answer = self.store.get_opts(&self.key, options).await;
         let answer = answer.map_err(|error| explain(&self.url, &error))?;
-        self.check(&answer, &requested)?;
+        let found = ObjectVersion::of(&answer.meta);
+        let is_other = self.is_checked && found.tag != self.version.tag;
+        if is_other || found.bytes != self.version.bytes {
+            return Err(changed(&self.url));
+        }
+        if answer.range != requested {
+            let reason = format!("answers with the bytes {:?} for {requested:?}", answer.range);
+            return Err(store_error(&self.url, &reason));
+        }
         let mut stream = answer.into_stream();
         while let Some(piece) = stream.next().await {
             match piece {
@@ -148,20 +151,6 @@ impl Object {
         let missing = range.end - range.start - buffer.len() as u64;
         let source = format!("{missing} bytes are missing at the end").into();
         Ok((missing > 0).then_some(object_store::Error::Generic { store: "", source }))
-    }
-
-    fn check(&self, answer: &GetResult, requested: &Range<u64>) -> Result<()> {
-        let found = ObjectVersion::of(&answer.meta);
-        let is_other = self.is_checked && found.tag != self.version.tag;
-        if is_other || found.bytes != self.version.bytes {
-            return Err(changed(&self.url));
-        }
-        if answer.range != *requested {
-            let (found, requested) = (&answer.range, requested);
-            let reason = format!("answers with the bytes {found:?} for {requested:?}");
-            return Err(store_error(&self.url, &reason));
-        }
-        Ok(())
     }
 }
 
@@ -181,10 +170,6 @@ pub fn put(url: &str, content: &str, replaces: bool) -> Result<Option<Bytes>> {
     wait(retried(url, || create_or_read(client.store.as_ref(), &key, payload.clone())))
 }
 
-async fn is_absent(store: &dyn ObjectStore, key: &Key) -> bool {
-    matches!(store.head(key).await, Err(StoreError::NotFound { .. }))
-}
-
 async fn create_or_read(
     store: &dyn ObjectStore,
     key: &Key,
@@ -195,7 +180,7 @@ async fn create_or_read(
         Ok(_) => return Ok(None),
         // S3 says so of writes at the same time too, of which this one may have to be repeated.
         Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. })
-            if is_absent(store, key).await =>
+            if matches!(store.head(key).await, Err(StoreError::NotFound { .. })) =>
         {
             let source = "another process wrote it at the same time".into();
             return Err(StoreError::Generic { store: "store", source });

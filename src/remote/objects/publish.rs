@@ -32,7 +32,6 @@ const COMMIT_FILES: usize = 1000;
 const CLAIM_TRIES: u32 = 3;
 /// Maximum microseconds per byte; the system ends a connection that stalls much earlier.
 const BYTE_MICROS: u64 = 10;
-/// Media type of requests about large files.
 const LFS: &str = "application/vnd.git-lfs+json";
 
 struct HubPlace(Location);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use hf_hub::RepoType;
 use hf_hub::{Cache, Repo};
-use object_store::client::HttpClient;
 use serde::Deserialize;
 
 use super::client::wait;
@@ -75,7 +74,17 @@ impl<'a> Repository<'a> {
         }
         tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
         let url = self.url("", &format!("resolve/{{}}/{}", encoded(file)));
-        match wait(async { Ok(self.download(&hub_client(self.settings)?, &url, file).await) })? {
+        let folder = self.cache.path().join(self.repo().folder_name());
+        let downloaded = wait(async {
+            let client = hub_client(self.settings)?;
+            Ok(download(&client, &url, &folder, file, self.revision).await)
+        })?;
+        // The cache also notes which commit the revision is.
+        let noted = downloaded.and_then(|(path, commit)| {
+            let noted = self.cache.repo(self.repo()).create_ref(&commit);
+            noted.map(|()| path).map_err(failed)
+        });
+        match noted {
             Ok(path) => {
                 self.is_downloading.store(true, Ordering::Relaxed);
                 Ok(Some(path))
@@ -107,19 +116,6 @@ impl<'a> Repository<'a> {
             }
             Err(error) => Err(self.explain(&error)),
         }
-    }
-
-    /// Downloads `file` from `url`, and notes in the cache which commit the revision is.
-    async fn download(
-        &self,
-        client: &HttpClient,
-        url: &str,
-        file: &str,
-    ) -> object_store::Result<PathBuf> {
-        let folder = self.cache.path().join(self.repo().folder_name());
-        let (path, commit) = download(client, url, &folder, file, self.revision).await?;
-        self.cache.repo(self.repo()).create_ref(&commit).map_err(failed)?;
-        Ok(path)
     }
 
     /// Returns the path of huggingface_hub's note that `file` is absent from the snapshot.

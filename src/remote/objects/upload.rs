@@ -27,13 +27,11 @@ const PART_BYTES: usize = 8 << 20;
 const ABORT_TIME: Duration = Duration::from_secs(1);
 const PARTS_ON_THEIR_WAY: usize = 3;
 
-/// An upload of one object.
 #[derive(Debug)]
 struct Upload {
     target: UploadTarget,
     part: Vec<u8>,
     hasher: blake3::Hasher,
-    bytes: u64,
     /// The multipart upload, which begins with the first full part.
     id: Option<MultipartId>,
     arrived: Vec<PartId>,
@@ -59,7 +57,6 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Box<dyn NewFile>> {
         target: UploadTarget { url, key, bucket },
         part: Vec::new(),
         hasher: blake3::Hasher::new(),
-        bytes: 0,
         id: None,
         arrived: Vec::new(),
         on_their_way: VecDeque::new(),
@@ -78,7 +75,7 @@ impl NewFile for Upload {
                 self.first_arrives()?;
             }
             boundary();
-            wait(self.target.complete(&id, &self.arrived, self.bytes))?
+            wait(self.target.complete(&id, &self.arrived, self.hasher.count()))?
         } else {
             let whole = PutPayload::from(std::mem::take(&mut self.part));
             let UploadTarget { url, key, bucket } = &self.target;
@@ -88,7 +85,7 @@ impl NewFile for Upload {
         self.id = None; // nothing is left to abort
         let etag = etag.map(|etag| etag.trim_matches('"').to_owned());
         let blake3 = self.hasher.finalize().to_hex().to_string();
-        Ok(FileStamp { bytes: self.bytes, blake3, etag })
+        Ok(FileStamp { bytes: self.hasher.count(), blake3, etag })
     }
 }
 
@@ -178,7 +175,6 @@ impl io::Write for Upload {
         let length = buffer.len().min(PART_BYTES - self.part.len());
         self.part.extend_from_slice(&buffer[..length]);
         self.hasher.update(&buffer[..length]);
-        self.bytes += length as u64;
         if self.part.len() == PART_BYTES {
             let sent = self.send();
             self.failure.keep(sent)?;

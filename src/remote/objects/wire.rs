@@ -13,6 +13,7 @@ use object_store::{ClientOptions, GetOptions, HeaderValue};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use super::download::failed;
 use super::key::{decoded, escaped_listing};
 use crate::location::{Location, Scheme};
 use polysift_base::io::with_secrets;
@@ -51,11 +52,8 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl HttpConnector for WebConnector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = bare_client(self.allows_http)
-            .read_timeout(READ_TIMEOUT)
-            .build()
-            .map_err(|error| object_store::Error::Generic { store: "", source: error.into() })?;
-        let client = HttpClient::new(client);
+        let client = bare_client(self.allows_http).read_timeout(READ_TIMEOUT).build();
+        let client = HttpClient::new(client.map_err(failed)?);
         Ok(HttpClient::new(Wire { client, follows: true, token: self.token.clone() }))
     }
 }
