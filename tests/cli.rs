@@ -406,7 +406,7 @@ fn init_selects_the_files_that_it_found_and_no_others() -> TestResult {
         (".", "run/de/d run/fr/d", r#""run/{lang}/*.jsonl""#),
         (".", "deu_Latn/d raw/e", r#""raw/*.jsonl" "{lang}/d.jsonl""#),
         // Numbers behind a dot.
-        (".", "c/d.00-of-02.json c/d.01-of-02.json", r#""c/d*""#),
+        (".", "c/d.00-of-02 c/d.01-of-02", r#""c/*.*.jsonl""#),
     ] {
         let paths: Vec<String> = files.split(' ').map(|path| format!("{path}.jsonl")).collect();
         let files: Vec<_> = paths.iter().map(|path| (path.as_str(), row(path))).collect();

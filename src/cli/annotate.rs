@@ -187,11 +187,6 @@ fn annotate(
     stop: &Stop,
 ) -> Result<()> {
     let (mut first_bad, mut num_bad) = (None, 0);
-    let mut set_aside = |row: u64, reason: String| {
-        printer::complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
-        num_bad += 1;
-        first_bad.get_or_insert((row, reason));
-    };
     while let Some(block) = next_block(documents, stop)? {
         let (mut documents, mut rejects) = (Vec::new(), Vec::new());
         for document in block {
@@ -211,7 +206,9 @@ fn annotate(
         }
         rejects.sort_by_key(|(row, _)| *row);
         for (row, reason) in rejects {
-            set_aside(row, reason);
+            printer::complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
+            num_bad += 1;
+            first_bad.get_or_insert((row, reason));
         }
         printer::bytes(&lines);
     }

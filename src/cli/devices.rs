@@ -12,11 +12,8 @@ const GIB: f64 = 1_073_741_824.0;
 pub(crate) fn devices(as_json: bool) {
     let found = gpus();
     let usable = found.as_ref().map_err(Clone::clone).and_then(|gpus| usable(gpus));
-    let (ordinals, problem) = match usable {
-        Ok(ordinals) => (ordinals, None),
-        Err(cause) => (Vec::new(), Some(cause.to_string())),
-    };
-    let auto = Placement::auto(ordinals);
+    let problem = usable.as_ref().err().map(ToString::to_string);
+    let auto = Placement::auto(usable.unwrap_or_default());
     let gpus = found.unwrap_or_default();
     if as_json {
         printer::json(&json!({

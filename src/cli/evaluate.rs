@@ -127,12 +127,9 @@ fn check_flags(args: &EvaluateArgs) -> Result<()> {
         ("--source-column", args.source_column.is_none()),
         ("--language-column", args.language_column.is_none()),
     ];
-    match of_texts.iter().find(|(_, is_absent)| args.data.is_empty() && !is_absent) {
-        Some((flag, _)) => {
-            Err(Error::config(*flag, "is for labelled texts; name them (`--data FILES`)"))
-        }
-        None => Ok(()),
-    }
+    let given = of_texts.iter().find(|(_, is_absent)| args.data.is_empty() && !is_absent);
+    let reason = "is for labelled texts; name them (`--data FILES`)";
+    given.map_or(Ok(()), |(flag, _)| Err(Error::config(*flag, reason)))
 }
 
 pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {
@@ -239,15 +236,12 @@ fn print_report(report: &Report) {
 
 /// Prints rows as a table under `title` and the field names; prints nothing without rows.
 fn section<T: Serialize>(title: &str, rows: impl Iterator<Item = T>) {
-    let objects: Vec<_> = rows
-        .filter_map(|row| match serde_json::to_value(row) {
-            Ok(Value::Object(mut fields)) => {
-                fields.retain(|_, value| !value.is_array()); // tables of their own, in the JSON only
-                Some(fields)
-            }
-            _ => None,
-        })
-        .collect();
+    let fields = |row: T| {
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(row) else { return None };
+        fields.retain(|_, value| !value.is_array()); // tables of their own, in the JSON only
+        Some(fields)
+    };
+    let objects: Vec<_> = rows.filter_map(fields).collect();
     let Some(first) = objects.first() else { return };
     line(&format!("\n{title}"));
     let names = first.keys().map(|name| name.replace('_', " "));
@@ -310,12 +304,8 @@ fn chosen_heads(
         return Err(no_such_head("--head", name, &config.heads));
     }
     let is_typed = |name: &String| typed.is_empty() || typed.iter().any(|(typed, _)| typed == name);
-    let is_chosen =
-        |name: &String| is_typed(name) && (args.head.is_empty() || args.head.contains(name));
-    let chosen: BTreeMap<String, HeadConfig> = (config.heads.iter())
-        .filter(|(name, _)| is_chosen(name))
-        .map(|(name, head)| (name.clone(), head.clone()))
-        .collect();
+    let mut chosen = config.heads.clone();
+    chosen.retain(|name, _| is_typed(name) && (args.head.is_empty() || args.head.contains(name)));
     if chosen.is_empty() {
         return Err(Error::config("HEAD", "no head is named"));
     }

@@ -16,7 +16,7 @@ use polysift::language::{iso_639_3, language_tag};
 use polysift::progress::{Stop, bytes_for_people};
 use polysift::{Error, Result};
 
-use super::printer::{cells, complaint, next, quoted_path, titled_table};
+use super::printer::{cells, complaint, next, titled_table};
 
 const ROWS: usize = 200;
 const MAX_PATTERNS: usize = 50;
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
         let rows = documents.iter().map(|group| row("documents", group));
         let rows = rows.chain(labelled.iter().map(|group| row("labelled texts", group)));
         titled_table(["files", "content", "number", "size", "languages by path"], rows);
-        next(&format!("polysift run -c {} --dry-run", quoted_path(&args.out)));
+        next("run -c", &args.out, " --dry-run");
     }
     Ok(())
 }

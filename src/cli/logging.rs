@@ -87,7 +87,7 @@ pub(crate) fn install(args: &GlobalArgs) -> Result<Option<TraceEnd>> {
     };
     let trace = args.trace_out.as_deref().map(Trace::create).transpose()?;
     let ours = Targets::new().with_target("polysift", LevelFilter::TRACE);
-    let end = trace.as_ref().map(Trace::end);
+    let end = trace.clone().map(TraceEnd);
     // A second installation happens only in tests that share a process; the first one stays.
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(filter))

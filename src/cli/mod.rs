@@ -61,10 +61,6 @@ use settings::{
 };
 use slurm::SlurmArgs;
 
-/// Version and the commit that the program was built from.
-pub(crate) const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLYSIFT_COMMIT"), ")");
-
 /// Selects the best pretraining text, in every language, at web scale.
 ///
 /// A run embeds every document with a multilingual encoder, trains small heads on labelled samples,
@@ -74,7 +70,7 @@ pub(crate) const VERSION: &str =
 /// Settings come from a TOML file (-c), from flags, or from both; flags win. Every stage writes
 /// into a run directory (--run) and continues there after an interruption.
 #[derive(Debug, Parser)]
-#[command(name = "polysift", version = VERSION, max_term_width = 100, propagate_version = true)]
+#[command(name = "polysift", version = printer::VERSION, max_term_width = 100, propagate_version = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -346,7 +342,6 @@ struct CommandContext<'a> {
 }
 
 impl CommandContext<'_> {
-    /// Joins the run, runs `stages` in order and prints what they did.
     fn run_stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
         let config = resolve(args)?;
         let run_dir = args.base.run_dir(&config);
@@ -372,11 +367,7 @@ impl CommandContext<'_> {
             }
             summary::print_usages(&self.display.taken());
             if context.task.is_none() {
-                let next = if stages.contains(&Stage::Export) { "report" } else { "run" };
-                printer::next(&format!(
-                    "polysift {next} {}",
-                    printer::quoted_path(context.run.root())
-                ));
+                printer::next_on(context.run.root(), stages.contains(&Stage::Export));
             }
         }
         Ok(())
@@ -407,7 +398,7 @@ impl CommandContext<'_> {
         printer::show(args.json, &estimate, |estimate| {
             summary::print_estimate(estimate, &config, run_dir.as_deref());
             if let Some(run) = run_dir.as_ref().filter(|_| !dry_run) {
-                printer::next(&format!("polysift run {}", printer::quoted_path(run)));
+                printer::next_on(run, false);
             }
         });
         Ok(())
@@ -418,18 +409,14 @@ impl CommandContext<'_> {
         let run = RunDir::open(root)?;
         let config = settings_of(root)?;
         let (hub, worker) = (hub(false), Worker::observer(&run));
-        work(Context::observing(&config, &run, &hub, self.stop, &Silent, &worker))
+        work(Context::observing(&config, &run, &hub, self.stop, self.display, &worker))
     }
 
     fn status(&self, args: &RunArgs) -> Result<()> {
         self.with_run(args.run.path(), |context| {
             printer::show(args.json, &views::status::status(context)?, |status| {
                 summary::print_status(status);
-                let next = if status.is_done() { "report" } else { "run" };
-                printer::next(&format!(
-                    "polysift {next} {}",
-                    printer::quoted_path(context.run.root())
-                ));
+                printer::next_on(context.run.root(), status.is_done());
             });
             Ok(())
         })
@@ -494,10 +481,7 @@ impl CommandContext<'_> {
     }
 
     fn report(&self, args: &ReportArgs) -> Result<()> {
-        let report = |context: Context<'_>| {
-            args.report(Context { progress: self.display, ..context }, VERSION)
-        };
-        let written = self.with_run(args.run.path(), report)?;
+        let written = self.with_run(args.run.path(), |context| args.report(context))?;
         if !self.quiet || args.json {
             printer::show(args.json, &written, report::print);
         }

@@ -15,6 +15,10 @@ use serde::Serialize;
 use polysift::Error;
 use polysift::cluster::shell_quoted;
 
+/// Version and the commit that the program was built from.
+pub(crate) const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLYSIFT_COMMIT"), ")");
+
 /// Returns `text` with escapes (valid in JSON too) for control characters, which could command the
 /// terminal, and for direction marks, which disguise text. Line ends and tabs stay.
 fn harmless(text: &str) -> Cow<'_, str> {
@@ -73,14 +77,14 @@ pub(crate) fn line(text: &str) {
     bytes(format!("{}\n", harmless(text)).as_bytes());
 }
 
-/// Returns `path` as a word of a shell command.
-pub(crate) fn quoted_path(path: &Path) -> String {
-    shell_quoted(&path.display().to_string())
+/// Prints the command that a person is likely to run next; `path` is quoted for a shell.
+pub(crate) fn next(command: &str, path: &Path, flags: &str) {
+    line(&format!("next: polysift {command} {}{flags}", shell_quoted(&path.display().to_string())));
 }
 
-/// Prints the command that a person is likely to run next.
-pub(crate) fn next(command: &str) {
-    line(&format!("next: {command}"));
+/// Prints the command that comes next for the run directory `run`.
+pub(crate) fn next_on(run: &Path, is_done: bool) {
+    next(if is_done { "report" } else { "run" }, run, "");
 }
 
 /// Writes to stdout. If the write fails, ends the program: quietly if the reader closed the pipe

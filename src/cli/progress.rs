@@ -93,7 +93,10 @@ impl StageProgress {
         if format == LogFormat::Json {
             let mut line = self.json();
             line["ended"] = ended.into();
-            line["timestamp"] = now().into();
+            // In UTC, as the log lines have it; writing into a string cannot fail.
+            let mut now = String::new();
+            let _ = SystemTime.format_time(&mut Writer::new(&mut now));
+            line["timestamp"] = now.into();
             return line.to_string();
         }
         if ended {
@@ -107,14 +110,6 @@ impl StageProgress {
         bar.set_position((self.share().unwrap_or(0.0) * BAR_STEPS as f64) as u64);
         bar.set_message(self.message());
     }
-}
-
-/// Returns the time in UTC as the log lines have it.
-fn now() -> String {
-    let mut text = String::new();
-    // Writing into a string cannot fail.
-    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
-    text
 }
 
 /// Formats a duration: `8.3 s`, `3 min 20 s`, `1 h 43 min`.
@@ -183,7 +178,8 @@ impl Display {
     }
 
     pub(crate) fn measure(&self, stage: Stage, run: impl FnOnce() -> Result<()>) -> Result<()> {
-        reset_peak_memory();
+        // Resets the peak; if the system refuses, that of the whole process stays.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
         let began = Instant::now();
         let _span = tracing::trace_span!("stage", name = stage.name()).entered();
         run()?;
@@ -261,17 +257,12 @@ fn print(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// Returns the peak resident memory in bytes since [`reset_peak_memory`], if the system tells.
+/// Returns the peak resident memory in bytes since it was reset, if the system tells.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
-}
-
-/// Resets the peak for the next stage; if the system refuses, that of the whole process stays.
-fn reset_peak_memory() {
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 #[cfg(test)]

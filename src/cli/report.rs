@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use polysift::Result;
-use polysift::config::RunConfig;
 use polysift::corpus::Context;
 use polysift::run::RunDir;
 use polysift::views::report::{ReportRequest, WrittenReport, report};
 
-use super::printer::{cells, line, titled_table};
+use super::printer::{VERSION, cells, line, titled_table};
 use super::settings::{RunDirArgs, settings_of};
 
 #[derive(Debug, Args)]
@@ -39,19 +38,17 @@ pub(crate) struct ReportArgs {
 }
 
 impl ReportArgs {
-    pub(crate) fn report(&self, context: Context<'_>, version: &str) -> Result<WrittenReport> {
+    pub(crate) fn report(&self, context: Context<'_>) -> Result<WrittenReport> {
         let out = self.out.clone().unwrap_or_else(|| context.run.path("report"));
-        let is_run = |path: &&String| RunDir::open(Path::new(path)).is_ok();
-        let other = self.compare.as_ref().filter(is_run);
-        let other: Option<RunConfig> =
-            other.map(|path| settings_of(Path::new(path))).transpose()?;
+        let other = self.compare.as_deref().map(Path::new);
+        let other = other.filter(|path| RunDir::open(path).is_ok()).map(settings_of).transpose()?;
         let request = ReportRequest {
             out: &out,
             examples: self.examples,
             sample: self.sample,
             texts: !self.no_texts,
             compare: self.compare.as_deref().map(|path| (path, other.as_ref())),
-            version,
+            version: VERSION,
         };
         report(context, &request)
     }

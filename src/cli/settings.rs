@@ -302,12 +302,10 @@ impl SettingsArgs {
     /// Takes the argument as the run if it is one, as it must be without `--run` and input.
     pub(crate) fn take_run(&mut self, reads_input: bool) -> Result<()> {
         self.base.take_run(&mut self.keys.input)?;
-        match self.keys.input.as_slice() {
-            [argument] if !reads_input && self.base.run.is_none() => {
-                RunDir::open(Path::new(argument)).map(drop)
-            }
-            _ => Ok(()),
+        if let ([argument], false, None) = (&self.keys.input[..], reads_input, &self.base.run) {
+            RunDir::open(Path::new(argument))?;
         }
+        Ok(())
     }
 }
 
@@ -346,21 +344,12 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<RunConfig> {
         set(&mut table, key, value.clone())?;
     }
     // `--head` and `--train-on` replace each other's keys of the file.
-    let of_training = &[
-        "train",
-        "label",
-        "weight",
-        "hidden",
-        "references",
-        "negatives",
-        "languages",
-        "center",
-    ][..];
-    for (assignments, replaced) in [(&args.head, of_training), (&args.train_on, &["path"])] {
+    let of_training = "train label weight hidden references negatives languages center";
+    for (assignments, replaced) in [(&args.head, of_training), (&args.train_on, "path")] {
         for name in assignments.iter().filter_map(|a| a.split_once('=')).map(|(name, _)| name) {
             let head = table.get_mut("heads").and_then(|heads| heads.get_mut(name));
             if let Some(head) = head.and_then(Value::as_table_mut) {
-                head.retain(|key, _| !replaced.contains(&key));
+                head.retain(|key, _| replaced.split(' ').all(|other| other != key));
             }
         }
     }
@@ -539,23 +528,17 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     }
     let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
     let below = |(key, value): (String, Value)| {
-        let value = value_below(&here, &key, value)?;
+        let mut table = Table::new();
+        set(&mut table, &key, value)?;
+        make_absolute(&mut table, &here);
+        let mut value = Value::Table(table);
+        for name in key.split('.') {
+            let inner = value.as_table_mut().and_then(|table| table.remove(name));
+            value = inner.ok_or_else(|| Error::config(&key, "is no key"))?;
+        }
         Ok((key, value))
     };
     all.into_iter().map(below).collect()
-}
-
-/// Returns `value` of `key` with its paths made absolute below the directory `here`.
-fn value_below(here: &Path, key: &str, value: Value) -> Result<Value> {
-    let mut table = Table::new();
-    set(&mut table, key, value)?;
-    make_absolute(&mut table, here);
-    let mut value = Value::Table(table);
-    for name in key.split('.') {
-        let inner = value.as_table_mut().and_then(|table| table.remove(name));
-        value = inner.ok_or_else(|| Error::config(key, "is no key"))?;
-    }
-    Ok(value)
 }
 
 fn split<'a>(flag: &str, assignment: &'a str) -> Result<(&'a str, &'a str)> {

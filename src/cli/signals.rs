@@ -41,12 +41,10 @@ pub(crate) fn install(stop: &Stop) -> Result<()> {
 pub(crate) fn requeue(stop: &Stop, exit_code: u8, uptime: Duration) {
     let time_is_up = stop.signal() == Some(SIGUSR1);
     let stopped = stop.signal().is_some();
-    match Requeue::of(|name| std::env::var(name).ok()) {
-        Some(requeue) if requeue.is_due(exit_code, stopped, time_is_up, uptime) => {
-            if let Err(error) = requeue.call() {
-                tracing::warn!(error = %error.report(), "the job is not back in the queue");
-            }
-        }
-        _ => {}
+    if let Some(requeue) = Requeue::of(|name| std::env::var(name).ok())
+        && requeue.is_due(exit_code, stopped, time_is_up, uptime)
+        && let Err(error) = requeue.call()
+    {
+        tracing::warn!(error = %error.report(), "the job is not back in the queue");
     }
 }

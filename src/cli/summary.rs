@@ -370,7 +370,6 @@ pub(crate) fn print_verified(verified: &Verified) {
     line(&format!("{files} files, {rows} rows, {languages} languages checked: {outcome}"));
 }
 
-/// Prints the line `name` of a plan.
 pub(crate) fn field(name: &str, value: impl Display) {
     line(&format!("{name:<18} {value}"));
 }

@@ -27,7 +27,7 @@ use polysift::{Error, Result};
 pub(crate) struct Trace(Arc<TraceFile>);
 
 /// Ends the file when dropped; the subscriber and its layer are never dropped.
-pub(crate) struct TraceEnd(Trace);
+pub(crate) struct TraceEnd(pub(crate) Trace);
 
 struct TraceFile {
     began: Instant,
@@ -51,10 +51,6 @@ impl Trace {
         let source = |source| Error::Io { path: path.to_owned(), action: "create", source };
         let file = Mutex::new(Some(started.map_err(source)?));
         Ok(Self(Arc::new(TraceFile { began: Instant::now(), file })))
-    }
-
-    pub(crate) fn end(&self) -> TraceEnd {
-        TraceEnd(self.clone())
     }
 
     fn write(&self, text: &str) {

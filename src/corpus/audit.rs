@@ -108,7 +108,10 @@ pub(crate) fn audit(
 ) -> CascadeAudit {
     let left = selection.thresholds.first().map_or(0, |report| report.dropped.num_documents);
     let (m, dropped) = (audited.len() as u64, left + audited.len() as u64);
-    let encoded = encoded_of(embedded, language);
+    let mut encoded = Encoded::default();
+    // With a cascade, a shard has one language.
+    let of_language = embedded.summaries.iter().filter(|s| s.counts.contains_key(language));
+    of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
     let recalls = wanted(selection).into_iter().enumerate().map(|(at, (head, rate, kept))| {
         let found = audited.iter().filter(|audited| audited.kept[at]).count() as u64;
         let lost = most_lost(dropped, m, found, config.risk());
@@ -137,14 +140,6 @@ pub(crate) fn audit(
         cost: result.map_or(1.0, |result| cost(config, &encoded, result)),
         recalls: recalls.collect(),
     }
-}
-
-/// Sums the amounts that were encoded of `language`; with a cascade, a shard has one language.
-fn encoded_of(embedded: &Embedded, language: &str) -> Encoded {
-    let of_language = embedded.summaries.iter().filter(|s| s.counts.contains_key(language));
-    let mut encoded = Encoded::default();
-    of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
-    encoded
 }
 
 /// Returns the cost of the run: the pilot's estimate, corrected by the share that was dropped.

@@ -180,7 +180,9 @@ impl Cascade {
     pub fn rows_of(&self, context: Context<'_>, place: u64, shard: &Shard) -> Result<LeftOut> {
         let mut rows = LeftOut { audit_every: self.audit_every, ..LeftOut::default() };
         self.for_each_below(context, shard, &mut |row, margin| {
-            if self.is_audited(place, row) {
+            let ordinal = ordinal(place, row).to_le_bytes();
+            let hash = XxHash3_64::oneshot_with_seed(self.seed, &ordinal);
+            if hash.is_multiple_of(self.audit_every) {
                 rows.audited.push(row);
                 rows.margins.push((row, margin));
             } else {
@@ -194,12 +196,6 @@ impl Cascade {
             return Err(lost(&context.run.path("cascade").join(scores_key(shard))));
         }
         Ok(rows)
-    }
-
-    fn is_audited(&self, place: u64, row: u64) -> bool {
-        let ordinal = ordinal(place, row);
-        let hash = XxHash3_64::oneshot_with_seed(self.seed, &ordinal.to_le_bytes());
-        hash.is_multiple_of(self.audit_every)
     }
 
     /// Calls `visit` with row and margin of every document of `shard` below the threshold, by row.

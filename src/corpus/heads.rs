@@ -49,12 +49,6 @@ impl Loaded {
         let difference = provenance.recipe.as_ref().and_then(|wanted| wanted.difference(recipe));
         difference.map_or(Ok(()), |reason| Err(Error::model(&self.path, reason)))
     }
-
-    /// Returns [`Error::Model`] if the head scores embeddings of another width than `hidden_size`.
-    pub fn check_width(&self, hidden_size: usize) -> Result<()> {
-        let head = self.head.as_embedding();
-        head.map_or(Ok(()), |head| head.check_hidden_size(&self.path, hidden_size))
-    }
 }
 
 impl Heads {
@@ -132,21 +126,6 @@ impl Heads {
     pub fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
         let mut all = self.by_name.values().flat_map(ByLanguage::values);
         all.try_for_each(|loaded| loaded.check_recipe(recipe))
-    }
-
-    /// Returns [`Error::Config`] if a head scores embeddings.
-    pub fn check_without_encoder(&self) -> Result<()> {
-        let of_embeddings = self.by_name.keys().find(|name| self.is_encoded(name));
-        of_embeddings.map_or(Ok(()), |name| Err(scores_embeddings(name)))
-    }
-
-    /// Warns of the languages that a head does not serve.
-    pub fn warn_of_unserved(&self) {
-        for name in self.by_name.keys() {
-            let unserved =
-                self.languages.iter().filter(|language| self.get(name, language).is_none());
-            warn_of_unserved(name, &unserved.cloned().collect());
-        }
     }
 
     /// Returns true if the heads `name` score texts.
@@ -229,10 +208,7 @@ impl Heads {
     ) -> Vec<Option<DocumentScore>> {
         let documents = languages.par_iter().zip(texts);
         let scored = documents.map_init(TextScratch::default, |scratch, (language, text)| {
-            match (self.get(name, language), text) {
-                (Some(head), Some(text)) => head.score_text(text.as_ref(), scratch),
-                _ => None,
-            }
+            self.get(name, language)?.score_text(text.as_ref()?.as_ref(), scratch)
         });
         scored.collect()
     }

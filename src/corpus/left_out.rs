@@ -39,7 +39,6 @@ impl RowSet {
         self.bits.is_empty()
     }
 
-    /// Returns the number of rows.
     pub(crate) fn count(&self) -> u64 {
         self.bits.iter().map(|word| u64::from(word.count_ones())).sum()
     }

@@ -85,15 +85,6 @@ fn not_counted() -> Error {
     Error::config("selection.weight", reason)
 }
 
-/// Returns the column that `weight` sums; `None` for documents.
-fn weight_column(weight: Weight) -> Option<&'static str> {
-    match weight {
-        Weight::Documents => None,
-        Weight::Bytes => Some("num_bytes"),
-        Weight::Tokens => Some(NUM_TOKENS),
-    }
-}
-
 impl<'a> ScoredCorpus<'a> {
     /// Opens the scores of `language` in `files`; `rescored` replaces some of them.
     pub fn open(
@@ -119,6 +110,51 @@ impl<'a> ScoredCorpus<'a> {
         };
         let left_out = shards.par_iter().map(left_out).collect::<Result<_>>()?;
         Ok(Self { context, files, language, heads, cascade, shards, file_of, left_out, rescored })
+    }
+
+    /// Opens part `index` of `shard`; `None` if it has no rows of the language.
+    fn open_part(
+        &self,
+        shard: &Shard,
+        index: usize,
+        left_out: &LeftOut,
+        request: &ScanRequest,
+    ) -> Result<Option<ScannedPart<'_>>> {
+        if self.heads.is_empty() {
+            return Ok(None);
+        }
+        // Without a requested head the rows still count; every head has all of them.
+        let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
+        let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
+        let mut parts: Vec<PartReader> =
+            heads.iter().map(|&head| PartReader::open(&path(head))).collect::<Result<_>>()?;
+        let first = &parts[0];
+        if parts.iter().any(|part| part.num_rows() != first.num_rows()) {
+            let reason = "the scores of two heads do not hold the same rows";
+            return Err(Error::corrupt(&path(heads[0]), reason));
+        }
+        let only = first.only_language();
+        if only.as_ref().is_some_and(|only| only != self.language) {
+            return Ok(None);
+        }
+        let weight = match self.context.config.selection.weight {
+            Weight::Documents => None,
+            Weight::Bytes => Some("num_bytes"),
+            Weight::Tokens => Some(NUM_TOKENS),
+        };
+        let language = only.is_none().then_some(self.language);
+        let mut names: Vec<&str> = weight.into_iter().chain(language.map(|_| "language")).collect();
+        let LeftOut { removed, dropped, audited, .. } = left_out;
+        if ![removed, dropped, audited].into_iter().all(RowSet::is_empty) {
+            names.push(ROW);
+        }
+        let mut scans = Vec::new();
+        for (&head, part) in heads.iter().zip(&parts) {
+            scans.push((head, part.scores(&names)?));
+            names.clear(); // the columns of the documents are read once
+        }
+        let (num_heads, first) = (self.heads.len(), parts.swap_remove(0));
+        Ok(Some(ScannedPart { scans, first, language, weight, num_heads }))
     }
 }
 
@@ -170,50 +206,6 @@ impl Corpus for ScoredCorpus<'_> {
     }
 }
 
-impl ScoredCorpus<'_> {
-    /// Opens part `index` of `shard`; `None` if it has no rows of the language.
-    fn open_part(
-        &self,
-        shard: &Shard,
-        index: usize,
-        left_out: &LeftOut,
-        request: &ScanRequest,
-    ) -> Result<Option<ScannedPart<'_>>> {
-        if self.heads.is_empty() {
-            return Ok(None);
-        }
-        // Without a requested head the rows still count; every head has all of them.
-        let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
-        let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
-        let mut parts: Vec<PartReader> =
-            heads.iter().map(|&head| PartReader::open(&path(head))).collect::<Result<_>>()?;
-        let first = &parts[0];
-        if parts.iter().any(|part| part.num_rows() != first.num_rows()) {
-            let reason = "the scores of two heads do not hold the same rows";
-            return Err(Error::corrupt(&path(heads[0]), reason));
-        }
-        let only = first.only_language();
-        if only.as_ref().is_some_and(|only| only != self.language) {
-            return Ok(None);
-        }
-        let weight = self.context.config.selection.weight;
-        let language = only.is_none().then_some(self.language);
-        let mut names: Vec<&str> =
-            weight_column(weight).into_iter().chain(language.map(|_| "language")).collect();
-        let LeftOut { removed, dropped, audited, .. } = left_out;
-        if ![removed, dropped, audited].into_iter().all(RowSet::is_empty) {
-            names.push(ROW);
-        }
-        let mut scans = Vec::new();
-        for (&head, part) in heads.iter().zip(&parts) {
-            scans.push((head, part.scores(&names)?));
-            names.clear(); // the columns of the documents are read once
-        }
-        let (num_heads, first) = (self.heads.len(), parts.swap_remove(0));
-        Ok(Some(ScannedPart { scans, first, language, weight, num_heads }))
-    }
-}
-
 /// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
 fn removal_weights(batch: &PartBatch, left_out: &LeftOut) -> Result<Option<Vec<u64>>> {
     let LeftOut { audited, audit_every, .. } = left_out;
@@ -231,17 +223,12 @@ struct ScannedPart<'a> {
     first: PartReader,
     /// Language of the rows to visit; `None` for all.
     language: Option<&'a str>,
-    weight: Weight,
+    /// Column with the weights; `None` if they are documents.
+    weight: Option<&'static str>,
     num_heads: usize,
 }
 
 impl ScannedPart<'_> {
-    /// Returns the weights of `batch`, the batch of the first head; `None` for documents.
-    fn weights<'b>(&self, batch: &'b PartBatch) -> Result<Option<&'b [u64]>> {
-        let Some(name) = weight_column(self.weight) else { return Ok(None) };
-        batch.numbers(name)?.ok_or_else(not_counted).map(Some)
-    }
-
     /// Counts the documents of `batch` that the cascade dropped and that no filter removed. With a
     /// cascade, every document weighs 1.
     fn dropped(&self, batch: &PartBatch, left_out: &LeftOut) -> Result<Amount> {
@@ -313,11 +300,12 @@ impl ScannedPart<'_> {
                 ids = identities.ids()?;
             }
             let removal_weights = removal_weights(&batches[0], left_out)?;
+            let weights = |name| batches[0].numbers(name)?.ok_or_else(not_counted);
             visit(&ScoreBatch {
                 len: batches[0].len(),
                 ids: &ids,
                 ordinals: &ordinals,
-                weights: self.weights(&batches[0])?,
+                weights: self.weight.map(weights).transpose()?,
                 heads: &heads,
                 removal_weights: removal_weights.as_deref(),
                 dropped,

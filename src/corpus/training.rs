@@ -92,8 +92,7 @@ pub fn jobs<'a>(
 ) -> Result<Vec<TrainingJob<'a>>> {
     let mut jobs = Vec::new();
     for (name, head) in to_train(config) {
-        let sources = head_sources(name, head)?;
-        for (serves, files) in deal(name, head, &sources, languages)? {
+        for (serves, files) in deal(name, head, languages)? {
             let digests = files.iter().map(InputFile::fingerprint).collect::<Result<_>>()?;
             jobs.push(TrainingJob { name, head, serves, files, digests });
         }
@@ -101,13 +100,21 @@ pub fn jobs<'a>(
     Ok(jobs)
 }
 
-/// Divides the files in `sources` among the heads `name`: returns languages and files of each.
+/// Divides the files of samples among the heads `name`: returns languages and files of each.
 fn deal(
     name: &str,
     head: &HeadConfig,
-    sources: &Sources,
     languages: Option<&BTreeSet<String>>,
 ) -> Result<Vec<(Vec<String>, Vec<InputFile>)>> {
+    // By language; `_all` for patterns without `{lang}`.
+    let mut sources: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
+    for file in discover(&head.train, Path::new("."))? {
+        let language = file.language.clone().unwrap_or_else(|| ALL_LANGUAGES.to_owned());
+        sources.entry(language).or_default().push(file);
+    }
+    if sources.is_empty() {
+        return Err(Error::config(format!("heads.{name}.train"), "matches no file"));
+    }
     let is_wanted = |language: &String| languages.is_none_or(|known| known.contains(language));
     let of = |is_source: &dyn Fn(&String) -> bool| -> Vec<InputFile> {
         let files = sources.iter().filter(|(language, _)| is_source(language));
@@ -117,7 +124,7 @@ fn deal(
     let mut dealt = Vec::new();
     match &head.languages {
         HeadLanguages::Each => {
-            for (language, files) in sources {
+            for (language, files) in &sources {
                 if language == ALL_LANGUAGES || is_wanted(language) {
                     dealt.push((vec![language.clone()], files.clone()));
                 } else {
@@ -148,21 +155,6 @@ fn deal(
     }
     dealt.retain(|(_, files)| !files.is_empty());
     Ok(dealt)
-}
-
-type Sources = BTreeMap<String, Vec<InputFile>>;
-
-/// Finds the files of labelled samples by language (`_all` for patterns without `{lang}`).
-fn head_sources(name: &str, head: &HeadConfig) -> Result<Sources> {
-    let mut sources = Sources::new();
-    for file in discover(&head.train, Path::new("."))? {
-        let language = file.language.clone().unwrap_or_else(|| ALL_LANGUAGES.to_owned());
-        sources.entry(language).or_default().push(file);
-    }
-    if sources.is_empty() {
-        return Err(Error::config(format!("heads.{name}.train"), "matches no file"));
-    }
-    Ok(sources)
 }
 
 /// Returns the languages of the corpus: from the plan, if it tells them, so that heads can be

@@ -30,7 +30,7 @@ pub fn check_row_filtered(context: Context<'_>, embedded: &Embedded) -> Result<(
     let Context { config, run, .. } = context;
     if let Some(mut settings) = run.frozen_settings(Stage::Filter)? {
         // The lists may be gone by now, so only the filters are compared.
-        settings[FILTERS] = row_filters(config);
+        settings[FILTERS] = json!(config.row_filters().collect::<BTreeMap<_, _>>());
         run.check_frozen(Stage::Filter, &settings)?;
     }
     if config.row_filters().next().is_some() {
@@ -46,11 +46,6 @@ pub fn check_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
     run.check_frozen(Stage::Deduplicate, &duplicate_settings(config))?;
     let languages = deduplicated(config, embedded.languages());
     all_done(run, Stage::Deduplicate, &languages, "deduplicated").map(drop)
-}
-
-/// Returns the settings of the filters that look at one document at a time.
-pub fn row_filters(config: &RunConfig) -> Value {
-    json!(config.row_filters().collect::<BTreeMap<_, _>>())
 }
 
 /// Returns the settings that near duplicates depend on.

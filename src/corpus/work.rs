@@ -165,10 +165,7 @@ impl StageWork {
 
 /// Returns the keys of the scores of all shards by `heads`, head by head.
 pub fn score_keys(plan: &Plan, heads: &[&str]) -> Vec<String> {
-    let of_head = |head: &&str| {
-        let head = (*head).to_owned();
-        plan.shards.iter().map(move |shard| format!("{head}/{}", shard.name))
-    };
+    let of_head = |head| plan.shards.iter().map(move |shard| format!("{head}/{}", shard.name));
     heads.iter().flat_map(of_head).collect()
 }
 

@@ -173,7 +173,6 @@ impl<'a> CascadeFit<'a> {
         (0u64..).zip(&self.plan.shards).filter(of_language).collect()
     }
 
-    /// Trains the first pass of `language` and writes the result.
     fn write_language(&self, language: &str) -> Result<ShardMarker> {
         let run = self.full.context.run;
         let (result, mut files) = self.choose(language)?;

@@ -11,7 +11,6 @@ use polysift_corpus::{Context, Texts};
 use polysift_data::input::DocumentReader;
 use polysift_runs::run::Shard;
 
-/// Number of rows per batch.
 const READ_ROWS: usize = 1024;
 
 /// A draw takes 1/`SPARE` more rows than it should return, to replace rows without text.

@@ -10,9 +10,8 @@ mod provenance;
 mod spec;
 mod template;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,11 +54,10 @@ const MAX_CHECKED_FILES: usize = 100;
 
 /// What all shards have in common.
 struct ExportJob<'a> {
-    context: Context<'a>,
     rows: RunRows<'a>,
     spec: ExportSpec,
     /// Heads with a retention column, in the order of the columns.
-    retention_heads: Vec<String>,
+    retention_heads: BTreeSet<String>,
     selections: BTreeMap<String, Selection>,
     provenance: ExportProvenance,
     columns: LanguageColumns,
@@ -149,7 +147,6 @@ pub fn export(context: Context<'_>) -> Result<()> {
     }
     let retention_heads = retention_heads(config);
     let job = ExportJob {
-        context,
         rows: RunRows::open(context, Some(ScoreFiles::selected(context)?), embedded.languages())?,
         spec: spec(config, &retention_heads),
         retention_heads,
@@ -293,12 +290,6 @@ fn placed(context: Context<'_>, file: ExportedFile) -> Result<PartFile> {
     Ok(context.run.file(&path, rows, stamp))
 }
 
-/// Joins the `pieces` of `text` with an empty line between them.
-fn joined(text: &str, pieces: &[Range<usize>]) -> String {
-    let pieces = pieces.iter().filter_map(|piece| text.get(piece.clone()));
-    pieces.collect::<Vec<_>>().join("\n\n")
-}
-
 impl<'a> ShardExport<'a> {
     fn run(
         context: Context<'_>,
@@ -306,7 +297,7 @@ impl<'a> ShardExport<'a> {
         place: u64,
         shard: &'a Shard,
     ) -> Result<ShardMarker> {
-        let mut reader = job.columns.open(shard, &shard.input()?, context)?;
+        let mut reader = job.columns.open(shard, context)?;
         let embedded = context.run.done(Stage::Embed, &shard.name)?;
         let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
         let redactor = pii.transpose()?.flatten();
@@ -397,7 +388,7 @@ impl<'a> ShardExport<'a> {
             for (column, value) in extras.new_columns.iter_mut().zip(scores.chain(rates)) {
                 column.push(value);
             }
-            let language_column = self.job.context.config.input.language.new_column();
+            let language_column = self.job.rows.context.config.input.language.new_column();
             let columns = self.job.spec.text_columns.iter().zip(&mut extras.text_columns);
             for (name, column) in columns {
                 let value = if language_column == Some(name) {
@@ -423,7 +414,9 @@ impl<'a> ShardExport<'a> {
         cuts.iter().any(Option::is_some).then(|| {
             let text = |(at, cut): (usize, Option<&FoundRow>)| {
                 let text = texts.is_valid(at).then(|| texts.value(at))?;
-                Some(cut.map_or_else(|| text.to_owned(), |cut| joined(text, &cut.pieces)))
+                let Some(cut) = cut else { return Some(text.to_owned()) };
+                let pieces = cut.pieces.iter().filter_map(|piece| text.get(piece.clone()));
+                Some(pieces.collect::<Vec<_>>().join("\n\n"))
             };
             cuts.iter().copied().enumerate().map(text).collect()
         })
@@ -483,7 +476,7 @@ impl<'a> ShardExport<'a> {
             match self.part.documents.rows().get(self.next).copied() {
                 Some(next) if next == row => return Ok(()),
                 Some(next) if next < row => {
-                    let path = self.job.context.run.path("embeddings").join(&self.shard.name);
+                    let path = self.job.rows.context.run.path("embeddings").join(&self.shard.name);
                     let reason = format!("row {next} is not in the input file any more");
                     return Err(Error::corrupt(&path, reason));
                 }
@@ -500,7 +493,7 @@ impl<'a> ShardExport<'a> {
     fn read_next_part(&mut self) -> Result<bool> {
         let Some(part) = self.rows.next_part()? else { return Ok(false) };
         if self.job.spec.embeddings.is_some() {
-            let path = self.job.context.run.embeddings_part(self.shard, part.index);
+            let path = self.job.rows.context.run.embeddings_part(self.shard, part.index);
             let embeddings = read_embeddings(&path)?;
             if embeddings.documents.rows() != part.documents.rows() {
                 let reason = "embeddings and scores do not hold the same rows";
@@ -520,7 +513,7 @@ impl<'a> ShardExport<'a> {
         let row = self.rows.row(&self.part, self.next, &mut memory);
         let selection = self.job.selections.get(row.info.language).ok_or_else(|| {
             let reason = format!("no thresholds for the language {}", row.info.language);
-            Error::corrupt(&self.job.context.run.path("selection"), reason)
+            Error::corrupt(&self.job.rows.context.run.path("selection"), reason)
         })?;
         let fate = self.rows.fate(&row, selection);
         let name = fate.to_string();
@@ -541,9 +534,9 @@ impl<'a> ShardExport<'a> {
         } else {
             (PathBuf::from("removed").join(name), Some(name))
         };
-        let base = workplace_of(self.job.context).join(folder).join(&self.shard.name);
+        let base = workplace_of(self.job.rows.context).join(folder).join(&self.shard.name);
         let provenance = self.job.provenance.of_file(&self.languages, reason);
-        let export = &self.job.context.config.export;
+        let export = &self.job.rows.context.config.export;
         let options = WriterOptions {
             zstd: export.zstd,
             row_group_bytes: (export.row_group_mb as u64).saturating_mul(1_000_000),

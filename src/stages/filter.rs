@@ -54,11 +54,6 @@ pub fn filter(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Opens every filter, so that a missing list is reported before the first document is read.
-pub(crate) fn check_filters(config: &RunConfig) -> Result<()> {
-    OpenFilters::open(config).map(drop)
-}
-
 /// Explains what robots.txt files say of each of `urls`, by all such filters or by `filter` alone.
 /// Returns [`Error::Config`] for an invalid URL or if there is no such filter.
 pub fn check_robots(
@@ -172,50 +167,7 @@ impl<'a> OpenFilters<'a> {
         }
         Ok(())
     }
-}
 
-/// Consecutive documents with the columns that filters need.
-struct Block<'d, 'a> {
-    documents: Vec<DocumentInfo<'d>>,
-    /// By column name.
-    urls: BTreeMap<&'a str, Vec<Option<String>>>,
-    /// Empty if no filter needs texts.
-    texts: Vec<Option<String>>,
-}
-
-impl<'d, 'a> Block<'d, 'a> {
-    /// Reads the columns of `documents`, which follow those of the block before.
-    fn read(
-        documents: Vec<DocumentInfo<'d>>,
-        columns: &mut BTreeMap<&'a str, ColumnValues<'_>>,
-        texts: Option<&mut Texts<'_>>,
-    ) -> Result<Self> {
-        let mut urls = BTreeMap::new();
-        for (&name, column) in columns {
-            let value =
-                |document: &DocumentInfo<'_>| Ok(column.value(document.row)?.map(str::to_owned));
-            urls.insert(name, documents.iter().map(value).collect::<Result<_>>()?);
-        }
-        let texts = texts.map_or(Ok(Vec::new()), |texts| {
-            documents.iter().map(|it| texts.text(it.row, it.num_bytes)).collect::<Result<_>>()
-        })?;
-        Ok(Self { documents, urls, texts })
-    }
-
-    /// Returns document `at` with the URL of the column `url`.
-    fn seen(&self, at: usize, url: Option<&str>) -> FilteredDocument<'_> {
-        let DocumentInfo { id, language, .. } = self.documents[at];
-        let urls = url.and_then(|name| self.urls.get(name));
-        FilteredDocument {
-            id,
-            language,
-            url: urls.and_then(|urls| urls[at].as_deref()),
-            text: self.texts.get(at).and_then(Option::as_deref),
-        }
-    }
-}
-
-impl OpenFilters<'_> {
     /// Adds up the counts of every shard of `plan` and writes a report for each filter.
     fn write_reports(&self, context: Context<'_>, plan: &Plan) -> Result<()> {
         let run = context.run;
@@ -279,5 +231,46 @@ impl OpenFilters<'_> {
             marker.files.push(run.write_json(&run.filter_report_file(name), &report)?);
         }
         run.mark_shard(Stage::Filter, REPORTS, &marker)
+    }
+}
+
+/// Consecutive documents with the columns that filters need.
+struct Block<'d, 'a> {
+    documents: Vec<DocumentInfo<'d>>,
+    /// By column name.
+    urls: BTreeMap<&'a str, Vec<Option<String>>>,
+    /// Empty if no filter needs texts.
+    texts: Vec<Option<String>>,
+}
+
+impl<'d, 'a> Block<'d, 'a> {
+    /// Reads the columns of `documents`, which follow those of the block before.
+    fn read(
+        documents: Vec<DocumentInfo<'d>>,
+        columns: &mut BTreeMap<&'a str, ColumnValues<'_>>,
+        texts: Option<&mut Texts<'_>>,
+    ) -> Result<Self> {
+        let mut urls = BTreeMap::new();
+        for (&name, column) in columns {
+            let value =
+                |document: &DocumentInfo<'_>| Ok(column.value(document.row)?.map(str::to_owned));
+            urls.insert(name, documents.iter().map(value).collect::<Result<_>>()?);
+        }
+        let texts = texts.map_or(Ok(Vec::new()), |texts| {
+            documents.iter().map(|it| texts.text(it.row, it.num_bytes)).collect::<Result<_>>()
+        })?;
+        Ok(Self { documents, urls, texts })
+    }
+
+    /// Returns document `at` with the URL of the column `url`.
+    fn seen(&self, at: usize, url: Option<&str>) -> FilteredDocument<'_> {
+        let DocumentInfo { id, language, .. } = self.documents[at];
+        let urls = url.and_then(|name| self.urls.get(name));
+        FilteredDocument {
+            id,
+            language,
+            url: urls.and_then(|urls| urls[at].as_deref()),
+            text: self.texts.get(at).and_then(Option::as_deref),
+        }
     }
 }

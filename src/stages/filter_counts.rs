@@ -66,7 +66,6 @@ pub(crate) struct FilterCounts {
 }
 
 impl FilterCounts {
-    /// Adds `other`.
     pub(crate) fn add(&mut self, other: Self) {
         self.seen.add(other.seen);
         self.found.add(other.found);
@@ -96,7 +95,6 @@ impl FilterCounts {
         }
     }
 
-    /// Counts a judged document.
     pub(crate) fn count(&mut self, document: DocumentInfo<'_>, verdict: &Verdict) {
         let amount = DocumentAmount::from(document);
         self.seen.add(amount);

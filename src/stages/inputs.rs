@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::filter::check_filters;
 use crate::train::check_samples;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
@@ -13,6 +12,7 @@ use polysift_config::{
     DEFAULT_LANGUAGE, FilterConfig, HeadConfig, InputConfig, LanguageSource, LanguageThresholds,
     RunConfig, UNSCORED_LANGUAGE,
 };
+use polysift_corpus::filter::open_filter;
 use polysift_corpus::heads::{for_each_head, scores_embeddings, warn_of_unserved};
 use polysift_corpus::languages::{ALL_LANGUAGES, planned_languages};
 use polysift_corpus::training::PlannedHead;
@@ -51,7 +51,7 @@ pub fn check_inputs(
     let languages = planned_languages(config, plan);
     LanguageIdentifier::of(&config.input)?;
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
-    check_filters(config)?;
+    config.row_filters().try_for_each(|(name, filter)| open_filter(name, filter).map(drop))?;
     check_columns(config, plan)?;
     let planned = check_samples(config, languages.as_ref(), run, stop)?;
     if planned.iter().any(|head| head.is_encoded) {
@@ -88,9 +88,7 @@ fn check_loaded(
             for table in tables {
                 plan_thresholds(table, &config.thresholds(table), &spec, &config.selection.order)?;
             }
-            if loaded.head.as_embedding().is_none() {
-                return Ok(());
-            }
+            let Some(head) = loaded.head.as_embedding() else { return Ok(()) };
             if !config.has_embeddings() {
                 return Err(scores_embeddings(name));
             }
@@ -98,7 +96,7 @@ fn check_loaded(
                 Some(embeddings) => embeddings,
                 none => none.insert(embeddings_of(config, plan, hub)?),
             };
-            width.map_or(Ok(()), |width| loaded.check_width(width))?;
+            width.map_or(Ok(()), |width| head.check_hidden_size(&loaded.path, width))?;
             recipe.as_ref().map_or(Ok(()), |recipe| loaded.check_recipe(recipe))
         })?;
         let serves_all = !path.contains(LANG) || served.contains(ALL_LANGUAGES);

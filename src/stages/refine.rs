@@ -117,10 +117,8 @@ impl Refining<'_> {
     fn all_rounds(&self) -> Result<()> {
         for round in 0.. {
             self.scores.context.stop.check()?;
-            let documents = match self.finished_round(round)? {
-                Some(documents) => documents,
-                None => self.round(round)?,
-            };
+            let finished = self.finished_round(round)?;
+            let documents = finished.map_or_else(|| self.round(round), Ok)?;
             // The sample may be empty; a later round without documents is the last one.
             if documents == 0 && round > 0 {
                 self.scores.context.check_held()?;

@@ -105,19 +105,19 @@ fn name(bytes: &[u8]) -> String {
 /// removes them from `missing`; a damaged file changes nothing.
 fn take(path: &Path, missing: &mut Places<'_>, width: usize, values: &mut [f32]) -> Result<()> {
     let mut scan = EmbeddingScan::open(path)?;
-    let is_missing = |row: &usize| missing.contains_key(scan.documents().id(*row));
-    let wanted: Vec<usize> = (0..scan.documents().len()).filter(is_missing).collect();
+    let is_missing = |row: &usize| missing.contains_key(scan.documents.id(*row));
+    let wanted: Vec<usize> = (0..scan.documents.len()).filter(is_missing).collect();
     if wanted.is_empty() {
         return Ok(());
     }
     let (mut offsets, mut rows) = (Vec::new(), Vec::new());
     scan.next(usize::MAX, &mut offsets, &mut rows)?;
-    if scan.hidden_size() != width || rows.len() != scan.documents().len() * width {
+    if scan.hidden_size != width || rows.len() != scan.documents.len() * width {
         let reason = format!("does not hold one embedding of {width} values for each text");
         return Err(Error::corrupt(path, reason));
     }
     for row in wanted {
-        if let Some(at) = missing.remove(scan.documents().id(row)) {
+        if let Some(at) = missing.remove(scan.documents.id(row)) {
             values[at * width..][..width].copy_from_slice(&rows[row * width..][..width]);
         }
     }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use polysift_base::error::{Error, Result};
 use polysift_config::{ChunkRule, Chunks, EmbeddingDtype};
 use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
+use polysift_corpus::heads::{scores_embeddings, warn_of_unserved};
 use polysift_corpus::model::refined_precision;
 use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
 use polysift_data::input::{DocumentInfo, NumberColumn};
@@ -33,7 +34,11 @@ pub fn score(context: Context<'_>) -> Result<()> {
     let shards = &embedded.plan.shards;
     let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
     if !work.is_over() {
-        heads.warn_of_unserved();
+        for name in &names {
+            let is_unserved = |language: &&String| heads.get(name, language).is_none();
+            let unserved = heads.languages().iter().filter(is_unserved);
+            warn_of_unserved(name, &unserved.cloned().collect());
+        }
         let is_first =
             context.config.embeds_texts() && context.config.encoder.chunks == Chunks::First;
         let rules = context.config.heads.iter().filter_map(|(head, own)| Some((head, own.chunk?)));
@@ -91,7 +96,8 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
         return Ok(());
     }
     let FrozenEncoder::Run { recipe, precision } = &corpus.encoder else {
-        return heads.check_without_encoder();
+        let of_embeddings = context.config.heads.keys().find(|name| heads.is_encoded(name));
+        return of_embeddings.map_or(Ok(()), |name| Err(scores_embeddings(name)));
     };
     let checked = heads.check_recipe(recipe);
     // Heads of texts are trained without an encoder.
@@ -181,7 +187,7 @@ fn counts(scored: &ScoreRows) -> Counts {
 /// Scores the documents of the embeddings part `path` in blocks, with the head `name` by language.
 fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows> {
     let mut scan = EmbeddingScan::open(path)?;
-    let documents = scan.documents().clone();
+    let documents = scan.documents.clone();
     let mut scores = Vec::new();
     let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
     let mut scratch = ScoreScratch::default();
@@ -189,7 +195,7 @@ fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows>
         scan.next(BLOCK_ROWS, &mut chunk_offsets, &mut values)?;
         let block = scores.len()..scores.len() + chunk_offsets.len() - 1;
         let languages: Vec<&str> = block.map(|at| documents.language(at)).collect();
-        let (width, chunks) = (scan.hidden_size(), (&values[..], &chunk_offsets[..]));
+        let (width, chunks) = (scan.hidden_size, (&values[..], &chunk_offsets[..]));
         scores.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
     }
     Ok(ScoreRows { documents, scores })

@@ -13,7 +13,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
 use polysift_base::sample::text_key;
-use polysift_config::{HeadKind, Negatives, RunConfig};
+use polysift_config::{HeadKind, RunConfig};
 use polysift_corpus::embedded::place_of;
 use polysift_corpus::frozen::FrozenEncoder;
 use polysift_corpus::heads::in_words;
@@ -241,21 +241,16 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
     Ok(cards)
 }
 
-/// Documents of a language in random order, some of which become negatives.
-struct Pool {
-    /// Texts, and JSON with their files and rows.
-    documents: Vec<(String, Value)>,
-    wanted: usize,
-}
-
 /// Draws the documents of the corpus that may become negatives of a head, without the texts of
-/// `samples`.
+/// `samples`. Adds them to `documents` by language, in random order: texts, and JSON with their
+/// files and rows. Returns for each language their number, and how many become negatives.
 fn draw_negatives(
     context: Context<'_>,
     job: &TrainingJob<'_>,
-    negatives: Negatives,
     samples: &[LabelledText],
-) -> Result<Vec<Pool>> {
+    documents: &mut Vec<(String, Value)>,
+) -> Result<Vec<(usize, usize)>> {
+    let Some(negatives) = job.head.negatives else { return Ok(Vec::new()) };
     let Context { config, run, .. } = context;
     let place = format!("heads.{}.negatives", job.name);
     if config.input.files.is_empty() {
@@ -312,11 +307,11 @@ fn draw_negatives(
                  no samples, so at most {drawn} become negatives"
             );
         }
-        let documents = new.into_iter().map(|(ordinal, text)| {
+        pools.push((new.len(), wanted));
+        documents.extend(new.into_iter().map(|(ordinal, text)| {
             let (shard, row) = place_of(ordinal);
             (text, json!({"file": plan.shards[shard as usize].file, "row": row}))
-        });
-        pools.push(Pool { documents: documents.collect(), wanted });
+        }));
     }
     Ok(pools)
 }
@@ -368,8 +363,8 @@ fn training_set(
 ) -> Result<TrainingSet> {
     let config = context.config;
     let columns = SampleColumns::of_head(job.head);
-    let labelled = read_samples(&job.files, &config.input, &columns)?;
-    let SkippedRows { without_text, without_label, malformed } = labelled.skipped;
+    let (labelled, skipped) = read_samples(&job.files, &config.input, &columns)?;
+    let SkippedRows { without_text, without_label, malformed } = skipped;
     if without_text + without_label + malformed > 0 {
         tracing::warn!(
             head = job.name,
@@ -379,12 +374,10 @@ fn training_set(
             "rows are left out"
         );
     }
-    let labels: Vec<_> = labelled.samples.iter().map(|s| (s.label, s.split)).collect();
+    let labels: Vec<_> = labelled.iter().map(|s| (s.label, s.split)).collect();
     job.check(&labels)?;
-    let pools = match job.head.negatives {
-        Some(negatives) => draw_negatives(context, job, negatives, &labelled.samples)?,
-        None => Vec::new(),
-    };
+    let mut documents = Vec::new();
+    let pools = draw_negatives(context, job, &labelled, &mut documents)?;
     let mut samples = Samples::default();
     let mut languages = Vec::new();
     let mut push = |id, label, weight, text, split| {
@@ -394,12 +387,11 @@ fn training_set(
         samples.texts.push(text);
         samples.splits.push(split);
     };
-    for LabelledText { id, text, language, label, weight, split, .. } in labelled.samples {
+    for LabelledText { id, text, language, label, weight, split, .. } in labelled {
         languages.push(language);
         push(id, label, weight, text, split);
     }
-    let sizes = pools.iter().map(|pool| (pool.documents.len(), pool.wanted)).collect();
-    for (text, place) in pools.into_iter().flat_map(|pool| pool.documents) {
+    for (text, place) in documents {
         push(place.to_string(), 0.0, 1.0, text, None);
     }
     if let Some(model) = model {
@@ -410,7 +402,7 @@ fn training_set(
     if job.head.negatives.is_none() {
         balance(context, job, &languages, &mut samples)?;
     }
-    Ok(TrainingSet { samples, num_labelled: labels.len(), languages, pools: sizes })
+    Ok(TrainingSet { samples, num_labelled: labels.len(), languages, pools })
 }
 
 /// Gives several `languages` of the labelled samples, which are the first ones, the same total

@@ -123,17 +123,17 @@ pub fn estimate(
     let measured: Result<(Sample, Option<(Model, f64)>)> = measured();
     progress.end();
     let (sample, model) = measured?;
-    let (rows, rows_counted) = match plan.num_rows() {
-        Some(rows) => (rows, true),
-        None => (sample.scaled_rows(plan), false),
-    };
+    let (counted, bytes) = sample.counted;
+    let scaled = || (plan.bytes() as f64 * counted as f64 / bytes.max(1) as f64) as u64;
+    let rows = plan.num_rows().unwrap_or_else(scaled);
     let encoding = model.map(|(model, tokens_per_sec)| {
         let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
         let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
         let tokens = per_document * rows as f64;
         let most = config.encoder.max_tokens as f64;
+        let per_byte = sample.whole.0 as f64 / sample.whole.1.max(1) as f64;
         let of_head = |head: &PlannedHead| {
-            let tokens = head.text_bytes as f64 * sample.tokens_per_byte();
+            let tokens = head.text_bytes as f64 * per_byte;
             tokens.min(head.samples as f64 * most) + head.negatives as f64 * per_document.min(most)
         };
         let encoded = training.iter().filter(|head| head.is_encoded);
@@ -174,7 +174,7 @@ pub fn estimate(
         input_bytes: plan.bytes(),
         languages,
         rows,
-        rows_counted,
+        rows_counted: plan.num_rows().is_some(),
         encoding,
         training,
         scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
@@ -188,15 +188,6 @@ impl Sample {
     fn mean_length(&self) -> f64 {
         let squares: usize = self.chunks.iter().map(|chunk| chunk.len().pow(2)).sum();
         squares.max(1) as f64 / self.tokens.max(1) as f64
-    }
-
-    fn tokens_per_byte(&self) -> f64 {
-        self.whole.0 as f64 / self.whole.1.max(1) as f64
-    }
-
-    fn scaled_rows(&self, plan: &Plan) -> u64 {
-        let (rows, bytes) = self.counted;
-        (plan.bytes() as f64 * rows as f64 / bytes.max(1) as f64) as u64
     }
 }
 

@@ -89,7 +89,13 @@ impl Total {
 /// Describes a data file (schema, rows, nulls, quantiles of score columns) or a head.
 pub fn inspect_file(path: &Path, stop: &Stop) -> Result<Value> {
     if path.is_file() && is_model(path)? {
-        return inspect_text_head(path);
+        let (model, digest) = FastTextModel::read(path)?;
+        return Ok(json!({
+            "file": path.to_string_lossy(), "digest": digest, "dim": model.dim(),
+            "words": model.num_words(), "buckets": model.num_buckets(),
+            "word_ngrams": model.word_ngrams(), "labels": model.labels(),
+            "card": FastTextHead::card_of(path, &digest)?,
+        }));
     }
     if path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known)) {
         let head = Head::open(path)?;
@@ -116,16 +122,6 @@ pub fn inspect_file(path: &Path, stop: &Stop) -> Result<Value> {
     Ok(
         json!({"file": file.path.to_string_lossy(), "bytes": file.bytes, "rows": rows, "columns": described}),
     )
-}
-
-fn inspect_text_head(path: &Path) -> Result<Value> {
-    let (model, digest) = FastTextModel::read(path)?;
-    Ok(json!({
-        "file": path.to_string_lossy(), "digest": digest, "dim": model.dim(), "words": model.num_words(),
-        "buckets": model.num_buckets(), "word_ngrams": model.word_ngrams(),
-        "labels": model.labels(),
-        "card": FastTextHead::card_of(path, &digest)?,
-    }))
 }
 
 /// Describes a run: its status, encoder digest and the thresholds of every language.

@@ -17,9 +17,7 @@ use polysift_corpus::refinement::Refinement;
 use polysift_corpus::stage_order::stages_of;
 use polysift_corpus::verdicts::deduplicated;
 use polysift_corpus::work::score_keys;
-use polysift_runs::run::{
-    Encoded, Failure, LiveWorker, Plan, RunDir, Shard, Stage, Summary, Worker,
-};
+use polysift_runs::run::{Encoded, Failure, LiveWorker, Plan, RunDir, Shard, Stage, Summary};
 
 /// Progress of a stage.
 #[derive(Debug, Clone, Serialize)]
@@ -104,13 +102,30 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
         }
         let is_embed = stage == Stage::Embed;
         let done = if is_embed { take(&mut embedded) } else { run.marked(stage, keys)? };
-        let status = stage_status(run, worker, stage, keys, done)?;
-        stages.push(match stage {
-            Stage::Embed => StageStatus { rows, ..status },
-            // What there is to train is unknown until the stage begins.
-            Stage::Train if trained.is_none() => StageStatus { total: None, ..status },
-            _ => status,
-        });
+        // What there is to train is unknown until the stage begins.
+        let is_known = stage != Stage::Train || trained.is_some();
+        let mut status = StageStatus {
+            stage,
+            done: 0,
+            total: is_known.then_some(keys.len()),
+            leased: run.num_held(stage, worker)?,
+            failed: run.failures(stage)?,
+            rows: 0,
+            counts: BTreeMap::new(),
+        };
+        for (key, summary) in keys.iter().zip(done) {
+            let Some(summary) = summary else { continue };
+            status.failed.remove(key); // left by an earlier attempt
+            status.done += 1;
+            status.rows += summary.rows;
+            for (name, count) in summary.counts {
+                *status.counts.entry(name).or_default() += count;
+            }
+        }
+        if is_embed {
+            status.rows = rows;
+        }
+        stages.push(status);
     }
     Ok(RunStatus {
         shards: plan.shards.len(),
@@ -157,35 +172,6 @@ fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<
         sum.bytes += part.bytes;
         Ok(sum)
     })
-}
-
-/// Summarises the units of work `keys` of `stage` from the summaries of the finished ones.
-fn stage_status(
-    run: &RunDir,
-    worker: &Worker,
-    stage: Stage,
-    keys: &[String],
-    summaries: Vec<Option<Summary>>,
-) -> Result<StageStatus> {
-    let mut status = StageStatus {
-        stage,
-        done: 0,
-        total: Some(keys.len()),
-        leased: run.num_held(stage, worker)?,
-        failed: run.failures(stage)?,
-        rows: 0,
-        counts: BTreeMap::new(),
-    };
-    for (key, summary) in keys.iter().zip(summaries) {
-        let Some(summary) = summary else { continue };
-        status.failed.remove(key); // left by an earlier attempt
-        status.done += 1;
-        status.rows += summary.rows;
-        for (name, count) in summary.counts {
-            *status.counts.entry(name).or_default() += count;
-        }
-    }
-    Ok(status)
 }
 
 /// Unfinished work of a stage that is split into `num_tasks` tasks.

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray}
 use parquet::arrow::ArrowWriter;
 use polysift::Result;
 use polysift::config::{InputConfig, LabelKind, LanguageSource};
-use polysift::input::{InputFile, LabelledTexts, SampleColumns, read_samples};
+use polysift::input::{InputFile, LabelledText, SampleColumns, SkippedRows, read_samples};
 
 use super::{TestResult, chain, file, golden};
 
@@ -14,14 +14,14 @@ fn of_label(label: &str) -> SampleColumns<'_> {
     SampleColumns { labels: vec![label], ..SampleColumns::default() }
 }
 
-fn read(bytes: &[u8]) -> Result<LabelledTexts> {
+fn read(bytes: &[u8]) -> Result<(Vec<LabelledText>, SkippedRows)> {
     let (_directory, input) = file("f.jsonl", bytes)?;
     read_samples(&[input], &InputConfig::default(), &of_label("label"))
 }
 
 #[test]
 fn samples_come_in_order_and_blank_texts_are_counted() -> TestResult {
-    let found = read(
+    let (samples, skipped) = read(
         br#"{"label":"positive","text":"a"}
 {"label":"negative","text":"b","id":"x"}
 {"label":"oops","text":" "}
@@ -31,7 +31,7 @@ fn samples_come_in_order_and_blank_texts_are_counted() -> TestResult {
 {"label":"non-toxic","text":null}"#,
     )?;
     let samples: Vec<_> =
-        found.samples.iter().map(|s| (s.id.as_str(), s.text.as_str(), s.label)).collect();
+        samples.iter().map(|s| (s.id.as_str(), s.text.as_str(), s.label)).collect();
     assert_eq!(
         samples,
         [
@@ -42,7 +42,7 @@ fn samples_come_in_order_and_blank_texts_are_counted() -> TestResult {
             ("f/5", "e", 1.0)
         ]
     );
-    assert_eq!(found.skipped.without_text, 2);
+    assert_eq!(skipped.without_text, 2);
     Ok(())
 }
 
@@ -53,8 +53,7 @@ fn samples_need_no_language_and_no_embeddings() -> TestResult {
     let config = InputConfig { language, embeddings, ..InputConfig::default() };
     let (_directory, input) = file("f.jsonl", b"{\"label\":0,\"text\":\"a\"}")?;
     let language = |input: &InputFile| -> Result<String> {
-        let samples =
-            read_samples(std::slice::from_ref(input), &config, &of_label("label"))?.samples;
+        let samples = read_samples(std::slice::from_ref(input), &config, &of_label("label"))?.0;
         Ok(samples.into_iter().map(|sample| sample.language).collect())
     };
     assert_eq!(language(&input)?, "und");
@@ -73,7 +72,7 @@ fn the_source_and_the_language_of_a_row_are_taken_where_there_are_any() -> TestR
     let found = |source, language| -> Result<Vec<(Option<String>, String)>> {
         let columns = SampleColumns { source, language, ..of_label("label") };
         let config = InputConfig { language: fixed(), ..InputConfig::default() };
-        let samples = read_samples(std::slice::from_ref(&input), &config, &columns)?.samples;
+        let samples = read_samples(std::slice::from_ref(&input), &config, &columns)?.0;
         Ok(samples.into_iter().map(|sample| (sample.source, sample.language)).collect())
     };
     let expected = |rows: [(Option<&str>, &str); 3]| {
@@ -104,7 +103,7 @@ fn the_source_is_taken_from_parquet() -> TestResult {
     writer.write(&batch)?;
     writer.close()?;
     let (_directory, input) = file("f.parquet", &bytes)?;
-    let samples = read_samples(&[input], &InputConfig::default(), &columns)?.samples;
+    let samples = read_samples(&[input], &InputConfig::default(), &columns)?.0;
     let sources: Vec<_> = samples.iter().map(|sample| sample.source.as_deref()).collect();
     assert_eq!(sources, [Some("3"), None]);
     Ok(())
@@ -122,13 +121,13 @@ fn other_labels_are_counted_over_the_file() {
 
 #[test]
 fn booleans_of_parquet_are_labels() -> TestResult {
-    let found = read_samples(
+    let (samples, skipped) = read_samples(
         &[golden("codec_gzip.parquet")?],
         &InputConfig::default(),
         &of_label("label"),
     )?;
-    let labels: Vec<_> = found.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
-    assert_eq!((found.skipped.without_text, found.skipped.without_label), (3, 0));
+    let labels: Vec<_> = samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
+    assert_eq!((skipped.without_text, skipped.without_label), (3, 0));
     assert_eq!(labels[..2], [("codec_gzip/0", 1.0), ("codec_gzip/4", 1.0)]);
     assert_eq!(labels[2], ("codec_gzip/5", 0.0));
     Ok(())
@@ -147,10 +146,10 @@ fn grades_are_the_mean_of_the_annotators_that_gave_one() -> TestResult {
         weight: Some("w"),
         ..SampleColumns::default()
     };
-    let found = read_samples(&[input], &InputConfig::default(), &columns)?;
-    let read: Vec<_> = found.samples.iter().map(|s| (s.text.as_str(), s.label, s.weight)).collect();
+    let (samples, skipped) = read_samples(&[input], &InputConfig::default(), &columns)?;
+    let read: Vec<_> = samples.iter().map(|s| (s.text.as_str(), s.label, s.weight)).collect();
     assert_eq!(read, [("both", 3.5, 2.0), ("one", 2.5, 1.0), ("negative", -7.0, 0.0)]);
-    assert_eq!((found.skipped.without_text, found.skipped.without_label), (0, 1));
+    assert_eq!((skipped.without_text, skipped.without_label), (0, 1));
     for (line, wrong) in [
         ("{\"a\":\"good\",\"b\":1,\"w\":1,\"text\":\"x\"}", "`a` is \"good\"; needed is a number"),
         ("{\"a\":\"inf\",\"b\":1,\"w\":1,\"text\":\"x\"}", "`a` is \"inf\""),

@@ -92,11 +92,9 @@ impl ConsentFilter {
         }
         let (Some(files), Some(source)) = (&self.files, &self.robots) else {
             // Without a source of files, only the lack of one is noted.
-            let is_removed = self.unknown == Unknown::Remove;
-            return if is_removed {
-                unknown(NO_ROBOTS, Some(host.to_owned()))
-            } else {
-                Verdict::default()
+            return match self.unknown {
+                Unknown::Remove => unknown(NO_ROBOTS, Some(host.to_owned())),
+                Unknown::Keep => Verdict::default(),
             };
         };
         let Some(blocked) = files.blocked(&location, &source.agents) else {
@@ -152,8 +150,7 @@ impl Filter for ConsentFilter {
             }
             Ok(())
         })?;
-        let content = authorities.iter().find_map(|authority| files.remove(authority));
-        let content = content.map(|(_, content)| content);
+        let content = authorities.iter().find_map(|authority| Some(files.remove(authority)?.1));
         let agents = &source.agents;
         let path = location.path(agents.matching());
         let robots = content.as_ref().map(|text| Robots::parse(text.as_bytes(), agents));

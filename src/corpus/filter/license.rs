@@ -43,8 +43,7 @@ impl Filter for LicenseFilter {
     }
 
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
-        let judged = self.rule.judge(document.url, document.text);
-        match judged {
+        match self.rule.judge(document.url, document.text) {
             Ok(Licensed { license, tier, evidence }) if self.flags => {
                 let details = [Some(evidence), license, tier.map(|tier| format!("tier:{tier}"))];
                 let details = details.into_iter().flatten().collect();

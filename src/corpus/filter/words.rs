@@ -46,9 +46,8 @@ impl WordFilter {
         }
         let is_for = |list: &&ListFile| list.language.as_deref().is_none_or(|own| own == language);
         let mut words = Vec::new();
-        let mut files = self.files.iter().filter(is_for).peekable();
-        let first = files.peek().map(|list| list.path.clone());
-        for list in files {
+        let files: Vec<&ListFile> = self.files.iter().filter(is_for).collect();
+        for list in &files {
             let num_before = words.len();
             for_each_listed(&list.path, WORD, None, stop, &mut |word| {
                 words.push(word.to_owned());
@@ -58,9 +57,9 @@ impl WordFilter {
                 return Err(Error::corrupt(&list.path, NO_ENTRY));
             }
         }
-        let list = first.map(|path| {
+        let list = files.first().map(|first| {
             let list = WordList::new(words.iter().map(String::as_str));
-            list.map(Arc::new).map_err(|e| Error::corrupt(&path, e))
+            list.map(Arc::new).map_err(|e| Error::corrupt(&first.path, e))
         });
         let list = list.transpose()?;
         loaded.insert(key, list.clone());

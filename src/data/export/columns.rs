@@ -303,18 +303,14 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
         source: ColumnSource::Embeddings,
     });
     let at = columns.iter().position(|c| c.field.name() == EMBEDDINGS);
-    match (at, new_embeddings, spec.replace_embeddings) {
-        (Some(at), Some(new), true) => columns[at] = new,
-        (Some(at), None, true) => {
-            columns.remove(at);
-        }
-        (Some(_), Some(_), false) => {
+    match at {
+        Some(at) if spec.replace_embeddings => drop(columns.splice(at..=at, new_embeddings)),
+        Some(_) if new_embeddings.is_some() => {
             let reason = "is already in the input; set `input.embeddings` to use it, rename it, \
                           or set `export.with_embeddings = false`";
             return Err((EMBEDDINGS.into(), reason.into()));
         }
-        (None, Some(new), _) => columns.push(new),
-        (_, None, _) => {}
+        _ => columns.extend(new_embeddings),
     }
     let scores = spec.new_columns.iter().enumerate();
     let scores = scores.map(|(i, name)| (&**name, DataType::Float64, ColumnSource::New(i)));

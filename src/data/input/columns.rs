@@ -12,7 +12,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use arrow_select::nullif::nullif;
 
 use super::values::{bytes, lists, strings};
-use super::vectors::{is_embeddings, vectors};
+use super::vectors::{depth, vectors};
 use polysift_base::error::{Error, Result};
 
 /// How the values of a column are read.
@@ -123,12 +123,11 @@ pub(super) struct Rejects {
     is_limit_set: bool,
     pub count: u64,
     pub kept: Vec<Reject>,
-    most_kept: u64,
 }
 
 impl Rejects {
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, is_limit_set: true, count: 0, kept: Vec::new(), most_kept: limit.max(1) }
+        Self { limit, is_limit_set: true, count: 0, kept: Vec::new() }
     }
 
     /// Every row must be usable.
@@ -138,28 +137,16 @@ impl Rejects {
 
     /// There is no limit; only the first reject is kept.
     pub(super) fn counted() -> Self {
-        Self { limit: u64::MAX, most_kept: 1, ..Self::refused() }
-    }
-
-    /// Sets the number of rows that were set aside before reading resumes.
-    pub(super) fn resume(&mut self, count: u64) {
-        self.count = count;
-        self.kept.clear();
+        Self { limit: u64::MAX, ..Self::refused() }
     }
 
     /// Counts a bad row. Rows within the limit are kept, and the first in any case for the message.
     pub(super) fn add(&mut self, row: u64, reason: String, raw: &[u8]) {
         self.count += 1;
-        if (self.kept.len() as u64) < self.most_kept {
+        let most_kept = if self.is_limit_set { self.limit.max(1) } else { 1 };
+        if (self.kept.len() as u64) < most_kept {
             self.kept.push(Reject { row, reason, raw: raw.to_vec() });
         }
-    }
-
-    /// Adds the rejects of the same rows that another check found.
-    pub(super) fn add_all(&mut self, others: &Self) {
-        self.count += others.count;
-        self.kept.extend_from_slice(&others.kept);
-        self.kept.sort_by_key(|reject| reject.row);
     }
 
     /// Returns true if the file must fail.
@@ -193,7 +180,11 @@ impl ColumnKind {
             Self::ScalarOrList if item(column.data_type()).is_some() => {
                 Arc::new(json_arrays(column)?)
             }
-            Self::LossyText if column.data_type().is_binary() => Arc::new(lossy_strings(column)?),
+            Self::LossyText if column.data_type().is_binary() => {
+                let texts = bytes(column)?;
+                let texts = texts.iter().map(|bytes| bytes.map(String::from_utf8_lossy));
+                Arc::new(texts.collect::<StringViewArray>())
+            }
             _ => Arc::new(strings(column)?),
         })
     }
@@ -212,7 +203,7 @@ impl ColumnKind {
     /// Returns true if a column of that type can be read as this kind.
     fn takes(self, data_type: &DataType) -> bool {
         match (self, data_type) {
-            (Self::Vectors, _) => is_embeddings(data_type),
+            (Self::Vectors, _) => depth(data_type).is_some(),
             (
                 Self::ScalarOrList,
                 DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _),
@@ -256,8 +247,9 @@ impl InputColumn {
 
     /// Returns the columns that `name` may mean, in the order in which an object is searched.
     pub fn all(fields: &Fields, name: &str) -> Vec<Self> {
-        let metadata = field(fields, METADATA).filter(|_| !name.contains('.'));
-        let nested = metadata.and_then(|outer| Some(vec![outer, field(children(outer)?, name)?]));
+        let metadata = fields.find(METADATA).filter(|_| !name.contains('.'));
+        let nested =
+            metadata.and_then(|(_, outer)| Some(vec![outer, children(outer)?.find(name)?.1]));
         let column = |path: Vec<&FieldRef>| {
             Some(Self {
                 path: path.iter().map(|field| field.name().clone()).collect(),
@@ -321,10 +313,6 @@ pub fn column_at(batch: &RecordBatch, path: &[String]) -> Result<ArrayRef, Arrow
     Ok(array)
 }
 
-fn field<'f>(fields: &'f Fields, name: &str) -> Option<&'f FieldRef> {
-    fields.iter().find(|field| field.name() == name)
-}
-
 fn children(field: &FieldRef) -> Option<&Fields> {
     match field.data_type() {
         DataType::Struct(fields) => Some(fields),
@@ -335,11 +323,11 @@ fn children(field: &FieldRef) -> Option<&Fields> {
 /// Returns the paths that the dotted `name` may mean.
 fn reach<'f>(fields: &'f Fields, name: &str) -> Vec<Vec<&'f FieldRef>> {
     let inside = |(outer, inner): (&str, &str)| {
-        let outer = field(fields, outer)?;
+        let (_, outer) = fields.find(outer)?;
         let below = reach(children(outer)?, inner).into_iter();
         Some(below.map(move |path| [vec![outer], path].concat()))
     };
-    let whole = field(fields, name).map(|field| vec![field]);
+    let whole = fields.find(name).map(|(_, field)| vec![field]);
     whole.into_iter().chain(splits(name).filter_map(inside).flatten()).collect()
 }
 
@@ -377,10 +365,6 @@ fn names(fields: &Fields, prefix: &str) -> Vec<String> {
         }
     };
     fields.iter().flat_map(of_field).collect()
-}
-
-fn lossy_strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
-    Ok(bytes(column)?.iter().map(|bytes| bytes.map(String::from_utf8_lossy)).collect())
 }
 
 fn json_arrays(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {

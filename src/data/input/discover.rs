@@ -176,12 +176,9 @@ fn naming_path(path: &Path) -> PathBuf {
     let Some(url) = url_of(path) else { return path.to_owned() };
     let url = without_query(url).replacen("://", "/", 1);
     // Paths cannot have empty components.
-    let names = url.split('/').map(|name| if name.is_empty() { EMPTY_NAME } else { name });
+    let names = url.split('/').map(|name| if name.is_empty() { "%2F" } else { name });
     PathBuf::from(format!("/{}", names.collect::<Vec<_>>().join("/")))
 }
-
-/// Replaces the empty name between two slashes of a key.
-const EMPTY_NAME: &str = "%2F";
 
 fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     let mut location = Location::parse(pattern)?;

@@ -48,23 +48,6 @@ pub struct DocumentBatch {
 }
 
 impl DocumentBatch {
-    /// Creates a batch from what a reader found, with the input's texts and embeddings.
-    pub(super) fn with_texts(
-        rows: Vec<u64>,
-        ids: StringArray,
-        languages: StringArray,
-        texts: Option<StringViewArray>,
-        embeddings: Option<LargeListArray>,
-    ) -> Self {
-        let bytes_of = |i| {
-            let text = texts.as_ref().and_then(|texts| string(texts, i));
-            text.filter(|text| !text.trim().is_empty()).map_or(0, str::len) as u64
-        };
-        let num_bytes = (0..rows.len()).map(bytes_of).collect::<Vec<_>>().into();
-        let (num_tokens, rows) = (UInt64Array::new_null(rows.len()), rows.into());
-        Self { rows, ids, languages, num_bytes, num_tokens, texts, embeddings }
-    }
-
     /// Returns the names and values of the [`DOCUMENT_COLUMNS`].
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, ArrayRef)> {
         let columns: [ArrayRef; 5] = [

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{StringArray, StringViewArray};
+use arrow_array::{StringArray, StringViewArray, UInt64Array};
 
 use super::columns::{
     ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, string,
@@ -152,15 +152,24 @@ impl DocumentRequest {
         let (codes, scripts) = (strings(self.language.is_none()), strings(self.has_script));
         let embeddings = if self.has_embeddings { columns.next() } else { None };
         let embeddings = embeddings.and_then(|column| column.as_list_opt().cloned());
-        let (ids, languages) = (self.ids(ids, rows), self.languages(codes, scripts, rows.len()));
-        DocumentBatch::with_texts(rows.clone(), ids, languages, texts.cloned(), embeddings)
-    }
-
-    fn ids(&self, column: Option<&StringViewArray>, rows: &[u64]) -> StringArray {
-        StringArray::from_iter_values(rows.iter().enumerate().map(|(i, row)| {
-            let id = column.and_then(|ids| string(ids, i));
+        let id = |(i, row): (usize, &u64)| {
+            let id = ids.and_then(|ids| string(ids, i));
             id.map_or_else(|| Cow::Owned(format!("{}/{row}", self.name)), Cow::Borrowed)
-        }))
+        };
+        let ids = StringArray::from_iter_values(rows.iter().enumerate().map(id));
+        let num_bytes = |i| {
+            let text = texts.and_then(|texts| string(texts, i));
+            text.filter(|text| !text.trim().is_empty()).map_or(0, str::len) as u64
+        };
+        DocumentBatch {
+            rows: rows.clone().into(),
+            ids,
+            languages: self.languages(codes, scripts, rows.len()),
+            num_bytes: (0..rows.len()).map(num_bytes).collect::<Vec<_>>().into(),
+            num_tokens: UInt64Array::new_null(rows.len()),
+            texts: texts.cloned(),
+            embeddings,
+        }
     }
 
     fn languages<'a>(

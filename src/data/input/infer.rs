@@ -169,7 +169,14 @@ impl JsonShape {
             values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();
         match self {
             Self::List(item) => list_array(item, &values),
-            Self::Struct(fields) if !fields.0.is_empty() => struct_array(fields, &values),
+            Self::Struct(fields) if !fields.0.is_empty() => {
+                let objects = converted(&values, &self.data_type(), |json| {
+                    matches!(json.value, JsonValue::Object(_)).then_some(())
+                })?;
+                let nulls = objects.iter().map(Option::is_some).collect::<NullBuffer>();
+                let (types, columns) = (fields.fields(&DataType::Utf8), fields.arrays(&values)?);
+                Ok(Arc::new(StructArray::try_new(types, columns, Some(nulls))?))
+            }
             Self::Scalar(seen) => scalar_array(&seen.data_type(), &values),
             Self::Unknown | Self::Struct(_) | Self::Json => {
                 let raw = values.iter().map(|json| json.map(|json| json.raw));
@@ -235,20 +242,18 @@ fn item_field(item: &JsonShape) -> Arc<Field> {
     Arc::new(Field::new_list_field(item.data_type(), true))
 }
 
-fn unexpected(json: &Json<'_>, expected: &DataType) -> ArrowError {
-    ArrowError::JsonError(format!(
-        "the file changed while it was read: {} is no {expected}",
-        json.kind()
-    ))
-}
-
 /// Applies `convert` to all values other than null.
 fn converted<'j, 'l, T>(
     values: &'j [Option<&'j Json<'l>>],
     data_type: &DataType,
     convert: impl Fn(&'j Json<'l>) -> Option<T>,
 ) -> Result<Vec<Option<T>>, ArrowError> {
-    let convert = |json: &'j Json<'l>| convert(json).ok_or_else(|| unexpected(json, data_type));
+    let unexpected = |json: &Json<'_>| {
+        let kind = json.kind();
+        let reason = format!("the file changed while it was read: {kind} is no {data_type}");
+        ArrowError::JsonError(reason)
+    };
+    let convert = |json: &'j Json<'l>| convert(json).ok_or_else(|| unexpected(json));
     values.iter().map(|json| json.map(convert).transpose()).collect()
 }
 
@@ -289,19 +294,6 @@ fn list_array(item: &JsonShape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef
     let nulls = rows.iter().map(Option::is_some).collect::<NullBuffer>();
     let items: Vec<_> = rows.iter().flatten().flat_map(|items| items.iter()).map(Some).collect();
     Ok(Arc::new(ListArray::try_new(field, offsets, item.array(&items)?, Some(nulls))?))
-}
-
-fn struct_array(
-    fields: &JsonColumns,
-    values: &[Option<&Json<'_>>],
-) -> Result<ArrayRef, ArrowError> {
-    let types = fields.fields(&DataType::Utf8);
-    let is_object = |json: &Json<'_>| matches!(json.value, JsonValue::Object(_));
-    if let Some(json) = values.iter().flatten().find(|json| !is_object(json)) {
-        return Err(unexpected(json, &DataType::Struct(types)));
-    }
-    let nulls = values.iter().map(Option::is_some).collect::<NullBuffer>();
-    Ok(Arc::new(StructArray::try_new(types, fields.arrays(values)?, Some(nulls))?))
 }
 
 #[cfg(test)]

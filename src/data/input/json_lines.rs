@@ -117,7 +117,10 @@ impl JsonReader {
 
 impl ColumnReader for JsonReader {
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
-        let builder = |column: &ColumnRequest| ColumnBuilder::new(column.kind);
+        let builder = |column: &ColumnRequest| match column.kind {
+            ColumnKind::Vectors => ColumnBuilder::Vectors(LargeListBuilder::default()),
+            _ => ColumnBuilder::Strings(StringViewBuilder::default()),
+        };
         let mut columns: Vec<_> = self.checker.columns.iter().map(builder).collect();
         let (mut rows, mut bytes, first_row) = (Vec::new(), 0, self.first_row);
         while rows.len() < max_rows && bytes < BATCH_BYTES {
@@ -158,15 +161,6 @@ enum ColumnBuilder {
 }
 
 impl ColumnBuilder {
-    fn new(kind: ColumnKind) -> Self {
-        match kind {
-            ColumnKind::Vectors => {
-                Self::Vectors(LargeListBuilder::new(LargeListBuilder::default()))
-            }
-            _ => Self::Strings(StringViewBuilder::default()),
-        }
-    }
-
     fn push(&mut self, field: JsonField<'_>) {
         match (self, field) {
             (Self::Strings(texts), JsonField::Text(text)) => texts.append_value(text),

@@ -92,15 +92,6 @@ pub struct LabelledText {
     pub scores: Vec<Option<f32>>,
 }
 
-/// The samples of some files.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct LabelledTexts {
-    /// Samples in the order of files and rows.
-    pub samples: Vec<LabelledText>,
-    /// Rows that were skipped.
-    pub skipped: SkippedRows,
-}
-
 /// Numbers of rows that are not samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct SkippedRows {
@@ -113,6 +104,7 @@ pub struct SkippedRows {
 }
 
 /// Reads the text and the label of every row of `files`, and the other columns of `columns`.
+/// Returns the samples in the order of files and rows, and the numbers of other rows.
 ///
 /// A class label is a string (`positive` or `toxic`, `negative`, `nontoxic` or `non-toxic`, `1`,
 /// `0`, `true`, `false`), a boolean, or a number that is 0 or 1. A grade is a finite number: the
@@ -126,14 +118,13 @@ pub fn read_samples(
     files: &[InputFile],
     config: &InputConfig,
     columns: &SampleColumns<'_>,
-) -> Result<LabelledTexts> {
+) -> Result<(Vec<LabelledText>, SkippedRows)> {
     let mut samples = Vec::new();
-    let each = &mut |sample| {
+    let skipped = for_each_sample(files, config, columns, &mut |sample| {
         samples.push(sample);
         Ok(())
-    };
-    let skipped = for_each_sample(files, config, columns, each)?;
-    Ok(LabelledTexts { samples, skipped })
+    })?;
+    Ok((samples, skipped))
 }
 
 /// Like [`read_samples`], but passes the samples to `each` one by one.
@@ -197,19 +188,28 @@ fn sample(
         return Err(format!("the language `{}` is not {LANGUAGE_CODE}", document.language));
     }
     let label = label(columns, row)?;
-    let (inclusion_probability, copies) = drawn_as(columns, row)?;
+    let probability = |text: &str| number(text).filter(|share| *share > 0.0 && *share <= 1.0);
+    let needed = "needed is a number above 0, at most 1";
+    let inclusion_probability = parsed(row, columns.inclusion_probability, needed, probability)?;
+    let copies = |text: &str| text.parse().ok().filter(|copies: &u32| *copies > 0);
+    let drawn = inclusion_probability.map(|_| COPIES_COLUMN);
+    let copies = parsed(row, drawn, "needed is a whole number above 0", copies)?;
     let score = |name: &&str| row.text(name).map(|text| score_value(name, text)).transpose();
     let scores = columns.scores.iter().map(score).collect::<Result<_, _>>()?;
-    let (weight, split) = (weight(columns, row)?, split(row)?);
+    let weight = |text: &str| number(text).filter(|weight| *weight >= 0.0);
+    let needed = "needed is a number that is not below 0";
+    let weight = parsed(row, columns.weight, needed, weight)?;
+    let known = "known are train, validation and test";
+    let split = parsed(row, Some(SPLIT_COLUMN), known, Split::named)?;
     Ok(label.map(|label| LabelledText {
         id: document.id.to_owned(),
         language: document.language.to_owned(),
         source: columns.source.and_then(|name| row.text(name)).map(ToOwned::to_owned),
         text: text.to_owned(),
         label,
-        weight,
+        weight: weight.map_or(1.0, |weight| weight as f32),
         inclusion_probability,
-        copies,
+        copies: copies.unwrap_or(1),
         split,
         scores,
     }))
@@ -238,39 +238,18 @@ fn label(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<Option<f32>, 
     Ok((count > 0).then(|| (sum / f64::from(count)) as f32))
 }
 
-fn weight(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<f32, String> {
-    let Some((name, text)) = columns.weight.and_then(|name| Some((name, row.text(name)?))) else {
-        return Ok(1.0);
+/// Returns the value of the `column` of `row`, if there is one; `needed` is for the error.
+fn parsed<T>(
+    row: TableRow<'_>,
+    column: Option<&str>,
+    needed: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let Some((name, text)) = column.and_then(|name| Some((name, row.text(name)?))) else {
+        return Ok(None);
     };
-    let weight = number(text).filter(|weight| *weight >= 0.0);
-    let weight = weight.ok_or_else(|| {
-        format!("`{name}` is {}; needed is a number that is not below 0", shown(text))
-    })?;
-    Ok(weight as f32)
-}
-
-fn drawn_as(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<(Option<f64>, u32), String> {
-    let name = columns.inclusion_probability;
-    let Some((name, text)) = name.and_then(|name| Some((name, row.text(name)?))) else {
-        return Ok((None, 1));
-    };
-    let probability = number(text).filter(|probability| *probability > 0.0 && *probability <= 1.0);
-    let wrong = || format!("`{name}` is {}; needed is a number above 0, at most 1", shown(text));
-    let probability = probability.ok_or_else(wrong)?;
-    let copies = row.text(COPIES_COLUMN).map_or(Ok(1), |text| {
-        let copies = text.parse().ok().filter(|copies| *copies > 0);
-        copies.ok_or_else(|| {
-            format!("`{COPIES_COLUMN}` is {}; needed is a whole number above 0", shown(text))
-        })
-    });
-    Ok((Some(probability), copies?))
-}
-
-fn split(row: TableRow<'_>) -> Result<Option<Split>, String> {
-    let named = row.text(SPLIT_COLUMN).map(|name| Split::named(name).ok_or(name)).transpose();
-    named.map_err(|name| {
-        format!("`{SPLIT_COLUMN}` is {}; known are train, validation and test", shown(name))
-    })
+    let wrong = || format!("`{name}` is {}; {needed}", shown(text));
+    parse(text).map(Some).ok_or_else(wrong)
 }
 
 /// Parses the score `text` of the column `name`: a number, which may be NaN or infinite, or a
@@ -287,8 +266,7 @@ pub fn score_value(name: &str, text: &str) -> Result<f32, String> {
 
 /// Quotes the first 40 characters of `text` for a message.
 pub fn shown(text: &str) -> String {
-    let end = text.char_indices().nth(40).map_or(text.len(), |(at, _)| at);
-    format!("{:?}", &text[..end])
+    format!("{:?}", text.chars().take(40).collect::<String>())
 }
 
 /// Parses a number that is finite as f32.

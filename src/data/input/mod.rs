@@ -58,7 +58,7 @@ pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
 pub use documents::DocumentReader;
 pub use infer::JsonColumns;
 pub use labelled::class as label_class;
-pub use labelled::{LabelledText, LabelledTexts, SampleColumns, SkippedRows, Split, read_samples};
+pub use labelled::{LabelledText, SampleColumns, SkippedRows, Split, read_samples};
 pub use labelled::{for_each_sample, score_value, shown};
 pub use lists::{ListFile, check_list, for_each_listed, list_files};
 pub use parquet::{FileFacts, RowGroup, dense};

@@ -307,23 +307,22 @@ fn stored_bytes(column: &ColumnChunkMetaData) -> Range<u64> {
     u64::try_from(start).unwrap_or(0)..u64::try_from(end).unwrap_or(0)
 }
 
-/// Returns the bytes of a column chunk as pages hold them, or those of its texts if they are more: a
-/// dictionary holds a text that is repeated once. Writers of older versions do not store the latter.
-fn decoded_size(column: &ColumnChunkMetaData) -> i64 {
-    column.uncompressed_size().max(column.unencoded_byte_array_data_bytes().unwrap_or(0))
-}
-
 fn num_rows(group: &RowGroupMetaData) -> u64 {
     u64::try_from(group.num_rows()).unwrap_or(0)
 }
 
 /// Returns the rows per batch, for about [`BATCH_BYTES`] in the row group of the longest rows.
 fn batch_rows(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
+    // The bytes as pages hold them, or those of texts if they are more: a dictionary holds a text
+    // that is repeated once. Writers of older versions do not store the latter.
+    let decoded = |column: &ColumnChunkMetaData| {
+        column.uncompressed_size().max(column.unencoded_byte_array_data_bytes().unwrap_or(0))
+    };
     let row_bytes = groups.iter().map(|group| {
         let columns = group.columns().iter().enumerate();
         let bytes: i64 = columns
             .filter(|(leaf, _)| mask.leaf_included(*leaf))
-            .map(|(_, column)| decoded_size(column).max(0))
+            .map(|(_, column)| decoded(column).max(0))
             .fold(0, i64::saturating_add);
         bytes as u64 / num_rows(group).max(1)
     });
@@ -351,7 +350,6 @@ pub(super) struct ParquetRows {
 }
 
 impl ParquetRows {
-    /// Reads the columns of `mask`; texts may have up to `max_text_bytes`.
     pub(super) fn new(
         file: ParquetFile,
         mask: ProjectionMask,
@@ -444,7 +442,8 @@ impl ParquetRows {
     }
 
     fn seek(&mut self, row: u64, rejected: u64) {
-        self.rejects.resume(rejected);
+        self.rejects.count = rejected;
+        self.rejects.kept.clear();
         self.first_row = row.max(self.file.rows.start);
         (self.batches, self.batch, self.taken) = (None, None, 0);
     }
@@ -471,7 +470,13 @@ impl ParquetReader {
             Ok::<_, Error>((request.kind, InputColumn::requested(&file.path, fields, request)?))
         };
         let columns: Vec<_> = columns.iter().map(found).collect::<Result<_>>()?;
-        let mask = mask(&file, &columns);
+        let schema = file.footer.parquet_schema();
+        let is_read = |&leaf: &usize| {
+            let leaf = schema.column(leaf);
+            let mut read = columns.iter().filter_map(|(_, column)| column.as_ref());
+            read.any(|column| leaf.path().parts().starts_with(&column.path))
+        };
+        let mask = ProjectionMask::leaves(schema, (0..schema.num_columns()).filter(is_read));
         let text = columns.first().and_then(|(_, column)| column.clone());
         let rows = ParquetRows::new(file, mask, text, max_text_bytes, rejects);
         Ok(Self { rows, columns, width: Width::default() })
@@ -527,14 +532,4 @@ impl ColumnReader for ParquetReader {
     fn num_rows(&self) -> Option<u64> {
         Some(self.rows.file.num_rows())
     }
-}
-
-fn mask(file: &ParquetFile, columns: &[(ColumnKind, Option<InputColumn>)]) -> ProjectionMask {
-    let schema = file.footer.parquet_schema();
-    let is_read = |&leaf: &usize| {
-        let (leaf, mut columns) =
-            (schema.column(leaf), columns.iter().filter_map(|c| c.1.as_ref()));
-        columns.any(|column| leaf.path().parts().starts_with(&column.path))
-    };
-    ProjectionMask::leaves(schema, (0..schema.num_columns()).filter(is_read))
 }

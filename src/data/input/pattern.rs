@@ -211,11 +211,7 @@ enum PatternPart {
     /// `**`: any number of directories, including none.
     Any,
     /// The globs between the `{lang}`s of a component; a single one if it has no `{lang}`.
-    Globs {
-        globs: Vec<glob::Pattern>,
-        /// The component starts with `.` or `_`, so it may match hidden names.
-        hidden: bool,
-    },
+    Globs(Vec<glob::Pattern>),
 }
 
 impl PatternPart {
@@ -231,7 +227,7 @@ impl PatternPart {
             );
             Error::config("input.files", reason)
         })?;
-        Ok(Self::Globs { globs, hidden: is_hidden(component) })
+        Ok(Self::Globs(globs))
     }
 }
 
@@ -261,7 +257,7 @@ impl KeyPattern {
     fn is_language(&self, folder: &str) -> bool {
         let parts = &self.parts[..self.parts.len().min(folder.matches('/').count() + 1)];
         let is_any = |part: &PatternPart| matches!(part, PatternPart::Any);
-        let Some(PatternPart::Globs { globs, .. }) = parts.last() else { return false };
+        let Some(PatternPart::Globs(globs)) = parts.last() else { return false };
         globs.len() == 2
             && globs.iter().all(|glob| glob.as_str().is_empty())
             && !parts.iter().any(is_any)
@@ -305,8 +301,9 @@ fn match_names<'n>(
             let is_searched = (is_folder || !below.is_empty()) && !is_hidden(name);
             is_searched.then(|| match_names(parts, below, language, is_folder)).flatten()
         }),
-        PatternPart::Globs { hidden, .. } if is_hidden(name) && !hidden => None,
-        PatternPart::Globs { globs, .. } => languages(globs, name, language)
+        // A component that starts with `.` or `_` may match hidden names.
+        PatternPart::Globs(globs) if is_hidden(name) && !is_hidden(globs[0].as_str()) => None,
+        PatternPart::Globs(globs) => languages(globs, name, language)
             .into_iter()
             .find_map(|found| match_names(rest, below, found, is_folder)),
     }
@@ -347,7 +344,7 @@ mod tests {
     use super::*;
 
     fn matched(component: &str, name: &str, bound: Option<&str>) -> Result<Vec<String>> {
-        let PatternPart::Globs { globs, .. } = PatternPart::parse(component, component)? else {
+        let PatternPart::Globs(globs) = PatternPart::parse(component, component)? else {
             return Ok(Vec::new());
         };
         let found = languages(&globs, name, bound);

@@ -60,7 +60,9 @@ pub fn read_table(
         }
     }
     let unread = reader.rejects();
-    rejects.add_all(unread);
+    rejects.count += unread.count;
+    rejects.kept.extend_from_slice(&unread.kept);
+    rejects.kept.sort_by_key(|reject| reject.row);
     let counts = TableCounts { rows: rows + unread.count, rejected: rejects.count };
     rejects.finish(&file.path).map(|()| counts)
 }

@@ -39,7 +39,6 @@ pub fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
     })
 }
 
-/// Returns the values of a column of bytes.
 pub(super) fn bytes(column: &ArrayRef) -> Result<BinaryViewArray, ArrowError> {
     Ok(match column.data_type() {
         DataType::BinaryView => column.as_binary_view().clone(),

@@ -49,7 +49,7 @@ impl Width {
 }
 
 /// Returns the number of list levels (1: one vector, 2: a list of vectors); `None` for other types.
-fn depth(data_type: &DataType) -> Option<usize> {
+pub(super) fn depth(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             let inner = item.data_type();
@@ -62,11 +62,7 @@ fn depth(data_type: &DataType) -> Option<usize> {
     }
 }
 
-pub(super) fn is_embeddings(data_type: &DataType) -> bool {
-    depth(data_type).is_some()
-}
-
-/// Returns the vectors of a column for which [`is_embeddings`] holds, as lists of lists of f32:
+/// Returns the vectors of a column that has a [`depth`], as lists of lists of f32:
 /// `[[...], [...]]`, or `[...]` for a single vector.
 pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
     let item = |data_type| -> FieldRef { Arc::new(Field::new_list_field(data_type, true)) };
@@ -123,7 +119,7 @@ mod tests {
             Some(vec![]),
             Some(vec![Some(1.0), None]),
         ]));
-        assert!(is_embeddings(column.data_type()));
+        assert_eq!(depth(column.data_type()), Some(1));
         let vectors = vectors(&column)?;
         assert_eq!(row_vectors(&vectors, 0), Some((1, &[0.1, 2.0][..])));
         assert_eq!(row_vectors(&vectors, 1), None);
@@ -151,11 +147,11 @@ mod tests {
     #[test]
     fn scalars_and_deeper_lists_do_not_serve() {
         let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
-        assert!(!is_embeddings(&DataType::Float32));
-        assert!(!is_embeddings(&list(DataType::Utf8)));
-        assert!(!is_embeddings(&list(list(list(DataType::Float32)))));
+        assert_eq!(depth(&DataType::Float32), None);
+        assert_eq!(depth(&list(DataType::Utf8)), None);
+        assert_eq!(depth(&list(list(list(DataType::Float32)))), None);
         let integers = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1)])]);
-        assert!(is_embeddings(integers.data_type()));
+        assert_eq!(depth(integers.data_type()), Some(1));
     }
 
     #[test]

@@ -40,7 +40,7 @@ const HEADER_BYTES: u64 = 1 << 13;
 
 /// A part under construction. The bytes of a Parquet file are written into it.
 pub(super) struct CheckedWriter {
-    file: AtomicFile,
+    pub file: AtomicFile,
     /// Checksum of the current block, and its number of bytes so far.
     block: (XxHash3_64, u64),
     checksums: Vec<u8>,
@@ -49,10 +49,6 @@ pub(super) struct CheckedWriter {
 }
 
 impl CheckedWriter {
-    pub(super) fn path(&self) -> &Path {
-        self.file.path()
-    }
-
     fn write_blocks(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         while !bytes.is_empty() {
@@ -117,7 +113,7 @@ pub(super) fn create(
 
 /// Completes a part and gives it its name.
 pub(super) fn finish(mut writer: ArrowWriter<CheckedWriter>) -> Result<FileStamp> {
-    let path = writer.inner().path().to_owned();
+    let path = writer.inner().file.path().to_owned();
     let failed = |e: ParquetError| Error::write(&path, e);
     writer.flush().map_err(failed)?;
     writer.sync().map_err(Error::io(&path, "write"))?;

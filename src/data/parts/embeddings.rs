@@ -231,7 +231,7 @@ impl EmbeddingWriter {
         }
         if group_ends {
             self.group = (0, 0);
-            self.writer.flush().map_err(|e| Error::write(self.writer.inner().path(), e))?;
+            self.writer.flush().map_err(|e| Error::write(self.writer.inner().file.path(), e))?;
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ impl EmbeddingWriter {
         let documents = self.documents.finish();
         let batch = batch_of(&documents, &offsets, &self.values, self.hidden_size, self.dtype)?;
         self.values.clear();
-        self.writer.write(&batch).map_err(|e| Error::write(self.writer.inner().path(), e))
+        self.writer.write(&batch).map_err(|e| Error::write(self.writer.inner().file.path(), e))
     }
 
     /// Writes the remaining rows and gives the file its name.
@@ -281,9 +281,11 @@ pub fn read_embeddings(path: &Path) -> Result<EmbeddingRows> {
 /// Reads the embeddings of a part in order.
 pub struct EmbeddingScan {
     part: PartReader,
-    documents: DocumentBatch,
+    /// Documents of the part.
+    pub documents: DocumentBatch,
     num_chunks: UInt64Array,
-    hidden_size: usize,
+    /// Length of one embedding.
+    pub hidden_size: usize,
     /// Index of the next document, and of the row group after that of `pages`.
     next: (usize, usize),
     column: usize,
@@ -339,16 +341,6 @@ impl EmbeddingScan {
             pages: None,
             page: (Bytes::new(), 0),
         })
-    }
-
-    /// Returns the length of one embedding.
-    pub fn hidden_size(&self) -> usize {
-        self.hidden_size
-    }
-
-    /// Returns the documents of the part.
-    pub fn documents(&self) -> &DocumentBatch {
-        &self.documents
     }
 
     /// Replaces `chunk_offsets` (`[documents + 1]`, from 0) and `values` (`[chunks, hidden_size]`)

@@ -34,15 +34,11 @@ pub fn array_expression(ids: &[u32]) -> String {
     let mut sorted = ids.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
-    let runs = sorted.chunk_by(|a, b| a + 1 == *b);
-    let texts: Vec<String> = runs
-        .filter_map(|run| match run {
-            [] => None,
-            [one] => Some(one.to_string()),
-            [first, .., last] => Some(format!("{first}-{last}")),
-        })
-        .collect();
-    texts.join(",")
+    let text = |run: &[u32]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        one => one[0].to_string(),
+    };
+    sorted.chunk_by(|a, b| a + 1 == *b).map(text).collect::<Vec<_>>().join(",")
 }
 
 /// Part of a machine that a task can use.

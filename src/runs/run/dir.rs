@@ -71,17 +71,7 @@ impl Stage {
 
     /// Returns the name in paths, flags and reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Cascade => "cascade",
-            Self::Embed => "embed",
-            Self::Train => "train",
-            Self::Score => "score",
-            Self::Filter => "filter",
-            Self::Deduplicate => "deduplicate",
-            Self::Refine => "refine",
-            Self::Threshold => "threshold",
-            Self::Export => "export",
-        }
+        self.name_and_outputs().0
     }
 
     /// Returns true if the stage's output depends on the output of `other`.
@@ -96,16 +86,20 @@ impl Stage {
 
     /// Returns the directories that the stage writes, relative to the run directory.
     pub(super) fn outputs(self) -> &'static [&'static str] {
+        self.name_and_outputs().1
+    }
+
+    fn name_and_outputs(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Self::Cascade => &["cascade"],
-            Self::Embed => &["embeddings", "rejects"],
-            Self::Train => &["heads"],
-            Self::Score => &["scores"],
-            Self::Filter => &["verdicts", "filters"],
-            Self::Deduplicate => &["duplicates"],
-            Self::Refine => &["rounds", "refined"],
-            Self::Threshold => &["selection"],
-            Self::Export => &["export", "removed", "audit"],
+            Self::Cascade => ("cascade", &["cascade"]),
+            Self::Embed => ("embed", &["embeddings", "rejects"]),
+            Self::Train => ("train", &["heads"]),
+            Self::Score => ("score", &["scores"]),
+            Self::Filter => ("filter", &["verdicts", "filters"]),
+            Self::Deduplicate => ("deduplicate", &["duplicates"]),
+            Self::Refine => ("refine", &["rounds", "refined"]),
+            Self::Threshold => ("threshold", &["selection"]),
+            Self::Export => ("export", &["export", "removed", "audit"]),
         }
     }
 }

@@ -21,7 +21,6 @@ use polysift_base::progress::Stop;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl RunDir {
-    /// Returns the file with the frozen settings of `stage`.
     fn frozen_file(&self, stage: Stage) -> PathBuf {
         self.path("frozen").join(format!("{}.json", stage.name()))
     }

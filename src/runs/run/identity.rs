@@ -84,7 +84,6 @@ impl Identity {
     }
 }
 
-/// Parses the value of [`LEASE_SECS`].
 pub(super) fn lease_secs(text: &str) -> Result<u64> {
     let secs = text.trim().parse().ok().filter(|secs| LEASE_SECS_RANGE.contains(secs));
     secs.ok_or_else(|| {

@@ -205,15 +205,9 @@ impl RunDir {
         self.path("state").join(stage.name()).join(kind).join(format!("{key}.json"))
     }
 
-    /// Returns the marker of part `index` of `shard`: `kind` is `parts` if done, `saved` after a
-    /// stop.
+    /// Returns the marker of a part of `shard`: `kind` is `parts` if done, `saved` after a stop.
     fn part_file(&self, kind: &str, shard: &Shard, index: usize) -> PathBuf {
         self.marker(Stage::Embed, kind, &format!("{}/{index:05}", shard.name))
-    }
-
-    /// Reads the marker of part `index` of the embeddings of `shard`.
-    pub fn part_marker(&self, shard: &Shard, index: usize) -> Result<Option<PartMarker>> {
-        self.read_marker(&self.part_file("parts", shard, index))
     }
 
     /// Marks part `index` of the embeddings of `shard` as done.
@@ -259,13 +253,13 @@ impl RunDir {
     /// Reads the markers of the finished parts of `shard`, from the first up to the first gap.
     pub fn part_markers(&self, shard: &Shard) -> Result<Vec<PartMarker>> {
         let mut parts = Vec::new();
-        while let Some(part) = self.part_marker(shard, parts.len())? {
-            if !self.is_present(&part.file) {
-                break;
+        loop {
+            let path = self.part_file("parts", shard, parts.len());
+            match self.read_marker::<PartMarker>(&path)? {
+                Some(part) if self.is_present(&part.file) => parts.push(part),
+                _ => return Ok(parts),
             }
-            parts.push(part);
         }
-        Ok(parts)
     }
 
     /// Reads the marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores.

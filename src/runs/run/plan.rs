@@ -250,9 +250,8 @@ impl Shard {
     /// Returns the input file; [`Error::Corrupt`] if it is no longer the planned one.
     pub fn input(&self) -> Result<InputFile> {
         if !is_url(&self.file.to_string_lossy()) && !self.file.exists() {
-            let path = self.file.display().to_string();
             let reason = format!("the input file is gone; {RESTORE}");
-            return Err(Error::Missing { path, reason });
+            return Err(Error::missing(&self.file, reason));
         }
         let file = InputFile::at(&self.file, self.file_name().to_owned(), self.language.clone())?;
         if file.fingerprint()? == self.fingerprint {

@@ -113,7 +113,6 @@ impl<'a> TrainedPass<'a> {
         })
     }
 
-    /// Predicts the scores of `texts`.
     pub(super) fn predict(&self, texts: &[&str]) -> Result<Predicted> {
         let Self { full, language, heads, .. } = self;
         let (width, embedded) = self.encoder.embed(texts, full.context.stop)?;

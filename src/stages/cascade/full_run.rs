@@ -35,25 +35,22 @@ impl<'a> FullRun<'a> {
         if let Some(encoder) = encoders.get(&pass) {
             return Ok(Arc::clone(encoder));
         }
-        let (settings, model) = match pass {
+        let encoder = Arc::new(match pass {
             FirstPass::Auto | FirstPass::Bundled => {
                 let (device, precision) = match &self.model.placement.gpus[..] {
                     [] => (DeviceChoice::Cpu, EncoderPrecision::F32),
                     gpus => (DeviceChoice::Cuda(gpus.to_vec()), EncoderPrecision::Bf16),
                 };
                 let settings = EncoderConfig { device, precision, ..EncoderConfig::default() };
-                let model = load(&settings, hub)?;
-                (settings, model)
+                PassEncoder { model: load(&settings, hub)?, settings }
             }
             FirstPass::Prefix(tokens) => {
                 let max_tokens = tokens.min(config.encoder.max_tokens);
                 let chunks = Chunks::First;
                 let settings = EncoderConfig { max_tokens, chunks, ..config.encoder.clone() };
-                let model = self.model.cut(&settings, hub)?;
-                (settings, model)
+                PassEncoder { model: self.model.cut(&settings, hub)?, settings }
             }
-        };
-        let encoder = Arc::new(PassEncoder { settings, model });
+        });
         encoders.insert(pass, Arc::clone(&encoder));
         Ok(encoder)
     }

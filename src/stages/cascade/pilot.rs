@@ -135,7 +135,6 @@ impl Pilot {
         self.training().map(logit).collect()
     }
 
-    /// Returns the mean number of encoded tokens per document.
     pub(super) fn tokens_per_document(&self) -> f64 {
         let tokens: usize = self.chunks.iter().flatten().sum();
         tokens as f64 / self.len().max(1) as f64

@@ -32,11 +32,7 @@ pub(crate) fn repair(context: Context<'_>) -> Result<bool> {
         if proof.recalls.iter().all(|recall| recall.is_proved) || proof.dropped == 0 {
             continue;
         }
-        let cascade = Cascade::of_languages(context, [language.clone()])?;
-        let files = ScoreFiles::selected(context)?;
-        let audited = audited(context, &embedded, &language, files, &selection)?;
-        let threshold =
-            repaired(context, settings, &embedded, &cascade, &language, &audited, &selection)?;
+        let threshold = repaired(context, settings, &embedded, &language, &selection)?;
         tracing::warn!(
             language,
             ?threshold,
@@ -70,11 +66,12 @@ fn repaired(
     context: Context<'_>,
     settings: &CascadeConfig,
     embedded: &Embedded,
-    cascade: &Cascade,
     language: &str,
-    audited: &[Audited],
     selection: &Selection,
 ) -> Result<Option<f32>> {
+    let cascade = Cascade::of_languages(context, [language.to_owned()])?;
+    let files = ScoreFiles::selected(context)?;
+    let audited = audited(context, embedded, language, files, selection)?;
     let mut margins: Vec<f32> = audited.iter().map(|audited| audited.margin).collect();
     margins.sort_by(f32::total_cmp);
     let at = |step: u32| margins.get(margins.len() >> step).copied();

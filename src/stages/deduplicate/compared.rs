@@ -181,7 +181,7 @@ impl<'a> ComparedDocuments<'a> {
             }
             let path = self.context.run.embeddings_part(part.shard, part.index);
             let mut scan = EmbeddingScan::open(&path)?;
-            let (width, rows) = (scan.hidden_size(), scan.documents().rows().to_vec());
+            let (width, rows) = (scan.hidden_size, scan.documents.rows().to_vec());
             let known = known_width.fetch_max(width, Ordering::Relaxed);
             if known.min(width) > 0 && known != width {
                 let reason = format!("embeddings have {width} values, in another file {known}");

@@ -79,13 +79,6 @@ fn settings(
     settings
 }
 
-/// Returns true if the content tokens of whole documents are counted. With only the first chunk,
-/// most of a long text is not even tokenized.
-fn counts_tokens(config: &RunConfig) -> bool {
-    config.embeds_texts()
-        && (config.selection.weight == Weight::Tokens || config.encoder.chunks == Chunks::All)
-}
-
 /// Embeds the shards of `plan` that are not done yet, with the model of the settings or with this
 /// `model` in its place.
 pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result<()> {
@@ -96,7 +89,10 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
     // A run that began with token counts continues with them.
     let counted = context.redo != Some(Stage::Embed)
         && FrozenEmbeddings::read(run, Stage::Embed)?.counts_tokens;
-    let counts_tokens = counted || counts_tokens(config);
+    // With only the first chunk, most of a long text is not even tokenized.
+    let is_whole = config.encoder.chunks == Chunks::All;
+    let counts_tokens =
+        counted || config.embeds_texts() && (is_whole || config.selection.weight == Weight::Tokens);
     let languages = LanguageIdentifier::of(&config.input)?;
     let mut settings = settings(config, plan, model, languages.as_ref(), counts_tokens);
     let cascade = Cascade::of(context, plan)?;

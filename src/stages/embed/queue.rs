@@ -155,7 +155,6 @@ pub(super) struct Sender<T>(Arc<Shared<T>>);
 
 pub(super) struct Receiver<T>(Arc<Shared<T>>);
 
-/// Error: the other end is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Disconnected;
 

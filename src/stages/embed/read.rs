@@ -13,7 +13,6 @@ use polysift_corpus::Context;
 use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
 use polysift_runs::run::Shard;
 
-/// Maximum documents per batch.
 const BATCH_ROWS: usize = 1024;
 
 /// Position in a shard, in bytes.
@@ -41,11 +40,6 @@ impl ShardBytes<'_> {
             return 0;
         }
         read
-    }
-
-    /// Subtracts the bytes that were not read from the total.
-    fn finish(self) {
-        self.input.take_away(self.shard.bytes - self.position);
     }
 }
 
@@ -126,7 +120,7 @@ impl Pipeline<'_> {
                 break;
             }
         }
-        bytes.finish();
+        self.input.take_away(planned.bytes - bytes.position); // what was not read
         Ok(Ok(()))
     }
 

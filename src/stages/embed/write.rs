@@ -23,9 +23,7 @@ struct OpenPart {
     rows: u64,
     languages: BTreeMap<String, u64>,
     encoded: Encoded,
-    /// Type of the stored values.
-    dtype: EmbeddingDtype,
-    /// Number of rows whose embeddings are not finite in that type.
+    /// Number of rows whose embeddings are not finite in the type of the stored values.
     num_nan: u64,
 }
 
@@ -43,7 +41,7 @@ impl Pipeline<'_> {
                         Some(part) => part,
                         none => none.insert(self.begin(batch.shard, batch.index)?),
                     };
-                    if !part.append(&batch)? {
+                    if !part.append(&batch, self.context.config.parts.embeddings)? {
                         incomplete = Some(batch.shard);
                     }
                 }
@@ -53,11 +51,8 @@ impl Pipeline<'_> {
                 Step::ShardEnd { shard } if incomplete == Some(shard) => {}
                 Step::Failed { error: Error::Stopped, .. } => {}
                 Step::PartEnd(end) => {
-                    let part = match part.take() {
-                        Some(part) => part,
-                        None => self.begin(end.shard, end.index)?,
-                    };
-                    self.finish(part, &end)?;
+                    let begin = || self.begin(end.shard, end.index);
+                    self.finish(part.take().map_or_else(begin, Ok)?, &end)?;
                 }
                 Step::ShardEnd { shard } => {
                     lock(&self.failures).attempted += 1;
@@ -89,7 +84,6 @@ impl Pipeline<'_> {
             rows: 0,
             languages: BTreeMap::new(),
             encoded: Encoded::default(),
-            dtype: config.parts.embeddings,
             num_nan: 0,
         })
     }
@@ -119,10 +113,15 @@ impl Pipeline<'_> {
         let _entered = span.enter();
         if !end.rejects.is_empty() {
             let path = format!("rejects/{}/part-{:05}.jsonl", shard.name, end.index);
-            write_atomic(&run.path(path), &lines(&end.rejects))?;
+            let line = |reject: &Reject| {
+                let raw = String::from_utf8_lossy(&reject.raw);
+                format!("{}\n", json!({"row": reject.row, "reason": reject.reason, "raw": raw}))
+            };
+            let lines: String = end.rejects.iter().map(line).collect();
+            write_atomic(&run.path(path), lines.as_bytes())?;
         }
         if part.num_nan > 0 {
-            tracing::warn!(shard = %shard.name, rows = part.num_nan, parts.embeddings = ?part.dtype, "embeddings that are not finite in this type; heads of embeddings give such rows no score");
+            tracing::warn!(shard = %shard.name, rows = part.num_nan, parts.embeddings = ?self.context.config.parts.embeddings, "embeddings that are not finite in this type; heads of embeddings give such rows no score");
         }
         if part.encoded.without_embedding > 0 {
             tracing::warn!(shard = %shard.name, rows = part.encoded.without_embedding, "texts without an embedding in the input; heads of embeddings give them no score");
@@ -156,8 +155,9 @@ impl Pipeline<'_> {
 }
 
 impl OpenPart {
-    /// Appends the encoded documents of `batch`; returns true if that was all of them.
-    fn append(&mut self, batch: &ChunkBatch) -> Result<bool> {
+    /// Appends the encoded documents of `batch`, whose values are stored as `dtype`; returns true
+    /// if that was all of them.
+    fn append(&mut self, batch: &ChunkBatch, dtype: EmbeddingDtype) -> Result<bool> {
         let rows_before = self.rows;
         let _span = tracing::trace_span!("write", documents = batch.documents.len()).entered();
         let documents = &batch.documents;
@@ -169,7 +169,7 @@ impl OpenPart {
             let chunks = batch.chunk_offsets[i]..batch.chunk_offsets[i + 1];
             let values = chunks.start * batch.hidden_size..chunks.end * batch.hidden_size;
             let values = &batch.values[values];
-            self.num_nan += u64::from(!values.iter().all(|v| is_finite_in(*v, self.dtype)));
+            self.num_nan += u64::from(!values.iter().all(|v| is_finite_in(*v, dtype)));
             let document = documents.get(i);
             self.encoded.documents += u64::from(document.num_bytes > 0);
             *self.languages.entry(document.language.to_owned()).or_default() += 1;
@@ -181,15 +181,4 @@ impl OpenPart {
         self.encoded.without_embedding += batch.without_embedding;
         Ok(self.rows - rows_before == batch.documents.len() as u64)
     }
-}
-
-fn lines(rejects: &[Reject]) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for reject in rejects {
-        let raw = String::from_utf8_lossy(&reject.raw);
-        let line = json!({"row": reject.row, "reason": reject.reason, "raw": raw});
-        lines.extend_from_slice(line.to_string().as_bytes());
-        lines.push(b'\n');
-    }
-    lines
 }

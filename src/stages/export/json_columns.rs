@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::read_json;
 use polysift_corpus::Context;
-use polysift_data::input::{InputFile, JsonColumns, RowReader};
+use polysift_data::input::{JsonColumns, RowReader};
 use polysift_runs::run::{Plan, Shard};
 
 /// Columns of the JSON-lines files by the language of their paths, for languages with several.
@@ -69,18 +69,13 @@ impl LanguageColumns {
         Ok(Self(merged.collect::<Result<_>>()?))
     }
 
-    /// Opens the rows of `file`, the input of `shard`.
-    pub(super) fn open(
-        &self,
-        shard: &Shard,
-        file: &InputFile,
-        context: Context<'_>,
-    ) -> Result<RowReader> {
-        let input = &context.config.input;
+    /// Opens the rows of the input of `shard`.
+    pub(super) fn open(&self, shard: &Shard, context: Context<'_>) -> Result<RowReader> {
+        let (file, input) = (shard.input()?, &context.config.input);
         let is_json = shard.num_rows.is_none();
         match self.0.get(&shard.language).filter(|_| is_json) {
-            Some(columns) => RowReader::open_json(file, input, columns.clone()),
-            None => RowReader::open(file, input),
+            Some(columns) => RowReader::open_json(&file, input, columns.clone()),
+            None => RowReader::open(&file, input),
         }
     }
 }

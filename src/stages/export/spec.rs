@@ -10,7 +10,6 @@ use polysift_corpus::Context;
 use polysift_data::export::{EMBEDDINGS, ExportSpec};
 use polysift_remote::{self as remote, Location};
 
-/// Name of the card.
 pub(super) const CARD: &str = "README.md";
 
 /// Returns the folder or URL below which all files are written.
@@ -70,14 +69,12 @@ pub(super) fn put(path: &Path, content: &str, replaces: bool) -> Result<Option<V
 }
 
 /// Returns the heads with a retention in any language.
-pub(super) fn retention_heads(config: &RunConfig) -> Vec<String> {
+pub(super) fn retention_heads(config: &RunConfig) -> BTreeSet<String> {
     let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
-    let heads: BTreeSet<String> =
-        languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect();
-    heads.into_iter().collect()
+    languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect()
 }
 
-pub(super) fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec {
+pub(super) fn spec(config: &RunConfig, retention_heads: &BTreeSet<String>) -> ExportSpec {
     let (export, language) = (&config.export, config.input.language.new_column());
     let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);
     let scores = config.heads.iter().map(|(name, head)| head.column(name));
@@ -86,22 +83,17 @@ pub(super) fn spec(config: &RunConfig, retention_heads: &[String]) -> ExportSpec
     let rates = retention_heads
         .iter()
         .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)));
+    let own_name = config.input.embeddings.as_deref().and_then(|it| it.rsplit('.').next());
     ExportSpec {
         layout: export.layout,
         embeddings: (export.with_embeddings && config.has_embeddings())
             .then(|| export.embeddings.unwrap_or(config.parts.embeddings)),
         text: config.input.text.clone(),
         id: config.input.id.clone(),
-        replace_embeddings: replaces_embeddings(config),
+        replace_embeddings: own_name == Some(EMBEDDINGS),
         new_columns: scores.chain(rates).collect(),
         text_columns: language.into_iter().chain(flags).map(str::to_owned).collect(),
         replaces_texts: config.pii.is_some() || cuts,
         counts_pii: config.pii.is_some(),
     }
-}
-
-/// Returns true if the input's column of embeddings has the name of the exported one.
-fn replaces_embeddings(config: &RunConfig) -> bool {
-    let column = config.input.embeddings.as_deref();
-    column.and_then(|column| column.rsplit('.').next()) == Some(EMBEDDINGS)
 }

@@ -92,7 +92,7 @@ impl<'a> RoundDocuments<'a> {
     /// Chooses the documents: for round 0 a sample, later by the differences seen so far.
     pub(super) fn choose(scores: &'a RunScores<'a>, round: usize) -> Result<Self> {
         let choice = if round == 0 {
-            Choice::Sample(sample(scores, &scores.encoded_thresholds()?)?)
+            Choice::Sample(sample(scores)?)
         } else {
             Choice::Near(near_thresholds(scores, round)?)
         };
@@ -113,9 +113,10 @@ impl<'a> RoundDocuments<'a> {
             let is_chosen = match choice {
                 Choice::Sample(ordinals) => ordinals.contains(&row.scored.ordinal),
                 Choice::Near(_) if done.contains_key(&row.info.row) => false,
-                Choice::Near(languages) => {
-                    languages.get(row.info.language).is_some_and(|near| near.is_near(row))
-                }
+                // A threshold could treat it differently for a logit within the margin.
+                Choice::Near(languages) => languages
+                    .get(row.info.language)
+                    .is_some_and(|near| !near.is_alike(row, near.reach)),
             };
             if is_chosen {
                 documents.push(&row.info);
@@ -160,7 +161,13 @@ pub(super) fn near_thresholds(
         languages.insert(language, near);
     }
     let Some(risk) = scores.risk() else { return Ok(languages) };
-    let mut distances = distances(scores, &languages)?;
+    let visit = |found: &mut Distances, row: &Row<'_>, _: &[_]| {
+        if let Some(near) = languages.get(row.info.language) {
+            found.add(|distance| near.is_alike(row, distance));
+        }
+    };
+    let merge = |mine: &mut Distances, theirs: Distances| mine.merge(&theirs);
+    let mut distances = fold_rows(scores, None, || Distances::NONE, visit, merge)?;
     for (language, near) in &mut languages {
         let distances = distances.remove(language).unwrap_or(Distances::NONE);
         let heads = near.scales.iter().flatten().filter(|(scale, _)| *scale > 0.0).count();
@@ -182,10 +189,8 @@ fn fold_rows<T: Send>(
 ) -> Result<BTreeMap<String, T>> {
     let of_shard = |(place, shard): (u64, &Shard)| {
         let mut languages: BTreeMap<String, T> = BTreeMap::new();
-        let done = match rounds {
-            Some(rounds) => Some(scored_again(scores, rounds.clone(), shard)?),
-            None => None,
-        };
+        let again = |rounds: &Range<usize>| scored_again(scores, rounds.clone(), shard);
+        let done = rounds.map(again).transpose()?;
         if done.as_ref().is_some_and(Rescored::is_empty) {
             return Ok(languages);
         }
@@ -207,19 +212,6 @@ fn fold_rows<T: Send>(
         merge(all.entry(language).or_insert_with(&new), folded);
     }
     Ok(all)
-}
-
-/// Counts the documents by their distance to the nearest threshold.
-fn distances(
-    scores: &RunScores<'_>,
-    languages: &BTreeMap<String, Near>,
-) -> Result<BTreeMap<String, Distances>> {
-    let visit = |found: &mut Distances, row: &Row<'_>, _: &[_]| {
-        if let Some(near) = languages.get(row.info.language) {
-            found.add(|distance| near.is_alike(row, distance));
-        }
-    };
-    fold_rows(scores, None, || Distances::NONE, visit, |mine, theirs| mine.merge(&theirs))
 }
 
 impl Near {
@@ -279,12 +271,6 @@ impl Near {
         Some(margin).filter(|margin| margin.is_finite())
     }
 
-    /// Returns true if a threshold could treat the document `row` differently for a logit within
-    /// the margin.
-    fn is_near(&self, row: &Row<'_>) -> bool {
-        !self.is_alike(row, self.reach)
-    }
-
     /// Returns true if every threshold treats the document `row` alike for all logits within
     /// `distance` scales. A document with a NaN logit is never treated alike.
     fn is_alike(&self, row: &Row<'_>, distance: f64) -> bool {
@@ -308,16 +294,6 @@ impl Near {
         let other = ScoredDocument { scores: &high, ..document };
         self.selection.treats_alike(&document, &other)
     }
-
-    /// Returns the distance of `row` to the nearest threshold as a share of the margin, if the
-    /// thresholds treat the document differently with its `precise` scores.
-    fn change(&self, row: &Row<'_>, precise: &[Option<DocumentScore>]) -> Option<f64> {
-        let other = ScoredDocument { scores: precise, ..row.scored };
-        if self.selection.treats_alike(&row.scored, &other) {
-            return None;
-        }
-        Some(bisect([0.0, 1.0], 20, |share| self.is_alike(row, share * self.reach)))
-    }
 }
 
 /// Finds what the first `rounds` rounds changed: by language, the number of documents that a
@@ -329,8 +305,10 @@ pub(super) fn changes(
     languages: &BTreeMap<String, Near>,
 ) -> Result<BTreeMap<String, (u64, f64)>> {
     let visit = |found: &mut (u64, f64), row: &Row<'_>, precise: &[_]| {
-        let near = languages.get(row.info.language);
-        if let Some(distance) = near.and_then(|near| near.change(row, precise)) {
+        let Some(near) = languages.get(row.info.language) else { return };
+        let other = ScoredDocument { scores: precise, ..row.scored };
+        if !near.selection.treats_alike(&row.scored, &other) {
+            let distance = bisect([0.0, 1.0], 20, |share| near.is_alike(row, share * near.reach));
             *found = (found.0 + 1, found.1.max(distance));
         }
     };
@@ -359,11 +337,10 @@ fn differences(
     fold_rows(scores, Some(&rounds), none, visit, merge)
 }
 
-/// Samples documents with text from every language with `thresholds`; returns ordinals.
-fn sample(
-    scores: &RunScores<'_>,
-    thresholds: &BTreeMap<String, Vec<Threshold>>,
-) -> Result<HashSet<u64>> {
+/// Samples documents with text from every language with thresholds that depend on the encoder;
+/// returns ordinals.
+fn sample(scores: &RunScores<'_>) -> Result<HashSet<u64>> {
+    let thresholds = scores.encoded_thresholds()?;
     let seed = scores.context.config.seed.0;
     // The documents near thresholds soon tell more about the differences than the sample does.
     let divisor = if scores.risk().is_some() { REFINE_RISK_DIVISOR } else { 1 };

@@ -4,50 +4,47 @@ use rayon::prelude::*;
 
 use super::documents::{RunScores, changes, near_thresholds, scored_again};
 use polysift_base::error::Result;
+use polysift_corpus::Context;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::precise_settings;
 use polysift_corpus::refinement::{HeadRefinement, LanguageRefinement, Refinement};
 use polysift_corpus::work::score_keys;
 use polysift_data::parts::{read_scores, write_refined_scores};
-use polysift_runs::run::{RunDir, Shard, ShardMarker, Stage};
+use polysift_runs::run::{RunDir, ShardMarker, Stage};
 
 /// Key of the encoded tokens in [`ShardMarker::counts`] of a round.
 pub(super) const TOKENS: &str = "tokens";
 
 pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
-    let (run, shards) = (scores.context.run, scores.shards());
+    let (Context { config, run, stop, .. }, shards) = (scores.context, scores.shards());
     let keys = score_keys(&scores.embedded.plan, &scores.rows.heads);
     (0..keys.len()).into_par_iter().try_for_each(|item| {
         if run.is_done(Stage::Refine, &keys[item])? {
             return Ok(());
         }
-        write_shard(scores, rounds, item / shards.len(), &shards[item % shards.len()])
-    })
-}
-
-fn write_shard(scores: &RunScores<'_>, rounds: usize, head: usize, shard: &Shard) -> Result<()> {
-    let (run, name) = (scores.context.run, scores.rows.heads[head]);
-    let done = scored_again(scores, 0..rounds, shard)?;
-    let mut marker = ShardMarker::default();
-    for index in 0..run.num_parts(shard)? {
-        scores.context.stop.check()?;
-        let mut rows = read_scores(&run.scores_part(name, shard, index))?;
-        let mut refined = vec![false; rows.documents.len()];
-        for (at, row) in rows.documents.rows().iter().enumerate() {
-            if let Some(precise) = done.get(row) {
-                rows.scores[at] = precise.get(head).copied().flatten();
-                refined[at] = true;
+        let (head, shard) = (item / shards.len(), &shards[item % shards.len()]);
+        let name = scores.rows.heads[head];
+        let done = scored_again(scores, 0..rounds, shard)?;
+        let mut marker = ShardMarker::default();
+        for index in 0..run.num_parts(shard)? {
+            stop.check()?;
+            let mut rows = read_scores(&run.scores_part(name, shard, index))?;
+            let mut refined = vec![false; rows.documents.len()];
+            for (at, row) in rows.documents.rows().iter().enumerate() {
+                if let Some(precise) = done.get(row) {
+                    rows.scores[at] = precise.get(head).copied().flatten();
+                    refined[at] = true;
+                }
             }
+            let path = run.refined_part(name, shard, index);
+            let stamp = write_refined_scores(&path, &rows, Some(&refined), config.parts.zstd)?;
+            let num_rows = rows.documents.len() as u64;
+            let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
+            let file = run.file(&path, num_rows, stamp);
+            marker.add(file, [("refined", num_refined), ("unchanged", num_rows - num_refined)]);
         }
-        let path = run.refined_part(name, shard, index);
-        let stamp =
-            write_refined_scores(&path, &rows, Some(&refined), scores.context.config.parts.zstd)?;
-        let num_rows = rows.documents.len() as u64;
-        let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
-        let file = run.file(&path, num_rows, stamp);
-        marker.add(file, [("refined", num_refined), ("unchanged", num_rows - num_refined)]);
-    }
-    run.mark_shard(Stage::Refine, &format!("{name}/{}", shard.name), &marker)
+        run.mark_shard(Stage::Refine, &keys[item], &marker)
+    })
 }
 
 /// Writes the report after `rounds` rounds and marks the stage done.

@@ -22,7 +22,7 @@ use polysift_data::input::{
 use polysift_data::parts::{FoundRow, VerdictAction};
 use polysift_encoder::HubSettings;
 use polysift_heads::fasttext::{LanguageIdentifier, TextScratch};
-use polysift_heads::head::{DocumentScore, RowHead};
+use polysift_heads::head::DocumentScore;
 use polysift_runs::run::RunDir;
 use polysift_selection::{ScoredDocument, Selection, ThresholdKind};
 
@@ -59,8 +59,6 @@ struct FoundBy<'a> {
 
 /// Annotates documents with scores, verdicts and filter findings.
 pub struct Annotator<'a> {
-    config: &'a RunConfig,
-    stop: &'a Stop,
     scorer: TextScorer<'a>,
     filters: Vec<(&'a str, &'a FilterConfig, Box<dyn Filter>)>,
     selections: BTreeMap<String, Selection>,
@@ -106,13 +104,14 @@ impl<'a> Annotator<'a> {
             .map(|(language, selection)| (language.clone(), thresholds(selection)));
         let thresholds = thresholds.collect();
         let languages = LanguageIdentifier::of(&config.input)?;
-        Ok(Self { config, stop, scorer, filters, selections, thresholds, languages })
+        Ok(Self { scorer, filters, selections, thresholds, languages })
     }
 
     /// Returns the columns that heads and filters read, besides text and id.
     pub fn columns(&self) -> Vec<String> {
-        let of_heads = self.row_heads().filter_map(|(_, head)| head.column());
-        let of_filters = self.config.filters.values().filter_map(|filter| filter.url_column());
+        let &TextScorer { config, heads, .. } = &self.scorer;
+        let of_heads = config.heads.keys().filter_map(|name| heads.of_rows(name)?.column());
+        let of_filters = config.filters.values().filter_map(|filter| filter.url_column());
         of_heads.chain(of_filters).map(str::to_owned).collect()
     }
 
@@ -128,11 +127,6 @@ impl<'a> Annotator<'a> {
             (Some(only), None) => Some(only),
             (Some(_), Some(_)) => None,
         }
-    }
-
-    fn row_heads(&self) -> impl Iterator<Item = (&'a str, &'a RowHead)> {
-        let (config, heads) = (self.config, self.scorer.heads);
-        config.heads.keys().filter_map(|name| Some((name.as_str(), heads.of_rows(name)?)))
     }
 
     /// Sets the languages of `documents`, if the settings name a classifier.
@@ -157,7 +151,7 @@ impl<'a> Annotator<'a> {
         let mut wrong: BTreeMap<usize, String> = BTreeMap::new();
         let mut scores: Vec<Vec<Option<DocumentScore>>> = Vec::new();
         let mut column = 0;
-        for name in self.config.heads.keys() {
+        for name in self.scorer.config.heads.keys() {
             let Some(head) = self.scorer.heads.of_rows(name) else {
                 scores.push(self.scorer.score(name, &languages, &texts, &embedded)?);
                 continue;
@@ -166,16 +160,14 @@ impl<'a> Annotator<'a> {
             column += usize::from(place.is_some());
             let score = |(at, document): (usize, &StreamDocument)| {
                 text(document)?;
-                let value = place
-                    .and_then(|(name, place)| Some((name, document.columns.get(place)?.as_ref()?)));
-                let value = value.map(|(name, value)| score_value(name, value)).transpose();
-                head.score(
-                    &document.id,
-                    value.unwrap_or_else(|reason| {
-                        wrong.insert(at, reason);
-                        None
-                    }),
-                )
+                let value = place.and_then(|(name, place)| {
+                    Some(score_value(name, document.columns.get(place)?.as_ref()?))
+                });
+                let value = value.transpose().unwrap_or_else(|reason| {
+                    wrong.insert(at, reason);
+                    None
+                });
+                head.score(&document.id, value)
             };
             scores.push(documents.iter().enumerate().map(score).collect());
         }
@@ -207,8 +199,8 @@ impl<'a> Annotator<'a> {
                 let StreamDocument { id, language, .. } = document;
                 FilteredDocument { id, language, url, text: text(document) }
             };
-            let verdicts =
-                filter.judge(&seen.iter().map(document).collect::<Vec<_>>(), self.stop)?;
+            let judged: Vec<_> = seen.iter().map(document).collect();
+            let verdicts = filter.judge(&judged, self.scorer.stop)?;
             for (at, verdict) in seen.into_iter().zip(verdicts) {
                 found[at].extend(verdict.finding.map(|finding| (*name, *settings, finding)));
             }
@@ -237,7 +229,7 @@ impl<'a> Annotator<'a> {
         found: &[FoundBy<'d>],
     ) -> Annotation<'d> {
         let language = document.language.as_str();
-        let names = self.config.heads.keys().map(String::as_str);
+        let names = self.scorer.config.heads.keys().map(String::as_str);
         let shown = |score: &Option<DocumentScore>| {
             score.map(|s| f64::from(s.score)).filter(|score| !score.is_nan())
         };
@@ -272,7 +264,6 @@ impl<'a> Annotator<'a> {
     }
 }
 
-/// Returns the text of `document` unless it is blank.
 fn text(document: &StreamDocument) -> Option<&str> {
     document.text.as_deref().filter(|text| !text.trim().is_empty())
 }
@@ -284,10 +275,7 @@ fn thresholds(selection: &Selection) -> Vec<Value> {
         let threshold = &report.threshold;
         for (at, outcome) in report.outcomes.iter().enumerate() {
             let (kind, value) = match &threshold.kind {
-                ThresholdKind::Retain(_) => match threshold.rate(at) {
-                    Some(rate) => ("retention", json!(rate)),
-                    None => continue,
-                },
+                ThresholdKind::Retain(_) => ("retention", json!(threshold.rate(at))),
                 ThresholdKind::Remove(rate) => ("removal", json!(rate)),
                 ThresholdKind::Fixed(score) => ("threshold", json!(score)),
                 ThresholdKind::Budget(budget) => ("budget", json!(budget)),

@@ -14,7 +14,7 @@ use polysift_config::{HeadConfig, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::heads::{Heads, Loaded};
 use polysift_data::input::{InputFile, LabelledText, SampleColumns, read_samples};
-use polysift_encoder::{HubSettings, Model};
+use polysift_encoder::HubSettings;
 use polysift_heads::head::{AnyHead, DocumentScore};
 use polysift_runs::run::{RunDir, Stage, Worker};
 use polysift_selection::{RankKey, Selection};
@@ -63,8 +63,7 @@ pub struct Setup<'a> {
 /// is skipped there and the report says so. [`Error::Missing`] without a text or if a head's file
 /// is absent; [`Error::Model`] for a head of another encoder or width.
 pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
-    let read = read_samples(setup.files, &setup.config.input, &setup.columns)?;
-    let samples = read.samples;
+    let (samples, skipped) = read_samples(setup.files, &setup.config.input, &setup.columns)?;
     if samples.is_empty() {
         let paths: Vec<String> = setup.files.iter().map(|f| f.path.display().to_string()).collect();
         let reason = "holds no labelled text".to_owned();
@@ -78,7 +77,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
     let cuts = cuts(setup, &samples)?;
     let heads = Heads::find(setup.heads, setup.run, languages, setup.config.seed.0)?;
-    let &Setup { config, run, chunks_of_heads, hub, stop, .. } = setup;
+    let &Setup { config, run, chunks_of_heads, hub, stop, progress, .. } = setup;
     let scorer = TextScorer::open(&heads, config, run, chunks_of_heads, (hub, stop))?;
     let data = setup.files.iter().map(|file| {
         let (path, language) = (file.path.display().to_string(), file.language.clone());
@@ -87,14 +86,21 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let mut report = Report {
         data: data.collect::<Result<_>>()?,
         texts: samples.len(),
-        skipped: read.skipped,
-        encoder: scorer.model.as_ref().map(encoder_used),
+        skipped,
+        encoder: scorer.model.as_ref().map(|model| {
+            let info = model.encoder.info();
+            EncoderUsed {
+                model: info.model.clone(),
+                digest: info.digest.clone(),
+                device: info.device.clone(),
+                precision: model.placement.precision.to_string(),
+            }
+        }),
         ..Report::default()
     };
     let worker = setup.run.map(Worker::observer);
     let mut estimated = None;
     if let (Some(run), Some(worker), Some(drawn)) = (setup.run, &worker, &drawn) {
-        let &Setup { config, hub, stop, progress, .. } = setup;
         let context = Context::observing(config, run, hub, stop, progress, worker);
         match EstimatedRun::open(context, setup.heads, &samples, setup.rates)? {
             Ok(run) => estimated = Some((run, drawn.as_slice())),
@@ -184,16 +190,6 @@ fn summarise(name: &str, languages: &BTreeSet<String>, report: &mut Report) {
     }
 }
 
-fn encoder_used(model: &Model) -> EncoderUsed {
-    let info = model.encoder.info();
-    EncoderUsed {
-        model: info.model.clone(),
-        digest: info.digest.clone(),
-        device: info.device.clone(),
-        precision: model.placement.precision.to_string(),
-    }
-}
-
 struct LanguageTexts<'a> {
     setup: &'a Setup<'a>,
     scorer: &'a TextScorer<'a>,
@@ -213,17 +209,25 @@ impl<'a> LanguageTexts<'a> {
         };
         let selection: Option<Selection> = setup.run.map_or(Ok(None), read)?;
         let all_scores = self.score()?;
-        let dropped = match &self.drawn {
-            Some((run, _)) => {
-                let ids = self.samples.iter().map(|sample| sample.id.as_str()).collect();
-                run.dropped(language, &ids)?
+        let estimated = match &self.drawn {
+            Some((run, drawn)) => {
+                let ids: Vec<&str> = self.samples.iter().map(|sample| sample.id.as_str()).collect();
+                let of_text = |row: usize| all_scores.values().map(|scores| scores[row]).collect();
+                let scores = (0..ids.len()).map(of_text).collect();
+                let dropped = run.dropped(language, &ids)?;
+                Some((run, drawn, ScoredTexts { ids, scores, dropped }))
             }
-            None => BTreeSet::new(),
+            None => None,
         };
         for (&name, scores) in &all_scores {
             let Some(Loaded { head, path }) = heads.loaded(name, language) else { continue };
             let mut judged = self.judged(name, head, scores, selection.as_ref());
-            self.estimate((name, head), &all_scores, selection.as_ref(), &dropped, &mut judged)?;
+            if let Some((run, drawn, texts)) = &estimated {
+                let labels = self.samples.iter().map(|sample| sample.label);
+                judged.drawn = labels.zip(drawn.iter().copied()).collect();
+                let head = (name, head.spec());
+                judged.selected = run.calls(language, head, selection.as_ref(), texts)?;
+            }
             let output = ScoreMeaning::of(head.spec());
             judged.tabulate((name, language), output, self.cuts, report);
             let provenance = head.card().provenance.as_ref();
@@ -250,30 +254,6 @@ impl<'a> LanguageTexts<'a> {
         let rows = 0..self.samples.len();
         let ties: Vec<RankKey> = rows.map(|row| self.key(row, 0.0, Keep::Above)).collect();
         report.agreement.extend(pairs(language, &columns, &ties, setup.top));
-        Ok(())
-    }
-
-    /// Adds which texts are selected, if the run that they were drawn from is known. A text without
-    /// a score or with NaN is none that a selection keeps.
-    fn estimate(
-        &self,
-        (name, head): (&str, &AnyHead),
-        scores: &BTreeMap<&'a str, Vec<Option<DocumentScore>>>,
-        selection: Option<&Selection>,
-        dropped: &BTreeSet<String>,
-        judged: &mut Judged<'a>,
-    ) -> Result<()> {
-        let Some((run, drawn)) = &self.drawn else { return Ok(()) };
-        let texts = ScoredTexts {
-            ids: self.samples.iter().map(|sample| sample.id.as_str()).collect(),
-            scores: (0..self.samples.len())
-                .map(|row| scores.values().map(|scores| scores[row]).collect())
-                .collect(),
-        };
-        let labels = self.samples.iter().map(|sample| sample.label);
-        judged.drawn = labels.zip(drawn.iter().copied()).collect();
-        let head = (name, head.spec());
-        judged.selected = run.calls(self.language, head, selection, &texts, dropped)?;
         Ok(())
     }
 

@@ -282,13 +282,9 @@ impl Judged<'_> {
         [all].into_iter().chain(sources).collect()
     }
 
-    fn is_positive(&self, row: usize, group: &TextGroup) -> bool {
-        is_above(self.labels[row], group)
-    }
-
     fn measures(&self, group: &TextGroup, rows: &[usize], output: ScoreMeaning) -> Measures {
         let logits: Vec<f32> = rows.iter().map(|&row| self.scores[row].logit).collect();
-        let labels: Vec<bool> = rows.iter().map(|&row| self.is_positive(row, group)).collect();
+        let labels: Vec<bool> = rows.iter().map(|&row| is_above(self.labels[row], group)).collect();
         let interval = roc_auc_interval(&logits, &labels);
         let is_probability = output == ScoreMeaning::Probability && group.cut.is_none();
         Measures {
@@ -331,8 +327,28 @@ impl Judged<'_> {
     /// Evaluates the rules that apply to the group's grade threshold; empty if `rows` is empty.
     fn outcomes(&self, group: &TextGroup, rows: &[usize]) -> Vec<RuleOutcome> {
         let applies = |calls: &&Calls| calls.cut.is_none_or(|cut| Some(cut) == group.cut);
+        let outcome = |calls: &Calls| {
+            let is_positive = |row: usize| is_above(self.labels[row], group);
+            let called = rows.iter().map(|&row| (calls.positive[row], is_positive(row)));
+            let confusion = Confusion::of_calls(called);
+            let called_positive = confusion.called_positive();
+            let interval = proportion_interval(confusion.true_positives, called_positive);
+            RuleOutcome {
+                group: group.clone(),
+                rule: calls.rule.clone(),
+                threshold: calls.threshold,
+                called_positive,
+                confusion,
+                accuracy: confusion.accuracy(),
+                precision: confusion.precision(),
+                precision_low: interval.map(|[low, _]| low),
+                precision_high: interval.map(|[_, high]| high),
+                recall: confusion.recall(),
+                f1: confusion.f1(),
+            }
+        };
         let calls = self.calls.iter().filter(applies).filter(|_| !rows.is_empty());
-        calls.map(|calls| self.outcome(group, calls, rows)).collect()
+        calls.map(outcome).collect()
     }
 
     /// Estimates the shares of each selection over all documents; empty for other groups.
@@ -344,25 +360,6 @@ impl Judged<'_> {
         let drawn: Vec<WeightedText> = drawn.collect();
         let calls = self.selected.iter().filter(|_| group.texts == EVERYTHING);
         calls.map(|calls| SelectionShares::new(group, calls, &drawn)).collect()
-    }
-
-    fn outcome(&self, group: &TextGroup, calls: &Calls, rows: &[usize]) -> RuleOutcome {
-        let called = rows.iter().map(|&row| (calls.positive[row], self.is_positive(row, group)));
-        let confusion = Confusion::of_calls(called);
-        let interval = proportion_interval(confusion.true_positives, confusion.called_positive());
-        RuleOutcome {
-            group: group.clone(),
-            rule: calls.rule.clone(),
-            threshold: calls.threshold,
-            called_positive: confusion.called_positive(),
-            confusion,
-            accuracy: confusion.accuracy(),
-            precision: confusion.precision(),
-            precision_low: interval.map(|[low, _]| low),
-            precision_high: interval.map(|[_, high]| high),
-            recall: confusion.recall(),
-            f1: confusion.f1(),
-        }
     }
 }
 

@@ -104,7 +104,6 @@ pub(super) fn drawn_texts(
 }
 
 pub(super) struct EstimatedRun<'a> {
-    context: Context<'a>,
     embedded: Embedded,
     scores: ScoreFiles,
     /// Documents without scores.
@@ -133,7 +132,7 @@ impl<'a> EstimatedRun<'a> {
             stored_selections(context.run, embedded.languages())?;
             let scores = ScoreFiles::selected(context)?;
             let documents = RunRows::open(context, None, embedded.languages())?;
-            Ok(Self { context, embedded, scores, documents, rates })
+            Ok(Self { embedded, scores, documents, rates })
         };
         match opened() {
             Ok(run) => Ok(Ok(run)),
@@ -144,14 +143,13 @@ impl<'a> EstimatedRun<'a> {
     }
 
     /// Returns which `texts` are selected by the run, and by the head `name` alone at each rate.
-    /// Texts in `dropped` (by a cascade) never are.
+    /// Texts that a cascade dropped never are, nor are those without a score or with NaN.
     pub(super) fn calls(
         &self,
         language: &str,
         (name, spec): (&str, &HeadSpec),
         selection: Option<&Selection>,
         texts: &ScoredTexts<'_>,
-        dropped: &BTreeSet<String>,
     ) -> Result<Vec<Calls>> {
         let mut calls = Vec::new();
         if let Some(selection) = selection {
@@ -162,16 +160,17 @@ impl<'a> EstimatedRun<'a> {
         }
         calls.extend(self.calls_at_rates(language, (name, spec), texts)?);
         // The run has no score for these documents, whatever their score is here.
-        for calls in calls.iter_mut().filter(|_| !dropped.is_empty()) {
+        for calls in calls.iter_mut().filter(|_| !texts.dropped.is_empty()) {
             for (positive, id) in calls.positive.iter_mut().zip(&texts.ids) {
-                *positive &= !dropped.contains(*id);
+                *positive &= !texts.dropped.contains(*id);
             }
         }
         Ok(calls)
     }
 
     /// Returns the ids in `ids` that belong to documents of `language` dropped by a cascade.
-    pub(super) fn dropped(&self, language: &str, ids: &BTreeSet<&str>) -> Result<BTreeSet<String>> {
+    pub(super) fn dropped(&self, language: &str, ids: &[&str]) -> Result<BTreeSet<String>> {
+        let ids: BTreeSet<&str> = ids.iter().copied().collect();
         let mut dropped = BTreeSet::new();
         for (place, shard, _) in self.embedded.shards_of(language) {
             let mut shard = self.documents.shard(place, shard)?;
@@ -199,18 +198,18 @@ impl<'a> EstimatedRun<'a> {
         if self.rates.is_empty() {
             return Ok(calls);
         }
+        let (context, embedded) = (self.documents.context, &self.embedded);
         let mut rates = self.rates.to_vec();
         rates.sort_unstable_by(|a, b| b.cmp(a));
         rates.dedup();
         let threshold = Threshold {
-            head: self.context.config.heads.keys().position(|head| head == name),
+            head: context.config.heads.keys().position(|head| head == name),
             head_name: name.to_owned(),
             // The class with high scores is positive, whatever the head keeps.
             keep: Keep::Above,
             kind: ThresholdKind::Retain(rates.iter().rev().copied().collect()),
             output: spec.output,
         };
-        let (context, embedded) = (self.context, &self.embedded);
         let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None)?;
         let ladder = select(&corpus, &[threshold], Mode::Default)?;
         let smallest = texts.smallest_rates(&ladder, 0);
@@ -228,6 +227,8 @@ impl<'a> EstimatedRun<'a> {
 pub(super) struct ScoredTexts<'a> {
     pub(super) ids: Vec<&'a str>,
     pub(super) scores: Vec<Vec<Option<DocumentScore>>>,
+    /// Ids of the texts that a cascade dropped.
+    pub(super) dropped: BTreeSet<String>,
 }
 
 impl ScoredTexts<'_> {

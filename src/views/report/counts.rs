@@ -184,20 +184,9 @@ pub(super) fn num_words(text: &str) -> u64 {
     text.split_whitespace().map(words).sum::<usize>() as u64
 }
 
-/// Percentages of the quantiles, as text and in thousandths of a percent.
-pub(super) const QUANTILES: [(&str, u64); 11] = [
-    ("0.1", 100),
-    ("1", 1000),
-    ("5", 5000),
-    ("10", 10_000),
-    ("25", 25_000),
-    ("50", 50_000),
-    ("75", 75_000),
-    ("90", 90_000),
-    ("95", 95_000),
-    ("99", 99_000),
-    ("99.9", 99_900),
-];
+/// Quantiles, in thousandths of a percent.
+pub(super) const QUANTILES: [u64; 11] =
+    [100, 1000, 5000, 10_000, 25_000, 50_000, 75_000, 90_000, 95_000, 99_000, 99_900];
 
 /// Maps a score to an integer with the same order; both zeros map to one.
 pub(super) fn score_key(score: f32) -> u64 {
@@ -263,7 +252,7 @@ impl ScoreCounts {
 
     /// Locates the quantiles: the upper half of the key, and the rank among keys with that half.
     fn places(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
-        QUANTILES.iter().map(|(_, thousandths)| {
+        QUANTILES.iter().map(|thousandths| {
             // The nearest rank, from 0.
             let rank = (u128::from(self.n) * u128::from(*thousandths)).div_ceil(100_000) as u64;
             let rank = rank.saturating_sub(1);

@@ -7,7 +7,7 @@ use super::counts::{ScoreDetails, ValueCounts, bins_of, num_words};
 use super::stored::StoredThresholds;
 use super::survey::{HeadSurvey, LanguageSurvey, sampling_hash};
 use polysift_base::error::{Error, Result};
-use polysift_config::{FilterConfig, FilterWhen, RunConfig};
+use polysift_config::{FilterConfig, FilterWhen};
 use polysift_corpus::context::Context;
 use polysift_corpus::rows::{Row, ShardRows};
 use polysift_corpus::texts::Texts;
@@ -217,10 +217,6 @@ pub(super) fn domain_of(url: &str) -> Option<String> {
     Some(outcome.map_or_else(|_| domain.to_owned(), |()| unicode))
 }
 
-fn url_column(config: &RunConfig) -> &str {
-    config.filters.values().find_map(FilterConfig::url_column).unwrap_or(URL)
-}
-
 /// Returns the input file of `shard`; `None` if it is gone.
 pub(super) fn input_file(shard: &Shard) -> Result<Option<InputFile>> {
     match shard.input() {
@@ -245,8 +241,9 @@ impl<'a> ShardInput<'a> {
         file: Option<&'a InputFile>,
     ) -> Result<Self> {
         let Some(file) = file else { return Ok(Self { texts: None, urls: None }) };
-        let (config, name) = (&context.config.input, url_column(context.config));
-        let urls = match ColumnValues::open(file, config, name, ColumnKind::Text) {
+        let config = context.config;
+        let name = config.filters.values().find_map(FilterConfig::url_column).unwrap_or(URL);
+        let urls = match ColumnValues::open(file, &config.input, name, ColumnKind::Text) {
             Err(Error::Schema { .. }) => None, // there is no such column
             opened => Some(opened?),
         };

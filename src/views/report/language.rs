@@ -15,7 +15,7 @@ use polysift_config::KEPT;
 use polysift_runs::run::DocumentAmount;
 use polysift_selection::{Amount, Bound, RankKey, ThresholdKind};
 
-const MAIN_QUANTILES: [&str; 3] = ["5", "50", "95"];
+const MAIN_QUANTILES: [u64; 3] = [5000, 50_000, 95_000];
 const MAIN_MEASURES: [&str; 2] = ["words", "tokens"];
 /// Approximate maximum of documents per language that count by domain.
 const MOST_LOCATED: u64 = 1_000_000;
@@ -80,20 +80,6 @@ impl<'a> SurveyedLanguage<'a> {
         placed.filter(move |(_, placed)| placed.head == head).map(|(at, _)| at)
     }
 
-    /// Returns the places of each head's curve: a number of the sample's keys, and the thresholds.
-    fn curves(&self) -> Vec<BTreeSet<RankKey>> {
-        let heads = 0..self.run.heads.len();
-        heads
-            .map(|head| {
-                let order = &self.orders[head];
-                let at = thinned(order.len(), self.limits.points);
-                let first_out =
-                    self.thresholds_of(head).filter_map(|at| self.survey.thresholds[at].first_out);
-                at.into_iter().map(|at| order[at].0).chain(first_out).collect()
-            })
-            .collect()
-    }
-
     /// Chooses documents to read: at the ends of each order, around thresholds, in each decile.
     fn examples(&self) -> Vec<Example<'_>> {
         let mut found: Vec<Example<'_>> = Vec::new();
@@ -135,7 +121,14 @@ impl<'a> SurveyedLanguage<'a> {
     }
 
     fn to_look_for(&self) -> Wanted {
-        let curves = self.curves();
+        // The places of each head's curve: a number of the sample's keys, and the thresholds.
+        let curve = |(head, order): (usize, &Vec<(RankKey, usize)>)| {
+            let thresholds = self.thresholds_of(head).map(|at| &self.survey.thresholds[at]);
+            let first_out = thresholds.filter_map(|threshold| threshold.first_out);
+            let at = thinned(order.len(), self.limits.points);
+            at.into_iter().map(|at| order[at].0).chain(first_out).collect()
+        };
+        let curves: Vec<BTreeSet<RankKey>> = self.orders.iter().enumerate().map(curve).collect();
         let (mut steps, mut examples) = (curves.clone(), BTreeSet::new());
         for Example { document, .. } in self.examples() {
             examples.insert(document.ordinal);
@@ -214,8 +207,8 @@ impl<'a> SurveyedLanguage<'a> {
             return Ok(None);
         }
         let quantiles: Map<String, Value> = (QUANTILES.iter().zip(counts.quantiles(found)))
-            .filter(|((name, _), _)| !self.limits.brief || MAIN_QUANTILES.contains(name))
-            .map(|((name, _), score)| ((*name).to_owned(), score.map_or(Value::Null, short)))
+            .filter(|(at, _)| !self.limits.brief || MAIN_QUANTILES.contains(at))
+            .map(|(at, score)| ((*at as f64 / 1000.0).to_string(), json!(score.map(short))))
             .collect();
         let range = counts.range;
         let dropped = self.thresholds.selection.thresholds.first();
@@ -279,7 +272,12 @@ impl<'a> SurveyedLanguage<'a> {
                 };
                 let mut row = json!({"head": threshold.head_name, "kind": kind, key: value});
                 if kind == "threshold" {
-                    row["bound"] = json!(bound_name(outcome.bound));
+                    row["bound"] = json!(match outcome.bound {
+                        Bound::Below(_) => "below",
+                        Bound::AtLeast(_) => "at-least",
+                        Bound::AtMost(_) => "at-most",
+                        _ => "above",
+                    });
                 }
                 let amount = |Amount { num_documents, weight }: Amount| json!({"documents": num_documents, "weight": weight});
                 let score = outcome.threshold_score.map(|score| short(score as f32));
@@ -442,13 +440,4 @@ fn thinned(len: usize, most: usize) -> BTreeSet<usize> {
     let even = (0..evenly).map(|i| i * (len - 1) / (evenly - 1).max(1));
     let powers = (0..ends).map(|i| (1 << i) - 1).filter(|at| *at < len);
     even.chain(powers.flat_map(|at| [at, len - 1 - at])).collect()
-}
-
-fn bound_name(bound: Bound) -> &'static str {
-    match bound {
-        Bound::Below(_) => "below",
-        Bound::AtLeast(_) => "at-least",
-        Bound::AtMost(_) => "at-most",
-        _ => "above",
-    }
 }

@@ -211,7 +211,7 @@ fn blocks_hold_what_the_lists_hold() -> Result<(), Box<dyn StdError>> {
             let expected = values_of_lists(&path)?;
             for limit in [usize::MAX, 1000, 126, 7] {
                 let mut scan = EmbeddingScan::open(&path)?;
-                assert_eq!(scan.documents(), &rows.documents);
+                assert_eq!(scan.documents, rows.documents);
                 let (mut all_offsets, mut all_values) = (vec![0], Vec::new());
                 let (mut offsets, mut values) = (Vec::new(), Vec::new());
                 while all_offsets.len() <= count {
