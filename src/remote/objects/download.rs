@@ -24,7 +24,7 @@ pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
 }
 
 /// Returns an error of the file `path` in the cache, which no retry mends.
-fn local(path: &Path) -> impl Fn(std::io::Error) -> object_store::Error {
+pub(super) fn local(path: &Path) -> impl Fn(std::io::Error) -> object_store::Error {
     let path = path.display().to_string();
     move |error| object_store::Error::NotSupported { source: format!("{path}: {error}").into() }
 }

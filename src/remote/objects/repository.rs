@@ -8,7 +8,7 @@ use hf_hub::{Cache, Repo};
 use serde::Deserialize;
 
 use super::client::wait;
-use super::download::{ask, download, failed, hub_client, request_of, whole};
+use super::download::{ask, download, hub_client, local, request_of, whole};
 use super::explain::{is_final, message, status};
 use super::key::encoded;
 use crate::location::Snapshot;
@@ -82,7 +82,7 @@ impl<'a> Repository<'a> {
         // The cache also notes which commit the revision is.
         let noted = downloaded.and_then(|(path, commit)| {
             let noted = self.cache.repo(self.repo()).create_ref(&commit);
-            noted.map(|()| path).map_err(failed)
+            noted.map(|()| path).map_err(local(&folder))
         });
         match noted {
             Ok(path) => {
