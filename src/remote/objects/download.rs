@@ -13,15 +13,11 @@ use object_store::{ClientOptions, HeaderValue, Result};
 use ring::digest::{Context, SHA256};
 
 use super::client::{Retries, hub_connector};
-use super::explain::{ANSWER, status, store_error};
+use super::explain::{ANSWER, failed, status, store_error};
 use super::wire::{COMMIT, LINKED_ETAG};
-use polysift_base::error::{self, Source};
+use polysift_base::error;
 use polysift_base::hub::HubSettings;
 use polysift_base::progress::STOP_POLL;
-
-pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
-    object_store::Error::Generic { store: "", source: source.into() }
-}
 
 /// Returns an error of the file `path` in the cache, which no retry mends.
 pub(super) fn local(path: &Path) -> impl Fn(std::io::Error) -> object_store::Error {

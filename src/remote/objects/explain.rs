@@ -1,6 +1,6 @@
 //! Turns a store's errors into short messages without secrets.
 
-use polysift_base::error::Error;
+use polysift_base::error::{Error, Source};
 use polysift_base::io::{is_web, redacted};
 
 /// Beginnings of the client's reasons for a failure; the causes above them name the request.
@@ -16,6 +16,10 @@ const WEB_HINT: &str = "a password and a query are not kept: give the URL with t
                         in POLYSIFT_SIGNED_URLS";
 
 const MAX_SAID: usize = 300;
+
+pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
+    object_store::Error::Generic { store: "", source: source.into() }
+}
 
 pub(super) fn store_error(url: &str, reason: &str) -> Error {
     Error::Service { name: redacted(url), reason: redacted(reason) }

@@ -17,8 +17,8 @@ use object_store::HeaderValue;
 use serde_json::{Value, json};
 
 use super::client::{hub_settings, retried, runtime, wait};
-use super::download::{ask, failed, hub_client, request_of, sha256, whole};
-use super::explain::{ANSWER, explain, store_error};
+use super::download::{ask, hub_client, request_of, sha256, whole};
+use super::explain::{ANSWER, explain, failed, store_error};
 use super::hub::{files, repository};
 use super::key::encoded;
 use super::wire::{READ_TIMEOUT, bare_client};

@@ -13,7 +13,7 @@ use object_store::{ClientOptions, GetOptions, HeaderValue};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::download::failed;
+use super::explain::failed;
 use super::key::{decoded, escaped_listing};
 use crate::location::{Location, Scheme};
 use polysift_base::io::with_secrets;
