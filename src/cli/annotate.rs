@@ -137,6 +137,9 @@ fn read(
     if args.format == Format::Text || args.format == Format::Auto && !is_json {
         let max_bytes = config.input.max_document_bytes;
         let text = stop.leaving(move || read_text(input, max_bytes))??;
+        if text.trim().is_empty() {
+            return Ok(documents);
+        }
         let fixed = match &config.input.language {
             LanguageSource::Fixed(code) => Some(code.as_str()),
             _ => None,
@@ -144,10 +147,8 @@ fn read(
         let language = fixed.or(language).ok_or_else(|| {
             Error::config("--language", "is missing; there are heads for several languages")
         })?;
-        if !text.trim().is_empty() {
-            // The channel has room for it.
-            let _ = send.send(Ok(Ok(StreamDocument::of_text(text, language))));
-        }
+        // The channel has room for it.
+        let _ = send.send(Ok(Ok(StreamDocument::of_text(text, language))));
         return Ok(documents);
     }
     let name = Path::new(STDIN);
@@ -174,7 +175,7 @@ fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
             format!("the text has more bytes than `input.max_document_bytes` = {max_bytes}");
         return Err(Error::corrupt(path, reason));
     }
-    String::from_utf8(bytes).map_err(|e| {
+    String::from_utf8(without_byte_order_mark(&bytes).to_vec()).map_err(|e| {
         let at = e.utf8_error().valid_up_to() + 1;
         Error::corrupt(path, format!("the text is not UTF-8 at byte {at}"))
     })

@@ -26,7 +26,7 @@ pub(crate) struct MixArgs {
     /// Count tokens and print what would be drawn; write no mixture
     #[arg(long)]
     dry_run: bool,
-    /// Replace a mixture in the folder that was made with other settings or inputs
+    /// Remove what was mixed in the folder, and mix again; counts are kept
     #[arg(long)]
     redo: bool,
     /// Use only the hub's local cache for the tokenizer, never download
@@ -68,7 +68,8 @@ fn print(report: &MixReport) {
     });
     titled_table(titles, languages);
     let (rows, tokens, files) = (report.rows, report.tokens, report.files.len());
-    line(&format!("{tokens} tokens in {rows} rows of {files} files"));
+    let of = if files == 0 { String::new() } else { format!(" of {files} files") };
+    line(&format!("{tokens} tokens in {rows} rows{of}"));
     if !report.left_out.is_empty() {
         let names = report.left_out.join(", ");
         line(&format!("left out, as not all inputs have them in one type: {names}"));

@@ -262,8 +262,8 @@ pub struct HeadConfig {
     /// Languages that one head learns from and serves. Several languages have equal weight.
     #[serde(skip_serializing_if = "is_default")]
     pub languages: HeadLanguages,
-    /// Name of another head, which scores the languages that this head has no file for. Default:
-    /// these languages have no score.
+    /// Name of another head of the same sort (texts or embeddings), which scores the languages that
+    /// this head has no file for. Default: these languages have no score.
     pub fallback: Option<String>,
     /// Label column of the samples, which holds `positive` or `negative`, `toxic` or `nontoxic`, 1
     /// or 0, or a boolean; a grade if the loss is for grades. Of several columns of grades

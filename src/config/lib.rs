@@ -289,6 +289,10 @@ impl RunConfig {
             let reason = "is a URL; a model is a directory or a hub id (OWNER/NAME)";
             return Err(Error::config("encoder.model", reason));
         }
+        if self.encoder.model == DEFAULT_MODEL && self.encoder.revision.is_some() {
+            let reason = "is for models of a hub; the bundled encoder has none";
+            return Err(Error::config("encoder.revision", reason));
+        }
         let document_bytes = i128::from(self.input.max_document_bytes);
         for (name, value, most) in [
             ("parts.zstd", self.parts.zstd.into(), 22),

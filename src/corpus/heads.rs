@@ -100,7 +100,16 @@ impl Heads {
                 && !unserved.is_empty()
                 && !found.contains_key(ALL_LANGUAGES)
             {
-                found.extend(load(name, config, &unserved)?);
+                match load(name, config, &unserved) {
+                    // These languages have no score.
+                    Err(Error::Missing { .. }) if !found.is_empty() => {}
+                    served => found.extend(served?),
+                }
+            }
+            let mut of_texts = found.values().map(|loaded| loaded.head.is_of_texts());
+            if of_texts.next().is_some_and(|first| of_texts.any(|other| other != first)) {
+                let reason = "names a head of texts for one of embeddings, or the other way round";
+                return Err(Error::config(format!("heads.{name}.fallback"), reason));
             }
             by_name.insert(name.clone(), found);
         }

@@ -203,6 +203,10 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     }
     let directory = Path::new(name);
     if directory.is_dir() {
+        if config.revision.is_some() {
+            let reason = "is for models of a hub; the model is a directory";
+            return Err(Error::config("encoder.revision", reason));
+        }
         return ModelSource::Directory(directory).read();
     }
     if !is_repository_id(name) || directory.exists() {

@@ -52,7 +52,7 @@ pub struct MixRequest<'a> {
     pub stop: &'a Stop,
     /// Receiver of the progress.
     pub progress: &'a dyn Progress,
-    /// True to remove a mixture with other settings from the folder first.
+    /// True to remove what was mixed in the folder first, whatever its settings.
     pub redo: bool,
     /// True to count and draw without writing the mixture.
     pub dry_run: bool,

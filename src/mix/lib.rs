@@ -115,7 +115,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let rules = config.sources.iter().map(|source| CopyRule::load(source, base));
     let rules: Vec<CopyRule> = rules.collect::<Result<_>>()?;
     let counter = TokenCounter::load(config, base, request.hub)?;
-    let found = find_files(config, base)?;
+    let found = find_files(config, base, out)?;
     create_folder(out)?;
     confine(out);
     let state = out.join("_state");
@@ -148,14 +148,24 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     Ok(report)
 }
 
-/// Finds the files of each source; returns the source's index, the file and its fingerprint. Sources
-/// are ordered by name: the order of the settings changes neither numbers of inputs nor columns.
-fn find_files(config: &MixConfig, base: &Path) -> Result<Vec<(usize, InputFile, String)>> {
+/// Finds the files of each source; returns the source's index, the file and its fingerprint.
+/// Sources are ordered by name: the order of the settings changes neither numbers of inputs nor
+/// columns.
+fn find_files(
+    config: &MixConfig,
+    base: &Path,
+    out: &Path,
+) -> Result<Vec<(usize, InputFile, String)>> {
     let mut all = Vec::new();
+    // What the mixture has written is no input of it, though OUT may lie below an input's folder.
+    let own = written(out)?.into_iter().filter_map(|path| path.canonicalize().ok());
+    let own: BTreeSet<PathBuf> = own.collect();
+    let is_input =
+        |file: &InputFile| file.path.canonicalize().map_or(true, |path| !own.contains(&path));
     let mut sources: Vec<_> = config.sources.iter().enumerate().collect();
     sources.sort_by_key(|(_, source)| &source.name);
     for (place, source) in sources {
-        let found = discover(&source.files, base)?.into_par_iter().map(|file| {
+        let found = discover(&source.files, base)?.into_par_iter().filter(is_input).map(|file| {
             let fingerprint = file.fingerprint()?;
             Ok((place, file, fingerprint))
         });
@@ -201,7 +211,8 @@ fn count(
     Ok(files.collect())
 }
 
-/// Returns the number of output files of about [`MixConfig::output_bytes`] each, at most one per row.
+/// Returns the number of output files of about [`MixConfig::output_bytes`] each, at most one per
+/// row.
 fn num_files(config: &MixConfig, draw: &Draw) -> Result<u64> {
     let rows: u128 = draw.rows.iter().copied().map(u128::from).sum();
     let wanted = draw.bytes.div_ceil(config.output_bytes.0.into()).min(rows).max(1);
@@ -263,8 +274,8 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
                 std::thread::sleep(LOOK_AGAIN);
             }
             Some(_) if redo => {
-                // Markers of finished work are removed before it, and the plan last. Another process
-                // may write until this one has the folder for itself.
+                // Markers of finished work are removed before it, and the plan last. Another
+                // process may write until this one has the folder for itself.
                 let run = worker.run();
                 let done = [request.out.join(MIXTURE), run.path("parts"), run.path("shuffle")];
                 worker.exclusive(request.stop, |held| {

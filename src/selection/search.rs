@@ -18,7 +18,7 @@ use polysift_config::Keep;
 const GUESS_EVERY: usize = 64;
 /// A guess holds if corpus and sample differ by at most 1/400 of the sample's weight.
 const GUESS_MARGIN: u64 = 400;
-/// Maximum slots of a guess: each takes 768 KiB per thread.
+/// Maximum slots of a guess: each takes 768 KiB per thread, 1,280 KiB with weights.
 const MAX_GUESSED: usize = 16;
 
 /// Computes a budget, or a retention or removal at each rate in each of the selections so far.

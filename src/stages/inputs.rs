@@ -79,7 +79,7 @@ fn check_loaded(
             None => BTreeSet::new(), // one file serves all
         };
         let mut served = BTreeSet::new();
-        for_each_head(None, name, head, &serves, &mut |language, loaded| {
+        let checked = for_each_head(None, name, head, &serves, &mut |language, loaded| {
             stop.check()?;
             served.insert(language.to_owned());
             let spec = [(name.as_str(), Some(loaded.head.spec()))];
@@ -98,8 +98,19 @@ fn check_loaded(
             };
             width.map_or(Ok(()), |width| head.check_hidden_size(&loaded.path, width))?;
             recipe.as_ref().map_or(Ok(()), |recipe| loaded.check_recipe(recipe))
-        })?;
-        let serves_all = !path.contains(LANG) || served.contains(ALL_LANGUAGES);
+        });
+        match (checked, &head.fallback) {
+            (Err(Error::Missing { .. }), Some(other)) if served.is_empty() => {
+                tracing::warn!(
+                    head = name,
+                    "has no file for these languages; `{other}` scores them"
+                );
+            }
+            (checked, _) => checked?,
+        }
+        // The score stage warns of languages that a fallback does not serve either.
+        let serves_all =
+            !path.contains(LANG) || served.contains(ALL_LANGUAGES) || head.fallback.is_some();
         if let (Some(languages), false) = (languages, serves_all) {
             warn_of_unserved(name, &(languages - &served));
         }

@@ -15,7 +15,7 @@ use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::is_precise;
 use polysift_corpus::refinement::Refinement;
 use polysift_corpus::stage_order::stages_of;
-use polysift_corpus::verdicts::deduplicated;
+use polysift_corpus::verdicts::{REPORTS, deduplicated, has_reports};
 use polysift_corpus::work::score_keys;
 use polysift_runs::run::{Encoded, Failure, LiveWorker, Plan, RunDir, Shard, Stage, Summary};
 
@@ -224,22 +224,34 @@ fn task_of_items(
         (keys, tasks)
     };
     Ok(match stage {
+        Stage::Cascade | Stage::Filter if !stages_of(context.config).contains(&stage) => {
+            dealt(Vec::new())
+        }
         Stage::Cascade => {
             // Every task may take languages; the first task is responsible for unfinished ones.
             let keys = Cascade::keys(context.config, plan);
             let languages = vec![0; keys.len() - of_shards.len()];
             (keys, [languages, of_shards].concat())
         }
-        Stage::Embed | Stage::Filter | Stage::Export => (plan.names(), of_shards),
+        Stage::Embed => (plan.names(), of_shards),
+        // Any task writes the reports once all shards are done; the first one is responsible.
+        Stage::Filter | Stage::Export => {
+            let reports = stage == Stage::Filter || has_reports(context.config);
+            let keys = plan.names().into_iter().chain(reports.then(|| REPORTS.to_owned()));
+            (keys.collect(), of_shards.into_iter().chain(reports.then_some(0)).collect())
+        }
         Stage::Score => {
             let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
             (score_keys(plan, &heads), heads.iter().flat_map(|_| of_shards.clone()).collect())
         }
         Stage::Train => dealt(polysift_corpus::training::keys(context)?),
-        Stage::Refine if is_precise(context.run)? => dealt(Vec::new()),
+        Stage::Refine if !context.config.embeds_texts() || is_precise(context.run)? => {
+            dealt(Vec::new())
+        }
         Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
         Stage::Deduplicate => {
-            dealt(deduplicated(context.config, Embedded::of(context.run)?.languages()))
+            let languages = deduplicated(context.config, Embedded::of(context.run)?.languages());
+            dealt(languages.into_iter().chain([REPORTS.to_owned()]).collect())
         }
         Stage::Threshold => dealt(Embedded::of(context.run)?.languages().into_iter().collect()),
     })

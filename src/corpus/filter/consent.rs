@@ -282,7 +282,7 @@ fn time(text: &str) -> Result<(f64, bool), String> {
         let time = with_zone.map(|time| time.naive_utc()).or_else(|_| time.parse());
         let time =
             time.or_else(|_| day.parse::<NaiveDate>().map(|day| day.and_time(NaiveTime::MIN)));
-        Some(time.ok()?.and_utc().timestamp_nanos_opt()? as f64)
+        Some(time.ok()?.and_utc().timestamp_micros() as f64)
     };
     let wrong = || {
         format!(

@@ -168,14 +168,20 @@ pub trait Filter: Debug + Send + Sync {
     }
 }
 
-/// Judges documents in parallel, each run of one language with what `judge_of` returns for it.
+/// Judges documents in parallel, those of each language with what `judge_of` returns for it.
 pub(super) fn judge_by_language<J: Fn(&FilteredDocument<'_>) -> Verdict + Sync + Send>(
     documents: &[FilteredDocument<'_>],
     judge_of: impl Fn(&str) -> Result<J>,
 ) -> Result<Vec<Verdict>> {
-    let mut verdicts = Vec::with_capacity(documents.len());
-    for run in documents.chunk_by(|a, b| a.language == b.language) {
-        verdicts.par_extend(run.par_iter().map(judge_of(run[0].language)?));
+    let mut by_language: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, document) in documents.iter().enumerate() {
+        by_language.entry(document.language).or_default().push(at);
+    }
+    let mut verdicts = vec![Verdict::default(); documents.len()];
+    for (language, own) in by_language {
+        let judge = judge_of(language)?;
+        let judged: Vec<Verdict> = own.par_iter().map(|&at| judge(&documents[at])).collect();
+        own.into_iter().zip(judged).for_each(|(at, verdict)| verdicts[at] = verdict);
     }
     Ok(verdicts)
 }

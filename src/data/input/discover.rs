@@ -367,8 +367,14 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
     let folders: HashSet<&str> =
         full.iter().flat_map(|name| name.match_indices('/').map(|(at, _)| &name[..at])).collect();
     // The outputs of a shard are called after it, and no folder of other outputs may be called so.
+    // A lease is called after its shard and a number.
+    let numbered: HashSet<&str> = (folders.iter().filter_map(|folder| folder.rsplit_once('.')))
+        .filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()))
+        .map(|(name, _)| name)
+        .collect();
     let is_folder = |name: &str| {
-        [".parquet", ".json"].iter().any(|end| folders.contains(&*format!("{name}{end}")))
+        numbered.contains(name)
+            || [".parquet", ".json"].iter().any(|end| folders.contains(&*format!("{name}{end}")))
     };
     let named = |name: &String| Some(short(name)).filter(|short| !is_folder(short));
     let mut names: Vec<String> =

@@ -291,8 +291,10 @@ fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -
             ThresholdKind::Budget(budget) => format!("run: beyond the budget {budget}"),
         };
         let alone = Selection { thresholds: vec![report.clone()], ..selection.clone() };
-        let threshold = report.outcomes.first().and_then(|outcome| outcome.threshold_score);
-        let is_removed = |decision: Decision<'_>| matches!(decision, Decision::Removed { .. });
+        let threshold = report.outcomes.last().and_then(|outcome| outcome.threshold_score);
+        // Texts without a score are not removed by it.
+        let is_removed =
+            |decision: Decision<'_>| matches!(decision, Decision::Removed { why: "", .. });
         Calls::new(rule, threshold, texts.map(&alone, is_removed))
     };
     own.map(call).collect()
