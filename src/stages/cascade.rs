@@ -107,7 +107,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let work = StageWork::new(waiting, Stage::Cascade, keys, &all)?;
     if !work.is_over() {
         // Fitted with other thresholds, it would drop other documents.
-        if was_made_for_others {
+        if was_made_for_others && !work.items.own.is_empty() {
             return Err(lost(&run.path("cascade")));
         }
         context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");

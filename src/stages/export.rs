@@ -443,8 +443,9 @@ impl<'a> ShardExport<'a> {
                 path: self.shard.file.clone(),
                 row: first.row + 1,
                 reason: format!(
-                    "its text is inside another column than the `{}` of other rows and cannot be \
-                     replaced there; give all rows their texts in one column",
+                    "its text is not in a column `{}` of its own, but elsewhere or inside JSON that is \
+                     exported as text, and cannot be replaced there; give all rows their texts in \
+                     one column",
                     self.job.spec.text
                 ),
                 count: 1 + lost.count() as u64,

@@ -13,6 +13,7 @@ use polysift_config::InputConfig;
 pub struct ColumnValues<'a> {
     file: &'a InputFile,
     name: &'a str,
+    kind: ColumnKind,
     reader: Box<dyn ColumnReader>,
     rows: Vec<u64>,
     values: StringViewArray,
@@ -29,7 +30,7 @@ impl<'a> ColumnValues<'a> {
         let columns = vec![ColumnRequest::new(name, kind, true)];
         let reader = documents::open(file, columns, config.max_document_bytes, Rejects::counted())?;
         let (rows, values) = (Vec::new(), StringViewArray::from(Vec::<&str>::new()));
-        Ok(Self { file, name, reader, rows, values })
+        Ok(Self { file, name, kind, reader, rows, values })
     }
 
     /// Returns the value in `row`, or `None` for null. Rows must ascend from call to call. Returns
@@ -47,9 +48,15 @@ impl<'a> ColumnValues<'a> {
     }
 
     fn lost(&self, row: u64) -> Error {
-        let (path, rejects) = (&self.file.path, self.reader.rejects());
-        let gone = || Error::corrupt(path, format!("row {row} is gone"));
-        if rejects.count > 0 { rejects.error(path) } else { gone() }
+        let (path, rejects) = (self.file.path.clone(), self.reader.rejects());
+        match rejects.kept.first() {
+            None => return Error::corrupt(&path, format!("row {row} is gone")),
+            Some(first) if first.row == row => return rejects.error(&path),
+            // Earlier ones may be rows that `input.max_rejects` let pass; nobody asks for those.
+            Some(_) => {}
+        }
+        let reason = format!("`{}` holds something else than {}", self.name, self.kind.expected());
+        Error::Row { path, row: row + 1, reason, count: 1 }
     }
 }
 

@@ -189,7 +189,7 @@ impl ColumnKind {
         })
     }
 
-    fn expected(self) -> &'static str {
+    pub(super) fn expected(self) -> &'static str {
         match self {
             Self::Text => "strings",
             Self::LossyText => "strings or bytes",

@@ -86,9 +86,8 @@ fn find(
             if let (Some(a), Some(b)) = (&known, &file.language)
                 && a != b
             {
-                let path = file.path.display();
-                let reason = format!("{path}: the patterns give it two languages, {a} and {b}");
-                return Err(Error::config("input.files", reason));
+                let reason = format!("the patterns give it two languages, {a} and {b}");
+                return Err(Error::config(file.path.display().to_string(), reason));
             }
             *known = known.take().or(file.language);
         }
@@ -113,7 +112,7 @@ pub(super) fn find_local(
 
 fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     if pattern.trim().is_empty() {
-        return Err(Error::config("input.files", "holds an empty pattern"));
+        return Err(Error::config("a pattern of files", "is empty"));
     }
     if is_url(pattern) {
         return objects_of(pattern, takes);
@@ -123,7 +122,12 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
     let (root, keys) = if literal.is_dir() {
         (literal.clone(), KeyPattern::default())
     } else if literal.exists() {
-        if !literal.file_name().and_then(|name| name.to_str()).is_some_and(takes) {
+        let name = literal.file_name().and_then(|name| name.to_str());
+        if name == Some(MIXTURE) && !takes(MIXTURE) {
+            let reason = "describes a mixture and holds no documents; name its folder";
+            return Err(Error::config(pattern, reason));
+        }
+        if !name.is_some_and(takes) {
             return Err(unknown_extension(&pattern));
         }
         return Ok(vec![MatchedFile { path: literal, language: None, version: None }]);
@@ -208,7 +212,7 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     let others = Cell::new(0);
     let is_input = |key: &str| {
         let is_match = keys.matched(key).is_some();
-        let has_format = document_format(key.rsplit('/').next().unwrap_or_default()).is_some();
+        let has_format = takes(key.rsplit('/').next().unwrap_or_default());
         others.set(others.get() + usize::from(is_match && !has_format));
         is_match && has_format
     };

@@ -4,7 +4,8 @@
 //! ([`read_table`]). Each format has one iterator over batches of columns, on which
 //! [`DocumentReader`] (only what embedding needs) and the readers of samples and tables are built.
 //! [`RowReader`] reads every column for the export, and sees the same rows under the same numbers.
-//! Files are streamed: no file, row group or column is ever held in memory whole.
+//! Files are streamed: no file, row group or column is held in memory whole, except for what
+//! follows an open quote of CSV.
 //!
 //! ```
 //! use polysift_config::InputConfig;

@@ -153,8 +153,8 @@ impl DirectorySearch<'_> {
             {
                 // Shard names are made of file names.
                 if path.to_str().is_none() {
-                    let reason = format!("{}: the name is not UTF-8", path.display());
-                    return Err(Error::config("input.files", reason));
+                    let path = path.display().to_string();
+                    return Err(Error::config(path, "the name is not UTF-8"));
                 }
                 let language = language.map(ToOwned::to_owned);
                 self.found.push(MatchedFile { path, language, version: None });
@@ -183,11 +183,11 @@ pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)>
     let literal = components.iter().take_while(is_literal).count();
     let (root, parts) = components.split_at(literal);
     let part = |part: &Component<'_>| {
-        let refused = |reason| Error::config("input.files", format!("`{pattern}`{reason}"));
+        let refused = |reason: &str| Error::config(pattern, reason);
         match part.as_os_str().to_str() {
-            Some("..") => Err(refused(": `..` cannot follow a wildcard")),
+            Some("..") => Err(refused("`..` cannot follow a wildcard")),
             Some(part) => PatternPart::parse(part, pattern),
-            None => Err(refused(" is not UTF-8")),
+            None => Err(refused("is not UTF-8")),
         }
     };
     let parts = parts.iter().map(part).collect::<Result<_>>()?;
@@ -222,10 +222,10 @@ impl PatternPart {
         let globs = component.split(LANG).map(glob::Pattern::new).collect::<Result<_, _>>();
         let globs = globs.map_err(|e| {
             let reason = format!(
-                "`{pattern}` is not a glob: {}; `[[]`, `[*]` and `[?]` stand for `[`, `*` and `?`",
+                "is not a glob: {}; `[[]`, `[*]` and `[?]` stand for `[`, `*` and `?`",
                 e.msg
             );
-            Error::config("input.files", reason)
+            Error::config(pattern, reason)
         })?;
         Ok(Self::Globs(globs))
     }
