@@ -34,7 +34,7 @@ fn rows(path: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
 /// A sample drawn in this process, which takes less time.
 fn drawn(
     work: &Workspace,
-    request: &SampleRequest<'_>,
+    request: &SampleRequest,
 ) -> Result<(LanguageSample, Vec<Value>), Box<dyn Error>> {
     let root = work.path("out");
     let config = std::fs::read_to_string(root.join("config.toml"))?;
@@ -42,7 +42,7 @@ fn drawn(
     let (run, stop) = (RunDir::open(&root)?, Stop::default());
     let (hub, worker) = (HubSettings::from_env(|_| None), Worker::observer(&run));
     let out = work.path("drawn.jsonl");
-    let request = SampleRequest { out: &out.to_string_lossy(), ..request.clone() };
+    let request = SampleRequest { out: out.to_string_lossy().into(), ..request.clone() };
     let context = Context::observing(&config, &run, &hub, &stop, &Silent, &worker);
     let mut samples = sample(context, &request)?;
     let drawn = rows(&out)?;
@@ -50,17 +50,17 @@ fn drawn(
     Ok((samples.remove(0), drawn))
 }
 
-fn request(near: Option<Rate>, languages: &[String]) -> SampleRequest<'_> {
+fn request(near: Option<Rate>) -> SampleRequest {
     SampleRequest {
         count: 6,
-        languages,
+        language: vec!["fra_Latn".into()],
         near,
         head: None,
-        rates: &[],
-        exclude: &[],
-        seed: 0,
+        rate: Vec::new(),
+        exclude: Vec::new(),
+        seed: Some(0),
         frame: 1000,
-        out: "",
+        out: String::new(),
     }
 }
 
@@ -108,14 +108,14 @@ fn as_many_of_each_language_are_drawn_and_the_same_for_the_same_seed() -> TestRe
     Ok(())
 }
 
-/// Of 300 seeds, each document is drawn as often as the probability beside it says, and the weights estimate totals
-/// that are known; also where the frame is a sample. The bounds are 4.5 standard deviations.
+/// Of 300 seeds, each document is drawn as often as the probability beside it says, and the weights
+/// estimate totals that are known; also where the frame is a sample. The bounds are 4.5 standard
+/// deviations.
 #[test]
 fn documents_are_drawn_with_the_probability_that_is_written() -> TestResult {
     const SEEDS: u64 = 300;
     let work = Workspace::new()?;
     work.command("run", "out").assert().success();
-    let languages = ["fra_Latn".to_owned()];
     let known = |i: &usize| *i != 7 && *i != 8;
     let total: usize = (0..40).filter(known).sum();
     for frame in [1000, 20] {
@@ -123,7 +123,7 @@ fn documents_are_drawn_with_the_probability_that_is_written() -> TestResult {
         let mut counts: BTreeMap<String, (f64, u64)> = BTreeMap::new();
         let mut estimates: [Vec<f64>; 2] = Default::default();
         for seed in 0..SEEDS {
-            let request = SampleRequest { seed, frame, ..request(near, &languages) };
+            let request = SampleRequest { seed: Some(seed), frame, ..request(near) };
             let (sample, rows) = drawn(&work, &request)?;
             assert_eq!((sample.rows, sample.documents, sample.copies), (6, FRENCH as u64, 0));
             let sum = |value: &dyn Fn(&Value) -> f64| -> f64 {
@@ -156,7 +156,8 @@ fn documents_are_drawn_with_the_probability_that_is_written() -> TestResult {
     Ok(())
 }
 
-/// Sizes by hand from the scores of all documents: what is written is `count` times the share of the size.
+/// Sizes by hand from the scores of all documents: what is written is `count` times the share of
+/// the size.
 #[test]
 fn documents_near_a_threshold_get_as_much_as_their_place_says() -> TestResult {
     let work = Workspace::new()?;
@@ -169,8 +170,7 @@ fn documents_near_a_threshold_get_as_much_as_their_place_says() -> TestResult {
         .assert()
         .code(2)
         .stderr(contains("`near` looks at one head, of likeness, quality"));
-    let languages = ["fra_Latn".to_owned()];
-    let (_, all) = drawn(&work, &SampleRequest { count: FRENCH, ..request(None, &languages) })?;
+    let (_, all) = drawn(&work, &SampleRequest { count: FRENCH, ..request(None) })?;
     assert_eq!(all.len(), FRENCH);
     for head in ["quality", "likeness"] {
         let scores: Vec<f64> = all.iter().map(|row| number(&row["scores"], head)).collect();
@@ -184,16 +184,15 @@ fn documents_near_a_threshold_get_as_much_as_their_place_says() -> TestResult {
         };
         let sizes: Vec<f64> = scores.iter().map(size).collect();
         let sum: f64 = sizes.iter().sum();
-        let (near, rates): (Rate, _) = ("1".parse()?, ["0.25".parse()?]);
         // So few that none is certain.
         let request = SampleRequest {
-            head: Some(head),
-            rates: &rates,
+            head: Some(head.to_owned()),
+            rate: vec!["0.25".parse()?],
             count: 1,
-            ..request(Some(near), &languages)
+            ..request(Some("1".parse()?))
         };
         for seed in 0..10 {
-            let (_, rows) = drawn(&work, &SampleRequest { seed, ..request.clone() })?;
+            let (_, rows) = drawn(&work, &SampleRequest { seed: Some(seed), ..request.clone() })?;
             let at = all.iter().position(|row| row["id"] == rows[0]["id"]).ok_or("no such id")?;
             let (found, expected) = (number(&rows[0], "inclusion_probability"), sizes[at] / sum);
             assert!((found - expected).abs() < 1e-9, "{head}: {found} {expected}");

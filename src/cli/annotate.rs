@@ -99,7 +99,35 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let chunks_of_heads = args.encoder.chunks.is_none() && run.is_none() && base.config.is_none();
     let annotator = Annotator::open(&config, &heads, run.as_ref(), chunks_of_heads, (&hub, stop))?;
     let documents = read(args, &config, &annotator, stop)?;
-    annotate(&documents, &annotator, &args.key, stop)
+    let (mut first_bad, mut num_bad) = (None, 0);
+    while let Some(block) = next_block(&documents, stop)? {
+        let (mut documents, mut rejects) = (Vec::new(), Vec::new());
+        for document in block {
+            match document {
+                Ok(document) => documents.push(document),
+                Err(reject) => rejects.push((reject.row, reject.reason)),
+            }
+        }
+        annotator.identify_languages(&mut documents);
+        let annotated = annotator.annotate(&documents)?;
+        let mut lines = Vec::new();
+        for (document, annotation) in documents.iter().zip(annotated) {
+            match annotation.and_then(|annotation| with_key(document, &args.key, &annotation)) {
+                Ok(line) => lines.extend_from_slice(line.as_bytes()),
+                Err(reason) => rejects.push((document.row, reason)),
+            }
+        }
+        rejects.sort_by_key(|(row, _)| *row);
+        for (row, reason) in rejects {
+            printer::complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
+            num_bad += 1;
+            first_bad.get_or_insert((row, reason));
+        }
+        printer::bytes(&lines);
+    }
+    first_bad.map_or(Ok(()), |(row, reason)| {
+        Err(Error::Row { path: STDIN.into(), row: row + 1, reason, count: num_bad })
+    })
 }
 
 /// Starts a thread that reads the input; the thread ends with the input or with the program.
@@ -178,43 +206,6 @@ fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
     String::from_utf8(without_byte_order_mark(&bytes).to_vec()).map_err(|e| {
         let at = e.utf8_error().valid_up_to() + 1;
         Error::corrupt(path, format!("the text is not UTF-8 at byte {at}"))
-    })
-}
-
-fn annotate(
-    documents: &Receiver<Sent>,
-    annotator: &Annotator<'_>,
-    key: &str,
-    stop: &Stop,
-) -> Result<()> {
-    let (mut first_bad, mut num_bad) = (None, 0);
-    while let Some(block) = next_block(documents, stop)? {
-        let (mut documents, mut rejects) = (Vec::new(), Vec::new());
-        for document in block {
-            match document {
-                Ok(document) => documents.push(document),
-                Err(reject) => rejects.push((reject.row, reject.reason)),
-            }
-        }
-        annotator.identify_languages(&mut documents);
-        let annotated = annotator.annotate(&documents)?;
-        let mut lines = Vec::new();
-        for (document, annotation) in documents.iter().zip(annotated) {
-            match annotation.and_then(|annotation| with_key(document, key, &annotation)) {
-                Ok(line) => lines.extend_from_slice(line.as_bytes()),
-                Err(reason) => rejects.push((document.row, reason)),
-            }
-        }
-        rejects.sort_by_key(|(row, _)| *row);
-        for (row, reason) in rejects {
-            printer::complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
-            num_bad += 1;
-            first_bad.get_or_insert((row, reason));
-        }
-        printer::bytes(&lines);
-    }
-    first_bad.map_or(Ok(()), |(row, reason)| {
-        Err(Error::Row { path: STDIN.into(), row: row + 1, reason, count: num_bad })
     })
 }
 

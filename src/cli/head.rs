@@ -64,7 +64,16 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
         write_atomic(path, &head.to_bytes()?)?;
     }
     if !quiet {
-        print_imported(&heads);
+        let titles = ["file", "head", "language", "layers", "output", "chunk", "written"];
+        let rows = heads.iter().map(|(path, (file, head))| {
+            let (spec, card) = (head.spec(), head.card());
+            let (file, path, language) =
+                (file.display(), path.display(), or_dash(card.language.as_ref()));
+            let (layers, chunk) =
+                (spec.layers_in_words(), format!("{:?}", spec.chunk).to_lowercase());
+            cells([&file, &card.head, &language, &layers, &spec.output, &chunk, &path])
+        });
+        printer::titled_table(titles, rows);
     }
     Ok(())
 }
@@ -98,16 +107,4 @@ fn path_in(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
         Error::config("--language", reason)
     })?;
     Ok(out.join(format!("{language}.safetensors")))
-}
-
-fn print_imported(heads: &BTreeMap<PathBuf, (&Path, Head)>) {
-    let titles = ["file", "head", "language", "layers", "output", "chunk", "written"];
-    let rows = heads.iter().map(|(path, (file, head))| {
-        let (spec, card) = (head.spec(), head.card());
-        let (file, path, language) =
-            (file.display(), path.display(), or_dash(card.language.as_ref()));
-        let (layers, chunk) = (spec.layers_in_words(), format!("{:?}", spec.chunk).to_lowercase());
-        cells([&file, &card.head, &language, &layers, &spec.output, &chunk, &path])
-    });
-    printer::titled_table(titles, rows);
 }

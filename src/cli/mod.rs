@@ -460,7 +460,8 @@ impl CommandContext<'_> {
     }
 
     fn sample(&self, args: &SampleArgs) -> Result<()> {
-        let samples = self.with_run(args.run.path(), |context| args.sample(context))?;
+        let samples =
+            self.with_run(args.run.path(), |run| views::sampling::sample(run, &args.request))?;
         if !self.quiet || args.json {
             printer::show(args.json, &samples, |samples| sample::print(samples));
         }
@@ -512,7 +513,7 @@ impl CommandContext<'_> {
             show(&description);
         }
         if files.len() != 1 {
-            show(&json!({"total": total.describe()}));
+            show(&json!({"total": total}));
         }
         Ok(())
     }

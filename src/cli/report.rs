@@ -1,6 +1,6 @@
 //! `polysift report`: its arguments and the table that it prints.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
@@ -16,22 +16,8 @@ use super::settings::{RunDirArgs, settings_of};
 pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) run: RunDirArgs,
-    /// Folder for report.json and index.html [default: RUN/report]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Examples per end of a head's ranking and per side of a threshold; fewer with many languages
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    examples: usize,
-    /// Documents sampled per language to compute other rates on the page; fewer with many languages
-    #[arg(long, value_name = "N", default_value_t = 2000)]
-    sample: usize,
-    /// Ids to compare with: a run directory, or lists (text with one id per line, or Parquet or
-    /// JSON lines with a column `id`)
-    #[arg(long, value_name = "IDS|RUN")]
-    compare: Option<String>,
-    /// Do not read the input: the report has no lengths in words, no texts and no domains
-    #[arg(long)]
-    no_texts: bool,
+    #[command(flatten)]
+    request: ReportRequest,
     /// Print JSON: the paths written and the counts of each language
     #[arg(long)]
     pub(crate) json: bool,
@@ -39,18 +25,9 @@ pub(crate) struct ReportArgs {
 
 impl ReportArgs {
     pub(crate) fn report(&self, context: Context<'_>) -> Result<WrittenReport> {
-        let out = self.out.clone().unwrap_or_else(|| context.run.path("report"));
-        let other = self.compare.as_deref().map(Path::new);
+        let other = self.request.compare.as_deref().map(Path::new);
         let other = other.filter(|path| RunDir::open(path).is_ok()).map(settings_of).transpose()?;
-        let request = ReportRequest {
-            out: &out,
-            examples: self.examples,
-            sample: self.sample,
-            texts: !self.no_texts,
-            compare: self.compare.as_deref().map(|path| (path, other.as_ref())),
-            version: VERSION,
-        };
-        report(context, &request)
+        report(context, &self.request, other.as_ref(), VERSION)
     }
 }
 

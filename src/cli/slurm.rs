@@ -62,23 +62,18 @@ impl SlurmArgs {
             [] => stages_of(config),
             named => in_order(config, named.to_vec()),
         };
-        let script = submit_script(&settings, &unfinished_work(context, &stages, num_tasks)?)?;
+        // The unfinished tasks of the first stage that is not done, and all stages after it.
+        let mut work = Vec::new();
+        if let Some(first) = unfinished(context, &stages, Some(num_tasks))? {
+            let later = stages.iter().skip_while(|stage| **stage != first.stage).skip(1);
+            let whole = later.map(|stage| (*stage, (0..num_tasks).collect()));
+            let tasks = std::iter::once((first.stage, first.tasks)).chain(whole);
+            work.extend(tasks.map(|(stage, tasks)| StageTasks::of_tasks(config, stage, tasks)));
+        }
+        let script = submit_script(&settings, &work)?;
         // Slurm fails a job if the folder of its log does not exist.
         create_folder(&run.path("logs"))?;
         printer::bytes(script.as_bytes());
         Ok(())
     }
-}
-
-/// Returns the unfinished tasks of the first of `stages` that is not done, and all stages after it.
-fn unfinished_work(
-    context: Context<'_>,
-    stages: &[Stage],
-    num_tasks: u32,
-) -> Result<Vec<StageTasks>> {
-    let Some(first) = unfinished(context, stages, Some(num_tasks))? else { return Ok(Vec::new()) };
-    let later = stages.iter().skip_while(|stage| **stage != first.stage).skip(1);
-    let whole = later.map(|stage| (*stage, (0..num_tasks).collect()));
-    let work = std::iter::once((first.stage, first.tasks)).chain(whole);
-    Ok(work.map(|(stage, tasks)| StageTasks::of_tasks(context.config, stage, tasks)).collect())
 }

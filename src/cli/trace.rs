@@ -17,23 +17,21 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
-use tracing_subscriber::registry::{LookupSpan, SpanRef};
+use tracing_subscriber::registry::LookupSpan;
 
 use polysift::panics::lock;
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 
 #[derive(Clone)]
-pub(crate) struct Trace(Arc<TraceFile>);
+pub(crate) struct Trace {
+    began: Instant,
+    /// `None` after the end or after a failed write, which does not stop the work.
+    file: Arc<Mutex<Option<File>>>,
+}
 
 /// Ends the file when dropped; the subscriber and its layer are never dropped.
 pub(crate) struct TraceEnd(pub(crate) Trace);
-
-struct TraceFile {
-    began: Instant,
-    /// `None` after the end or after a failed write, which does not stop the work.
-    file: Mutex<Option<File>>,
-}
 
 struct Entered(Instant);
 
@@ -49,34 +47,17 @@ impl Trace {
             Ok(file)
         })?;
         let source = |source| Error::Io { path: path.to_owned(), action: "create", source };
-        let file = Mutex::new(Some(started.map_err(source)?));
-        Ok(Self(Arc::new(TraceFile { began: Instant::now(), file })))
+        let file = Arc::new(Mutex::new(Some(started.map_err(source)?)));
+        Ok(Self { began: Instant::now(), file })
     }
 
     fn write(&self, text: &str) {
-        let mut file = lock(&self.0.file);
+        let mut file = lock(&self.file);
         if file.as_mut().is_some_and(|file| file.write_all(text.as_bytes()).is_err()) {
             *file = None;
             drop(file);
             tracing::warn!("the trace cannot be written any more and stays as it is");
         }
-    }
-
-    /// Writes a span that began when it was entered and ends now.
-    fn write_span<'a, S: LookupSpan<'a>>(&self, span: &SpanRef<'a, S>) {
-        let extensions = span.extensions();
-        let Some(&Entered(since)) = extensions.get() else { return };
-        let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
-        let event = json!({
-            "ph": "X",
-            "pid": 1,
-            "tid": thread_number(),
-            "name": span.name(),
-            "ts": micros(since.saturating_duration_since(self.0.began)),
-            "dur": micros(since.elapsed()),
-            "args": extensions.get::<Fields>().map(|fields| &fields.0),
-        });
-        self.write(&format!("{event},\n"));
     }
 }
 
@@ -86,7 +67,7 @@ impl Drop for TraceEnd {
         let name =
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "polysift"}});
         self.0.write(&format!("{name}\n]\n"));
-        *lock(&self.0.0.file) = None;
+        *lock(&self.0.file) = None;
     }
 }
 
@@ -117,9 +98,20 @@ where
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        if let Some(span) = context.span(&id) {
-            self.write_span(&span);
-        }
+        let Some(span) = context.span(&id) else { return };
+        let extensions = span.extensions();
+        let Some(&Entered(since)) = extensions.get() else { return };
+        let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
+        let event = json!({
+            "ph": "X",
+            "pid": 1,
+            "tid": thread_number(),
+            "name": span.name(),
+            "ts": micros(since.saturating_duration_since(self.began)),
+            "dur": micros(since.elapsed()),
+            "args": extensions.get::<Fields>().map(|fields| &fields.0),
+        });
+        self.write(&format!("{event},\n"));
     }
 }
 

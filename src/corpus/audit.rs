@@ -124,7 +124,7 @@ pub(crate) fn audit(
             is_proved: bound >= config.recall,
         }
     });
-    let result = cascade.results().get(language);
+    let result = cascade.languages.get(language);
     let saved = |per_document: fn(&LanguageCascade) -> f64| {
         result.map_or(0.0, |result| encoded.dropped as f64 * per_document(result))
     };

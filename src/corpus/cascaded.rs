@@ -66,7 +66,8 @@ impl LanguageCascade {
 
 /// The finished cascade of a run; a run without a cascade drops nothing.
 pub struct Cascade {
-    languages: BTreeMap<String, LanguageCascade>,
+    /// The result of the cascade by language.
+    pub languages: BTreeMap<String, LanguageCascade>,
     /// Margin thresholds of repaired languages, instead of 0.
     repaired: BTreeMap<String, f32>,
     /// One in this many dropped documents is encoded for the audit.
@@ -163,11 +164,6 @@ impl Cascade {
         let audit_every = settings.map_or(1, CascadeConfig::audit_every);
         let seed = hash_seed(&["audit"], config.seed.0);
         Ok(Self { languages, repaired, audit_every, seed })
-    }
-
-    /// Returns the result of the cascade by language.
-    pub fn results(&self) -> &BTreeMap<String, LanguageCascade> {
-        &self.languages
     }
 
     /// Returns the margin below which documents of `language` are dropped; `None` if none are.

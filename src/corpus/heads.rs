@@ -217,7 +217,8 @@ impl Heads {
     ) -> Vec<Option<DocumentScore>> {
         let documents = languages.par_iter().zip(texts);
         let scored = documents.map_init(TextScratch::default, |scratch, (language, text)| {
-            self.get(name, language)?.score_text(text.as_ref()?.as_ref(), scratch)
+            let AnyHead::FastText(head) = self.get(name, language)? else { return None };
+            Some(head.score_one(text.as_ref()?.as_ref(), scratch))
         });
         scored.collect()
     }

@@ -49,19 +49,6 @@ impl StageWork {
         Self::new(context, stage, plan.names(), &own_shards(context, plan))
     }
 
-    /// Makes one unit per head and shard of `plan`, with the keys `<head>/<shard>`, head by head.
-    pub fn of_scores(
-        context: Context<'_>,
-        stage: Stage,
-        plan: &Plan,
-        heads: &[&str],
-    ) -> Result<Self> {
-        let shards = own_shards(context, plan);
-        let own = (0..heads.len()).flat_map(|h| shards.iter().map(move |s| (h, *s)));
-        let own: Vec<usize> = own.map(|(head, shard)| head * plan.shards.len() + shard).collect();
-        Self::new(context, stage, score_keys(plan, heads), &own)
-    }
-
     /// Makes units of equal size, dealt to the tasks in turn.
     pub fn dealt(context: Context<'_>, stage: Stage, keys: Vec<String>) -> Result<Self> {
         let (first, step) = context.task.map_or((0, 1), |task| (task.index, task.count));

@@ -205,16 +205,14 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
             read_table(&table_at(&list.path, name)?, &set.columns(), None, stop, &mut add)?;
         }
     }
-    if !request.ignore.is_empty() {
-        for list in list_files(&request.ignore)? {
-            digest(&list)?;
-            let language = list.language.as_deref().or(request.language.as_deref());
-            let mut ignore = |text: &str| {
-                builder.ignore(text, language.unwrap_or_default());
-                Ok(())
-            };
-            for_each_listed(&list.path, "text", None, stop, &mut ignore)?;
-        }
+    for list in list_files(&request.ignore)? {
+        digest(&list)?;
+        let language = list.language.as_deref().or(request.language.as_deref());
+        let mut ignore = |text: &str| {
+            builder.ignore(text, language.unwrap_or_default());
+            Ok(())
+        };
+        for_each_listed(&list.path, "text", None, stop, &mut ignore)?;
     }
     let built = builder.build(digests)?;
     let mut file = AtomicFile::create(&request.out)?;

@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
 use super::corpus::{CORPUS, LanguageCorpus};
-use super::write::{DatasetSample, SplitPlan, THREE_FILES, refuse_inputs, write};
+use super::write::{DatasetSample, THREE_FILES, refuse_inputs, write};
 use super::{DatasetCard, DatasetRules, LanguageTable, SourceCard, repair};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
@@ -255,8 +255,8 @@ impl MkcLanguage<'_> {
         card.sources.insert(CORPUS.to_owned(), corpus);
         samples.extend(negatives);
         let labels = ["positive", "negative"];
-        let plan = SplitPlan { seed, labels, files: THREE_FILES };
-        write(&self.request.out.join(self.language), &plan, samples, &mut card)?;
+        let directory = self.request.out.join(self.language);
+        write(&directory, THREE_FILES, labels, samples, &mut card)?;
         Ok(card)
     }
 

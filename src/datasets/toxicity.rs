@@ -10,17 +10,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::write::{
-    DatasetSample, SplitPlan, THREE_FILES, TWO_FILES, place_key, refuse_inputs, write,
-};
+use super::write::{DatasetSample, THREE_FILES, TWO_FILES, place_key, refuse_inputs, write};
 use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
 use polysift_base::sample::{Ranks, text_key};
 use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, InputFile, TableCounts, TableRow, label_class, named_tables,
-    read_table, shown, table_columns,
+    ColumnKind, ColumnRequest, InputFile, TableCounts, label_class, named_tables, read_table,
+    shown, table_columns,
 };
 
 /// Columns of the text and of its class, which is given by scores, or by labels as in
@@ -84,29 +82,6 @@ impl ToxicityRequest {
     }
 }
 
-impl RowFormat<'_> {
-    /// Returns text and class of a row, or the reason to skip it; `Err` for an invalid row.
-    /// Published mode also takes blank texts.
-    fn sample(
-        &self,
-        row: TableRow<'_>,
-        mode: Mode,
-    ) -> Result<Result<(String, bool), &'static str>, String> {
-        let toxic = if self.has_scores {
-            let scores = row.text(self.label).and_then(sum);
-            let Some(sum) = scores else { return Ok(Err("malformed scores")) };
-            sum > 0
-        } else {
-            let label = row.required_text(self.label)?;
-            label_class(label.trim())
-                .ok_or_else(|| format!("`{}` is {}, no known label", self.label, shown(label)))?
-        };
-        let text =
-            row.text(self.text).filter(|text| mode == Mode::Published || !text.trim().is_empty());
-        Ok(text.map(|text| (text.to_owned(), toxic)).ok_or("no text"))
-    }
-}
-
 /// Sums scores: a list of numbers, or `[0, 1, 2]` as text.
 fn sum(scores: &str) -> Option<i64> {
     let scores = scores.strip_prefix('[')?.strip_suffix(']')?;
@@ -131,7 +106,8 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
         return Err(Error::config("--language", reason));
     }
     let files = named_tables(&request.files)?;
-    refuse_inputs(&request.out.join(&request.language), &files)?;
+    let directory = request.out.join(&request.language);
+    refuse_inputs(&directory, &files)?;
     let mut classes = Classes::new();
     for file in &files {
         read(request, file, stop, &mut |outcome| {
@@ -148,8 +124,7 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     card.sources = cards;
     let labels = ["toxic", "nontoxic"];
     let files = if mode == Mode::Default { THREE_FILES } else { TWO_FILES };
-    let plan = SplitPlan { seed, labels, files };
-    write(&request.out.join(&request.language), &plan, samples, &mut card)?;
+    write(&directory, files, labels, samples, &mut card)?;
     Ok(card)
 }
 
@@ -168,18 +143,28 @@ fn read(
         ColumnRequest::new(format.text, ColumnKind::Scalar, true),
         ColumnRequest::new(format.label, ColumnKind::ScalarOrList, true),
     ];
-    read_table(file, &columns, Some(request.rules.max_rejects), stop, &mut |row| {
-        let outcome = format.sample(row, request.rules.mode)?.map(|(text, positive)| {
-            let key = match request.rules.mode {
+    let DatasetRules { mode, max_rejects, .. } = request.rules;
+    read_table(file, &columns, Some(max_rejects), stop, &mut |row| {
+        let class = if format.has_scores {
+            row.text(format.label).and_then(sum).map(|sum| sum > 0).ok_or("malformed scores")
+        } else {
+            let label = row.required_text(format.label)?;
+            let wrong = || format!("`{}` is {}, no known label", format.label, shown(label));
+            Ok(label_class(label.trim()).ok_or_else(wrong)?)
+        };
+        // Published mode also takes blank texts.
+        let is_taken = |text: &&str| mode == Mode::Published || !text.trim().is_empty();
+        let text = row.text(format.text).filter(is_taken).ok_or("no text");
+        each(class.and_then(|positive| {
+            let (text, source) = (text?.to_owned(), file.name.clone());
+            let key = match mode {
                 Mode::Default => text_key(&text),
                 Mode::Published => place_key(&file.name, row.row),
             };
-            let source = file.name.clone();
             let id = format!("{}/{}", file.name, row.row);
             let (group, is_translated) = (key, false);
-            DatasetSample { id, text, source, positive, key, group, is_translated }
-        });
-        each(outcome);
+            Ok(DatasetSample { id, text, source, positive, key, group, is_translated })
+        }));
         Ok(())
     })
 }

@@ -15,21 +15,16 @@ use polysift_heads::train::{hold_out, tenth};
 
 const CARD: &str = "card.json";
 
-pub(super) struct SplitPlan {
-    pub seed: u64,
-    /// Labels of the positive and of the other class.
-    pub labels: [&'static str; 2],
-    /// Names of the files; a split without a file gets no samples.
-    pub files: &'static [(&'static str, Split)],
-}
+/// Files of a dataset with their splits; a split without a file gets no samples.
+type SplitFiles = &'static [(&'static str, Split)];
 
-pub(super) const THREE_FILES: &[(&str, Split)] = &[
+pub(super) const THREE_FILES: SplitFiles = &[
     ("train_80.jsonl", Split::Train),
     ("valid_10.jsonl", Split::Validation),
     ("test_10.jsonl", Split::Test),
 ];
 
-pub(super) const TWO_FILES: &[(&str, Split)] =
+pub(super) const TWO_FILES: SplitFiles =
     &[("train_90.jsonl", Split::Train), ("valid_10.jsonl", Split::Validation)];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +72,8 @@ pub(super) fn refuse_inputs(directory: &Path, files: &[InputFile]) -> Result<()>
 /// Splits `samples`, writes them below `directory` and completes the card, which is written last.
 pub(super) fn write(
     directory: &Path,
-    plan: &SplitPlan,
+    files: SplitFiles,
+    [positive, negative]: [&str; 2],
     mut samples: Vec<DatasetSample>,
     card: &mut DatasetCard,
 ) -> Result<()> {
@@ -85,14 +81,13 @@ pub(super) fn write(
     // first, because it marks a complete dataset.
     let names = THREE_FILES.iter().chain(TWO_FILES).map(|(name, _)| *name);
     [CARD].into_iter().chain(names).try_for_each(|name| unlink(&directory.join(name)))?;
-    let order = Ranks::new(plan.seed, "order");
+    let order = Ranks::new(card.seed, "order");
     samples.sort_by_cached_key(|sample| (order.of(sample.key), sample.id.clone()));
-    let splits = assign(plan, &samples);
-    for &(name, split) in plan.files {
+    let splits = assign(card.seed, files, &samples);
+    for &(name, split) in files {
         let path = directory.join(name);
         let (mut file, mut sizes) = (AtomicFile::create(&path)?, ClassSizes::default());
         for (sample, _) in samples.iter().zip(&splits).filter(|(_, own)| **own == split) {
-            let [positive, negative] = plan.labels;
             let label = if sample.positive { positive } else { negative };
             let DatasetSample { id, text, source, .. } = sample;
             let mut line = serde_json::to_vec(&SampleLine { label, text, id, source, split })
@@ -117,9 +112,9 @@ pub(super) fn write(
 /// The split of a group that exists in all languages depends only on its rank, since languages are
 /// built separately. The other groups fill the held-out splits up to a tenth of each class, or of
 /// all classes together without a test split.
-fn assign(plan: &SplitPlan, samples: &[DatasetSample]) -> Vec<Split> {
-    let ranks = Ranks::new(plan.seed, "split");
-    let has_test = plan.files.iter().any(|(_, split)| *split == Split::Test);
+fn assign(seed: u64, files: SplitFiles, samples: &[DatasetSample]) -> Vec<Split> {
+    let ranks = Ranks::new(seed, "split");
+    let has_test = files.iter().any(|(_, split)| *split == Split::Test);
     let mut splits = vec![Split::Train; samples.len()];
     let classes: &[&[bool]] = if has_test { &[&[true], &[false]] } else { &[&[true, false]] };
     for class in classes {
@@ -178,14 +173,10 @@ mod tests {
             .collect()
     }
 
-    fn plan(files: &'static [(&'static str, Split)]) -> SplitPlan {
-        SplitPlan { seed: 1, labels: ["positive", "negative"], files }
-    }
-
     #[test]
     fn a_tenth_of_each_class_is_held_out_and_groups_stay_together() {
         let samples = samples();
-        let splits = assign(&plan(THREE_FILES), &samples);
+        let splits = assign(1, THREE_FILES, &samples);
         let size = |split, positive| {
             let rows = samples.iter().zip(&splits);
             rows.filter(|(s, own)| **own == split && s.positive == positive).count()
@@ -212,8 +203,7 @@ mod tests {
             all
         };
         let (some, more) = (translated(60, 80), translated(60, 180));
-        let plan = plan(THREE_FILES);
-        let (a, b) = (assign(&plan, &some), assign(&plan, &more));
+        let (a, b) = (assign(1, THREE_FILES, &some), assign(1, THREE_FILES, &more));
         assert_eq!(a[..60], b[..60]);
         assert!([Split::Train, Split::Validation, Split::Test].iter().all(|s| a.contains(s)));
         // The other groups make up for splits that the ranks left too small.
@@ -223,7 +213,7 @@ mod tests {
 
     #[test]
     fn without_a_test_file_there_is_no_test_split() {
-        let splits = assign(&plan(TWO_FILES), &samples());
+        let splits = assign(1, TWO_FILES, &samples());
         assert_eq!(splits.iter().filter(|s| **s == Split::Validation).count(), 18);
         assert!(!splits.contains(&Split::Test));
     }

@@ -119,7 +119,15 @@ impl TokenCounter {
         (folder, key): (&Path, &str),
         (stop, progress): (&Stop, &dyn Progress),
     ) -> Result<()> {
-        let mut writer = CountWriter::create(self, &folder.join(key))?;
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("row", DataType::UInt64, false),
+            Field::new("id", DataType::Utf8, false),
+            Field::new("tokens", DataType::UInt32, false),
+            Field::new("value", DataType::Utf8, true),
+        ]));
+        let writer = ExportWriter::create(&folder.join(key), &schema, &options(ROW_GROUP_BYTES))?;
+        let mut writer =
+            CountWriter { counter: self, writer, schema, documents: Vec::new(), text_bytes: 0 };
         let (mut failure, mut read_bytes) = (None, 0);
         let table = read_table(file, &self.columns(file, value), None, stop, &mut |row| {
             if failure.is_some() {
@@ -254,18 +262,7 @@ struct CountWriter<'a> {
     text_bytes: usize,
 }
 
-impl<'a> CountWriter<'a> {
-    fn create(counter: &'a TokenCounter, base: &Path) -> Result<Self> {
-        let schema = Arc::new(Schema::new(vec![
-            Field::new("row", DataType::UInt64, false),
-            Field::new("id", DataType::Utf8, false),
-            Field::new("tokens", DataType::UInt32, false),
-            Field::new("value", DataType::Utf8, true),
-        ]));
-        let writer = ExportWriter::create(base, &schema, &options(ROW_GROUP_BYTES))?;
-        Ok(Self { counter, writer, schema, documents: Vec::new(), text_bytes: 0 })
-    }
-
+impl CountWriter<'_> {
     fn push(&mut self, document: Counted, progress: &dyn Progress) -> Result<()> {
         self.text_bytes += document.text.len();
         self.documents.push(document);

@@ -103,7 +103,15 @@ impl Shuffle<'_> {
         };
         let (inputs, threads) = (keys("scatter", self.corpus.files.len()), current_num_threads());
         self.request.progress.begin("scatter", Some(rows), "rows");
-        let is_done = |place| self.is_scattered(place);
+        let is_done = |place: usize| {
+            // In this order: another process removes the marker only after everything is written.
+            let is_done = read_json::<Scattered>(&self.scatter_marker(place), JSON)?.is_some()
+                || self.all_written()?.is_some();
+            if is_done {
+                self.request.progress.advance(self.draw.rows[place], 0);
+            }
+            Ok(is_done)
+        };
         let done = self.worker.share(stop, &inputs, threads, is_done, |place| self.scatter(place));
         self.request.progress.end();
         done?;
@@ -128,17 +136,6 @@ impl Shuffle<'_> {
         done?;
         self.all_written()?
             .ok_or_else(|| Error::corrupt(self.request.out, "files of the mixture are gone again"))
-    }
-
-    /// Returns true if the input at `place` was scattered, or all output is written.
-    fn is_scattered(&self, place: usize) -> Result<bool> {
-        // The order matters: another process removes the marker only after everything is written.
-        let is_done = read_json::<Scattered>(&self.scatter_marker(place), JSON)?.is_some()
-            || self.all_written()?.is_some();
-        if is_done {
-            self.request.progress.advance(self.draw.rows[place], 0);
-        }
-        Ok(is_done)
     }
 
     fn all_written(&self) -> Result<Option<Vec<MixedFile>>> {

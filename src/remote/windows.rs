@@ -127,12 +127,17 @@ impl Windows {
         self.enter(window)?;
         let ReadWindow { range, fetch, .. } = &self.all[window];
         let (end, fetch) = (end.min(range.end), *fetch);
-        match self.arrived(fetch)? {
-            Some((start, bytes)) => {
-                Ok(bytes.slice((offset - start) as usize..(end - start) as usize))
+        let Fetch { range, state, .. } = &mut self.fetches[fetch];
+        *state = match std::mem::replace(state, FetchState::Idle) {
+            FetchState::Running(transfer) => FetchState::Here(transfer.wait()?),
+            other => other,
+        };
+        match state {
+            FetchState::Here(bytes) => {
+                Ok(bytes.slice((offset - range.start) as usize..(end - range.start) as usize))
             }
             // A window that was discarded is read again.
-            None => self.object.read(offset..end),
+            _ => self.object.read(offset..end),
         }
     }
 
@@ -156,18 +161,6 @@ impl Windows {
             }
         }
         Ok(())
-    }
-
-    fn arrived(&mut self, fetch: usize) -> Result<Option<(u64, Bytes)>> {
-        let Fetch { range, state, .. } = &mut self.fetches[fetch];
-        *state = match std::mem::replace(state, FetchState::Idle) {
-            FetchState::Running(transfer) => FetchState::Here(transfer.wait()?),
-            other => other,
-        };
-        Ok(match state {
-            FetchState::Here(bytes) => Some((range.start, bytes.clone())),
-            _ => None,
-        })
     }
 }
 

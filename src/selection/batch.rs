@@ -1,6 +1,7 @@
 //! Defines documents as the selection reads them: one by one, or as columns of consecutive rows.
 
 use super::counts::Amount;
+use super::rank::RankKey;
 use polysift_base::error::Result;
 use polysift_heads::head::DocumentScore;
 
@@ -94,19 +95,15 @@ pub trait Corpus: Sync {
 
 /// What a decision needs to know about a document.
 pub(super) trait RankedDocument {
-    fn id(&self) -> &str;
-    fn ordinal(&self) -> u64;
+    /// Returns `key` with the tie-breaks of the document.
+    fn tied(&self, key: RankKey) -> RankKey;
     /// Returns the score by `head`, if there is one.
     fn scored(&self, head: usize) -> Option<DocumentScore>;
 }
 
 impl RankedDocument for ScoredDocument<'_> {
-    fn id(&self) -> &str {
-        self.id
-    }
-
-    fn ordinal(&self) -> u64 {
-        self.ordinal
+    fn tied(&self, key: RankKey) -> RankKey {
+        key.with_id(self.id, self.ordinal)
     }
 
     fn scored(&self, head: usize) -> Option<DocumentScore> {
@@ -121,12 +118,9 @@ pub(super) struct BatchRow<'a> {
 }
 
 impl RankedDocument for BatchRow<'_> {
-    fn id(&self) -> &str {
-        self.batch.ids.get(self.at).copied().unwrap_or_default()
-    }
-
-    fn ordinal(&self) -> u64 {
-        self.batch.ordinals.get(self.at).copied().unwrap_or_default()
+    fn tied(&self, key: RankKey) -> RankKey {
+        let id = self.batch.ids.get(self.at).copied().unwrap_or_default();
+        key.with_id(id, self.batch.ordinals.get(self.at).copied().unwrap_or_default())
     }
 
     fn scored(&self, head: usize) -> Option<DocumentScore> {

@@ -198,10 +198,8 @@ impl Survey {
         Some(Amount { num_documents: self.num_scored + self.num_dropped, weight })
     }
 
-    /// Returns all scored documents; `None` if their weight exceeds 64 bits.
-    pub(super) fn scored(&self) -> Option<Amount> {
-        let weight = u64::try_from(self.weight_scored).ok()?;
-        Some(Amount { num_documents: self.num_scored, weight })
+    pub(super) fn scored(&self) -> Amount {
+        Amount { num_documents: self.num_scored, weight: self.weight_scored as u64 }
     }
 
     /// Returns the minimum and maximum finite score (zeros unsigned); `None` if no score is finite.
@@ -335,7 +333,7 @@ mod tests {
         let mut survey = Survey::default();
         survey.add(&[f32::INFINITY, 2.0, f32::NEG_INFINITY], None);
         assert_eq!(survey.range(), Some((2.0, 2.0)));
-        assert_eq!(survey.scored().map(|scored| scored.num_documents), Some(3));
+        assert_eq!(survey.scored().num_documents, 3);
     }
 
     #[test]

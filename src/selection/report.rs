@@ -185,10 +185,10 @@ impl Selection {
     /// Returns true if every threshold treats a document equally with the scores of `one` and of
     /// `other`, and so with any scores between them.
     pub fn treats_alike(&self, one: &ScoredDocument<'_>, other: &ScoredDocument<'_>) -> bool {
-        (1..=self.thresholds.len()).all(|n| {
-            let before = &self.thresholds[..n];
-            survivors(before, one) == survivors(before, other)
-        })
+        let kept = |n: usize, document: &ScoredDocument<'_>| {
+            survivors(&self.thresholds[..n], document, |_, _, _| {})
+        };
+        (1..=self.thresholds.len()).all(|n| kept(n, one) == kept(n, other))
     }
 
     /// Returns a bit per final selection that keeps the document. Calls `at_bound(at, i, passes)`
@@ -198,12 +198,12 @@ impl Selection {
         document: &ScoredDocument<'_>,
         at_bound: impl FnMut(usize, usize, bool),
     ) -> u64 {
-        survivors_watched(&self.thresholds, document, at_bound).map_or(0, |alive| alive.0)
+        survivors(&self.thresholds, document, at_bound).map_or(0, |alive| alive.0)
     }
 
     /// Decides a document of the corpus from which the selection was made. This is a pure function.
     pub fn decide(&self, document: &ScoredDocument<'_>) -> Decision<'_> {
-        match survivors(&self.thresholds, document) {
+        match survivors(&self.thresholds, document, |_, _, _| {}) {
             Ok(Selections(alive)) => {
                 // Rates ascend, so the first selection has the smallest rate.
                 let outcome = self.outcomes().get(alive.trailing_zeros() as usize);
@@ -235,15 +235,8 @@ impl Selections {
 
 /// Returns the selections that keep the document after all `thresholds`. If there are none, returns
 /// the index of the threshold that removed it from the last one, and the reason.
+/// [`Selection::kept`] explains `at_bound`.
 pub(super) fn survivors(
-    thresholds: &[ThresholdReport],
-    document: &impl RankedDocument,
-) -> Result<Selections, (usize, &'static str)> {
-    survivors_watched(thresholds, document, |_, _, _| {})
-}
-
-/// Computes [`survivors`]; [`Selection::kept`] explains `at_bound`.
-fn survivors_watched(
     thresholds: &[ThresholdReport],
     document: &impl RankedDocument,
     mut at_bound: impl FnMut(usize, usize, bool),
@@ -320,7 +313,7 @@ impl Bound {
     /// Returns true if a candidate is kept; `rank` holds only its logit.
     pub(super) fn keeps(&self, rank: RankKey, score: f32, document: &impl RankedDocument) -> bool {
         let is_tie = self.key().is_some_and(|key| key.logit == rank.logit) && self.splits_ties();
-        let key = if is_tie { rank.with_id(document.id(), document.ordinal()) } else { rank };
+        let key = if is_tie { document.tied(rank) } else { rank };
         self.keeps_key(key, score)
     }
 
@@ -338,7 +331,7 @@ impl Bound {
         }
     }
 
-    fn score(&self) -> Option<f64> {
+    pub(super) fn score(&self) -> Option<f64> {
         use Bound::{Above, AtLeast, AtMost, Below};
         match self {
             Above(score) | Below(score) | AtLeast(score) | AtMost(score) => Some(*score),
@@ -346,42 +339,10 @@ impl Bound {
         }
     }
 
-    fn key(&self) -> Option<RankKey> {
+    pub(super) fn key(&self) -> Option<RankKey> {
         match self {
             Self::UpTo(key) | Self::Before(key) => Some(*key),
             _ => None,
-        }
-    }
-}
-
-impl Outcome {
-    /// Describes what `threshold` keeps at its rate for the selection `i`, after `retentions`.
-    /// `score` is the score at the boundary, and `all` includes dropped documents.
-    pub fn new(
-        (threshold, i, mut retentions): (&Threshold, usize, Vec<Rate>),
-        (bound, score): (Bound, Option<f32>),
-        [all, candidates, kept]: [Amount; 3],
-    ) -> Self {
-        if matches!(threshold.kind, ThresholdKind::Retain(_)) {
-            retentions.extend(threshold.rate(i));
-        }
-        let (part, whole) = match &threshold.kind {
-            ThresholdKind::Retain(_) | ThresholdKind::Budget(_) => (kept, all),
-            ThresholdKind::Remove(_) => (candidates.without(kept), candidates),
-            ThresholdKind::Fixed(_) => (kept, candidates),
-        };
-        let realised_rate =
-            if whole.weight == 0 { 0.0 } else { part.weight as f64 / whole.weight as f64 };
-        let logit = bound.key().map(|key| key.logit(threshold.keep));
-        let score = bound.score().or(score.map(f64::from));
-        Self {
-            retentions,
-            candidates,
-            kept,
-            realised_rate,
-            threshold_logit: logit.filter(|logit| logit.is_finite()),
-            threshold_score: score.filter(|score| score.is_finite()),
-            bound,
         }
     }
 }

@@ -47,7 +47,7 @@ impl<'a> Candidates<'a> {
     }
 
     pub(super) fn alive(&self, i: usize) -> Option<Selections> {
-        survivors(self.done, &self.row(i)).ok()
+        survivors(self.done, &self.row(i), |_, _, _| {}).ok()
     }
 
     /// Calls `each` with every selection so far of each candidate, and its logit and weight.
@@ -231,18 +231,38 @@ impl View<'_> {
         candidates: &[Amount],
         found: impl IntoIterator<Item = (Bound, Option<f32>, Amount)>,
     ) -> ThresholdReport {
-        let (scored, whole) =
-            (survey.scored().unwrap_or_default(), survey.whole().unwrap_or_default());
+        let threshold = self.threshold;
+        let all = survey.whole().unwrap_or_default();
         let before = self.done.last().map_or(&[][..], |report| &report.outcomes);
         let outcome = |(i, (bound, score, kept)): (usize, (Bound, Option<f32>, Amount))| {
             let parent = parent(i, self.num_before());
-            let retentions = before.get(parent).map_or(Vec::new(), |o| o.retentions.clone());
-            let amounts = [whole, candidates[parent], kept];
-            Outcome::new((self.threshold, i, retentions), (bound, score), amounts)
+            let candidates = candidates[parent];
+            let mut retentions = before.get(parent).map_or(Vec::new(), |o| o.retentions.clone());
+            if matches!(threshold.kind, ThresholdKind::Retain(_)) {
+                retentions.extend(threshold.rate(i));
+            }
+            let (part, whole) = match threshold.kind {
+                ThresholdKind::Retain(_) | ThresholdKind::Budget(_) => (kept, all),
+                ThresholdKind::Remove(_) => (candidates.without(kept), candidates),
+                ThresholdKind::Fixed(_) => (kept, candidates),
+            };
+            let realised_rate =
+                if whole.weight == 0 { 0.0 } else { part.weight as f64 / whole.weight as f64 };
+            let logit = bound.key().map(|key| key.logit(threshold.keep));
+            let score = bound.score().or(score.map(f64::from));
+            Outcome {
+                retentions,
+                candidates,
+                kept,
+                realised_rate,
+                threshold_logit: logit.filter(|logit| logit.is_finite()),
+                threshold_score: score.filter(|score| score.is_finite()),
+                bound,
+            }
         };
         ThresholdReport {
-            threshold: self.threshold.clone(),
-            scored,
+            threshold: threshold.clone(),
+            scored: survey.scored(),
             dropped: survey.dropped(),
             num_unscored: survey.num_unscored,
             num_nan: survey.num_nan,

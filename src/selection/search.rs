@@ -123,7 +123,7 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
         return Ok(nothing);
     }
     let first = First::scan(&View { corpus: &sample, ..*view }, order, &nothing)?;
-    let margin = first.survey.scored().unwrap_or_default().weight / GUESS_MARGIN;
+    let margin = first.survey.scored().weight / GUESS_MARGIN;
     let mut slots = Vec::new();
     for search in first.searches.iter().filter(|search| search.end.is_none()) {
         let Slot { selection, .. } = search.slot;
@@ -204,8 +204,7 @@ impl Order {
         let Some(alive) = candidates.alive(i) else { return };
         let mut rank = RankKey::of_logit(candidates.logits[i], self.keep);
         if level >= ID_LEVEL {
-            let row = candidates.row(i);
-            rank = rank.with_id(row.id(), row.ordinal());
+            rank = candidates.row(i).tied(rank);
         }
         let key = self.oriented(rank);
         let (prefix, digit) = (key.prefix(level), key.digit(level));

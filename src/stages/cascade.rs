@@ -28,6 +28,7 @@ mod repair;
 mod score;
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
@@ -97,8 +98,8 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     freeze_encoded(context, Stage::Cascade, &settings, Some(&model))?;
     run.freeze_plan(plan)?;
 
-    let full = FullRun::new(context, &heads, &model);
-    let fit = CascadeFit { full: &full, settings: cascade, plan };
+    let encoders = Mutex::default();
+    let full = FullRun { context, settings: cascade, plan, heads: &heads, model: &model, encoders };
     let languages: Vec<&String> = heads.languages().iter().collect();
     let keys = languages.iter().map(|language| language_key(language)).collect();
     // Every process may train any language and needs all of them.
@@ -114,7 +115,14 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
         let in_turn = StageWork { at_once: 1, ..work.clone() };
         let outcome = in_turn.claim_all(context, |context, item| {
             context.check_held()?;
-            fit.write_language(languages[item]).inspect(|_| context.progress.advance(1, 0))
+            let language = languages[item];
+            let (result, mut files) = full.choose(language)?;
+            if let Some(reason) = &result.reason {
+                tracing::warn!(language, "all documents are encoded: {reason}");
+            }
+            files.push(run.write_json(&language_file(run, language), &result)?);
+            context.progress.advance(1, 0);
+            Ok(ShardMarker { files, ..ShardMarker::default() })
         });
         context.progress.end();
         outcome?;
@@ -126,7 +134,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
             mark_repair(run, language)?;
         }
     }
-    fit.score()
+    full.score()
 }
 
 fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Result<Value> {
@@ -159,52 +167,35 @@ struct EvaluatedPass {
     files: Vec<PartFile>,
 }
 
-struct CascadeFit<'a> {
-    full: &'a FullRun<'a>,
-    settings: &'a CascadeConfig,
-    plan: &'a Plan,
-}
-
-impl<'a> CascadeFit<'a> {
-    /// Returns the shards of `language` with their plan indices.
+impl<'a> FullRun<'a> {
     fn shards_of(&self, language: &str) -> Vec<(u64, &'a Shard)> {
         let of_language =
-            |(_, shard): &(u64, &Shard)| language_of(self.full.context.config, shard) == language;
+            |(_, shard): &(u64, &Shard)| language_of(self.context.config, shard) == language;
         (0u64..).zip(&self.plan.shards).filter(of_language).collect()
-    }
-
-    fn write_language(&self, language: &str) -> Result<ShardMarker> {
-        let run = self.full.context.run;
-        let (result, mut files) = self.choose(language)?;
-        if let Some(reason) = &result.reason {
-            tracing::warn!(language, "all documents are encoded: {reason}");
-        }
-        files.push(run.write_json(&language_file(run, language), &result)?);
-        Ok(ShardMarker { files, ..ShardMarker::default() })
     }
 
     /// Chooses the first pass of `language`; returns the result and the files of the pass.
     fn choose(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
         let shards = self.shards_of(language);
-        let rows = count_rows(self.full.context, &shards)?;
+        let rows = count_rows(self.context, &shards)?;
         let mut result = LanguageCascade { rows, ..LanguageCascade::default() };
-        let thresholds = thresholds_of(self.full.context, language, self.full.heads)?;
+        let thresholds = thresholds_of(self.context, language, self.heads)?;
         let half = match self.half_pilot(&thresholds, rows) {
             Ok(half) => half,
             Err(reason) => {
                 return Ok((LanguageCascade { reason: Some(reason), ..result }, Vec::new()));
             }
         };
-        let pilot = Pilot::draw(self.full, language, &shards, rows, 2 * half as usize)?;
+        let pilot = Pilot::draw(self, language, &shards, rows, 2 * half as usize)?;
         result.pilot = pilot.len() as u64;
         result.evaluation = pilot.evaluation().len() as u64;
         result.tokens_per_document = pilot.tokens_per_document();
-        let flops = pilot.evaluation_flops(self.full.model);
+        let flops = pilot.evaluation_flops(self.model);
         result.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
-        let kept = pilot.select(self.full.context, &thresholds, self.settings.risk() / 2.0)?;
+        let kept = pilot.select(self.context, &thresholds, self.settings.risk() / 2.0)?;
         let (mut evaluated, mut chosen) = (Vec::new(), Vec::new());
         for &pass in self.passes() {
-            self.full.context.stop.check()?;
+            self.context.stop.check()?;
             match self.evaluate_pass(pass, language, &pilot, &kept) {
                 Ok(pass) => evaluated.push(pass),
                 // For example, all scores are equal.
@@ -235,7 +226,7 @@ impl<'a> CascadeFit<'a> {
         }
         for &pass in self.passes().iter().filter(|pass| Some(**pass) != result.first_pass) {
             for head in pilot::heads_of(&kept) {
-                remove(&first_pass::path(self.full.context.run, pass, head, language))?;
+                remove(&first_pass::path(self.context.run, pass, head, language))?;
             }
         }
         Ok((result, chosen))
@@ -261,7 +252,7 @@ impl<'a> CascadeFit<'a> {
         if keeping.is_empty() {
             return Err("no threshold selects among them".to_owned());
         }
-        let other = keeping.iter().find(|t| !self.full.heads.is_encoded(&t.head_name));
+        let other = keeping.iter().find(|t| !self.heads.is_encoded(&t.head_name));
         if let Some(other) = other {
             let name = &other.head_name;
             return Err(format!("the head `{name}` keeps documents without the encoder"));
@@ -292,9 +283,9 @@ impl<'a> CascadeFit<'a> {
         all_kept: &[Kept],
     ) -> Result<EvaluatedPass> {
         let names = pilot::heads_of(all_kept);
-        let files = TrainedPass::fit(self.full, pass, language, pilot, &names)?;
+        let files = TrainedPass::fit(self, pass, language, pilot, &names)?;
         let names = names.into_iter().map(ToOwned::to_owned).collect();
-        let trained = TrainedPass::load(self.full, pass, language, names)?;
+        let trained = TrainedPass::load(self, pass, language, names)?;
         let texts = pilot.texts_of(pilot.evaluation());
         let predicted = trained.predict(&texts)?;
         let risk = self.risk_of_misses();
@@ -319,14 +310,14 @@ impl<'a> CascadeFit<'a> {
         let cost = self.cost(trained.flops(&texts)?, pilot, &is_encoded);
         let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
         let encoded_share = encoded / is_encoded.len().max(1) as f64;
-        let dropped_document = pilot.dropped_document(self.full.model, &is_encoded);
+        let dropped_document = pilot.dropped_document(self.model, &is_encoded);
         let candidate = Candidate { first_pass: pass, encoded_share, cost };
         Ok(EvaluatedPass { candidate, heads: thresholds, dropped_document, files })
     }
 
     /// Returns the FLOPs with a first pass that takes `of_pass`, relative to the full run.
     fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
-        let full: Vec<f64> = pilot.evaluation_flops(self.full.model);
+        let full: Vec<f64> = pilot.evaluation_flops(self.model);
         let audit = 1.0 / self.settings.audit_every() as f64;
         let encoded = |(flops, is): (&f64, &bool)| if *is { *flops } else { flops * audit };
         let all: f64 = full.iter().sum();
@@ -337,10 +328,10 @@ impl<'a> CascadeFit<'a> {
 
     /// Scores the documents of all shards with the first passes of their languages.
     fn score(&self) -> Result<()> {
-        let context = self.full.context;
+        let context = self.context;
         let Context { config, run, .. } = context;
-        let cascade = Cascade::of_languages(context, self.full.heads.languages().iter().cloned())?;
-        let results = cascade.results();
+        let cascade = Cascade::of_languages(context, self.heads.languages().iter().cloned())?;
+        let results = &cascade.languages;
         let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
         let own = own_shards(context, self.plan);
         let work = StageWork::new(context, Stage::Cascade, keys, &own)?;
@@ -350,7 +341,7 @@ impl<'a> CascadeFit<'a> {
                 run.check_files(Stage::Cascade, &language_key(language))?;
                 if let Some(pass) = result.first_pass {
                     let names = result.heads.keys().cloned().collect();
-                    passes.insert(language, TrainedPass::load(self.full, pass, language, names)?);
+                    passes.insert(language, TrainedPass::load(self, pass, language, names)?);
                 }
             }
             let pass_of = |item: usize| {
@@ -373,7 +364,7 @@ impl<'a> CascadeFit<'a> {
                 Ok(marker)
             };
             // On a CPU an encoder uses all threads; a GPU needs batches while texts are tokenized.
-            let at_once = match &self.full.model.placement.gpus[..] {
+            let at_once = match &self.model.placement.gpus[..] {
                 _ if passes.is_empty() => rayon::current_num_threads(),
                 [] => 1,
                 gpus => SHARDS_OF_A_GPU * gpus.len(),

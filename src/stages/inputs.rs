@@ -19,7 +19,7 @@ use polysift_corpus::training::PlannedHead;
 use polysift_data::input::{
     ColumnKind, ColumnValues, DocumentReader, Format, LANG, UNDETERMINED_LANGUAGE, languages_of,
 };
-use polysift_encoder::{HubSettings, Recipe, resolve};
+use polysift_encoder::{HubSettings, resolve};
 use polysift_heads::fasttext::LanguageIdentifier;
 use polysift_heads::head::HeadSpec;
 use polysift_runs::run::{Plan, RunDir, Shard};
@@ -94,7 +94,15 @@ fn check_loaded(
             }
             let (recipe, width) = match &mut embeddings {
                 Some(embeddings) => embeddings,
-                none => none.insert(embeddings_of(config, plan, hub)?),
+                // The embed stage reports errors in embeddings of the input for each shard.
+                none if config.input.embeddings.is_some() => {
+                    none.insert((None, column_width(config, plan)))
+                }
+                none => {
+                    let files = resolve(&config.encoder, hub)?;
+                    let width = files.embedding_size();
+                    none.insert((Some(files.recipe), Some(width)))
+                }
             };
             width.map_or(Ok(()), |width| head.check_hidden_size(&loaded.path, width))?;
             recipe.as_ref().map_or(Ok(()), |recipe| loaded.check_recipe(recipe))
@@ -207,21 +215,6 @@ fn usual_code(language: &str) -> Option<String> {
     }
     let usual = iso_639_3(code).map(|(code, name)| format!("; the code of {name} is `{code}`"));
     Some(usual.unwrap_or_default())
-}
-
-/// Returns the recipe and width of the embeddings that heads will score. If the input brings them,
-/// the width is taken from its first rows; the embed stage reports errors in them for each shard.
-fn embeddings_of(
-    config: &RunConfig,
-    plan: &Plan,
-    hub: &HubSettings,
-) -> Result<(Option<Recipe>, Option<usize>)> {
-    if config.input.embeddings.is_none() {
-        let files = resolve(&config.encoder, hub)?;
-        let width = files.embedding_size();
-        return Ok((Some(files.recipe), Some(width)));
-    }
-    Ok((None, column_width(config, plan)))
 }
 
 /// Returns the width of the first embedding in the input; `None` if the first rows have none.

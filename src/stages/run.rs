@@ -114,18 +114,8 @@ impl<'a> JoinedRun<'a> {
     /// Returns the arguments of the stages; `progress` receives their progress.
     pub fn context<'b>(&'b self, progress: &'b dyn Progress) -> Context<'b> {
         let RunRequest { config, stages, redo, task, hub, stop, .. } = self.request;
-        Context {
-            config,
-            run: &self.run,
-            hub,
-            stop,
-            progress,
-            redo,
-            worker: &self.worker,
-            task,
-            waits: task.is_none() || stages.len() > 1,
-            held: None,
-        }
+        let context = Context::observing(config, &self.run, hub, stop, progress, &self.worker);
+        Context { redo, task, waits: task.is_none() || stages.len() > 1, ..context }
     }
 
     /// Runs the stages with `context` and returns them in the order in which they ran. Every stage

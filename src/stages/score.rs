@@ -12,6 +12,7 @@ use polysift_config::{ChunkRule, Chunks, EmbeddingDtype};
 use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::heads::{scores_embeddings, warn_of_unserved};
 use polysift_corpus::model::refined_precision;
+use polysift_corpus::work::{own_shards, score_keys};
 use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
 use polysift_data::input::{DocumentInfo, NumberColumn};
 use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
@@ -31,8 +32,11 @@ pub fn score(context: Context<'_>) -> Result<()> {
     same_as_in_cascade(context, &heads.settings())?;
     context.freeze(Stage::Score, &heads.settings())?;
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-    let shards = &embedded.plan.shards;
-    let work = StageWork::of_scores(context, Stage::Score, &embedded.plan, &names)?;
+    let (plan, shards) = (&embedded.plan, &embedded.plan.shards);
+    let places = own_shards(context, plan);
+    let own = (0..names.len()).flat_map(|h| places.iter().map(move |at| h * shards.len() + at));
+    let own: Vec<usize> = own.collect();
+    let work = StageWork::new(context, Stage::Score, score_keys(plan, &names), &own)?;
     if !work.is_over() {
         for name in &names {
             let is_unserved = |language: &&String| heads.get(name, language).is_none();

@@ -167,6 +167,10 @@ pub fn estimate(
         };
         *languages.entry(language).or_default() += 1;
     }
+    // The largest retention rate of any language; 1 if there is no retention.
+    let named = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
+    let rates = named.flat_map(|language| config.thresholds(language).retention.into_values());
+    let largest = rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0);
     let embeddings_bytes = encoding.as_ref().map_or(0.0, |encoding| encoding.embeddings_bytes);
     let with_embeddings = if config.export.with_embeddings { embeddings_bytes } else { 0.0 };
     Ok(Estimate {
@@ -178,7 +182,7 @@ pub fn estimate(
         encoding,
         training,
         scores_bytes: rows as f64 * config.heads.len() as f64 * SCORE_BYTES,
-        export_bytes: largest_retention(config) * (plan.bytes() as f64 + with_embeddings),
+        export_bytes: largest * (plan.bytes() as f64 + with_embeddings),
         fingerprints: plan.shards.iter().map(|s| (s.name.clone(), s.fingerprint.clone())).collect(),
     })
 }
@@ -199,13 +203,6 @@ fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
         EmbeddingDtype::F16 => 1.69,
         EmbeddingDtype::Bf16InF32 => 1.37,
     }
-}
-
-/// Returns the largest retention rate of any language; 1 if there is no retention.
-fn largest_retention(config: &RunConfig) -> f64 {
-    let languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
-    let rates = languages.flat_map(|language| config.thresholds(language).retention.into_values());
-    rates.flatten().map(Rate::as_f64).reduce(f64::max).unwrap_or(1.0)
 }
 
 /// Reads the first documents of files spread over the plan, and tokenizes them if there is a model.

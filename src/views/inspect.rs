@@ -7,6 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::status::status;
@@ -51,8 +52,8 @@ pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Totals of several files.
-#[derive(Default)]
+/// Totals of several files: by column the types, nulls and NaNs.
+#[derive(Default, Serialize)]
 pub struct Total {
     files: u64,
     bytes: u64,
@@ -77,12 +78,6 @@ impl Total {
                 total[counted] = (count(&total[counted]) + count(&column[counted])).into();
             }
         }
-    }
-
-    /// Returns the number of files, bytes and rows, and by column the types, nulls and NaNs.
-    pub fn describe(&self) -> Value {
-        let Self { files, bytes, rows, columns } = self;
-        json!({"files": files, "bytes": bytes, "rows": rows, "columns": columns})
     }
 }
 

@@ -21,7 +21,7 @@ mod stored;
 mod survey;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::UNIX_EPOCH;
 
@@ -53,21 +53,25 @@ const GROUP_DOCUMENTS: u64 = 1 << 22;
 /// Documents of a language that take memory: further ones mostly repeat scores and lengths.
 const COUNTED_DOCUMENTS: u64 = 1 << 20;
 
-/// Settings of a report.
-#[derive(Clone)]
-pub struct ReportRequest<'a> {
-    /// Output folder of `report.json` and `index.html`.
-    pub out: &'a Path,
-    /// Examples at each end of an order and each side of a threshold; fewer for many languages.
+/// Settings of a report; the flags of `polysift report`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ReportRequest {
+    /// Folder for report.json and index.html [default: RUN/report]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Examples per end of a head's ranking and per side of a threshold; fewer with many languages
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub examples: usize,
-    /// Documents in the uniform sample of a language; fewer for many languages.
+    /// Documents sampled per language to compute other rates on the page; fewer with many languages
+    #[arg(long, value_name = "N", default_value_t = 2000)]
     pub sample: usize,
-    /// Whether to read the input texts, for lengths in words, examples and domains.
-    pub texts: bool,
-    /// Lists of ids, or a run directory with its settings, to compare with.
-    pub compare: Option<(&'a str, Option<&'a RunConfig>)>,
-    /// Version of the program, shown in the report.
-    pub version: &'a str,
+    /// Ids to compare with: a run directory, or lists (text with one id per line, or Parquet or
+    /// JSON lines with a column `id`)
+    #[arg(long, value_name = "IDS|RUN")]
+    pub compare: Option<String>,
+    /// Do not read the input: the report has no lengths in words, no texts and no domains
+    #[arg(long)]
+    pub no_texts: bool,
 }
 
 /// A written report: paths and main counts.
@@ -94,18 +98,47 @@ pub struct ReportedLanguage {
     pub selected: BTreeMap<String, u64>,
 }
 
-/// Writes the report of a run; [`Error::Missing`] without thresholds, [`Error::Corrupt`] if
-/// the input changed.
-pub fn report(context: Context<'_>, request: &ReportRequest<'_>) -> Result<WrittenReport> {
+/// Writes the report of a run with the program's `version`; `other` are the settings of a run
+/// directory to compare with. [`Error::Missing`] without thresholds, [`Error::Corrupt`] if the
+/// input changed.
+pub fn report(
+    context: Context<'_>,
+    request: &ReportRequest,
+    other: Option<&RunConfig>,
+    version: &str,
+) -> Result<WrittenReport> {
     let run = StoredRun::open(context)?;
     let limits = ReportLimits::new(&run, request.sample, request.examples);
     let groups = groups(&run);
     let places = groups.iter().flat_map(|group| shards_of(&run, group));
     let rows: u64 = places.map(|place| run.embedded.summaries[place].rows).sum();
     context.progress.begin("report", Some(2 * rows), "documents");
-    let found = found(&run, request, &limits, &groups);
+    let found = || {
+        let order = head_order(&run);
+        let compare = request.compare.as_deref();
+        let comparison = compare.map(|path| Comparison::read(context, path, other)).transpose()?;
+        let (mut languages, mut compared, mut notes) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let mut without_input = 0;
+        for group in &groups {
+            let surveyed = surveyed(&run, &limits, group)?;
+            for (surveyed, details) in detailed(&run, request, surveyed, comparison.as_ref())? {
+                languages.push(surveyed.report(&details, &order)?);
+                compared.insert(surveyed.language.to_owned(), details.compared);
+                without_input += usize::from(details.without_input);
+            }
+        }
+        if !request.no_texts && without_input > 0 {
+            notes.push(format!(
+                "input files of {without_input} language(s) are gone: lengths in words, texts of examples and \
+                 domains are left out there"
+            ));
+        }
+        let compare = comparison.map(|comparison| comparison.report(compared, &mut notes));
+        Ok((languages, compare.transpose()?.unwrap_or_default(), notes))
+    };
+    let found: Result<(Vec<Value>, Value, Vec<String>)> = found();
     context.progress.end();
-    write(&run, request, found?)
+    write(&run, request, version, found?)
 }
 
 /// Groups the languages that are read together; a shard's languages are rarely in several groups.
@@ -137,46 +170,19 @@ fn shards_of(run: &StoredRun<'_>, languages: &[&str]) -> Vec<usize> {
     summaries.filter(|(_, summary)| has_one(&summary.counts)).map(|(place, _)| place).collect()
 }
 
-/// Parts by language, the agreement with the other set of documents (null without one), and notes.
-type Found = (Vec<Value>, Value, Vec<String>);
-
-fn found(
-    run: &StoredRun<'_>,
-    request: &ReportRequest<'_>,
-    limits: &ReportLimits,
-    groups: &[Vec<&str>],
-) -> Result<Found> {
-    let (context, order) = (run.context, head_order(run));
-    let comparison = request.compare.map(|(path, config)| Comparison::read(context, path, config));
-    let comparison = comparison.transpose()?;
-    let (mut languages, mut compared, mut notes) = (Vec::new(), BTreeMap::new(), Vec::new());
-    let mut without_input = 0;
-    for group in groups {
-        let surveyed = surveyed(run, limits, group)?;
-        for (surveyed, details) in detailed(run, request, surveyed, comparison.as_ref())? {
-            languages.push(surveyed.report(&details, &order)?);
-            compared.insert(surveyed.language.to_owned(), details.compared);
-            without_input += usize::from(details.without_input);
-        }
-    }
-    if request.texts && without_input > 0 {
-        notes.push(format!(
-            "input files of {without_input} language(s) are gone: lengths in words, texts of examples and domains are \
-             left out there"
-        ));
-    }
-    let compare = comparison.map(|comparison| comparison.report(compared, &mut notes));
-    let compare = compare.transpose()?.unwrap_or_default();
-    Ok((languages, compare, notes))
-}
-
-/// Writes the report and the page from `found` and from the run's own reports.
+/// Writes the report and the page from what was found (`compare` is null without another set of
+/// documents) and from the run's own reports.
 fn write(
     run: &StoredRun<'_>,
-    request: &ReportRequest<'_>,
-    (languages, compare, notes): Found,
+    request: &ReportRequest,
+    version: &str,
+    (languages, compare, notes): (Vec<Value>, Value, Vec<String>),
 ) -> Result<WrittenReport> {
     let order = head_order(run);
+    // When the thresholds were written, in seconds since 1970.
+    let files = run.languages.keys().map(|language| run.context.run.selection_file(language));
+    let last = files.filter_map(|file| file.metadata().ok()?.modified().ok()).max();
+    let selected_at = last.and_then(|last| last.duration_since(UNIX_EPOCH).ok());
     let (config, directory) = (run.context.config, run.context.run);
     let heads: Vec<&str> = order.iter().map(|&head| run.heads[head]).collect();
     let names: BTreeSet<&SelectionName> =
@@ -193,8 +199,8 @@ fn write(
     let report = json!({
         "format": FORMAT,
         "title": title.file_name().unwrap_or_default().to_string_lossy(),
-        "time": selected_at(run),
-        "version": request.version,
+        "time": selected_at.map(|time| time.as_secs()),
+        "version": version,
         "encoder": config.encoder.model,
         "mode": config.selection.mode,
         "weight": config.selection.weight,
@@ -207,9 +213,10 @@ fn write(
         "compare": compare,
         "notes": notes,
     });
+    let out = request.out.clone().unwrap_or_else(|| directory.path("report"));
     let written = WrittenReport {
-        report: request.out.join("report.json"),
-        page: request.out.join("index.html"),
+        report: out.join("report.json"),
+        page: out.join("index.html"),
         languages: languages.iter().map(reported).collect(),
         notes,
     };
@@ -218,13 +225,6 @@ fn write(
     let page = page::page(&json).map_err(Error::io(&written.page, "write"))?;
     write_atomic(&written.page, page.as_bytes())?;
     Ok(written)
-}
-
-/// Returns when the thresholds were written, in seconds since 1970.
-fn selected_at(run: &StoredRun<'_>) -> Option<u64> {
-    let files = run.languages.keys().map(|language| run.context.run.selection_file(language));
-    let last = files.filter_map(|file| file.metadata().ok()?.modified().ok()).max()?;
-    Some(last.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
 fn agreement(context: Context<'_>) -> Result<Vec<Value>> {
@@ -312,7 +312,7 @@ fn surveyed<'r>(
 /// Runs the second pass over the documents of `languages`.
 fn detailed<'r>(
     run: &StoredRun<'_>,
-    request: &ReportRequest<'_>,
+    request: &ReportRequest,
     languages: Vec<SurveyedLanguage<'r>>,
     comparison: Option<&Comparison<'_>>,
 ) -> Result<Vec<(SurveyedLanguage<'r>, LanguageDetails)>> {
@@ -325,7 +325,7 @@ fn detailed<'r>(
         languages.into_iter().map(begin).collect();
     shards_of(run, &names).into_par_iter().try_for_each(|place| -> Result<()> {
         let shard = &run.embedded.plan.shards[place];
-        let file = if request.texts { input_file(shard)? } else { None };
+        let file = if request.no_texts { None } else { input_file(shard)? };
         let mut input = ShardInput::open(run.context, shard, file.as_ref())?;
         let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
         run.for_each(place, |shard, document| {

@@ -17,21 +17,21 @@
 //! time, and the drawn texts.
 
 mod design;
-mod frame;
 mod near;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use rayon::prelude::*;
 use serde::Serialize;
 
-use frame::Frame;
-use near::{NearThreshold, NearThresholds};
+use near::{FrameDocument, NearThreshold, NearThresholds};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_new;
 use polysift_base::metrics::effective_size;
-use polysift_base::sample::ordinal_rank;
+use polysift_base::sample::{BottomKSample, ordinal_rank};
 use polysift_config::{HeadKind, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
@@ -39,34 +39,40 @@ use polysift_corpus::heads::{Heads, in_words};
 use polysift_corpus::rows::{RunRows, check_removed};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{scored_run, stored_selections};
-use polysift_data::input::{InputFile, LANG};
+use polysift_data::input::{LANG, discover};
 use polysift_selection::Bound;
 use rows::{AnnotationRow, DrawnDocument, EarlierRounds, check_columns, read_rows};
 
-/// Default maximum number of documents of a language that a sample is drawn from.
-pub const DEFAULT_FRAME: usize = 1_000_000;
-
-/// Which documents to draw.
-#[derive(Debug, Clone)]
-pub struct SampleRequest<'a> {
-    /// Number of documents of each language.
+/// Which documents to draw; the flags of `polysift sample`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SampleRequest {
+    /// JSON lines file to write, which must not exist yet; {lang} stands for the language code
+    #[arg(long, value_name = "FILE")]
+    pub out: String,
+    /// Number of documents per language
+    #[arg(long, value_name = "N", default_value_t = 500)]
     pub count: usize,
-    /// Codes of the languages; empty for all languages of the run.
-    pub languages: &'a [String],
-    /// Share of the documents that are drawn near a threshold; the rest is uniform.
+    /// Sample only these languages
+    #[arg(long, value_name = "CODE")]
+    pub language: Vec<String>,
+    /// Share of the documents to draw near a threshold, e.g. 0.4; the rest is uniform
+    #[arg(long, value_name = "SHARE")]
     pub near: Option<Rate>,
-    /// Head whose thresholds `near` is about; `None` for the only one that is not random.
-    pub head: Option<&'a str>,
-    /// Top-k% rates of the thresholds of `near`; empty for the thresholds of the run.
-    pub rates: &'a [Rate],
-    /// Earlier rounds; their texts are not drawn again.
-    pub exclude: &'a [InputFile],
-    /// Seed of the sample.
-    pub seed: u64,
-    /// Maximum documents of a language to draw from; a uniform sample if there are more.
+    /// Head whose thresholds `--near` samples around, needed if the run has several
+    #[arg(long, value_name = "NAME", requires = "near")]
+    pub head: Option<String>,
+    /// Rates of the thresholds that `--near` samples around [default: the run's thresholds]
+    #[arg(long, value_name = "RATES", value_delimiter = ',', requires = "near")]
+    pub rate: Vec<Rate>,
+    /// Files of earlier rounds; documents with the same id or text are left out
+    #[arg(long, value_name = "FILES", num_args = 1..)]
+    pub exclude: Vec<String>,
+    /// Random seed [default: the seed of the run]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Maximum documents per language to choose from; a larger language is first sampled uniformly
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub frame: usize,
-    /// Path of the output file; `{lang}` in it stands for the language code.
-    pub out: &'a str,
 }
 
 /// The sample of a language.
@@ -93,7 +99,9 @@ pub struct LanguageSample {
 /// Draws documents to annotate and writes them as JSON lines. [`Error::Missing`] if the run is not
 /// embedded or filtered, or lacks scores or input; [`Error::Config`] for requests that it cannot
 /// meet.
-pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<LanguageSample>> {
+pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<LanguageSample>> {
+    let is_given = !request.exclude.is_empty();
+    let exclude = is_given.then(|| discover(&request.exclude, Path::new("."))).transpose()?;
     let head = head_of_near(context.config, request)?;
     check_columns(&context.config.input)?;
     let (embedded, heads, scores) = open(context, request)?;
@@ -103,7 +111,7 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     if let Some(path) = languages.iter().map(path_of).find(|path| path.exists()) {
         return Err(exists(&path));
     }
-    let earlier = EarlierRounds::read(request.exclude, &context.config.input)?;
+    let earlier = EarlierRounds::read(&exclude.unwrap_or_default(), &context.config.input)?;
     let rows = RunRows::open(context, scores, embedded.languages())?;
     let (mut samples, mut files) = (Vec::new(), BTreeMap::<PathBuf, Vec<u8>>::new());
     for language in &languages {
@@ -128,9 +136,9 @@ pub fn sample(context: Context<'_>, request: &SampleRequest<'_>) -> Result<Vec<L
     Ok(samples)
 }
 
-fn head_of_near<'a>(config: &'a RunConfig, request: &SampleRequest<'a>) -> Result<Option<&'a str>> {
+fn head_of_near<'a>(config: &'a RunConfig, request: &'a SampleRequest) -> Result<Option<&'a str>> {
     let known = || config.heads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    if let Some(head) = request.head.filter(|head| !config.heads.contains_key(*head)) {
+    if let Some(head) = request.head.as_ref().filter(|head| !config.heads.contains_key(*head)) {
         let reason = format!("there is no head `{head}`; the heads are {}", known());
         return Err(Error::config("--head", reason));
     }
@@ -139,7 +147,7 @@ fn head_of_near<'a>(config: &'a RunConfig, request: &SampleRequest<'a>) -> Resul
     }
     let trained = config.heads.iter().filter(|(_, head)| head.kind != HeadKind::Random);
     let trained: Vec<&str> = trained.map(|(name, _)| name.as_str()).collect();
-    match (request.head, &trained[..]) {
+    match (request.head.as_deref(), &trained[..]) {
         (Some(head), _) | (None, &[head]) => Ok(Some(head)),
         _ => {
             let reason = format!("is missing: `near` looks at one head, of {}", known());
@@ -151,7 +159,7 @@ fn head_of_near<'a>(config: &'a RunConfig, request: &SampleRequest<'a>) -> Resul
 /// Opens the run: its heads if `near` needs them, and its scores if there are any.
 fn open(
     context: Context<'_>,
-    request: &SampleRequest<'_>,
+    request: &SampleRequest,
 ) -> Result<(Embedded, Option<Heads>, Option<ScoreFiles>)> {
     if request.near.is_some() {
         let (embedded, heads) = scored_run(context)?;
@@ -166,28 +174,28 @@ fn open(
     }
 }
 
-fn languages(request: &SampleRequest<'_>, embedded: &Embedded) -> Result<BTreeSet<String>> {
+fn languages(request: &SampleRequest, embedded: &Embedded) -> Result<BTreeSet<String>> {
     let known = embedded.languages();
-    if request.languages.is_empty() {
+    if request.language.is_empty() {
         return Ok(known);
     }
-    if let Some(unknown) = request.languages.iter().find(|language| !known.contains(*language)) {
+    if let Some(unknown) = request.language.iter().find(|language| !known.contains(*language)) {
         let reason = format!("there are no documents of `{unknown}`, but of {}", in_words(&known));
         return Err(Error::config("--language", reason));
     }
-    Ok(request.languages.iter().cloned().collect())
+    Ok(request.language.iter().cloned().collect())
 }
 
 /// Returns the thresholds of `near`: from the request, else the run's thresholds of `head`.
 fn near_thresholds(
     context: Context<'_>,
-    request: &SampleRequest<'_>,
+    request: &SampleRequest,
     language: &str,
     (head, heads): (&str, &Heads),
 ) -> Result<NearThresholds> {
     let keep = heads.get(head, language).map_or(Keep::Above, |head| head.spec().keep);
     let mut thresholds: Vec<NearThreshold> =
-        request.rates.iter().map(|rate| NearThreshold::Share(rate.as_f64())).collect();
+        request.rate.iter().map(|rate| NearThreshold::Share(rate.as_f64())).collect();
     if thresholds.is_empty() {
         thresholds = own_thresholds(context, language, (head, keep));
     }
@@ -236,26 +244,47 @@ fn own_thresholds(
 /// Draws documents of `language` and reads their texts; the sample is uniform without `near`.
 fn draw<'a>(
     (embedded, stored): (&'a Embedded, &'a RunRows<'_>),
-    request: &SampleRequest<'_>,
+    request: &SampleRequest,
     language: &str,
     near: Option<&NearThresholds>,
     earlier: &EarlierRounds,
 ) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
     let history = earlier.history();
-    let seed = |purpose| design::seed_of(request.seed, &history, purpose, language);
-    let (limit, head) = (request.frame.max(request.count), near.map(|near| near.head));
-    let frame =
-        Frame::draw((embedded, stored), (language, head), &earlier.ids, limit, seed("frame"))?;
+    let seed = request.seed.unwrap_or(stored.context.config.seed.0);
+    let seed = |purpose| design::seed_of(seed, &history, purpose, language);
+    let seed_of_frame = seed("frame");
+    let frame = BottomKSample::new(request.frame.max(request.count));
+    // Documents with text, not removed before the thresholds: of no earlier round, and of one.
+    let (population, excluded) = (AtomicU64::new(0), AtomicU64::new(0));
+    embedded.shards_of(language).into_par_iter().try_for_each(|(place, shard, _)| {
+        stored.shard(place, shard)?.for_each(|row| {
+            let document = row.info;
+            if document.language != language || document.num_bytes == 0 || row.is_removed {
+                return Ok(());
+            }
+            if earlier.ids.contains(document.id) {
+                excluded.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            population.fetch_add(1, Ordering::Relaxed);
+            let ordinal = row.scored.ordinal;
+            let score = || near.and_then(|near| row.score(near.head));
+            let rank = ordinal_rank(seed_of_frame, ordinal);
+            frame.offer(rank, || FrameDocument { ordinal, score: score() });
+            Ok(())
+        })
+    })?;
+    let (population, frame) = (population.into_inner(), frame.into_items());
     let sizes = match near {
-        Some(near) => near.sizes(&frame.documents),
-        None => vec![1.0; frame.documents.len()],
+        Some(near) => near.sizes(&frame),
+        None => vec![1.0; frame.len()],
     };
     let units = design::inclusion_probabilities(&sizes, request.count);
     // The frame is in random order, so the design is as well.
     let start = (ordinal_rank(seed("start"), 0) >> 64) as u64 % design::ONE;
-    let of_frame = frame.documents.len() as f64 / frame.population.max(1) as f64;
+    let of_frame = frame.len() as f64 / population.max(1) as f64;
     let drawn = |i: usize| DrawnDocument {
-        ordinal: frame.documents[i].ordinal,
+        ordinal: frame[i].ordinal,
         probability: units[i] as f64 / design::ONE as f64 * of_frame,
     };
     let drawn: Vec<DrawnDocument> =
@@ -265,8 +294,8 @@ fn draw<'a>(
     let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();
     let sample = LanguageSample {
         language: language.to_owned(),
-        documents: frame.population,
-        excluded: frame.excluded,
+        documents: population,
+        excluded: excluded.into_inner(),
         drawn: num_drawn,
         rows: rows.len(),
         copies: rows.iter().map(|row| row.copies - 1).sum(),

@@ -53,8 +53,8 @@ pub fn attention(
     scratch: &mut AttentionScratch,
 ) {
     let (length, num_queries, head_size) = (k.rows(), q.rows(), q.columns());
-    let fits = [k.columns(), v.columns(), out.columns()] == [head_size; 3]
-        && [v.rows(), out.rows()] == [length, num_queries];
+    let fits = [k.columns(), v.columns(), out.columns] == [head_size; 3]
+        && [v.rows(), out.rows] == [length, num_queries];
     assert!(fits && num_queries <= length, "the shapes differ");
     if num_queries == 0 || head_size == 0 {
         return;

@@ -37,8 +37,8 @@ use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
 
 /// Computes `y` `[m, n]` = `x` `[m, k]` · `w` `[n, k]`ᵀ with `epilogue`, in the precision of `w`.
 ///
-/// A row of `x` that is not finite makes the same row of `y` not finite, and no other. `w` was packed
-/// for `isa`.
+/// A row of `x` that is not finite makes the same row of `y` not finite, and no other. `w` was
+/// packed for `isa`.
 ///
 /// # Precision
 /// With `u = 2⁻²⁴` and chains of `b = 128` values, the maximum error of a value is
@@ -76,7 +76,7 @@ pub fn gemm(
 fn check(x: Matrix<'_>, w: &PackedMatrix, epilogue: Epilogue<'_>, y: &MatrixMut<'_>) {
     let (m, n, k) = (x.rows(), w.outputs(), w.k());
     assert!(x.columns() == k, "x has {} columns, w {k}", x.columns());
-    assert!(y.rows() == m && y.columns() == n, "y is not {m} x {n}");
+    assert!(y.rows == m && y.columns == n, "y is not {m} x {n}");
     if let Epilogue::Bias(b) | Epilogue::BiasGelu(b) | Epilogue::BiasResidual(b, _) = epilogue {
         assert!(b.len() == n, "the bias has {} values, not {n}", b.len());
     }

@@ -13,58 +13,45 @@ vectorized! {
         assert!(x.len() == out.len() && gamma.len() == beta.len(), "lengths differ");
         let width = gamma.len().max(1);
         for (row, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-            let scaling = Scaling::of(row, eps);
+            let [center, inverse, shift] = scaling(row, eps);
             for (((out, &value), &g), &b) in out.iter_mut().zip(row).zip(gamma).zip(beta) {
-                *out = scaling.apply(value).mul_add(g, b);
+                *out = (value - center).mul_add(inverse, shift).mul_add(g, b);
             }
         }
     }
 }
 
-/// The scaling that makes the mean of a row 0 and its variance 1.
-struct Scaling {
-    /// Approximate mean: sums of differences from it lose no precision, whatever the mean is.
-    center: f32,
-    inverse: f32,
-    shift: f32,
-}
-
-impl Scaling {
-    #[inline(always)]
-    fn apply(&self, value: f32) -> f32 {
-        (value - self.center).mul_add(self.inverse, self.shift)
+/// Returns `[center, inverse, shift]` for which `(value - center) · inverse + shift` makes the mean
+/// of a row 0 and its variance 1.
+#[inline(always)]
+fn scaling(row: &[f32], eps: f64) -> [f32; 3] {
+    let width = row.len() as f64;
+    let (chunks, tail) = row.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    sums[..tail.len()].copy_from_slice(tail);
+    for chunk in chunks {
+        for i in 0..LANES {
+            sums[i] += chunk[i];
+        }
     }
-
-    #[inline(always)]
-    fn of(row: &[f32], eps: f64) -> Self {
-        let width = row.len() as f64;
-        let (chunks, tail) = row.as_chunks::<LANES>();
-        let mut last = [0.0; LANES];
-        last[..tail.len()].copy_from_slice(tail);
-        let mut sums = last;
-        for chunk in chunks {
-            for i in 0..LANES {
-                sums[i] += chunk[i];
-            }
-        }
-        let center = (total(&sums) / width) as f32;
-        let (mut sums, mut squares) = ([0.0; LANES], [0.0; LANES]);
-        for (i, value) in tail.iter().enumerate() {
-            sums[i] = value - center;
-            squares[i] = sums[i] * sums[i];
-        }
-        for chunk in chunks {
-            for i in 0..LANES {
-                let difference = chunk[i] - center;
-                sums[i] += difference;
-                squares[i] = difference.mul_add(difference, squares[i]);
-            }
-        }
-        let rest = total(&sums) / width;
-        let variance = (total(&squares) / width - rest * rest).max(0.0);
-        let inverse = 1.0 / (variance + eps).sqrt();
-        Self { center, inverse: inverse as f32, shift: (-rest * inverse) as f32 }
+    // Sums of differences from an approximate mean lose no precision, whatever the mean is.
+    let center = (total(&sums) / width) as f32;
+    let (mut sums, mut squares) = ([0.0; LANES], [0.0; LANES]);
+    for (i, value) in tail.iter().enumerate() {
+        sums[i] = value - center;
+        squares[i] = sums[i] * sums[i];
     }
+    for chunk in chunks {
+        for i in 0..LANES {
+            let difference = chunk[i] - center;
+            sums[i] += difference;
+            squares[i] = difference.mul_add(difference, squares[i]);
+        }
+    }
+    let rest = total(&sums) / width;
+    let variance = (total(&squares) / width - rest * rest).max(0.0);
+    let inverse = 1.0 / (variance + eps).sqrt();
+    [center, inverse as f32, (-rest * inverse) as f32]
 }
 
 /// Returns the sum of all lanes: added in fours twice, then in order in f64.

@@ -14,8 +14,8 @@ pub struct Matrix<'a> {
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     data: &'a mut [f32],
-    rows: usize,
-    columns: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
     stride: usize,
 }
 
@@ -83,15 +83,6 @@ impl<'a> MatrixMut<'a> {
         Self { data, rows, columns, stride }
     }
 
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
-    pub(crate) fn columns(&self) -> usize {
-        self.columns
-    }
-
-    /// Returns the address of the values from (`row`, `column`) on.
     pub(crate) fn target(&self, row: usize, column: usize, width: usize) -> WriteTarget {
         let start = self.data.as_ptr().wrapping_add(row * self.stride + column);
         WriteTarget { start, stride: self.stride, width }

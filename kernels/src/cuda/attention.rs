@@ -63,13 +63,14 @@ pub fn attention(
     let values = heads.checked_mul(head_size).and_then(|width| width.checked_mul(staged.tokens()));
     check_len(OP, "qkv", qkv.len(), values.and_then(|values| values.checked_mul(3)))?;
     check_len(OP, "context", context.len(), values)?;
-    let blocks = blocks(staged.max_tiles(), heads, device.info().multiprocessors as usize)?;
+    let multiprocessors = device.info().multiprocessors as usize;
+    let blocks = blocks(staged.layout.max_tiles(), heads, multiprocessors)?;
     // The kernel's softmax uses base 2.
     let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
     let (tiles, counts, heads) = (staged.start(BatchLayout::tiles), staged.counts(), heads as i32);
     let (context, inverse) = context.arguments(device)?;
     let mut arguments: Vec<&dyn Argument> =
-        vec![qkv, context, &inverse, &tiles, &counts, &heads, &scale];
+        vec![qkv, context, &inverse, &tiles, counts, &heads, &scale];
     let places = window.map(|window| window.min(MOST_PLACES) as i32);
     let function = places.as_ref().map_or(all, |places| {
         arguments.push(places);

@@ -56,8 +56,16 @@ pub(super) struct HopperKernels {
 impl Kernels {
     /// Loads the kernels into the context that is bound to the thread.
     pub(super) fn load(compute_capability: (u32, u32)) -> Result<Self, DriverError> {
-        let (module, is_hopper) = Module::load(compute_capability)?;
-        Self::find(module, is_hopper).inspect_err(|_| {
+        let cubin = (compute_capability == (9, 0)).then(|| load_image(CUBIN)).transpose();
+        let cubin = cubin.unwrap_or_else(|error| {
+            tracing::warn!(
+                "the driver does not load the kernels for compute capability 9.0 ({error}): \
+                 those for any GPU take their place, which are slower"
+            );
+            None
+        });
+        let module = cubin.map_or_else(|| load_image(PTX), Ok)?;
+        Self::find(module, cubin.is_some()).inspect_err(|_| {
             // SAFETY: loaded above, and no function of it is kept. The first error is returned.
             let _ = unsafe { module.unload() };
         })
@@ -120,20 +128,6 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Loads the image for the GPU, and returns true with it if the image is [`CUBIN`].
-    fn load(compute_capability: (u32, u32)) -> Result<(Self, bool), DriverError> {
-        if compute_capability == (9, 0) {
-            match load_image(CUBIN) {
-                Ok(module) => return Ok((module, true)),
-                Err(error) => tracing::warn!(
-                    "the driver does not load the kernels for compute capability 9.0 ({error}): \
-                     those for any GPU take their place, which are slower"
-                ),
-            }
-        }
-        Ok((load_image(PTX)?, false))
-    }
-
     /// Unloads the kernels; the context they were loaded into must be bound to the thread.
     ///
     /// # Safety

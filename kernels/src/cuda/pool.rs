@@ -41,7 +41,7 @@ pub fn pool(
     let grid = grid(sequences, width, device.info().multiprocessors as usize)?;
     let (width, tokens) = (width as i32, tokens as i32);
     let (starts, counts) = (staged.start(BatchLayout::cu_seqlens), staged.counts());
-    let arguments: [&dyn Argument; 6] = [hidden, &starts, &counts, &*embeddings, &width, &tokens];
+    let arguments: [&dyn Argument; 6] = [hidden, &starts, counts, &*embeddings, &width, &tokens];
     // SAFETY: the arguments match; `staged` holds at most T / 4 sequences, which are inside T rows.
     unsafe { stream.launch(device.kernels().pool, grid, &arguments) }
 }

@@ -34,10 +34,10 @@ pub fn rotate(
     }
     let device = stream.device();
     let room = device.info().multiprocessors as usize * BLOCKS_PER_MULTIPROCESSOR;
-    let blocks = staged.max_tiles().saturating_mul(SLICES).clamp(1, room.max(1));
+    let blocks = staged.layout.max_tiles().saturating_mul(SLICES).clamp(1, room.max(1));
     let (tiles, counts) = (staged.start(BatchLayout::tiles), staged.counts());
     let (heads, head_size) = (heads as i32, head_size as i32);
-    let arguments: [&dyn Argument; 6] = [&*qkv, angles, &tiles, &counts, &heads, &head_size];
+    let arguments: [&dyn Argument; 6] = [&*qkv, angles, &tiles, counts, &heads, &head_size];
     // SAFETY: the arguments match; tiles are inside T rows, no sequence is longer than the angles.
     unsafe {
         stream.launch(device.kernels().rotate, Grid::line(blocks as u32, THREADS), &arguments)

@@ -95,36 +95,6 @@ impl BatchLayout {
         input_ids: &[u32],
         cu_seqlens: &[u32],
     ) -> Result<()> {
-        self.check(block, limits, input_ids, cu_seqlens)?;
-        let ids = &mut block[self.input_ids()];
-        for (to, &id) in ids.iter_mut().zip(input_ids) {
-            *to = id as i32;
-        }
-        ids[input_ids.len()..].fill(0);
-        let positions = &mut block[self.position_ids()];
-        positions.fill(0);
-        for span in spans(cu_seqlens) {
-            number_positions(limits, &input_ids[span.clone()], &mut positions[span])?;
-        }
-        let starts = &mut block[self.cu_seqlens()];
-        for (to, &start) in starts.iter_mut().zip(cu_seqlens) {
-            *to = start as i32;
-        }
-        let tiles = tiles(cu_seqlens);
-        block[..TILE].copy_from_slice(&[(cu_seqlens.len() - 1) as i32, tiles.len() as i32, 0, 0]);
-        for (to, tile) in block[self.tiles()].chunks_exact_mut(TILE).zip(&tiles) {
-            to.copy_from_slice(tile);
-        }
-        Ok(())
-    }
-
-    fn check(
-        self,
-        block: &[i32],
-        limits: Limits,
-        input_ids: &[u32],
-        cu_seqlens: &[u32],
-    ) -> Result<()> {
         let fail = |reason: String| Err(CudaError::shape("batch", reason));
         let Limits { vocab_size, num_positions, first_position, skipped_id, .. } = limits;
         if block.len() != self.len() || i32::try_from(self.len().max(vocab_size)).is_err() {
@@ -148,10 +118,30 @@ impl BatchLayout {
         if !whole {
             return fail("cu_seqlens does not rise from 0 to the number of tokens".into());
         }
-        match input_ids.iter().find(|&&id| id as usize >= vocab_size) {
-            Some(id) => fail(format!("token id {id}; there are {vocab_size}")),
-            None => Ok(()),
+        if let Some(id) = input_ids.iter().find(|&&id| id as usize >= vocab_size) {
+            return fail(format!("token id {id}; there are {vocab_size}"));
         }
+
+        let ids = &mut block[self.input_ids()];
+        for (to, &id) in ids.iter_mut().zip(input_ids) {
+            *to = id as i32;
+        }
+        ids[input_ids.len()..].fill(0);
+        let positions = &mut block[self.position_ids()];
+        positions.fill(0);
+        for span in spans(cu_seqlens) {
+            number_positions(limits, &input_ids[span.clone()], &mut positions[span])?;
+        }
+        let starts = &mut block[self.cu_seqlens()];
+        for (to, &start) in starts.iter_mut().zip(cu_seqlens) {
+            *to = start as i32;
+        }
+        let tiles = tiles(cu_seqlens);
+        block[..TILE].copy_from_slice(&[(cu_seqlens.len() - 1) as i32, tiles.len() as i32, 0, 0]);
+        for (to, tile) in block[self.tiles()].chunks_exact_mut(TILE).zip(&tiles) {
+            to.copy_from_slice(tile);
+        }
+        Ok(())
     }
 }
 
@@ -203,7 +193,7 @@ fn tiles(cu_seqlens: &[u32]) -> Vec<[i32; TILE]> {
 ///
 /// The contents obey the [`Limits`]: at first an empty batch, then the one of [`Staged::put`].
 pub struct Staged {
-    layout: BatchLayout,
+    pub(super) layout: BatchLayout,
     limits: Limits,
     host: Pinned<i32>,
     device: Buffer<i32>,
@@ -246,17 +236,15 @@ impl Staged {
         self.limits
     }
 
-    pub(super) fn max_tiles(&self) -> usize {
-        self.layout.max_tiles()
-    }
-
-    pub(super) fn counts(&self) -> BufferPlace<'_> {
-        BufferPlace::new(&self.device, 0)
+    /// Returns the block on the GPU, which begins with the counts.
+    pub(super) fn counts(&self) -> &Buffer<i32> {
+        &self.device
     }
 
     /// Returns where `part` of the block, such as [`BatchLayout::tiles`], begins on the GPU.
     pub(super) fn start(&self, part: impl Fn(BatchLayout) -> Range<usize>) -> BufferPlace<'_> {
-        BufferPlace::new(&self.device, part(self.layout).start)
+        let address = self.device.address(part(self.layout).start);
+        BufferPlace { memory: &self.device.memory, address }
     }
 }
 

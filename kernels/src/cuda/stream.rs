@@ -81,14 +81,8 @@ impl<T: Element> Argument for Buffer<T> {
 
 /// The address of one value in a buffer.
 pub(super) struct BufferPlace<'a> {
-    memory: &'a Arc<Memory>,
-    address: sys::CUdeviceptr,
-}
-
-impl<'a> BufferPlace<'a> {
-    pub(super) fn new<T: Element>(buffer: &'a Buffer<T>, at: usize) -> Self {
-        Self { memory: &buffer.memory, address: buffer.address(at) }
-    }
+    pub(super) memory: &'a Arc<Memory>,
+    pub(super) address: sys::CUdeviceptr,
 }
 
 impl Argument for BufferPlace<'_> {

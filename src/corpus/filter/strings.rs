@@ -53,12 +53,9 @@ pub(super) struct ListFormat {
     pub(super) column: &'static str,
     /// Column of tables; only rows with a value in it count ([`for_each_listed`]).
     pub(super) blocked_if: Option<String>,
-    /// Turns an entry into the string that is stored.
-    pub key: EntryKey,
+    /// Returns the string to store for an entry, or the reason why the entry is invalid.
+    pub(super) key: for<'a> fn(&'a str) -> Result<Cow<'a, str>, String>,
 }
-
-/// Returns the string to store for an entry, or the reason why the entry is invalid.
-pub(super) type EntryKey = for<'a> fn(&'a str) -> Result<Cow<'a, str>, String>;
 
 /// Lists of strings, each read when a document of a language that it applies to is looked up.
 #[derive(Debug)]

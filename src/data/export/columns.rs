@@ -8,7 +8,7 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch, StringArray,
     StringViewArray, StructArray,
 };
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::zip::zip;
 use serde_json::{Map, Value, json};
 
@@ -75,9 +75,13 @@ impl ExportColumns {
     pub fn new(input: &SchemaRef, spec: &ExportSpec, path: &Path) -> Result<Self> {
         let misfit = |(column, reason): Misfit| Error::schema(path, column, reason);
         let (top, nested) = arrange(input, spec).map_err(misfit)?;
-        let mut fields: Vec<FieldRef> = top.iter().map(|c| Arc::clone(&c.field)).collect();
+        let fields_of = |columns: &[ExportColumn]| -> Vec<FieldRef> {
+            columns.iter().map(|column| Arc::clone(&column.field)).collect()
+        };
+        let mut fields = fields_of(&top);
         if !nested.is_empty() {
-            fields.push(Arc::new(Field::new(METADATA, DataType::Struct(children(&nested)), true)));
+            let children = DataType::Struct(fields_of(&nested).into());
+            fields.push(Arc::new(Field::new(METADATA, children, true)));
         }
         let mut metadata = input.metadata().clone();
         metadata.remove(SPARK);
@@ -135,7 +139,7 @@ impl ExportColumns {
             return Err(shape(format!("{:?} expected, not {:?}", self.input, input.schema_ref())));
         }
         let arrays = |columns: &[ExportColumn]| -> Result<Vec<ArrayRef>> {
-            columns.iter().map(|column| self.array(input, extras, &column.source)).collect()
+            columns.iter().map(|column| self.array(input, extras, column)).collect()
         };
         let mut columns = arrays(&self.top)?;
         let metadata = self.rows.fields().get(columns.len()).map(|field| field.data_type());
@@ -151,45 +155,36 @@ impl ExportColumns {
         &self,
         input: &RecordBatch,
         extras: &RowExtras,
-        source: &ColumnSource,
+        column: &ExportColumn,
     ) -> Result<ArrayRef> {
-        let (num_rows, spec) = (input.num_rows(), &self.spec);
-        let checked = |name: &str, len: Option<usize>| match len {
-            Some(len) if len == num_rows => Ok(()),
-            _ => Err(shape(format!("{num_rows} rows, but {len:?} values of {name}"))),
-        };
-        match source {
+        let array: ArrayRef = match &column.source {
             ColumnSource::Input(path) => {
-                let column = match extras.texts.as_ref().filter(|_| self.texts.contains(path)) {
-                    Some(texts) => {
-                        checked(&spec.text, Some(texts.len()))?;
-                        self.replaced(input, path, texts)
-                    }
+                let array = match extras.texts.as_ref().filter(|_| self.texts.contains(path)) {
+                    Some(texts) => self.replaced(input, path, texts),
                     None => column_at(input, path),
                 };
-                column.map_err(|e| shape(e.to_string()))
+                array.map_err(|e| shape(e.to_string()))?
             }
-            ColumnSource::PiiCount => {
-                checked(PII_COUNT, Some(extras.pii_counts.len()))?;
-                Ok(Arc::new(Int32Array::from(extras.pii_counts.clone())))
-            }
+            ColumnSource::PiiCount => Arc::new(Int32Array::from(extras.pii_counts.clone())),
             ColumnSource::Embeddings => {
                 let RowExtras { chunk_offsets, values, hidden_size, .. } = extras;
-                checked("embeddings", chunk_offsets.len().checked_sub(1))?;
-                let dtype = spec.embeddings.unwrap_or_default();
-                embeddings_array(chunk_offsets, values, *hidden_size, dtype)
+                let dtype = self.spec.embeddings.unwrap_or_default();
+                embeddings_array(chunk_offsets, values, *hidden_size, dtype)?
             }
             ColumnSource::New(i) => {
-                let values = extras.new_columns.get(*i);
-                checked(&spec.new_columns[*i], values.map(Vec::len))?;
-                Ok(Arc::new(values.into_iter().flatten().copied().collect::<Float64Array>()))
+                let values = extras.new_columns.get(*i).into_iter().flatten();
+                Arc::new(values.copied().collect::<Float64Array>())
             }
             ColumnSource::Text(i) => {
-                let values = extras.text_columns.get(*i);
-                checked(&spec.text_columns[*i], values.map(Vec::len))?;
-                Ok(Arc::new(values.into_iter().flatten().cloned().collect::<StringArray>()))
+                let values = extras.text_columns.get(*i).into_iter().flatten();
+                Arc::new(values.cloned().collect::<StringArray>())
             }
+        };
+        let (num_rows, len, name) = (input.num_rows(), array.len(), column.field.name());
+        if len != num_rows {
+            return Err(shape(format!("{num_rows} rows, but {len} values of {name}")));
         }
+        Ok(array)
     }
 }
 
@@ -224,17 +219,15 @@ fn shape(reason: String) -> Error {
     Error::shape("assemble", reason)
 }
 
-fn children(columns: &[ExportColumn]) -> Fields {
-    columns.iter().map(|column| Arc::clone(&column.field)).collect()
-}
-
 /// Arranges the input's and the new columns: those at the top level, and those in `metadata`.
 fn arrange(
     input: &Schema,
     spec: &ExportSpec,
 ) -> Result<(Vec<ExportColumn>, Vec<ExportColumn>), Misfit> {
-    let opens = spec.layout == Layout::Nested || is_datatrove(input);
-    let mut columns = flatten(input, opens);
+    // datatrove's layout: text, id, media, and all else in `metadata`.
+    let own = ["text", "id", "media", METADATA];
+    let is_datatrove = input.fields().iter().all(|field| own.contains(&field.name().as_str()));
+    let mut columns = flatten(input, spec.layout == Layout::Nested || is_datatrove);
     for column in &columns {
         if let Some(inner) = empty_struct(&column.field) {
             let reason = format!("`{inner}` is a struct without fields; Parquet has none");
@@ -263,12 +256,6 @@ fn arrange(
         top.push(ExportColumn { field: Arc::new(field.with_name(name)), source });
     }
     Ok((top, columns))
-}
-
-/// Returns true if `input` has datatrove's layout: text, id, media, and all else in `metadata`.
-fn is_datatrove(input: &Schema) -> bool {
-    let own = ["text", "id", "media", METADATA];
-    input.fields().iter().all(|field| own.contains(&field.name().as_str()))
 }
 
 /// Returns the columns of the input, with the children of `metadata` in its place if it `opens`.

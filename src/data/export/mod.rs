@@ -11,16 +11,15 @@ use arrow_array::ArrayRef;
 
 use polysift_config::{EmbeddingDtype, Layout};
 
-pub use columns::ExportColumns;
-pub use columns::{EMBEDDINGS, PII_COUNT, PROVENANCE};
+pub use columns::{EMBEDDINGS, ExportColumns, PII_COUNT, PROVENANCE};
 pub use writer::{ExportWriter, ExportedFile, WriterOptions};
 
 /// Which columns are exported, and how they are arranged.
 ///
 /// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order, then `embeddings`, the
-///   scores, the retention rates, the text columns and `pii_count`. In an input of datatrove's layout
-///   (`text`, `id` and a struct `metadata`) the children of the struct take its place. They are
-///   null where it is null, and a child whose name is taken is called `metadata.<child>`.
+///   scores, the retention rates, the text columns and `pii_count`. In an input of datatrove's
+///   layout (`text`, `id` and a struct `metadata`) the children of the struct take its place. They
+///   are null where it is null, and a child whose name is taken is called `metadata.<child>`.
 /// - [`Layout::Nested`] (datatrove): `text`, `id` (left out if the input has none), and a struct
 ///   `metadata` of all other columns of the flat layout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -23,7 +23,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{CdcOptions, EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use parquet::schema::types::SchemaDescriptor;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, FirstError, NewFile, is_url};
@@ -228,7 +228,10 @@ impl ExportWriter {
         }
         path.push(".parquet");
         let path = PathBuf::from(path);
-        let file = create(&path, &self.failure)?;
+        let file: Box<dyn NewFile> = match path.to_str() {
+            Some(url) if is_url(url) => upload(&path, &self.failure)?,
+            _ => Box::new(AtomicFile::create(&path)?),
+        };
         // Arrow's readers look for metadata in the schema they get, other readers in the footer.
         let pairs = self.schema.metadata().iter();
         let pairs = pairs.chain(self.options.metadata.iter().map(|(key, value)| (key, value)));
@@ -258,31 +261,19 @@ fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<W
         .set_dictionary_enabled(false)
         .set_max_row_group_row_count(None);
     let stored = stored(schema).map_err(|e| Error::write(base, e))?;
+    // Floats in lists are embeddings, either ours or the input's.
     for column in stored.columns().iter().filter(|column| column.max_rep_level() > 0) {
-        let Some(encoding) = vector_encoding(column) else { continue };
+        let encoding = match (column.physical_type(), column.logical_type_ref()) {
+            // DuckDB 2.0 cannot read split f16, which would save 8 % of the bytes.
+            (_, Some(LogicalType::Float16)) => Encoding::PLAIN,
+            (Type::FLOAT | Type::DOUBLE, _) => Encoding::BYTE_STREAM_SPLIT,
+            _ => continue,
+        };
         builder = builder
             .set_column_encoding(column.path().clone(), encoding)
             .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None);
     }
     Ok(builder.build())
-}
-
-/// Returns the encoding of floats in lists: embeddings, either ours or the input's.
-fn vector_encoding(column: &ColumnDescriptor) -> Option<Encoding> {
-    if matches!(column.logical_type_ref(), Some(LogicalType::Float16)) {
-        // DuckDB 2.0 cannot read split f16, which would save 8 % of the bytes.
-        return Some(Encoding::PLAIN);
-    }
-    let is_float = matches!(column.physical_type(), Type::FLOAT | Type::DOUBLE);
-    is_float.then_some(Encoding::BYTE_STREAM_SPLIT)
-}
-
-/// Starts the file `path`, or the object if it is a URL. `failure` keeps the store's error.
-fn create(path: &Path, failure: &FirstError) -> Result<Box<dyn NewFile>> {
-    match path.to_str() {
-        Some(url) if is_url(url) => upload(path, failure),
-        _ => Ok(Box::new(AtomicFile::create(path)?)),
-    }
 }
 
 const OTHER_BYTES: u64 = 8;

@@ -200,8 +200,7 @@ impl ColumnKind {
         }
     }
 
-    /// Returns true if a column of that type can be read as this kind.
-    fn takes(self, data_type: &DataType) -> bool {
+    pub(super) fn takes(self, data_type: &DataType) -> bool {
         match (self, data_type) {
             (Self::Vectors, _) => depth(data_type).is_some(),
             (
@@ -290,10 +289,6 @@ impl InputColumn {
         let (expected, all) = (kind.expected(), names(fields, "").join(", "));
         let reason = format!("is {found}, not {expected}{hint}; the file has: {all}");
         Err(Error::schema(path, name, reason))
-    }
-
-    pub(super) fn is_text(&self) -> bool {
-        ColumnKind::Text.takes(self.field.data_type())
     }
 }
 

@@ -49,7 +49,12 @@ pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
         let own = file.language.as_ref().filter(|language| !name.contains(language.as_str()));
         let long = own.map(|language| format!("{language}/{name}"));
         let name = long.filter(|long| !names.contains(long)).unwrap_or(name);
-        file.described(name)
+        let MatchedFile { path, language, version } = file;
+        let Some(ObjectVersion { bytes, tag: version }) = version else {
+            return InputFile::at(&path, name, language);
+        };
+        let format = file_format(&path).ok_or_else(|| unknown_extension(&path.display()))?;
+        Ok(InputFile { path, name, language, bytes, format, rows: None, version })
     }))
 }
 
@@ -257,17 +262,6 @@ fn object(url: &str) -> Result<Vec<MatchedFile>> {
     Ok(vec![MatchedFile { path: url.into(), language: None, version }])
 }
 
-impl MatchedFile {
-    fn described(self, name: String) -> Result<InputFile> {
-        let Self { path, language, version } = self;
-        let Some(ObjectVersion { bytes, tag }) = version else {
-            return InputFile::at(&path, name, language);
-        };
-        let format = file_format(&path).ok_or_else(|| unknown_extension(&path.display()))?;
-        Ok(InputFile { path, name, language, bytes, format, rows: None, version: tag })
-    }
-}
-
 impl InputFile {
     /// Describes the whole file or object at `path` as an input file called `name`.
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
@@ -290,8 +284,9 @@ impl InputFile {
                     return Self::at(&folder.join(location.key), name, language);
                 }
             };
-            let version = Some(remote::stat(&url)?);
-            return MatchedFile { path: url.into(), language, version }.described(name);
+            let ObjectVersion { bytes, tag: version } = remote::stat(&url)?;
+            let path = url.into();
+            return Ok(Self { path, name, language, bytes, format, rows: None, version });
         }
         if path.is_symlink() && !path.exists() {
             return Err(Error::missing(path, "is a link to a file that is gone"));
@@ -360,7 +355,11 @@ pub fn normalized(path: &Path) -> PathBuf {
 /// Returns one name per path (normalized, absolute, distinct, UTF-8): relative to the longest
 /// common directory, and without extensions unless names would collide.
 fn shard_names(paths: &[PathBuf]) -> Vec<String> {
-    let common = common_directory(paths);
+    let mut parents = paths.iter().filter_map(|path| path.parent());
+    let mut common = parents.next().unwrap_or(Path::new("")).to_owned();
+    for parent in parents {
+        while !parent.starts_with(&common) && common.pop() {}
+    }
     let relative =
         |path: &PathBuf| path.strip_prefix(&common).unwrap_or(path).to_string_lossy().into_owned();
     let full: Vec<String> = paths.iter().map(relative).collect();
@@ -398,15 +397,6 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
             names[i].clone_from(&full[i]);
         }
     }
-}
-
-fn common_directory(paths: &[PathBuf]) -> PathBuf {
-    let mut parents = paths.iter().filter_map(|path| path.parent());
-    let mut common = parents.next().unwrap_or(Path::new("")).to_owned();
-    for parent in parents {
-        while !parent.starts_with(&common) && common.pop() {}
-    }
-    common
 }
 
 #[cfg(test)]

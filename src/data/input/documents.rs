@@ -157,6 +157,11 @@ impl DocumentRequest {
             id.map_or_else(|| Cow::Owned(format!("{}/{row}", self.name)), Cow::Borrowed)
         };
         let ids = StringArray::from_iter_values(rows.iter().enumerate().map(id));
+        let language = |i| {
+            let [code, script] = [codes, scripts].map(|column| string(column?, i));
+            let own = self.language.as_deref().map(Cow::Borrowed);
+            own.or_else(|| joined(code, script)).unwrap_or(Cow::Borrowed(UNDETERMINED_LANGUAGE))
+        };
         let num_bytes = |i| {
             let text = texts.and_then(|texts| string(texts, i));
             text.filter(|text| !text.trim().is_empty()).map_or(0, str::len) as u64
@@ -164,33 +169,18 @@ impl DocumentRequest {
         DocumentBatch {
             rows: rows.clone().into(),
             ids,
-            languages: self.languages(codes, scripts, rows.len()),
+            languages: StringArray::from_iter_values((0..rows.len()).map(language)),
             num_bytes: (0..rows.len()).map(num_bytes).collect::<Vec<_>>().into(),
             num_tokens: UInt64Array::new_null(rows.len()),
             texts: texts.cloned(),
             embeddings,
         }
     }
+}
 
-    fn languages<'a>(
-        &self,
-        codes: Option<&'a StringViewArray>,
-        scripts: Option<&'a StringViewArray>,
-        len: usize,
-    ) -> StringArray {
-        let value = |column: Option<&'a StringViewArray>, i| {
-            string(column?, i).filter(|value| !value.is_empty())
-        };
-        StringArray::from_iter_values((0..len).map(|i| {
-            let code = value(codes, i);
-            // A code that already contains a script gets no other.
-            let script = value(scripts, i).filter(|_| code.is_some_and(|code| !code.contains('_')));
-            match (&self.language, code, script) {
-                (Some(language), ..) => Cow::Borrowed(language.as_str()),
-                (None, None, _) => Cow::Borrowed(UNDETERMINED_LANGUAGE),
-                (None, Some(code), None) => Cow::Borrowed(code),
-                (None, Some(code), Some(script)) => Cow::Owned(format!("{code}_{script}")),
-            }
-        }))
-    }
+/// Joins a language and a script, if they are not empty. A code with a script gets no other.
+pub(super) fn joined<'a>(code: Option<&'a str>, script: Option<&str>) -> Option<Cow<'a, str>> {
+    let code = code.filter(|code| !code.is_empty())?;
+    let script = script.filter(|script| !script.is_empty() && !code.contains('_'));
+    Some(script.map_or(Cow::Borrowed(code), |script| Cow::Owned(format!("{code}_{script}"))))
 }

@@ -56,12 +56,6 @@ impl LineChecker {
         self.objects += 1;
         Ok(fields)
     }
-
-    /// Returns a required column that no object has, after 1000 objects or at the end of the file.
-    fn missed(&self, at_end: bool) -> Option<&str> {
-        let enough = self.objects == OBJECTS_BEFORE_COLUMNS_ARE_MISSED || at_end;
-        (enough && self.objects > 0).then(|| self.unseen.first())?.map(String::as_str)
-    }
 }
 
 pub(super) struct JsonReader {
@@ -105,9 +99,11 @@ impl JsonReader {
         } else {
             self.rejects.finish(&self.lines.path)?;
         }
-        match self.checker.missed(!read) {
-            Some(name) if !self.rejects.exceeded() => {
-                let reason = format!("is in no line; the first has: {}", self.checker.first_keys);
+        let LineChecker { objects, unseen, first_keys, .. } = &self.checker;
+        let is_enough = *objects == OBJECTS_BEFORE_COLUMNS_ARE_MISSED || !read && *objects > 0;
+        match unseen.first() {
+            Some(name) if is_enough && !self.rejects.exceeded() => {
+                let reason = format!("is in no line; the first has: {first_keys}");
                 Err(Error::schema(&self.lines.path, name, reason))
             }
             _ => Ok(read),

@@ -192,7 +192,8 @@ impl LineReader {
         }
     }
 
-    /// Reads a line with its end; returns the bytes beyond the limit, or `None` after the last line.
+    /// Reads a line with its end; returns the bytes beyond the limit, or `None` after the last
+    /// line.
     fn read_bytes(&mut self, line: &mut TextLine) -> std::io::Result<Option<u64>> {
         line.bytes.clear();
         line.too_long = None;

@@ -51,8 +51,7 @@ use std::path::PathBuf;
 
 pub use column_values::{ColumnValues, NumberColumn};
 pub(crate) use columns::string;
-pub use columns::{ColumnKind, ColumnRequest, Reject, TableRow};
-pub use columns::{InputColumn, METADATA, column_at};
+pub use columns::{ColumnKind, ColumnRequest, InputColumn, METADATA, Reject, TableRow, column_at};
 pub use discover::{MIXTURE, discover, normalized};
 pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS};
 pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};

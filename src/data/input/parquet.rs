@@ -60,7 +60,13 @@ impl InputFile {
         let fingerprint = self.fingerprint()?;
         let parquet = (self.format == Format::Parquet).then(|| ParquetFile::open(self));
         let (rows, row_groups) = match parquet.transpose() {
-            Ok(Some(file)) => (Some(file.num_rows()), file.row_groups()),
+            Ok(Some(file)) => {
+                let of_group = |group: &RowGroupMetaData| RowGroup {
+                    rows: num_rows(group),
+                    bytes: u64::try_from(group.compressed_size()).unwrap_or(0),
+                };
+                (Some(file.num_rows()), file.row_groups().iter().map(of_group).collect())
+            }
             Ok(None) | Err(Error::Decode { .. }) => (None, Vec::new()),
             Err(error) => return Err(error),
         };
@@ -78,8 +84,8 @@ impl InputFile {
             return Ok(None);
         }
         let file = ParquetFile::open(self)?;
-        let groups = &file.footer.metadata().row_groups()[file.groups.clone()];
-        let bytes = groups.iter().map(|group| u64::try_from(group.total_byte_size()).unwrap_or(0));
+        let groups = file.row_groups().iter();
+        let bytes = groups.map(|group| u64::try_from(group.total_byte_size()).unwrap_or(0));
         Ok(Some(bytes.fold(0, u64::saturating_add)))
     }
 }
@@ -124,12 +130,8 @@ impl ParquetFile {
         self.rows.end - self.rows.start
     }
 
-    pub(super) fn row_groups(&self) -> Vec<RowGroup> {
-        let of_group = |group: &RowGroupMetaData| RowGroup {
-            rows: num_rows(group),
-            bytes: u64::try_from(group.compressed_size()).unwrap_or(0),
-        };
-        self.footer.metadata().row_groups()[self.groups.clone()].iter().map(of_group).collect()
+    fn row_groups(&self) -> &[RowGroupMetaData] {
+        &self.footer.metadata().row_groups()[self.groups.clone()]
     }
 
     /// Returns the columns of `mask` from the row `first_row` of the file on, which is not before
@@ -361,7 +363,7 @@ impl ParquetRows {
             first_row: file.rows.start,
             file,
             mask,
-            text: text.filter(InputColumn::is_text),
+            text: text.filter(|text| ColumnKind::Text.takes(text.field.data_type())),
             max_text_bytes,
             rejects,
             batches: None,
@@ -440,13 +442,6 @@ impl ParquetRows {
         let all = (0..batch.num_rows()).map(|place| (place, bytes(place)));
         Ok(all.filter(|(_, bytes)| *bytes > self.max_text_bytes).collect())
     }
-
-    fn seek(&mut self, row: u64, rejected: u64) {
-        self.rejects.count = rejected;
-        self.rejects.kept.clear();
-        self.first_row = row.max(self.file.rows.start);
-        (self.batches, self.batch, self.taken) = (None, None, 0);
-    }
 }
 
 pub(super) struct ParquetReader {
@@ -522,7 +517,11 @@ impl ColumnReader for ParquetReader {
     }
 
     fn seek(&mut self, row: u64, rejected: u64) {
-        self.rows.seek(row, rejected);
+        let rows = &mut self.rows;
+        rows.rejects.count = rejected;
+        rows.rejects.kept.clear();
+        rows.first_row = row.max(rows.file.rows.start);
+        (rows.batches, rows.batch, rows.taken) = (None, None, 0);
     }
 
     fn rejects(&self) -> &Rejects {

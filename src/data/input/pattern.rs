@@ -23,18 +23,6 @@ pub(super) fn is_hidden(name: &str) -> bool {
     name.starts_with(['.', '_'])
 }
 
-/// Returns the entries of `directory`, sorted by name.
-fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(Error::io(directory, "list"))? {
-        Stop::of_process().check()?;
-        let entry = entry.map_err(Error::io(directory, "list"))?;
-        found.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
-    }
-    found.sort_unstable();
-    Ok(found)
-}
-
 /// Returns a numbered series, such as `german/train-*-of-00003`, of which `names` lack a file that
 /// `wants` accepts. An interrupted download leaves an incomplete one in the cache of a hub, where
 /// no list tells which files belong to it.
@@ -139,7 +127,14 @@ impl DirectorySearch<'_> {
             return Ok(());
         }
         self.ancestors.push(real);
-        for (name, path) in entries(directory)? {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(Error::io(directory, "list"))? {
+            Stop::of_process().check()?;
+            let entry = entry.map_err(Error::io(directory, "list"))?;
+            entries.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+        }
+        entries.sort_unstable();
+        for (name, path) in entries {
             let key = format!("{prefix}{name}");
             if path.is_dir() {
                 let folder = key + "/";

@@ -123,7 +123,15 @@ struct JsonRows {
 impl JsonRows {
     fn next_batch(&mut self, schema: &SchemaRef) -> Result<Option<RowBatch>> {
         loop {
-            let lines = self.read_lines()?;
+            let (mut lines, mut bytes) = (Vec::new(), 0);
+            while lines.len() < BATCH_ROWS && bytes < BATCH_BYTES {
+                let mut line = TextLine::default();
+                if !self.lines.read(&mut line)? {
+                    break;
+                }
+                bytes += line.bytes.len();
+                lines.push(line);
+            }
             if lines.is_empty() {
                 return Ok(None);
             }
@@ -142,19 +150,5 @@ impl JsonRows {
                 return Ok(Some(RowBatch { rows, batch }));
             }
         }
-    }
-
-    fn read_lines(&mut self) -> Result<Vec<TextLine>> {
-        let mut lines = Vec::new();
-        let mut bytes = 0;
-        while lines.len() < BATCH_ROWS && bytes < BATCH_BYTES {
-            let mut line = TextLine::default();
-            if !self.lines.read(&mut line)? {
-                break;
-            }
-            bytes += line.bytes.len();
-            lines.push(line);
-        }
-        Ok(lines)
     }
 }

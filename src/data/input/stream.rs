@@ -1,9 +1,11 @@
 //! Documents from a stream: lines of JSON, one by one, each with its line number.
 
+use std::borrow::Cow;
 use std::io::BufRead;
 use std::path::Path;
 
 use super::columns::{ColumnKind, ColumnRequest};
+use super::documents::joined;
 use super::json_lines::{JsonField, LineChecker, find, object};
 use super::lines::{LineReader, TextLine};
 use super::{Reject, UNDETERMINED_LANGUAGE};
@@ -38,8 +40,8 @@ pub struct DocumentStream {
     line: TextLine,
     checker: LineChecker,
     text: String,
-    fixed_language: Option<String>,
     default_language: Option<String>,
+    has_code: bool,
     has_script: bool,
 }
 
@@ -55,12 +57,12 @@ impl DocumentStream {
         default_language: Option<&str>,
         columns: &[String],
     ) -> Self {
-        let (fixed_language, languages) = match &config.language {
-            LanguageSource::Fixed(language) => (Some(language.clone()), [None; 2]),
-            LanguageSource::Model { .. } => (Some(UNDETERMINED_LANGUAGE.to_owned()), [None; 2]),
-            LanguageSource::Path => (None, LANGUAGE_COLUMNS.map(Some)),
+        let (default_language, languages) = match &config.language {
+            LanguageSource::Fixed(language) => (Some(language.as_str()), [None; 2]),
+            LanguageSource::Model { .. } => (Some(UNDETERMINED_LANGUAGE), [None; 2]),
+            LanguageSource::Path => (default_language, LANGUAGE_COLUMNS.map(Some)),
             LanguageSource::Column { column, script_column } => {
-                (None, [Some(column.as_str()), script_column.as_deref()])
+                (default_language, [Some(column.as_str()), script_column.as_deref()])
             }
         };
         let mut requests = vec![
@@ -74,8 +76,8 @@ impl DocumentStream {
             line: TextLine::default(),
             checker: LineChecker::new(requests),
             text: config.text.clone(),
-            fixed_language,
             default_language: default_language.map(str::to_owned),
+            has_code: languages[0].is_some(),
             has_script: languages[1].is_some(),
         }
     }
@@ -102,26 +104,18 @@ impl DocumentStream {
             let keys: Vec<&str> = json.keys().collect();
             return Err(format!("has no `{}`; its keys are {}", self.text, keys.join(", ")));
         }
-        let (text, id) = (values.next().flatten(), values.next().flatten());
-        let language = if let Some(language) = &self.fixed_language {
-            language.clone()
-        } else {
-            let mut value = || values.next().flatten().filter(|value| !value.is_empty());
-            let code = value();
-            let script = if self.has_script { value() } else { None };
-            // A code that already contains a script gets no other.
-            let script = script.filter(|_| code.as_ref().is_some_and(|c| !c.contains('_')));
-            let script = script.map(|script| format!("_{script}")).unwrap_or_default();
-            let own = code.map(|code| code + &script);
-            own.or_else(|| self.default_language.clone()).ok_or("has no language")?
-        };
+        let mut value = |is_there: bool| if is_there { values.next().flatten() } else { None };
+        let (text, id) = (value(true), value(true));
+        let (code, script) = (value(self.has_code), value(self.has_script));
+        let language = joined(code.as_deref(), script.as_deref()).map(Cow::into_owned);
+        let language = language.or_else(|| self.default_language.clone());
         let row = self.line.row;
         Ok(StreamDocument {
             row,
             object: json.raw.to_owned(),
             keys: json.keys().map(str::to_owned).collect(),
             id: id.unwrap_or_else(|| row.to_string()),
-            language,
+            language: language.ok_or("has no language")?,
             text,
             columns: values.collect(),
         })

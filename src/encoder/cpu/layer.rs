@@ -143,7 +143,7 @@ impl PackedLayer {
     pub(super) fn forward(&self, workspace: &mut Workspace, only_first: bool, stop: &Stop) -> bool {
         let Layer { query_key_value: to_heads, attention_norm, .. } = &self.parts;
         let Workspace { kinds, hidden, query_key_value, context, normed, products, .. } = workspace;
-        let width = to_heads.weight.k();
+        let (width, head_size) = (to_heads.weight.k(), self.head_size);
         match attention_norm.as_ref().filter(|_| self.pre_norm) {
             None => to_heads.apply((hidden, kinds), Epilogue::Bias, query_key_value, products),
             Some(norm) => {
@@ -158,12 +158,21 @@ impl PackedLayer {
             if let Some(angles) = &self.angles {
                 let rows = &mut query_key_value[start * 3 * width..][..length * 3 * width];
                 // Queries and keys are adjacent.
-                let heads = 2 * width / self.head_size;
-                rotate(Isa::detect(), rows, 3 * width, heads, angles, self.head_size);
+                let heads = 2 * width / head_size;
+                rotate(Isa::detect(), rows, 3 * width, heads, angles, head_size);
             }
-            let out = if only_first { i..i + 1 } else { span[0]..span[1] };
-            let out = &mut context[out.start * width..out.end * width];
-            self.attend(query_key_value, start, length, out, &mut workspace.attention);
+            let (first, queries) = if only_first { (i, 1) } else { (start, length) };
+            let out = &mut context[first * width..][..queries * width];
+            for column in (0..width).step_by(head_size) {
+                let part = |part: usize, rows: usize| {
+                    let first = start * 3 * width + part * width + column;
+                    Matrix::new(&query_key_value[first..], rows, head_size, 3 * width)
+                };
+                let parts = [part(0, queries), part(1, length), part(2, length)];
+                let mut out = MatrixMut::new(&mut out[column..], queries, head_size, width);
+                let scratch = &mut workspace.attention;
+                attention(Isa::detect(), self.precision, parts, self.window, &mut out, scratch);
+            }
         }
         if only_first {
             let sequences = workspace.starts.len() - 1;
@@ -231,29 +240,6 @@ impl PackedLayer {
             hidden.copy_from_slice(sums);
         } else {
             normalise(output_norm, sums, hidden);
-        }
-    }
-
-    /// Computes self-attention of the `length` tokens from `start` in `query_key_value` `[N, 3H]`.
-    /// Writes `context`: `[length, H]`, or fewer rows for only the first tokens.
-    fn attend(
-        &self,
-        query_key_value: &[f32],
-        start: usize,
-        length: usize,
-        context: &mut [f32],
-        scratch: &mut AttentionScratch,
-    ) {
-        let (width, head_size) = (self.parts.output_norm.gamma.len(), self.head_size);
-        let queries = context.len() / width;
-        for column in (0..width).step_by(head_size) {
-            let part = |part: usize, rows: usize| {
-                let first = start * 3 * width + part * width + column;
-                Matrix::new(&query_key_value[first..], rows, head_size, 3 * width)
-            };
-            let parts = [part(0, queries), part(1, length), part(2, length)];
-            let mut out = MatrixMut::new(&mut context[column..], queries, head_size, width);
-            attention(Isa::detect(), self.precision, parts, self.window, &mut out, scratch);
         }
     }
 }

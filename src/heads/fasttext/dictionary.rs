@@ -22,7 +22,8 @@ pub(super) struct Dictionary {
     text: Vec<u8>,
     /// End of each entry's text.
     ends: Vec<usize>,
-    counts: Vec<i64>,
+    /// Number of times that each entry occurs in the training samples.
+    pub(super) counts: Vec<i64>,
     pub(super) num_words: usize,
     /// Number of tokens in which words and labels were counted.
     num_tokens: i64,
@@ -105,11 +106,6 @@ impl Dictionary {
 
     pub(super) fn label(&self, label: usize) -> &[u8] {
         self.entry(self.num_words + label)
-    }
-
-    /// Returns the number of samples that each label had in training.
-    pub(super) fn label_counts(&self) -> &[i64] {
-        &self.counts[self.num_words..]
     }
 
     /// Returns the number of rows of the input matrix; `None` if pruned n-grams lie outside of it.

@@ -10,7 +10,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 
 use super::dictionary::{Dictionary, LineRows, tokens};
-use super::matrix::{DenseMatrix, WordMatrix, dot, scale};
+use super::matrix::{DenseMatrix, WordMatrix, add, dot, scale};
 use super::model::FastTextModel;
 use super::settings::ModelSettings;
 use super::tree::LabelTree;
@@ -123,8 +123,4 @@ impl Descent {
             add(input.row_mut(row as usize), gradient, 1.0);
         }
     }
-}
-
-fn add(sum: &mut [f32], vector: &[f32], scale: f32) {
-    sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += scale * value);
 }

@@ -125,14 +125,11 @@ impl WordMatrix {
     /// `ProductQuantizer::addcode`).
     pub(super) fn add_row(&self, row: usize, sum: &mut [f32]) {
         match self {
-            Self::Dense(dense) => {
-                sum.iter_mut().zip(dense.row(row)).for_each(|(sum, value)| *sum += value);
-            }
+            Self::Dense(dense) => add(sum, dense.row(row), 1.0),
             Self::Quantised(quantised) => {
                 let norm = quantised.norm(row);
                 for (start, centroid) in quantised.quantiser.centroids(quantised.codes(row)) {
-                    let sum = &mut sum[start..start + centroid.len()];
-                    sum.iter_mut().zip(centroid).for_each(|(sum, value)| *sum += norm * value);
+                    add(&mut sum[start..], centroid, norm);
                 }
             }
         }
@@ -182,6 +179,10 @@ impl WordMatrix {
 /// Sums from first to last.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+pub(super) fn add(sum: &mut [f32], vector: &[f32], factor: f32) {
+    sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += factor * value);
 }
 
 pub(super) fn scale(values: &mut [f32], factor: f32) {

@@ -69,7 +69,7 @@ impl FastTextModel {
     }
 
     fn from_source(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
-        if source.left() < 8 || source.i32()? != MAGIC {
+        if source.left < 8 || source.i32()? != MAGIC {
             return broken("is not a fastText model of version 11 or 12");
         }
         let version = source.i32()?;
@@ -85,7 +85,7 @@ impl FastTextModel {
         let mut model = Self { settings, dictionary, input, output, tree: LabelTree::default() };
         model.check()?;
         if model.settings.loss == ModelLoss::Hierarchical {
-            model.tree = LabelTree::new(model.dictionary.label_counts())?;
+            model.tree = LabelTree::new(&model.dictionary.counts[model.dictionary.num_words..])?;
         }
         Ok(model)
     }
@@ -198,7 +198,8 @@ impl FastTextModel {
         Some((best, self.probability(outputs, best)))
     }
 
-    /// Returns fastText's probability of `label`, exp(log(p + 0.00001)) at every sigmoid or softmax.
+    /// Returns fastText's probability of `label`, exp(log(p + 0.00001)) at every sigmoid or
+    /// softmax.
     fn probability(&self, outputs: &[f32], label: usize) -> f32 {
         match self.settings.loss {
             ModelLoss::NegativeSampling | ModelLoss::OneVersusAll => {
@@ -221,8 +222,8 @@ impl FastTextModel {
         predicted
     }
 
-    /// Returns the outputs `[labels]` for `text` (C++ `Model::computeHidden`): logits, or logarithms
-    /// of probabilities with [`ModelLoss::Hierarchical`].
+    /// Returns the outputs `[labels]` for `text` (C++ `Model::computeHidden`): logits, or
+    /// logarithms of probabilities with [`ModelLoss::Hierarchical`].
     fn outputs<'a>(&self, text: &str, scratch: &'a mut TextScratch) -> Option<&'a [f32]> {
         let TextScratch { line, hidden, outputs } = scratch;
         self.dictionary.line(&self.settings, text.as_bytes(), line);

@@ -13,17 +13,13 @@ pub(super) fn broken<T>(reason: impl Into<String>) -> io::Result<T> {
 /// Reads a file from its start, little-endian, and computes its digest.
 pub(super) struct ModelReader<R> {
     reader: R,
-    left: u64,
+    pub(super) left: u64,
     hasher: blake3::Hasher,
 }
 
 impl<R: Read> ModelReader<R> {
     pub(super) fn new(reader: R, bytes: u64) -> Self {
         Self { reader, left: bytes, hasher: blake3::Hasher::new() }
-    }
-
-    pub(super) fn left(&self) -> u64 {
-        self.left
     }
 
     fn fill(&mut self, buffer: &mut [u8]) -> io::Result<()> {

@@ -8,7 +8,14 @@ use polysift_config::{Mode, Preprocessing, Segmenter, TextSpec};
 const NEWLINE_TOKEN: &str = "<NEW_LINE>";
 
 pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
-    let line = spaced(spec.preprocessing, text);
+    let line = match spec.preprocessing {
+        Preprocessing::DeleteNewlines => text.replace('\n', "").trim_matches(is_space).to_owned(),
+        Preprocessing::Collapse => joined(text.split(is_space)),
+        Preprocessing::NewlineToken => {
+            let marked = text.replace('\n', &format!(" {NEWLINE_TOKEN} "));
+            joined(marked.split(is_space))
+        }
+    };
     segmented(spec.segmenter, if spec.lowercase { line.to_lowercase() } else { line })
 }
 
@@ -24,17 +31,6 @@ pub(crate) fn document_line(spec: &TextSpec, text: &str) -> String {
 /// Equals Python's `str.isspace`: Unicode's white space and four separators.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
-}
-
-fn spaced(preprocessing: Preprocessing, text: &str) -> String {
-    match preprocessing {
-        Preprocessing::DeleteNewlines => text.replace('\n', "").trim_matches(is_space).to_owned(),
-        Preprocessing::Collapse => joined(text.split(is_space)),
-        Preprocessing::NewlineToken => {
-            let marked = text.replace('\n', &format!(" {NEWLINE_TOKEN} "));
-            joined(marked.split(is_space))
-        }
-    }
 }
 
 fn joined<'a>(words: impl Iterator<Item = &'a str>) -> String {

@@ -57,7 +57,17 @@ impl Head {
         chunk_offsets: &[usize],
         scratch: &mut ScoreScratch,
     ) -> Result<Vec<Option<DocumentScore>>> {
-        self.check_shapes(chunks, chunk_offsets)?;
+        let (head, hidden_size) = (&self.card.head, self.hidden_size());
+        let (values, offsets) = (chunks.len(), chunk_offsets.len());
+        let ascending = chunk_offsets.is_sorted() && chunk_offsets.first() == Some(&0);
+        let num_chunks = chunk_offsets.last().copied().unwrap_or_default();
+        if !ascending || num_chunks.checked_mul(hidden_size) != Some(values) {
+            let reason = format!(
+                "the head `{head}` expects chunks [{num_chunks}, {hidden_size}] and ascending \
+                 offsets from 0 to {num_chunks}; got {values} values and {offsets} offset(s)"
+            );
+            return Err(Error::shape("score", reason));
+        }
         let HeadSpec { chunk, output, .. } = self.card.spec;
         let documents = || chunk_offsets.windows(2).map(|pair| pair[0]..pair[1]);
         let rows: Vec<usize> = match chunk {
@@ -98,21 +108,6 @@ impl Head {
         }
         let reason = format!("scores embeddings of {own} values, the corpus's have {hidden_size}");
         Err(Error::model(path, reason))
-    }
-
-    fn check_shapes(&self, chunks: &[f32], chunk_offsets: &[usize]) -> Result<()> {
-        let hidden_size = self.hidden_size();
-        let ascending = chunk_offsets.is_sorted() && chunk_offsets.first() == Some(&0);
-        let num_chunks = chunk_offsets.last().copied().unwrap_or_default();
-        let (head, values, offsets) = (&self.card.head, chunks.len(), chunk_offsets.len());
-        if ascending && num_chunks.checked_mul(hidden_size) == Some(values) {
-            return Ok(());
-        }
-        let reason = format!(
-            "the head `{head}` expects chunks [{num_chunks}, {hidden_size}] and ascending offsets \
-             from 0 to {num_chunks}; got {values} values and {offsets} offset(s)"
-        );
-        Err(Error::shape("score", reason))
     }
 }
 

@@ -205,9 +205,9 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
     }
     let HeadSpec { kind, layer_sizes: sizes, activation, norm_eps, .. } = &card.spec;
     known = KnownLayers { is_own: true, activation: Some(*activation), norm_eps: *norm_eps };
-    let (scorer, _) = weights::parse_safetensors(&tensors, known)?;
-    let center = card.references.and_then(|references| references.center);
-    let (found, found_sizes) = (scorer.centering(), scorer.layer_sizes());
+    let (scorer, references) = weights::parse_safetensors(&tensors, known)?;
+    let [center, found] = [card.references, references].map(|counts| counts?.center);
+    let found_sizes = scorer.layer_sizes();
     if center != found {
         return Err(format!("its card says centering {center:?}, its tensors are {found:?}"));
     }

@@ -46,7 +46,7 @@ pub(crate) use scorer::{LinearLayer, References, centred};
 pub use scorer::{ScoreScratch, Scorer};
 pub use text::FastTextHead;
 
-use crate::fasttext::{TextScratch, is_model};
+use crate::fasttext::is_model;
 use polysift_base::error::{Error, Result};
 use polysift_config::{HeadConfig, HeadKind};
 
@@ -118,14 +118,6 @@ impl AnyHead {
     /// Returns true if the head scores texts.
     pub fn is_of_texts(&self) -> bool {
         self.spec().kind.is_of_texts()
-    }
-
-    /// Scores one text; returns `None` if the head scores something else.
-    pub fn score_text(&self, text: &str, scratch: &mut TextScratch) -> Option<DocumentScore> {
-        match self {
-            Self::FastText(head) => Some(head.score_one(text, scratch)),
-            Self::Embedding(_) | Self::Row(_) => None,
-        }
     }
 
     /// Returns the head if it scores rows.

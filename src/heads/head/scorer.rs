@@ -9,7 +9,7 @@ use polysift_kernels::{
 };
 
 use crate::vectors::{BLOCK_ROWS, PackedRows, SearchScratch, normalised};
-use polysift_config::{Activation, Centering, HeadKind, HeadOutput};
+use polysift_config::{Activation, HeadKind, HeadOutput};
 
 #[derive(Debug, Clone)]
 pub struct LinearLayer {
@@ -74,8 +74,8 @@ pub struct References {
     pub(crate) values: Vec<f32>,
     /// Width `D`.
     pub(crate) hidden_size: usize,
-    /// Mean `[D]` that is subtracted from embeddings before they are compared; it has been subtracted
-    /// from the references.
+    /// Mean `[D]` that is subtracted from embeddings before they are compared; it has been
+    /// subtracted from the references.
     pub(crate) mean: Option<Vec<f32>>,
     /// `values`, packed for the products.
     packed: PackedRows,
@@ -127,13 +127,6 @@ impl Scorer {
             }
         }
         (activation, norm_eps)
-    }
-
-    pub(super) fn centering(&self) -> Option<Centering> {
-        match self {
-            Self::Cosine(References { mean: Some(_), .. }) => Some(Centering::Mean),
-            _ => None,
-        }
     }
 
     pub(crate) fn kind(&self) -> HeadKind {

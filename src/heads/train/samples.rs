@@ -231,11 +231,13 @@ fn groups(ordered: &[usize], ranks: &[u128], ids: &[String]) -> Vec<Vec<usize>> 
     let mut parents: Vec<usize> = (0..ordered.len()).collect();
     let mut by_id = HashMap::new();
     for (at, &row) in ordered.iter().enumerate() {
-        if at > 0 && ranks[row] == ranks[ordered[at - 1]] {
-            join(&mut parents, at - 1, at);
+        let of_text = at.checked_sub(1).filter(|&before| ranks[row] == ranks[ordered[before]]);
+        let of_id = *by_id.entry(&ids[row]).or_insert(at);
+        for twin in of_text.into_iter().chain([of_id]) {
+            let (a, b) = (root(&mut parents, twin), root(&mut parents, at));
+            // The smaller root stays a root.
+            parents[a.max(b)] = a.min(b);
         }
-        let twin = *by_id.entry(&ids[row]).or_insert(at);
-        join(&mut parents, twin, at);
     }
     let mut groups: Vec<Vec<usize>> = vec![Vec::new(); ordered.len()];
     for (at, &row) in ordered.iter().enumerate() {
@@ -243,12 +245,6 @@ fn groups(ordered: &[usize], ranks: &[u128], ids: &[String]) -> Vec<Vec<usize>> 
     }
     groups.retain(|group| !group.is_empty());
     groups
-}
-
-/// Joins the groups of `a` and `b`; the smaller root stays a root.
-fn join(parents: &mut [usize], a: usize, b: usize) {
-    let (a, b) = (root(parents, a), root(parents, b));
-    parents[a.max(b)] = a.min(b);
 }
 
 /// Finds the root of the group of `at`; halves the path on its way.

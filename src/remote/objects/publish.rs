@@ -72,7 +72,8 @@ pub fn upload_file(from: &Path, size: u64, url: &str) -> Result<String> {
     Ok(oid)
 }
 
-/// Commits each of `files`, which [`upload_file`] sent, that the data set of `to` does not have yet.
+/// Commits each of `files`, which [`upload_file`] sent, that the data set of `to` does not have
+/// yet.
 pub fn publish<'a>(to: &str, files: impl Iterator<Item = (&'a str, &'a FileStamp)>) -> Result<()> {
     let (place, known) = (HubPlace::parse(to)?, published(to)?);
     let mut lines = Vec::new();

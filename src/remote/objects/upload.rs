@@ -71,8 +71,8 @@ impl NewFile for Upload {
             if !self.part.is_empty() {
                 self.send()?;
             }
-            while !self.on_their_way.is_empty() {
-                self.first_arrives()?;
+            while let Some(first) = self.on_their_way.pop_front() {
+                self.arrived.push(first.wait()?);
             }
             boundary();
             wait(self.target.complete(&id, &self.arrived, self.hasher.count()))?
@@ -93,8 +93,10 @@ impl Upload {
     /// Sends the current part; waits first if the maximum number of parts is being sent.
     fn send(&mut self) -> Result<()> {
         boundary();
-        if self.on_their_way.len() == PARTS_ON_THEIR_WAY {
-            self.first_arrives()?;
+        if self.on_their_way.len() == PARTS_ON_THEIR_WAY
+            && let Some(first) = self.on_their_way.pop_front()
+        {
+            self.arrived.push(first.wait()?);
         }
         let UploadTarget { url, key, bucket } = &self.target;
         let id = match &self.id {
@@ -105,12 +107,6 @@ impl Upload {
         let (target, index) = (self.target.clone(), self.arrived.len() + self.on_their_way.len());
         let sent = Transfer::spawn(async move { target.put_part(&id, index, part).await })?;
         self.on_their_way.push_back(sent);
-        Ok(())
-    }
-
-    fn first_arrives(&mut self) -> Result<()> {
-        let Some(first) = self.on_their_way.pop_front() else { return Ok(()) };
-        self.arrived.push(first.wait()?);
         Ok(())
     }
 }

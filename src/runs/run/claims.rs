@@ -179,7 +179,7 @@ impl<'a> Claims<'a> {
             if (self.is_done)(item)? {
                 continue;
             }
-            match self.worker.last_lease(&self.lease_base(item))? {
+            match self.worker.last_lease(&self.leases.join(&self.keys[item]))? {
                 (_, None) => self.state().todo.push_back(item),
                 (_, Some(holder)) => {
                     self.state().held.push(item);
@@ -188,10 +188,6 @@ impl<'a> Claims<'a> {
             }
         }
         Ok(holders)
-    }
-
-    fn lease_base(&self, item: usize) -> PathBuf {
-        self.leases.join(&self.keys[item])
     }
 
     /// Returns true if `item` is in `own`, false if it was taken over.
@@ -216,7 +212,7 @@ impl<'a> Claims<'a> {
 
     /// Claims `item`; returns true if this process now holds it and it is not done.
     fn claim(&self, item: usize) -> Result<bool> {
-        let Some(lease) = self.worker.claim(&self.lease_base(item))? else {
+        let Some(lease) = self.worker.claim(&self.leases.join(&self.keys[item]))? else {
             self.state().held.push(item);
             return Ok(false);
         };

@@ -6,16 +6,20 @@ use std::sync::{Arc, Mutex};
 use polysift_base::error::Result;
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
-use polysift_config::{Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass};
+use polysift_config::{
+    CascadeConfig, Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass,
+};
 use polysift_corpus::{Context, Heads};
 use polysift_encoder::{EmbeddedTexts, Model, load};
+use polysift_runs::run::Plan;
 
 pub(super) struct FullRun<'a> {
     pub(super) context: Context<'a>,
+    pub(super) settings: &'a CascadeConfig,
+    pub(super) plan: &'a Plan,
     pub(super) heads: &'a Heads,
     pub(super) model: &'a Model,
-    /// Encoders loaded so far.
-    encoders: Mutex<BTreeMap<FirstPass, Arc<PassEncoder>>>,
+    pub(super) encoders: Mutex<BTreeMap<FirstPass, Arc<PassEncoder>>>,
 }
 
 pub(super) struct PassEncoder {
@@ -23,12 +27,7 @@ pub(super) struct PassEncoder {
     pub(super) model: Model,
 }
 
-impl<'a> FullRun<'a> {
-    pub(super) fn new(context: Context<'a>, heads: &'a Heads, model: &'a Model) -> Self {
-        Self { context, heads, model, encoders: Mutex::default() }
-    }
-
-    /// Returns the encoder of `pass`, on the device of the run's encoder.
+impl FullRun<'_> {
     pub(super) fn encoder(&self, pass: FirstPass) -> Result<Arc<PassEncoder>> {
         let Context { config, hub, .. } = self.context;
         let mut encoders = lock(&self.encoders);

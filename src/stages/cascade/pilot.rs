@@ -56,9 +56,9 @@ fn pilot_rate(n: u64, rate: Rate, risk: f64) -> Result<Rate> {
 }
 
 impl Pilot {
-    /// Draws a uniform sample of `size` documents with text from `shards` of `language`, with `rows`
-    /// rows in all; it is smaller if too many rows have no text. The texts are embedded and rounded
-    /// like the corpus and scored by the heads of the run.
+    /// Draws a uniform sample of `size` documents with text from `shards` of `language`, with
+    /// `rows` rows in all; it is smaller if too many rows have no text. The texts are embedded and
+    /// rounded like the corpus and scored by the heads of the run.
     pub(super) fn draw(
         full: &FullRun<'_>,
         language: &str,

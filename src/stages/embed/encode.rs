@@ -42,10 +42,7 @@ pub(super) struct Encoding<'a> {
 }
 
 /// A packed batch, with the chunk that each of its embeddings belongs to.
-struct EncodeJob {
-    batch: PackedBatch,
-    places: Vec<ChunkPlace>,
-}
+type EncodeJob = (PackedBatch, Vec<ChunkPlace>);
 
 /// A chunk of a step of the input.
 #[derive(Clone, Copy)]
@@ -196,14 +193,11 @@ impl<'a> Encoding<'a> {
         }
         window.left_over = window.chunks.len();
         for group in groups {
-            let mut job =
-                EncodeJob { batch: PackedBatch::new(), places: Vec::with_capacity(group.len()) };
-            for i in group {
-                let (place, ids) = &chunks[i];
-                job.batch.push(ids);
-                job.places.push(*place);
+            let mut batch = PackedBatch::new();
+            for &i in &group {
+                batch.push(&chunks[i].1);
             }
-            to_encode.send(job)?;
+            to_encode.send((batch, group.into_iter().map(|i| chunks[i].0).collect()))?;
         }
         Ok(())
     }
@@ -216,7 +210,7 @@ impl<'a> Encoding<'a> {
     ) {
         let stop = self.context.stop;
         while !stop.is_asked() {
-            let EncodeJob { batch, mut places } = match jobs.recv_timeout(STOP_POLL) {
+            let (batch, mut places) = match jobs.recv_timeout(STOP_POLL) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,

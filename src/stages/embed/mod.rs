@@ -22,11 +22,12 @@ mod read;
 mod tokenize;
 mod write;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::input_progress::InputProgress;
 use encode::Encoding;
@@ -34,7 +35,7 @@ use pipeline::Pipeline;
 use polysift_base::error::Result;
 use polysift_base::panics::unpoisoned;
 use polysift_base::progress::Busy;
-use polysift_config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, RunConfig, Weight};
+use polysift_config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, Weight};
 use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::work::Failures;
@@ -52,33 +53,6 @@ const EMBEDDING_BYTES: usize = 16 << 20;
 /// and a thread writes 48,000 (see `benches/cuda/node.rs`).
 const GPUS_PER_STREAM: usize = 3;
 
-/// Returns the settings that embeddings depend on; `model` is `None` if no text is embedded.
-fn settings(
-    config: &RunConfig,
-    plan: &Plan,
-    model: Option<&Model>,
-    languages: Option<&LanguageIdentifier>,
-    counts_tokens: bool,
-) -> Value {
-    let (input, parts) = (&config.input, &config.parts);
-    let language = languages.map_or_else(|| json!(input.language), |l| l.settings().clone());
-    let mut settings = json!({
-        "plan": plan.digest(),
-        "input": {
-            "text": input.text, "id": input.id, "language": language,
-            "embeddings": input.embeddings, "max_rejects": input.max_rejects,
-        },
-        "encoder": FrozenEncoder::of(config, model),
-        "chunks": config.encoder.chunks,
-        "counts_tokens": counts_tokens,
-        "parts": parts,
-    });
-    if input.max_document_bytes != DEFAULT_MAX_DOCUMENT_BYTES {
-        settings["input"]["max_document_bytes"] = input.max_document_bytes.into();
-    }
-    settings
-}
-
 /// Embeds the shards of `plan` that are not done yet, with the model of the settings or with this
 /// `model` in its place.
 pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result<()> {
@@ -93,8 +67,23 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
     let is_whole = config.encoder.chunks == Chunks::All;
     let counts_tokens =
         counted || config.embeds_texts() && (is_whole || config.selection.weight == Weight::Tokens);
-    let languages = LanguageIdentifier::of(&config.input)?;
-    let mut settings = settings(config, plan, model, languages.as_ref(), counts_tokens);
+    let (input, languages) = (&config.input, LanguageIdentifier::of(&config.input)?);
+    let language =
+        languages.as_ref().map_or_else(|| json!(input.language), |l| l.settings().clone());
+    let mut settings = json!({
+        "plan": plan.digest(),
+        "input": {
+            "text": input.text, "id": input.id, "language": language,
+            "embeddings": input.embeddings, "max_rejects": input.max_rejects,
+        },
+        "encoder": FrozenEncoder::of(config, model),
+        "chunks": config.encoder.chunks,
+        "counts_tokens": counts_tokens,
+        "parts": config.parts,
+    });
+    if input.max_document_bytes != DEFAULT_MAX_DOCUMENT_BYTES {
+        settings["input"]["max_document_bytes"] = input.max_document_bytes.into();
+    }
     let cascade = Cascade::of(context, plan)?;
     if let Some(config) = &config.cascade {
         settings["cascade"] = cascade.settings(config);
@@ -106,8 +95,6 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
     if work.is_over() {
         return work.finish(run);
     }
-    let rows = read::expected_rows(context, &plan.shards, &work.items.own);
-    context.progress.begin("embed", rows, "documents");
     let claims = work.claims(context);
     let pipeline = Pipeline {
         context,
@@ -125,6 +112,7 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
         encoding: Busy::new("encoding"),
         writing: Busy::new("writing"),
     };
+    context.progress.begin("embed", pipeline.expected_rows(&work.items.own), "documents");
     work.items.own.iter().for_each(|&place| pipeline.input.add(plan.shards[place].bytes));
     // This process waits for others outside the pipeline; inside, half a batch would wait too.
     let outcome = loop {
@@ -160,10 +148,10 @@ impl Pipeline<'_> {
 
     /// Runs one of `num_streams` streams until no shard can be claimed or any stream fails.
     fn stream(&self, num_streams: usize) -> Result<()> {
-        let _ends_others = BreaksOnPanic(&self.is_broken);
-        let outcome = self.embed_in_turn(num_streams);
-        self.is_broken.fetch_or(outcome.is_err(), Ordering::Relaxed);
-        outcome
+        // A panic ends the other streams too.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.embed_in_turn(num_streams)));
+        self.is_broken.fetch_or(!matches!(outcome, Ok(Ok(()))), Ordering::Relaxed);
+        joined(outcome)?
     }
 
     fn embed_in_turn(&self, num_streams: usize) -> Result<()> {
@@ -196,15 +184,6 @@ impl Pipeline<'_> {
             joined(reader.join())?;
             outcome
         })
-    }
-}
-
-/// Ends all streams if the thread of one panics.
-struct BreaksOnPanic<'a>(&'a AtomicBool);
-
-impl Drop for BreaksOnPanic<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_or(std::thread::panicking(), Ordering::Relaxed);
     }
 }
 

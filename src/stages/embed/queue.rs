@@ -27,18 +27,6 @@ pub(super) enum Step<B> {
     },
 }
 
-impl<B> Step<B> {
-    /// Replaces a batch by the step that `batch` makes of it.
-    pub(super) fn map<C>(self, batch: impl FnOnce(B) -> Step<C>) -> Step<C> {
-        match self {
-            Self::Batch(documents) => batch(documents),
-            Self::PartEnd(end) => Step::PartEnd(end),
-            Self::ShardEnd { shard } => Step::ShardEnd { shard },
-            Self::Failed { shard, error } => Step::Failed { shard, error },
-        }
-    }
-}
-
 impl Step<ChunkBatch> {
     /// Returns the bytes that a batch takes in memory; 1 for other steps.
     pub(super) fn memory(&self) -> usize {

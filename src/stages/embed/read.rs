@@ -7,9 +7,7 @@ use super::pipeline::Pipeline;
 use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
 use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
-use polysift_base::progress::Stop;
 use polysift_config::{LANGUAGE_CODE, is_language_code};
-use polysift_corpus::Context;
 use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
 use polysift_runs::run::Shard;
 
@@ -44,6 +42,17 @@ impl ShardBytes<'_> {
 }
 
 impl Pipeline<'_> {
+    /// Counts the documents left to embed in the shards at `places`, if their formats tell that.
+    pub(super) fn expected_rows(&self, places: &[usize]) -> Option<u64> {
+        let rows = |&place: &usize| {
+            let shard = &self.shards[place];
+            let last = self.context.run.part_markers(shard).ok()?.pop();
+            let done = last.map_or(0, |part| part.next_row.saturating_sub(shard.first_row()));
+            Some(shard.num_rows?.saturating_sub(done))
+        };
+        places.iter().map(rows).sum()
+    }
+
     pub(super) fn read(&self, to_tokenize: &Sender<Step<TextBatch>>) {
         while !self.is_broken.load(Ordering::Relaxed) {
             let shard = match self.claims.next() {
@@ -56,8 +65,7 @@ impl Pipeline<'_> {
                 }
             };
             if !self.claims.is_own(shard) {
-                let rows = expected_rows(self.context, self.shards, &[shard]);
-                self.context.progress.extend(rows.unwrap_or(0));
+                self.context.progress.extend(self.expected_rows(&[shard]).unwrap_or(0));
                 self.input.add(self.shards[shard].bytes);
             }
             let last = match self.read_shard(shard, to_tokenize) {
@@ -137,48 +145,23 @@ impl Pipeline<'_> {
         let _entered = span.enter();
         let Some(documents) = reader.next_batch(BATCH_ROWS.min(left))? else { return Ok(None) };
         span.record("documents", documents.len());
-        check_languages(shard, &documents, reader, self.context.stop)?;
-        Ok(Some(documents))
+        // Languages become part of file names. If one is wrong, those in the rest are counted too.
+        let is_wrong = |document: &DocumentInfo<'_>| !is_language_code(document.language);
+        let count = |documents: &DocumentBatch| documents.iter().filter(is_wrong).count() as u64;
+        let first = documents.iter().find(is_wrong);
+        let Some((row, language)) = first.map(|it| (it.row, it.language.to_owned())) else {
+            return Ok(Some(documents));
+        };
+        let mut wrong = count(&documents);
+        while let Ok(Some(documents)) = reader.next_batch(BATCH_ROWS) {
+            self.context.stop.check()?;
+            wrong += count(&documents);
+        }
+        Err(Error::Row {
+            path: shard.file.clone(),
+            row: row + 1,
+            reason: format!("language `{}` is not {LANGUAGE_CODE}", language.escape_debug()),
+            count: wrong,
+        })
     }
-}
-
-/// Checks the languages, because they become part of file names. If one is wrong, counts those in
-/// the rest of the file, which `reader` reads.
-fn check_languages(
-    shard: &Shard,
-    documents: &DocumentBatch,
-    reader: &mut DocumentReader,
-    stop: &Stop,
-) -> Result<()> {
-    let is_wrong = |document: &DocumentInfo<'_>| !is_language_code(document.language);
-    let count = |documents: &DocumentBatch| documents.iter().filter(is_wrong).count() as u64;
-    let Some(DocumentInfo { row, language, .. }) = documents.iter().find(is_wrong) else {
-        return Ok(());
-    };
-    let mut wrong = count(documents);
-    while let Ok(Some(documents)) = reader.next_batch(BATCH_ROWS) {
-        stop.check()?;
-        wrong += count(&documents);
-    }
-    Err(Error::Row {
-        path: shard.file.clone(),
-        row: row + 1,
-        reason: format!("language `{}` is not {LANGUAGE_CODE}", language.escape_debug()),
-        count: wrong,
-    })
-}
-
-/// Counts the documents left to embed in the shards at `places`, if their formats tell the number.
-pub(super) fn expected_rows(
-    context: Context<'_>,
-    shards: &[Shard],
-    places: &[usize],
-) -> Option<u64> {
-    let rows = |&place: &usize| {
-        let shard = &shards[place];
-        let parts = context.run.part_markers(shard).ok()?;
-        let done = parts.last().map_or(0, |part| part.next_row.saturating_sub(shard.first_row()));
-        Some(shard.num_rows?.saturating_sub(done))
-    };
-    places.iter().map(rows).sum()
 }

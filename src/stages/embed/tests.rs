@@ -14,7 +14,7 @@ use polysift_base::batch::PackedBatch;
 use polysift_base::error::Error;
 use polysift_base::panics::lock;
 use polysift_base::progress::{Progress, Silent, Stop};
-use polysift_config::{DeviceChoice, LanguageSource};
+use polysift_config::{DeviceChoice, LanguageSource, RunConfig};
 use polysift_data::input::DocumentInfo;
 use polysift_encoder::fake::{FAILS, FakeEncoder};
 use polysift_encoder::{Encoder, EncoderInfo, HubSettings};

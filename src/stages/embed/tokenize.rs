@@ -20,31 +20,25 @@ impl Pipeline<'_> {
     ) {
         let mut failed = None;
         while let Some(step) = from_read.recv() {
-            let of_failed = match &step {
-                Step::Batch(texts) => failed == Some(texts.shard),
-                Step::PartEnd(end) => failed == Some(end.shard),
-                Step::ShardEnd { shard } => failed == Some(*shard),
-                Step::Failed { shard, .. } => shard.is_some() && failed == *shard,
-            };
-            if of_failed {
-                continue;
-            }
-            let step = step.map(|mut texts| {
-                let shard = texts.shard;
-                self.identify_languages(&mut texts.documents);
-                let batch = match self.model {
-                    Some(model) => self.chunks(texts, &model.tokenizer),
-                    None => Ok(embedded(texts, self.context.config.has_embeddings())),
-                };
-                batch.map_or_else(|error| Step::Failed { shard: Some(shard), error }, Step::Batch)
-            });
-            match &step {
-                Step::Failed { shard, .. } => failed = *shard,
-                Step::Batch(batch) if self.model.is_none() => {
-                    let (progress, documents) = (self.context.progress, batch.documents.len());
-                    self.input.advance(progress, documents as u64, 0, batch.input_bytes);
+            let step = match step {
+                Step::Batch(mut texts) if failed != Some(texts.shard) => {
+                    let shard = Some(texts.shard);
+                    self.identify_languages(&mut texts.documents);
+                    let batch = match self.model {
+                        Some(model) => self.chunks(texts, &model.tokenizer),
+                        None => Ok(self.embedded(texts)),
+                    };
+                    batch.map_or_else(|error| Step::Failed { shard, error }, Step::Batch)
                 }
-                _ => {}
+                Step::PartEnd(end) if failed != Some(end.shard) => Step::PartEnd(end),
+                Step::ShardEnd { shard } if failed != Some(shard) => Step::ShardEnd { shard },
+                Step::Failed { shard, error } if shard.is_none() || failed != shard => {
+                    Step::Failed { shard, error }
+                }
+                _ => continue, // the shard has failed
+            };
+            if let Step::Failed { shard, .. } = &step {
+                failed = *shard;
             }
             if to_encode.send_step(step).is_err() {
                 return;
@@ -111,22 +105,25 @@ impl Pipeline<'_> {
         }
         Ok(batch)
     }
-}
 
-/// Takes the embeddings from the input, if it `has_embeddings`.
-fn embedded(texts: TextBatch, has_embeddings: bool) -> ChunkBatch {
-    let mut batch = ChunkBatch::new(&texts);
-    let documents = texts.documents;
-    for i in 0..documents.len() {
-        let has_text = documents.text(i).is_some();
-        let (num_chunks, values) = documents.embeddings(i).filter(|_| has_text).unwrap_or_default();
-        batch.without_embedding += u64::from(has_embeddings && has_text && num_chunks == 0);
-        batch.hidden_size = values.len().checked_div(num_chunks).unwrap_or(batch.hidden_size);
-        batch.values.extend_from_slice(values);
-        batch.push(num_chunks);
+    /// Takes the embeddings from the input, if it has any.
+    fn embedded(&self, texts: TextBatch) -> ChunkBatch {
+        let has_embeddings = self.context.config.has_embeddings();
+        let mut batch = ChunkBatch::new(&texts);
+        let documents = texts.documents;
+        for i in 0..documents.len() {
+            let has_text = documents.text(i).is_some();
+            let found = documents.embeddings(i).filter(|_| has_text);
+            let (num_chunks, values) = found.unwrap_or_default();
+            batch.without_embedding += u64::from(has_embeddings && has_text && num_chunks == 0);
+            batch.hidden_size = values.len().checked_div(num_chunks).unwrap_or(batch.hidden_size);
+            batch.values.extend_from_slice(values);
+            batch.push(num_chunks);
+        }
+        self.input.advance(self.context.progress, documents.len() as u64, 0, batch.input_bytes);
+        batch.documents = documents;
+        batch.documents.drop_texts();
+        batch.is_encoded = vec![true; batch.num_chunks()];
+        batch
     }
-    batch.documents = documents;
-    batch.documents.drop_texts();
-    batch.is_encoded = vec![true; batch.num_chunks()];
-    batch
 }

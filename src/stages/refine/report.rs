@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::documents::{RunScores, changes, near_thresholds, scored_again};
+use super::documents::RunScores;
 use polysift_base::error::Result;
 use polysift_corpus::Context;
 use polysift_corpus::languages::ALL_LANGUAGES;
@@ -24,7 +24,7 @@ pub(super) fn write_parts(scores: &RunScores<'_>, rounds: usize) -> Result<()> {
         }
         let (head, shard) = (item / shards.len(), &shards[item % shards.len()]);
         let name = scores.rows.heads[head];
-        let done = scored_again(scores, 0..rounds, shard)?;
+        let done = scores.scored_again(0..rounds, shard)?;
         let mut marker = ShardMarker::default();
         for index in 0..run.num_parts(shard)? {
             stop.check()?;
@@ -64,7 +64,7 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
             report.refined_tokens += marker.counts.get(TOKENS).copied().unwrap_or_default();
         }
     }
-    let languages = near_thresholds(scores, rounds)?;
+    let languages = scores.near_thresholds(rounds)?;
     for (language, near) in &languages {
         for (head, seen) in near.seen.iter().enumerate() {
             if seen.documents > 0 {
@@ -78,7 +78,7 @@ pub(super) fn write_report(scores: &RunScores<'_>, rounds: usize) -> Result<()> 
             }
         }
     }
-    let changes = changes(scores, rounds, &languages)?;
+    let changes = scores.changes(rounds, &languages)?;
     report.languages.extend(languages.into_iter().map(|(language, near)| {
         let (changed, farthest) = changes.get(&language).copied().unwrap_or_default();
         LanguageRefinement {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::ops::Range;
 
+use smart_default::SmartDefault;
 use twox_hash::XxHash3_64;
 
 use super::hash::ngram_hashes;
@@ -34,7 +35,7 @@ pub struct BenchmarkItem<'a> {
 }
 
 /// Collects items, and texts with n-grams that are not evidence of contamination.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub struct IndexBuilder {
     settings: IndexSettings,
     tasks: Vec<TaskCounts>,
@@ -46,6 +47,7 @@ pub struct IndexBuilder {
     tokens: Tokens,
     occurrences: Vec<Occurrence>,
     /// Bits of an n-gram's hash that count: all, except in tests that need collisions.
+    #[default(u64::MAX)]
     hash_mask: u64,
 }
 
@@ -93,16 +95,7 @@ impl IndexBuilder {
     /// Returns [`Error::Config`] for invalid settings.
     pub fn new(settings: IndexSettings) -> Result<Self> {
         settings.check()?;
-        Ok(Self {
-            settings,
-            tasks: Vec::new(),
-            task_numbers: HashMap::new(),
-            texts: Vec::new(),
-            texts_by_id: HashMap::new(),
-            tokens: Tokens::default(),
-            occurrences: Vec::new(),
-            hash_mask: u64::MAX,
-        })
+        Ok(Self { settings, ..Self::default() })
     }
 
     /// Returns a builder that compares hashes only in the bits of `hash_mask`.

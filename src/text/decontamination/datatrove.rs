@@ -26,7 +26,19 @@ enum Role {
     Space,
 }
 
-static ROLES: CharacterTable<Role> = CharacterTable::new(Role::new);
+static ROLES: CharacterTable<Role> = CharacterTable::new(|c| {
+    if is_digit(c) {
+        return Role::Digit;
+    }
+    let is_space =
+        c.is_whitespace() || c.is_control() || c.is_ascii_punctuation() || PUNCTUATION.contains(c);
+    if is_space && !c.is_alphanumeric() {
+        return Role::Space;
+    }
+    let mut part = String::new();
+    decompose_canonical(c, |c| part.extend((!is_nonspacing_mark(c)).then_some(c)));
+    Role::Part(part.into())
+});
 
 /// Calls `take` with each word and its place in `text`, in bytes.
 pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u8], Range<usize>)) {
@@ -66,24 +78,6 @@ pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u
         }
     }
     word.end();
-}
-
-impl Role {
-    fn new(c: char) -> Self {
-        if is_digit(c) {
-            return Self::Digit;
-        }
-        let is_space = c.is_whitespace()
-            || c.is_control()
-            || c.is_ascii_punctuation()
-            || PUNCTUATION.contains(c);
-        if is_space && !c.is_alphanumeric() {
-            return Self::Space;
-        }
-        let mut part = String::new();
-        decompose_canonical(c, |c| part.extend((!is_nonspacing_mark(c)).then_some(c)));
-        Self::Part(part.into())
-    }
 }
 
 /// Skips digits and extends `number` by their places; returns whether there are any.

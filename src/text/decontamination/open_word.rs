@@ -4,14 +4,14 @@ use std::ops::Range;
 
 /// A word in normal form; empty before its first part and after its end.
 pub(super) struct OpenWord<F> {
-    take: F,
+    /// Gets each word at its end.
+    pub(super) take: F,
     word: Vec<u8>,
     /// Place of its characters in the text, in bytes.
     pub(super) place: Range<usize>,
 }
 
 impl<F: FnMut(&[u8], Range<usize>)> OpenWord<F> {
-    /// Returns an empty word; `take` gets each word at its end.
     pub(super) fn new(take: F) -> Self {
         Self { take, word: Vec::new(), place: 0..0 }
     }
@@ -41,10 +41,5 @@ impl<F: FnMut(&[u8], Range<usize>)> OpenWord<F> {
             (self.take)(&self.word, self.place.clone());
             self.word.clear();
         }
-    }
-
-    /// Passes on a whole word, while none is open.
-    pub(super) fn whole(&mut self, word: &[u8], place: Range<usize>) {
-        (self.take)(word, place);
     }
 }

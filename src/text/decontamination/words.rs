@@ -27,7 +27,7 @@ pub(super) fn for_each_word(text: &str, numbers: Numbers, take: impl FnMut(&[u8]
             let (run, length) = ascii_run(&bytes[at..], numbers);
             let next = bytes.get(at + length).unwrap_or(&b' ');
             if length > 0 && length < SHORT && next.is_ascii() && !next.is_ascii_alphanumeric() {
-                words.open.whole(&run[..length], at..at + length);
+                (words.open.take)(&run[..length], at..at + length);
                 // The next character ends the word and begins none.
                 at += length + 1;
                 continue;

@@ -88,15 +88,11 @@ fn label_ends(text: &str, start: usize, is_label: fn(char) -> bool) -> Option<(u
 /// Returns the end of a bracketed domain, with its first byte after `[` at `start`: three octets,
 /// then another octet or a tag with a colon.
 fn literal_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut at = start;
+    let mut rest = &bytes[start..];
     for _ in 0..3 {
-        at += octet(&bytes[at..])?;
-        if bytes.get(at) != Some(&b'.') {
-            return None;
-        }
-        at += 1;
+        rest = rest[octet(rest)?..].strip_prefix(b".")?;
     }
-    let rest = &bytes[at..];
+    let at = bytes.len() - rest.len();
     let tag = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'-').count();
     if octet(rest) == Some(tag) && rest[tag..].starts_with(b"]") {
         return Some(at + tag + 1);

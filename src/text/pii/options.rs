@@ -58,16 +58,6 @@ pub struct Markers {
     pub iban: String,
 }
 
-impl Markers {
-    pub(super) fn of(&self, kind: PiiKind) -> &str {
-        match kind {
-            PiiKind::Email => &self.email,
-            PiiKind::Ip => &self.ip,
-            PiiKind::Iban => &self.iban,
-        }
-    }
-}
-
 /// Says which personal data is found, and what replaces it.
 #[derive(Debug, Clone, PartialEq, Eq, SmartDefault)]
 pub struct PiiOptions {

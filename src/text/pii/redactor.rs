@@ -30,14 +30,16 @@ impl PiiOptions {
         let mut redacted = String::with_capacity(text.len());
         let mut end = 0;
         for span in &spans {
-            let in_turn = match (self.mode, span.kind) {
-                (PiiMode::Datatrove, PiiKind::Email) => emails.next(),
-                (PiiMode::Datatrove, PiiKind::Ip) => ips.next(),
-                _ if keeps && span.is_placeholder => Some(&text[span.range.clone()]),
-                _ => None,
+            let replacement: &str = match (self.mode, span.kind) {
+                (PiiMode::Datatrove, PiiKind::Email) => emails.next().unwrap_or_default(),
+                (PiiMode::Datatrove, PiiKind::Ip) => ips.next().unwrap_or_default(),
+                _ if keeps && span.is_placeholder => &text[span.range.clone()],
+                (_, PiiKind::Email) => &self.markers.email,
+                (_, PiiKind::Ip) => &self.markers.ip,
+                (_, PiiKind::Iban) => &self.markers.iban,
             };
             redacted.push_str(&text[end..span.range.start]);
-            redacted.push_str(in_turn.unwrap_or_else(|| self.markers.of(span.kind)));
+            redacted.push_str(replacement);
             end = span.range.end;
         }
         redacted.push_str(&text[end..]);

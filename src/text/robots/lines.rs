@@ -12,8 +12,8 @@ const FIELDS: [(Field, &[&str]); 6] = [
     (Field::UserAgent, &["user-agent", "useragent", "user agent"]),
     (Field::Allow, &["allow"]),
     (Field::Disallow, &["disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"]),
-    (Field::Site, &["sitemap", "sitemaps", "site-map", "host"]),
-    (Field::Rate, &["crawl-delay", "crawl delay", "request-rate", "request rate"]),
+    (Field::Other, &["sitemap", "sitemaps", "site-map", "host"]),
+    (Field::Other, &["crawl-delay", "crawl delay", "request-rate", "request rate"]),
     (Field::VisitTime, &["visit-time"]),
 ];
 
@@ -22,12 +22,8 @@ pub(super) enum Field {
     UserAgent,
     Allow,
     Disallow,
-    /// A field for the whole site.
-    Site,
-    /// A limit on the request rate of an agent.
-    Rate,
     VisitTime,
-    Unknown,
+    Other,
     /// No name before the colon.
     Empty,
 }
@@ -106,8 +102,8 @@ impl Matching {
         let (field, value) = match line.split_once(':') {
             Some((name, value)) => {
                 let name = name.trim_matches(is_space);
-                let unknown = if name.is_empty() { Field::Empty } else { Field::Unknown };
-                (Field::known(name).unwrap_or(unknown), value)
+                let other = if name.is_empty() { Field::Empty } else { Field::Other };
+                (Field::known(name).unwrap_or(other), value)
             }
             None if self == Self::Rfc9309 => {
                 let (name, value) = line.split_once(is_space)?;
@@ -160,12 +156,12 @@ mod tests {
 
     #[test]
     fn a_colon_may_be_missing() {
-        use Field::{Disallow, Unknown, UserAgent, VisitTime};
+        use Field::{Disallow, Other, UserAgent, VisitTime};
         let fields = |matching| {
             let text = "User-agent *\nuser agent  *\nDISALLOW\t/\nvisit-time x\ndisallow a:b";
             lines(text, matching).map(|line| line.field).collect::<Vec<_>>()
         };
-        assert_eq!(fields(Matching::Rfc9309), [UserAgent, Disallow, VisitTime, Unknown]);
-        assert_eq!(fields(Matching::Protego04), [UserAgent, Unknown]);
+        assert_eq!(fields(Matching::Rfc9309), [UserAgent, Disallow, VisitTime, Other]);
+        assert_eq!(fields(Matching::Protego04), [UserAgent, Other]);
     }
 }

@@ -87,7 +87,11 @@ impl Matching {
     pub(super) fn spelling(self, path: &str) -> Cow<'_, str> {
         match self {
             Self::Rfc9309 => uri_spelling(path, false),
-            Self::Protego04 => protego_path(path).into(),
+            Self::Protego04 => {
+                let quote = |path: &str| quoted(path, b"/%", b"/%").into_owned();
+                let url = with_path(&without_breaks(path), true, quote);
+                if url.is_empty() { "/".into() } else { url.into() }
+            }
         }
     }
 
@@ -156,11 +160,12 @@ fn respelled(
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         rest = after;
-        let escape = (*first == b'%').then(|| rest.split_first_chunk()).flatten();
+        let escape = (*first == b'%').then(|| rest.split_first_chunk::<2>()).flatten();
         if let Some((digits, after)) = escape
-            && let Some(byte) = hex_byte(*digits)
+            && let [Some(high), Some(low)] = digits.map(|digit| char::from(digit).to_digit(16))
         {
             rest = after;
+            let byte = (high * 16 + low) as u8;
             if is_unescaped(byte) {
                 bytes.push(byte);
             } else {
@@ -194,55 +199,29 @@ fn escaped(byte: u8) -> [u8; 3] {
     [b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
 }
 
-fn hex_byte(digits: [u8; 2]) -> Option<u8> {
-    let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
-    Some((high? * 16 + low?) as u8)
-}
-
-/// Parts of a URL after its authority, as Python's `urllib.parse.urlparse` splits them.
-struct UrlParts<'a> {
-    path: &'a str,
-    params: &'a str,
-    query: &'a str,
-    fragment: &'a str,
-}
-
-impl<'a> UrlParts<'a> {
-    fn new(url: &'a str, has_params: bool) -> Self {
-        let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
-        let (url, query) = url.split_once('?').unwrap_or((url, ""));
-        // Only the last segment has parameters.
-        let segment = url.rfind('/').unwrap_or(0);
-        let at = url[segment..].find(';').filter(|_| has_params).map(|at| segment + at);
-        let (path, params) = at.map_or((url, ""), |at| (&url[..at], &url[at + 1..]));
-        Self { path, params, query, fragment }
-    }
-
-    /// Appends the non-empty parts to another path.
-    fn behind(&self, path: &str) -> String {
-        let mut url = path.to_owned();
-        for (mark, part) in [(';', self.params), ('?', self.query), ('#', self.fragment)] {
-            if !part.is_empty() {
-                url.push(mark);
-                url.push_str(part);
-            }
+/// Respells the path of a URL without authority, and keeps the non-empty parts behind it. Python's
+/// `urllib.parse.urlparse` splits it like this.
+fn with_path(url: &str, has_params: bool, respell: impl FnOnce(&str) -> String) -> String {
+    let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
+    let (url, query) = url.split_once('?').unwrap_or((url, ""));
+    // Only the last segment has parameters.
+    let segment = url.rfind('/').unwrap_or(0);
+    let at = url[segment..].find(';').filter(|_| has_params).map(|at| segment + at);
+    let (path, params) = at.map_or((url, ""), |at| (&url[..at], &url[at + 1..]));
+    let mut respelled = respell(path);
+    for (mark, part) in [(';', params), ('?', query), ('#', fragment)] {
+        if !part.is_empty() {
+            respelled.push(mark);
+            respelled.push_str(part);
         }
-        url
     }
+    respelled
 }
 
 /// Removes tabs and line ends, as `urlparse` does.
 fn without_breaks(url: &str) -> Cow<'_, str> {
     let is_break = |c| matches!(c, '\t' | '\r' | '\n');
     if url.contains(is_break) { url.replace(is_break, "").into() } else { url.into() }
-}
-
-fn protego_path(path: &str) -> String {
-    let path = without_breaks(path);
-    let parts = UrlParts::new(&path, true);
-    let spelling = quoted(parts.path, b"/%", b"/%");
-    let url = parts.behind(&spelling);
-    if url.is_empty() { "/".to_owned() } else { url }
 }
 
 fn protego_pattern(pattern: &str) -> String {
@@ -266,9 +245,8 @@ fn protego_pattern(pattern: &str) -> String {
         rest = &authority[path..];
     }
     let scheme = scheme.to_ascii_lowercase();
-    let parts = UrlParts::new(rest, SCHEMES_WITH_PARAMS.contains(&scheme.as_str()));
-    let spelling = quoted(parts.path, b"/*$%", b"/*%=");
-    parts.behind(&format!("{spelling}{last}"))
+    let quote = |path: &str| format!("{}{last}", quoted(path, b"/*$%", b"/*%="));
+    with_path(rest, SCHEMES_WITH_PARAMS.contains(&scheme.as_str()), quote)
 }
 
 /// Schemes for which `urlparse` splits off parameters.

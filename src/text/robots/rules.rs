@@ -127,32 +127,26 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
     let mut group: AgentMask = 0;
     let mut is_complete = false;
     for line in lines {
-        let is_allow = match line.field {
-            Field::UserAgent => {
-                if is_complete && (matching != Matching::Protego04 || !line.value.is_empty()) {
-                    group = 0;
-                }
-                is_complete = false;
-                for name in matching.group_names(line.value) {
-                    for (agent, chosen) in groups.iter().enumerate() {
-                        if *chosen == Some(name.as_str()) {
-                            group |= bit(agent);
-                        }
+        if line.field == Field::UserAgent {
+            if is_complete && (matching != Matching::Protego04 || !line.value.is_empty()) {
+                group = 0;
+            }
+            is_complete = false;
+            for name in matching.group_names(line.value) {
+                for (agent, chosen) in groups.iter().enumerate() {
+                    if *chosen == Some(name.as_str()) {
+                        group |= bit(agent);
                     }
                 }
-                continue;
             }
-            field => {
-                is_complete = match matching {
-                    Matching::Rfc9309 => {
-                        is_complete || matches!(field, Field::Allow | Field::Disallow)
-                    }
-                    Matching::Protego04 => field != Field::Empty,
-                };
-                field == Field::Allow
-            }
-        };
+            continue;
+        }
+        let is_allow = line.field == Field::Allow;
         let is_rule = is_allow || line.field == Field::Disallow;
+        is_complete = match matching {
+            Matching::Rfc9309 => is_complete || is_rule,
+            Matching::Protego04 => line.field != Field::Empty,
+        };
         if !is_rule || group == 0 || line.value.is_empty() {
             continue;
         }

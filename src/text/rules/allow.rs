@@ -49,12 +49,6 @@ pub fn published_allow_list() -> Result<Vec<AllowEntry>, String> {
     parse_allow_list(PUBLISHED)
 }
 
-enum Key {
-    /// Host, and path without a trailing `/`; the path of a whole host is empty.
-    Url(String, String),
-    Suffix(String),
-}
-
 impl AllowEntry {
     /// Returns the kind of source, and the source as written.
     fn source(&self) -> Result<(&'static str, &str), String> {
@@ -66,8 +60,9 @@ impl AllowEntry {
         }
     }
 
-    /// Returns the compared value, in the form that parsed URLs have.
-    fn key(&self) -> Result<Key, String> {
+    /// Returns host and path in the form that parsed URLs have, the path without a trailing `/`.
+    /// The path of a whole host is empty, and a suffix has none.
+    fn key(&self) -> Result<(String, Option<String>), String> {
         let (kind, written) = self.source()?;
         let is_suffix = kind == "suffix";
         let name = written.strip_prefix('.').filter(|_| is_suffix).unwrap_or(written);
@@ -77,8 +72,8 @@ impl AllowEntry {
                 Err(format!("`{written}` is no host; with a path it is a `url`"))
             }
             "suffix" if path != "/" => Err(format!("`{written}` is no suffix of hosts")),
-            "suffix" => Ok(Key::Suffix(host)),
-            _ => Ok(Key::Url(host, path.trim_end_matches('/').to_owned())),
+            "suffix" => Ok((host, None)),
+            _ => Ok((host, Some(path.trim_end_matches('/').to_owned()))),
         }
     }
 }
@@ -99,8 +94,8 @@ impl AllowList {
         for (at, entry) in entries.iter().enumerate() {
             // Of equal entries the first counts.
             match entry.key().map_err(|e| numbered(at, &e))? {
-                Key::Url(host, path) => list.hosts.entry(host).or_default().push((path, at)),
-                Key::Suffix(suffix) => _ = list.suffixes.entry(suffix).or_insert(at),
+                (host, Some(path)) => list.hosts.entry(host).or_default().push((path, at)),
+                (suffix, None) => _ = list.suffixes.entry(suffix).or_insert(at),
             }
         }
         for paths in list.hosts.values_mut() {

@@ -55,23 +55,19 @@ pub(super) enum SentenceClass {
     Other,
 }
 
-static CHARACTERS: CharacterTable<Character> = CharacterTable::new(Character::new);
+static CHARACTERS: CharacterTable<Character> = CharacterTable::new(|c| {
+    let word = WordClass::new(c);
+    Character {
+        folded: Folded::new(c),
+        word,
+        sentence: SentenceClass::new(c),
+        is_alphanumeric: c.is_alphanumeric() || word == WordClass::Single,
+    }
+});
 
 #[inline]
 pub(super) fn character(c: char) -> Character {
     *CHARACTERS.get(c)
-}
-
-impl Character {
-    fn new(c: char) -> Self {
-        let word = WordClass::new(c);
-        Self {
-            folded: Folded::new(c),
-            word,
-            sentence: SentenceClass::new(c),
-            is_alphanumeric: c.is_alphanumeric() || word == WordClass::Single,
-        }
-    }
 }
 
 impl Folded {

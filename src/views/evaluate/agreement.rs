@@ -11,7 +11,7 @@ use polysift_config::{HeadConfig, Keep, Rate};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
 use polysift_corpus::heads::frozen_keep;
-use polysift_corpus::rows::{Row, RunRows, check_removed};
+use polysift_corpus::rows::{RunRows, check_removed};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_runs::run::Stage;
 use polysift_selection::RankKey;
@@ -69,8 +69,18 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
         let shards = embedded.shards_of(&language).into_par_iter();
         shards.try_for_each(|(place, shard, _)| {
             rows.shard(place, shard)?.for_each(|row| {
-                if row.info.language == language && !row.is_removed {
-                    offer(&sampled, row, heads.len());
+                let logit = |head| row.score(head).map_or(f32::NAN, |score| score.logit);
+                if row.info.language == language
+                    && !row.is_removed
+                    && (0..heads.len()).any(|head| !logit(head).is_nan())
+                {
+                    let (id, ordinal) = (row.info.id, row.scored.ordinal);
+                    let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, id.as_bytes());
+                    let rank = u128::from(hash) << 64 | u128::from(ordinal);
+                    sampled.offer(rank, || SampledDocument {
+                        tie: RankKey::of_logit(0.0, Keep::Above).with_id(id, ordinal),
+                        logits: (0..heads.len()).map(logit).collect(),
+                    });
                 }
                 Ok(())
             })
@@ -97,19 +107,6 @@ struct SampledDocument {
     logits: Box<[f32]>,
 }
 
-fn offer(sample: &BottomKSample<SampledDocument>, row: &Row<'_>, num_heads: usize) {
-    let logit = |head| row.score(head).map_or(f32::NAN, |score| score.logit);
-    if (0..num_heads).all(|head| logit(head).is_nan()) {
-        return;
-    }
-    let (id, ordinal) = (row.info.id, row.scored.ordinal);
-    let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, id.as_bytes());
-    sample.offer(u128::from(hash) << 64 | u128::from(ordinal), || SampledDocument {
-        tie: RankKey::of_logit(0.0, Keep::Above).with_id(id, ordinal),
-        logits: (0..num_heads).map(logit).collect(),
-    });
-}
-
 /// Compares all pairs of `columns` of a language. `ties` are the documents' keys without a logit.
 pub(super) fn pairs(
     language: &str,
@@ -117,35 +114,27 @@ pub(super) fn pairs(
     ties: &[RankKey],
     top_rate: Rate,
 ) -> Vec<Pair> {
-    let pairs = columns.iter().enumerate().flat_map(|(i, a)| {
-        columns[i + 1..].iter().map(move |b| pair(language, (a, b), ties, top_rate))
-    });
-    pairs.collect()
-}
-
-fn pair(
-    language: &str,
-    (a, b): (&HeadLogits<'_>, &HeadLogits<'_>),
-    ties: &[RankKey],
-    top_rate: Rate,
-) -> Pair {
-    let scored = a.2.iter().zip(&b.2).zip(ties);
-    let scored = scored.filter(|((a, b), _)| !a.is_nan() && !b.is_nan());
-    let ((logits_a, logits_b), ties): ((Vec<f32>, Vec<f32>), Vec<RankKey>) = scored.unzip();
-    let top = top_rate.ceil_of(ties.len() as u64) as usize;
-    let top_a = tops(&logits_a, a.1, &ties, top);
-    let top_b = tops(&logits_b, b.1, &ties, top);
-    let shared = top_a.iter().zip(top_b).filter(|&(&in_a, in_b)| in_a && in_b).count();
-    Pair {
-        language: language.to_owned(),
-        a: a.0.to_owned(),
-        b: b.0.to_owned(),
-        documents: ties.len(),
-        spearman: spearman(&logits_a, &logits_b),
-        top,
-        shared,
-        overlap: ratio(shared, top),
-    }
+    let pair = |(a, b): (&HeadLogits<'_>, &HeadLogits<'_>)| {
+        let scored = a.2.iter().zip(&b.2).zip(ties);
+        let scored = scored.filter(|((a, b), _)| !a.is_nan() && !b.is_nan());
+        let ((logits_a, logits_b), ties): ((Vec<f32>, Vec<f32>), Vec<RankKey>) = scored.unzip();
+        let top = top_rate.ceil_of(ties.len() as u64) as usize;
+        let top_a = tops(&logits_a, a.1, &ties, top);
+        let top_b = tops(&logits_b, b.1, &ties, top);
+        let shared = top_a.iter().zip(top_b).filter(|&(&in_a, in_b)| in_a && in_b).count();
+        Pair {
+            language: language.to_owned(),
+            a: a.0.to_owned(),
+            b: b.0.to_owned(),
+            documents: ties.len(),
+            spearman: spearman(&logits_a, &logits_b),
+            top,
+            shared,
+            overlap: ratio(shared, top),
+        }
+    };
+    let others = columns.iter().enumerate().map(|(i, a)| (a, &columns[i + 1..]));
+    others.flat_map(|(a, others)| others.iter().map(move |b| (a, b))).map(pair).collect()
 }
 
 /// Returns whether each document is among the `top` that a head keeps first.

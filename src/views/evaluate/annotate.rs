@@ -51,11 +51,8 @@ pub struct Annotation<'a> {
     pub thresholds: &'a [Value],
 }
 
-struct FoundBy<'a> {
-    name: &'a str,
-    when: FilterWhen,
-    row: FoundRow,
-}
+/// Name of a filter, when it is applied, and its row on a document.
+type FoundBy<'a> = (&'a str, FilterWhen, FoundRow);
 
 /// Annotates documents with scores, verdicts and filter findings.
 pub struct Annotator<'a> {
@@ -211,12 +208,10 @@ impl<'a> Annotator<'a> {
             let mut findings: Vec<(FilterAction, &mut Finding)> =
                 findings.map(|(_, settings, finding)| (settings.action, finding)).collect();
             let actions = actions(text(document).unwrap_or_default(), &mut findings);
-            let found =
-                found.into_iter().zip(actions).map(|((name, settings, finding), action)| FoundBy {
-                    name,
-                    when: settings.when(),
-                    row: finding.row(name, action),
-                });
+            let found = found.into_iter().zip(actions);
+            let found = found.map(|((name, settings, finding), action)| {
+                (name, settings.when(), finding.row(name, action))
+            });
             decided.push(found.collect());
         }
         Ok(decided)
@@ -233,21 +228,21 @@ impl<'a> Annotator<'a> {
         let shown = |score: &Option<DocumentScore>| {
             score.map(|s| f64::from(s.score)).filter(|score| !score.is_nan())
         };
-        let flags = found.iter().filter(|found| found.row.action == VerdictAction::Flag);
+        let flags = found.iter().filter(|(_, _, row)| row.action == VerdictAction::Flag);
         let mut annotation = Annotation {
             language,
             scores: names.zip(scores.iter().map(shown)).collect(),
             verdict: None,
             reason: None,
             retention: BTreeMap::new(),
-            flags: flags.map(|found| (found.name, found.row.why().to_owned())).collect(),
+            flags: flags.map(|(name, _, row)| (*name, row.why().to_owned())).collect(),
             thresholds: self.thresholds.get(language).map_or(&[], Vec::as_slice),
         };
         let Some(selection) = self.selections.get(language) else { return annotation };
         let removed_by = |when| {
             let removes =
-                |by: &&FoundBy<'d>| by.row.action == VerdictAction::Remove && by.when == when;
-            found.iter().find(removes).map(|found| found.name)
+                |(_, at, row): &&FoundBy<'d>| row.action == VerdictAction::Remove && *at == when;
+            found.iter().find(removes).map(|(name, ..)| *name)
         };
         // A cascade of the run is not asked.
         let has_text = text(document).is_some();

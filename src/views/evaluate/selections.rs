@@ -158,7 +158,29 @@ impl<'a> EstimatedRun<'a> {
                 Keep::Below => removed_by_head(selection, name, texts),
             });
         }
-        calls.extend(self.calls_at_rates(language, (name, spec), texts)?);
+        let (context, embedded) = (self.documents.context, &self.embedded);
+        let mut rates = self.rates.to_vec();
+        rates.sort_unstable_by(|a, b| b.cmp(a));
+        rates.dedup();
+        if !rates.is_empty() {
+            let threshold = Threshold {
+                head: context.config.heads.keys().position(|head| head == name),
+                head_name: name.to_owned(),
+                // The class with high scores is positive, whatever the head keeps.
+                keep: Keep::Above,
+                kind: ThresholdKind::Retain(rates.iter().rev().copied().collect()),
+                output: spec.output,
+            };
+            let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None)?;
+            let ladder = select(&corpus, &[threshold], Mode::Default)?;
+            let smallest = texts.smallest_rates(&ladder, 0);
+            for rate in rates {
+                let outcome = |outcome: &&Outcome| outcome.retentions.last() == Some(&rate);
+                let outcome = ladder.outcomes().iter().find(outcome);
+                let threshold = outcome.and_then(|outcome| outcome.threshold_score);
+                calls.push(Calls::new(format!("rate {rate}"), threshold, up_to(rate, &smallest)));
+            }
+        }
         // The run has no score for these documents, whatever their score is here.
         for calls in calls.iter_mut().filter(|_| !texts.dropped.is_empty()) {
             for (positive, id) in calls.positive.iter_mut().zip(&texts.ids) {
@@ -185,41 +207,6 @@ impl<'a> EstimatedRun<'a> {
             })?;
         }
         Ok(dropped)
-    }
-
-    /// Returns which `texts` of `language` the head `name` alone would select at each rate.
-    fn calls_at_rates(
-        &self,
-        language: &str,
-        (name, spec): (&str, &HeadSpec),
-        texts: &ScoredTexts<'_>,
-    ) -> Result<Vec<Calls>> {
-        let mut calls = Vec::new();
-        if self.rates.is_empty() {
-            return Ok(calls);
-        }
-        let (context, embedded) = (self.documents.context, &self.embedded);
-        let mut rates = self.rates.to_vec();
-        rates.sort_unstable_by(|a, b| b.cmp(a));
-        rates.dedup();
-        let threshold = Threshold {
-            head: context.config.heads.keys().position(|head| head == name),
-            head_name: name.to_owned(),
-            // The class with high scores is positive, whatever the head keeps.
-            keep: Keep::Above,
-            kind: ThresholdKind::Retain(rates.iter().rev().copied().collect()),
-            output: spec.output,
-        };
-        let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None)?;
-        let ladder = select(&corpus, &[threshold], Mode::Default)?;
-        let smallest = texts.smallest_rates(&ladder, 0);
-        for rate in rates {
-            let outcome = |outcome: &&Outcome| outcome.retentions.last() == Some(&rate);
-            let outcome = ladder.outcomes().iter().find(outcome);
-            let threshold = outcome.and_then(|outcome| outcome.threshold_score);
-            calls.push(Calls::new(format!("rate {rate}"), threshold, up_to(rate, &smallest)));
-        }
-        Ok(calls)
     }
 }
 

@@ -142,7 +142,8 @@ impl LanguageDetails {
         self.compared[0] += u64::from(is_here);
         let is_in_both = is_here && other.is_some_and(|other| other.pair(info.id, info.language));
         self.compared[2] += u64::from(is_in_both);
-        let text = input.text(document)?;
+        let texts = input.texts.as_mut();
+        let text = texts.map_or(Ok(None), |texts| texts.text(info.row, info.num_bytes))?;
         self.without_input |= input.texts.is_none();
         if has_text {
             let length = text.as_deref().map(|text| [num_words(text), text.chars().count() as u64]);
@@ -248,11 +249,6 @@ impl<'a> ShardInput<'a> {
             opened => Some(opened?),
         };
         Ok(Self { texts: Some(Texts::open(context, shard)?), urls })
-    }
-
-    fn text(&mut self, document: &Row<'_>) -> Result<Option<String>> {
-        let (row, num_bytes) = (document.info.row, document.info.num_bytes);
-        self.texts.as_mut().map_or(Ok(None), |texts| texts.text(row, num_bytes))
     }
 
     fn url(&mut self, row: u64) -> Result<Option<String>> {

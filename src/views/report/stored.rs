@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use polysift_base::error::Result;
-use polysift_config::{Keep, Rate, RunConfig};
+use polysift_config::{KEPT, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
 use polysift_corpus::heads::head_file;
@@ -19,9 +19,6 @@ use polysift_heads::head::{AnyHead, DocumentScore, FastTextHead};
 use polysift_selection::{
     Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
 };
-
-/// Name of a selection in a language where no threshold keeps documents.
-const KEPT: &str = "kept";
 
 pub(super) struct StoredRun<'a> {
     pub(super) context: Context<'a>,

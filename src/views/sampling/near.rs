@@ -1,9 +1,16 @@
 //! Sizes of documents that are drawn near thresholds.
 
-use super::frame::FrameDocument;
 use polysift_config::Keep;
 use polysift_heads::head::DocumentScore;
 use polysift_selection::{Bound, RankKey};
+
+/// A document that a sample is drawn from.
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+pub(super) struct FrameDocument {
+    pub(super) ordinal: u64,
+    /// Score by the head that `--near` looks at; never NaN.
+    pub(super) score: Option<DocumentScore>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum NearThreshold {

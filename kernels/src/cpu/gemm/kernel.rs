@@ -154,9 +154,9 @@ impl Kernel {
         Self { variant, micro_kernels, nr: lines * WORDS, row_step, unit_step, kc }
     }
 
-    /// Returns the size in bytes of a block of packed rows of A: half of the second-level cache. CPUs
-    /// with AVX2 alone have a small one, which holds so few long rows that B would be read too often;
-    /// their third-level cache delivers A fast enough.
+    /// Returns the size in bytes of a block of packed rows of A: half of the second-level cache.
+    /// CPUs with AVX2 alone have a small one, which holds so few long rows that B would be read too
+    /// often; their third-level cache delivers A fast enough.
     pub(super) fn block_bytes(self, isa: Isa) -> usize {
         #[cfg(target_arch = "x86_64")]
         if isa.level == Level::Avx2 && !isa.units.vnni {

@@ -1,5 +1,6 @@
 //! The micro-kernels over one micro-panel of B and a block of rows of A, then the epilogue. On CPUs
-//! that do not multiply bf16 and f16, B is unpacked to f32; for products by blocks it is rearranged.
+//! that do not multiply bf16 and f16, B is unpacked to f32; for products by blocks it is
+//! rearranged.
 
 use std::ops::Range;
 
@@ -40,57 +41,47 @@ impl MacroKernel<'_> {
         c: &mut MatrixMut<'_>,
         scratch: &mut GemmScratch,
     ) {
-        let tiles = rows.len().div_ceil(self.kernel.mr());
-        scratch.sums.resize_with(scratch.sums.len().max(tiles), || MicroTile::ZERO);
-        // Without units there is one block, whose sums are zeros.
-        for first in (0..self.units.max(1)).step_by(self.kernel.kc) {
-            let k = first..self.units.min(first + self.kernel.kc);
-            self.kc_block(k, rows, c, scratch);
-        }
-    }
-
-    fn kc_block(
-        &self,
-        k: Range<usize>,
-        rows: &Range<usize>,
-        c: &mut MatrixMut<'_>,
-        scratch: &mut GemmScratch,
-    ) {
         let Kernel { variant, kc, .. } = self.kernel;
         let mr = self.kernel.mr();
         let GemmScratch { a, unpacked, sums } = scratch;
-        let (kept, b) = unpack(self.isa, self.kernel, (self.b, self.p), k.clone(), unpacked);
-        let (row_lines, groups) = (self.units.div_ceil(WORDS), k.len().div_ceil(WORDS));
-        let (first, last) = (k.start == 0, k.end == self.units);
-        let tiles = rows.len().div_ceil(mr);
-        let fetches = kept.len().div_ceil((groups * tiles).max(1));
-        for (t, tile_rows) in self.kernel.split(rows.clone(), mr).enumerate() {
-            let start = tile_rows.start - rows.start;
-            let height = self.kernel.height(tile_rows.len());
-            let from = start * row_lines + k.start / WORDS * height;
-            let a_panel = &a.lines[from..][..groups * height];
-            // Sums that are complete after one block share one tile, so that it stays in the cache.
-            let sums = &mut sums[if first && last { 0 } else { t }];
-            assert!(b.len() == variant.panel_lines(k.len()) && height <= mr);
-            let chain = if variant.is_integer() { kc } else { CHAIN / variant.k_per_unit() };
-            let args = MicroKernelArgs {
-                a: a_panel.as_ptr().cast(),
-                b: b.as_ptr(),
-                c: (&raw mut *sums).cast(),
-                overwrite: first,
-                units: k.len(),
-                chain,
-                target: c.target(tile_rows.start, self.columns.first, self.columns.width),
-                next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups),
-                fetches,
-            };
-            // SAFETY: `a` and `b` are as long as the arguments say (checked above), `sums` has room
-            // for the tallest tile of the widest panel, the CPU has the kernel's features because
-            // `kernel` was made from an `Isa` that has them, and `gemm` has prepared it.
-            unsafe { self.kernel.micro_kernel(height)(&args) };
-            if last {
-                let quantised = a.rows.get(start..).unwrap_or_default();
-                epilogue::apply(self.isa, &self.columns, sums, quantised, c, tile_rows);
+        let (row_lines, tiles) = (self.units.div_ceil(WORDS), rows.len().div_ceil(mr));
+        sums.resize_with(sums.len().max(tiles), || MicroTile::ZERO);
+        // Without units there is one block, whose sums are zeros.
+        for first in (0..self.units.max(1)).step_by(kc) {
+            let k = first..self.units.min(first + kc);
+            let (kept, b) = unpack(self.isa, self.kernel, (self.b, self.p), k.clone(), unpacked);
+            let groups = k.len().div_ceil(WORDS);
+            let (first, last) = (k.start == 0, k.end == self.units);
+            let fetches = kept.len().div_ceil((groups * tiles).max(1));
+            for (t, tile_rows) in self.kernel.split(rows.clone(), mr).enumerate() {
+                let start = tile_rows.start - rows.start;
+                let height = self.kernel.height(tile_rows.len());
+                let from = start * row_lines + k.start / WORDS * height;
+                let a_panel = &a.lines[from..][..groups * height];
+                // Sums that are complete after one block share one tile, which stays in the cache.
+                let sums = &mut sums[if first && last { 0 } else { t }];
+                assert!(b.len() == variant.panel_lines(k.len()) && height <= mr);
+                let chain = if variant.is_integer() { kc } else { CHAIN / variant.k_per_unit() };
+                let args = MicroKernelArgs {
+                    a: a_panel.as_ptr().cast(),
+                    b: b.as_ptr(),
+                    c: (&raw mut *sums).cast(),
+                    overwrite: first,
+                    units: k.len(),
+                    chain,
+                    target: c.target(tile_rows.start, self.columns.first, self.columns.width),
+                    next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups),
+                    fetches,
+                };
+                // SAFETY: `a` and `b` are as long as the arguments say (checked above), `sums` has
+                // room for the tallest tile of the widest panel, the CPU has the kernel's features
+                // because `kernel` was made from an `Isa` that has them, and `gemm` has prepared
+                // it.
+                unsafe { self.kernel.micro_kernel(height)(&args) };
+                if last {
+                    let quantised = a.rows.get(start..).unwrap_or_default();
+                    epilogue::apply(self.isa, &self.columns, sums, quantised, c, tile_rows);
+                }
             }
         }
     }
@@ -106,8 +97,8 @@ fn unpack<'a>(
     scratch: &'a mut Vec<CacheLine>,
 ) -> (&'a [CacheLine], &'a [CacheLine]) {
     let lines = k.start * PANEL_LINES..k.end * PANEL_LINES;
-    // A line of bf16 holds as many values of k as two lines that are unpacked. A panel of f16 is two
-    // panels of f32; each of its lines has the columns of one.
+    // A line of bf16 holds as many values of k as two lines that are unpacked. A panel of f16 is
+    // two panels of f32; each of its lines has the columns of one.
     let kept = match variant {
         Variant::F32(Precision::Bf16) => &b.panel(p)[lines.start / 2..lines.end / 2],
         Variant::F32(Precision::F16) => &b.panel(p / 2)[lines.clone()],

@@ -6,8 +6,8 @@
 //! BFMMLA adds its products in pairs, rounds to odd and flushes numbers below 2⁻¹²⁶ to zero, so its
 //! bf16 sums differ from FMLA's. On CPUs without BFMMLA, bf16 is unpacked to f32.
 //!
-//! There are no kernels for SVE2: the vectors of Neoverse V2 (Grace) have 128 bits, as NEON's do, so
-//! SVE2 would take as many instructions.
+//! There are no kernels for SVE2: the vectors of Neoverse V2 (Grace) have 128 bits, as NEON's do,
+//! so SVE2 would take as many instructions.
 
 use std::arch::aarch64::{
     float16x8_t, float32x4_t, int32x4_t, uint32x4_t, vaddq_f32, vaddq_s32, vcvt_f32_f16,
@@ -175,8 +175,8 @@ unsafe fn int8_add(to: *mut u32, sum: int32x4_t, first: bool) {
     }
 }
 
-/// Defines a kernel by blocks: `$instruction` adds the products of two rows and two columns over two
-/// words of k to a register of four sums, and `$add` adds `$sums` to the sums in memory.
+/// Defines a kernel by blocks: `$instruction` adds the products of two rows and two columns over
+/// two words of k to a register of four sums, and `$add` adds `$sums` to the sums in memory.
 macro_rules! blocks_kernel {
     ($name:ident, $features:literal, $instruction:literal, $sums:ident, $add:ident) => {
         /// # Safety

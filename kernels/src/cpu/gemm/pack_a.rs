@@ -41,7 +41,8 @@ struct RowBuffers {
 }
 
 impl PackedRows {
-    /// Packs the rows `panels` of `a` over earlier contents; in int8 as `channels` says. Rows of zeros end the last micro-panel if `kernel` needs them.
+    /// Packs the rows `panels` of `a` over earlier contents; in int8 as `channels` says. Rows of
+    /// zeros end the last micro-panel if `kernel` needs them.
     pub(crate) fn pack(
         &mut self,
         isa: Isa,
@@ -85,8 +86,13 @@ impl PackedRows {
                     | Variant::Int8Sums
                     | Variant::Int8Signed
                     | Variant::Int8Blocks => {
-                        let Quantisation { scale, zero, .. } =
-                            row.quantise(isa, (values, kind), channels);
+                        let mean = &channels.means[kind * values.len()..][..values.len()];
+                        let centred = &mut row.centred[..values.len()];
+                        let mut range = [0.0; 2];
+                        centre(isa, values, mean, &channels.factors, centred, &mut range);
+                        let quantisation = Quantisation::asymmetric(range);
+                        to_integers(isa, quantisation, centred, &mut row.bytes);
+                        let Quantisation { scale, zero, .. } = quantisation;
                         let is_signed = variant == Variant::Int8Signed;
                         let (flip, shift) = if is_signed { (0x8080_8080, 128) } else { (0, 0) };
                         for (word, bytes) in row.words.iter_mut().zip(row.bytes.as_chunks().0) {
@@ -133,22 +139,6 @@ impl RowBuffers {
         self.bytes.clear();
         self.bytes.resize(4 * words, 0);
         self.centred.resize(4 * words, 0.0);
-    }
-
-    /// Writes a row of a kind to `bytes` as 8-bit integers; returns their quantisation.
-    fn quantise(
-        &mut self,
-        isa: Isa,
-        (values, kind): (&[f32], usize),
-        channels: &Channels,
-    ) -> Quantisation {
-        let mean = &channels.means[kind * values.len()..][..values.len()];
-        let centred = &mut self.centred[..values.len()];
-        let mut range = [0.0; 2];
-        centre(isa, values, mean, &channels.factors, centred, &mut range);
-        let quantisation = Quantisation::asymmetric(range);
-        to_integers(isa, quantisation, centred, &mut self.bytes);
-        quantisation
     }
 
     /// Writes row `i` of `height` into its half of the blocks that it shares with a neighbour.

@@ -2,7 +2,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, Int64Array, NullArray, StringArray};
 use arrow_buffer::NullBuffer;
-use arrow_schema::{ArrowError, Metadata};
+use arrow_schema::{ArrowError, Fields, Metadata};
 
 use super::*;
 

@@ -7,15 +7,11 @@ use crate::head::Schedule;
 pub(super) enum HeadLoss {
     /// Binary cross-entropy of the one output.
     Binary,
-    /// Cross-entropy of several outputs.
-    Softmax {
-        class: usize,
-    },
+    /// Cross-entropy of several outputs; positive samples have this class.
+    Softmax(usize),
     /// Cross-entropy of probabilities instead of outputs, so that softmax applies twice, as in the
     /// toxicity head's published code. The loss of a sample is always between 0.3133 and 1.3133.
-    DoubleSoftmax {
-        class: usize,
-    },
+    DoubleSoftmax(usize),
     Squared,
     /// Half the squared error of the one output; above an error of 1 the absolute error less 1/2.
     Huber,
@@ -50,8 +46,8 @@ impl HeadLoss {
         let is_positive = label > 0.5;
         match self {
             Self::Binary => vec![1.0 / (1.0 + (-row[0]).exp()) - label],
-            Self::Softmax { class } => less_target(softmax(row), class, is_positive),
-            Self::DoubleSoftmax { class } => {
+            Self::Softmax(class) => less_target(softmax(row), class, is_positive),
+            Self::DoubleSoftmax(class) => {
                 let inner = softmax(row);
                 let outer = less_target(softmax(&inner), class, is_positive);
                 through_softmax(&outer, &inner)

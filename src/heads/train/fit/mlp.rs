@@ -170,8 +170,8 @@ impl<'a> Trainer<'a> {
             (Loss::SquaredError, ..) => HeadLoss::Squared,
             (Loss::Huber, ..) => HeadLoss::Huber,
             (Loss::Ordinal, ..) => HeadLoss::RankedProbability,
-            (_, HeadOutput::Class(class), Mode::Default) => HeadLoss::Softmax { class },
-            (_, HeadOutput::Class(class), Mode::Published) => HeadLoss::DoubleSoftmax { class },
+            (_, HeadOutput::Class(class), Mode::Default) => HeadLoss::Softmax(class),
+            (_, HeadOutput::Class(class), Mode::Published) => HeadLoss::DoubleSoftmax(class),
             _ => HeadLoss::Binary,
         };
         let grades = match (loss, samples.mean_and_deviation(rows)) {

@@ -47,16 +47,13 @@ impl Network {
     pub(super) fn new(sizes: &[usize], rng: &mut ChaCha8Rng) -> Self {
         let layer = |(&inputs, &outputs): (&usize, &usize)| {
             let bound = 1.0 / (inputs as f32).sqrt();
-            let mut uniform = |count: usize| {
-                let value = |_| (rng.random::<f32>() * 2.0 - 1.0) * bound;
-                Parameter::new((0..count).map(value).collect())
+            let mut uniform = |count: usize| Parameter {
+                values: (0..count).map(|_| (rng.random::<f32>() * 2.0 - 1.0) * bound).collect(),
+                first_moment: vec![0.0; count],
+                second_moment: vec![0.0; count],
             };
-            NetworkLayer {
-                inputs,
-                outputs,
-                weight: uniform(outputs * inputs),
-                bias: uniform(outputs),
-            }
+            let (weight, bias) = (uniform(outputs * inputs), uniform(outputs));
+            NetworkLayer { inputs, outputs, weight, bias }
         };
         Self { layers: sizes.iter().zip(&sizes[1..]).map(layer).collect(), steps: 0 }
     }
@@ -92,7 +89,7 @@ impl Network {
     }
 
     /// Runs backward from `gradient` `[B, outputs]`, row-major, of the loss by the outputs, and
-    /// takes a step of AdamW with the betas 0.9 and 0.999 and the epsilon 1e-8.
+    /// takes a step of AdamW.
     ///
     /// # Source
     /// Loshchilov and Hutter: Decoupled Weight Decay Regularization, 2019.
@@ -103,8 +100,25 @@ impl Network {
         learning_rate: f64,
         weight_decay: f64,
     ) -> Result<()> {
+        const BETAS: [f64; 2] = [0.9, 0.999];
+        const EPSILON: f32 = 1e-8;
         self.steps += 1;
-        let adam = AdamW::new(self.steps, learning_rate, weight_decay);
+        let [beta1, beta2] = BETAS.map(|beta| beta as f32);
+        let [rest1, rest2] = BETAS.map(|beta| (1.0 - beta) as f32);
+        // The moments begin at 0.
+        let [scale1, scale2] = BETAS.map(|beta| (1.0 / (1.0 - beta.powi(self.steps))) as f32);
+        let decay = (1.0 - learning_rate * weight_decay) as f32;
+        let learning_rate = learning_rate as f32;
+        let update = |parameter: &mut Parameter, gradient: &[f32]| {
+            let Parameter { values, first_moment, second_moment } = parameter;
+            let moments = first_moment.iter_mut().zip(second_moment);
+            for ((value, (m, v)), g) in values.iter_mut().zip(moments).zip(gradient) {
+                *m = *m * beta1 + g * rest1;
+                *v = *v * beta2 + g * g * rest2;
+                let direction = *m * scale1 / ((*v * scale2).sqrt() + EPSILON);
+                *value = *value * decay - direction * learning_rate;
+            }
+        };
         let Activations { inputs, mut derivatives, .. } = activations;
         for (layer, input) in self.layers.iter_mut().zip(&inputs).rev() {
             let mut by_bias = vec![0.0f32; layer.outputs];
@@ -119,8 +133,8 @@ impl Network {
                 gradient = values(&by_outputs.matmul(&layer.weight_tensor()?)?)?;
                 gradient.iter_mut().zip(derivative).for_each(|(value, factor)| *value *= factor);
             }
-            adam.update(&mut layer.weight, &by_weight);
-            adam.update(&mut layer.bias, &by_bias);
+            update(&mut layer.weight, &by_weight);
+            update(&mut layer.bias, &by_bias);
         }
         Ok(())
     }
@@ -129,51 +143,6 @@ impl Network {
 impl NetworkLayer {
     fn weight_tensor(&self) -> Result<Tensor> {
         Tensor::from_slice(&self.weight.values, (self.outputs, self.inputs), &Device::Cpu)
-    }
-}
-
-impl Parameter {
-    fn new(values: Vec<f32>) -> Self {
-        let zeros = vec![0.0; values.len()];
-        Self { values, first_moment: zeros.clone(), second_moment: zeros }
-    }
-}
-
-struct AdamW {
-    learning_rate: f32,
-    /// Factor of the weights: 1 - learning rate · weight decay.
-    decay: f32,
-    /// Bias corrections of the moments, which begin at 0.
-    first_scale: f32,
-    second_scale: f32,
-}
-
-impl AdamW {
-    const BETA1: f64 = 0.9;
-    const BETA2: f64 = 0.999;
-    const EPSILON: f32 = 1e-8;
-
-    fn new(step: i32, learning_rate: f64, weight_decay: f64) -> Self {
-        Self {
-            learning_rate: learning_rate as f32,
-            decay: (1.0 - learning_rate * weight_decay) as f32,
-            first_scale: (1.0 / (1.0 - Self::BETA1.powi(step))) as f32,
-            second_scale: (1.0 / (1.0 - Self::BETA2.powi(step))) as f32,
-        }
-    }
-
-    fn update(&self, parameter: &mut Parameter, gradient: &[f32]) {
-        let (beta1, beta2) = (Self::BETA1 as f32, Self::BETA2 as f32);
-        let (rest1, rest2) = ((1.0 - Self::BETA1) as f32, (1.0 - Self::BETA2) as f32);
-        let Parameter { values, first_moment, second_moment } = parameter;
-        let moments = first_moment.iter_mut().zip(second_moment);
-        for ((value, (m, v)), g) in values.iter_mut().zip(moments).zip(gradient) {
-            *m = *m * beta1 + g * rest1;
-            *v = *v * beta2 + g * g * rest2;
-            let direction =
-                *m * self.first_scale / ((*v * self.second_scale).sqrt() + Self::EPSILON);
-            *value = *value * self.decay - direction * self.learning_rate;
-        }
     }
 }
 
