@@ -200,11 +200,16 @@ pub fn unfinished(
         let (keys, task_of) = task_of_items(context, &plan, stage, num_tasks)?;
         let is_left: Vec<bool> =
             keys.par_iter().map(|key| Ok(!run.is_done(stage, key)?)).collect::<Result<_>>()?;
-        let left = is_left.iter().zip(task_of).filter(|(is_left, _)| **is_left);
-        let left: Vec<u32> = left.map(|(_, task)| task).collect();
+        let units = keys.iter().zip(is_left).zip(task_of).filter(|((_, is_left), _)| *is_left);
+        let mut left: Vec<(&String, u32)> = units.map(|((key, _), task)| (key, task)).collect();
+        // Any task writes the reports, but only once all else is done.
+        if left.iter().any(|(key, _)| *key != REPORTS) {
+            left.retain(|(key, _)| *key != REPORTS);
+        }
         if !left.is_empty() {
             let items = left.len();
-            let tasks = left.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            let tasks: BTreeSet<u32> = left.into_iter().map(|(_, task)| task).collect();
+            let tasks = tasks.into_iter().collect();
             return Ok(Some(Unfinished { stage, items, num_tasks, tasks }));
         }
     }
@@ -234,7 +239,7 @@ fn task_of_items(
             (keys, [languages, of_shards].concat())
         }
         Stage::Embed => (plan.names(), of_shards),
-        // Any task writes the reports once all shards are done; the first one is responsible.
+        // The first task is responsible for the reports.
         Stage::Filter | Stage::Export => {
             let reports = stage == Stage::Filter || has_reports(context.config);
             let keys = plan.names().into_iter().chain(reports.then(|| REPORTS.to_owned()));
