@@ -201,7 +201,7 @@ fn as_bert(name: &str) -> Result<tempfile::TempDir> {
 type Sizes = [usize; 4];
 
 /// A random model of a family whose `config.json` has `settings` beside the sizes: the tensors of
-/// GTE or of `ModernBERT`, whose layers but every third have windows.
+/// GTE or of `ModernBERT`. In `ModernBERT`, two of three layers have windows.
 ///
 /// Queries and keys are large enough that another theta moves embeddings by a tenth, as PyTorch
 /// shows, and the weights small enough that rounding them moves embeddings by less than [`MEAN`].

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
-use polysift::config::{LanguageSource, RunConfig};
+use polysift::config::RunConfig;
 use polysift::input::{DocumentStream, Reject, StreamDocument};
 use polysift::io::without_byte_order_mark;
 use polysift::progress::Stop;
@@ -168,11 +168,7 @@ fn read(
         if text.trim().is_empty() {
             return Ok(documents);
         }
-        let fixed = match &config.input.language {
-            LanguageSource::Fixed(code) => Some(code.as_str()),
-            _ => None,
-        };
-        let language = fixed.or(language).ok_or_else(|| {
+        let language = language.ok_or_else(|| {
             Error::config("--language", "is missing; there are heads for several languages")
         })?;
         // The channel has room for it.

@@ -36,7 +36,7 @@ pub(crate) struct EvaluateArgs {
     #[arg(value_name = "RUN|HEAD")]
     pub(crate) heads: Vec<String>,
     /// Evaluate only this head of --run or --config, which the labels are for; repeatable
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "data")]
     head: Vec<String>,
     /// Labelled texts: files, directories or globs; {lang} stands for the language code
     #[arg(long, value_name = "FILES", num_args = 1.., help_heading = "Texts")]
@@ -50,18 +50,25 @@ pub(crate) struct EvaluateArgs {
         value_name = "GRADES",
         value_delimiter = ',',
         allow_hyphen_values = true,
+        requires = "data",
         help_heading = "Texts"
     )]
     cut: Vec<f64>,
     /// Column with the weights of texts that were sampled from the documents of --run [default: 1
     /// divided by the column `inclusion_probability`, if there is one]
-    #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
+    #[arg(long, value_name = "COLUMN", requires = "data", help_heading = "Texts")]
     weight_column: Option<String>,
     /// Column with the source of a text [default: `source`, if there is one]
-    #[arg(long, value_name = "COLUMN", help_heading = "Texts")]
+    #[arg(long, value_name = "COLUMN", requires = "data", help_heading = "Texts")]
     source_column: Option<String>,
     /// Column with the language
-    #[arg(long, value_name = "COLUMN", conflicts_with = "language", help_heading = "Texts")]
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        conflicts_with = "language",
+        requires = "data",
+        help_heading = "Texts"
+    )]
     language_column: Option<String>,
     #[command(flatten)]
     columns: ColumnArgs,
@@ -72,14 +79,20 @@ pub(crate) struct EvaluateArgs {
     encoder: EncoderArgs,
 
     /// Evaluate at a fixed score threshold, for one head or for all
-    #[arg(long, value_name = "[NAME=]SCORE", allow_hyphen_values = true, help_heading = "Rules")]
+    #[arg(
+        long,
+        value_name = "[NAME=]SCORE",
+        allow_hyphen_values = true,
+        requires = "data",
+        help_heading = "Rules"
+    )]
     threshold: Vec<String>,
     /// Evaluate at these retention rates: the best share of the texts of each language is kept
     /// [default without any rule and without --run: 0.1]
-    #[arg(long, value_name = "[NAME=]RATES", help_heading = "Rules")]
+    #[arg(long, value_name = "[NAME=]RATES", requires = "data", help_heading = "Rules")]
     retention: Vec<String>,
     /// Evaluate at these removal rates: the worst share of the texts is removed
-    #[arg(long, value_name = "[NAME=]RATES", help_heading = "Rules")]
+    #[arg(long, value_name = "[NAME=]RATES", requires = "data", help_heading = "Rules")]
     removal: Vec<String>,
     /// Rates at which to estimate the selection of --run, if the texts have weights
     #[arg(
@@ -117,19 +130,7 @@ fn check_flags(args: &EvaluateArgs) -> Result<()> {
         let reason = "is for texts that were sampled from a run; name the run (`--run DIR`)";
         return Err(Error::config("--weight-column", reason));
     }
-    let of_texts = [
-        ("--head", args.head.is_empty()),
-        ("--cut", args.cut.is_empty()),
-        ("--threshold", args.threshold.is_empty()),
-        ("--retention", args.retention.is_empty()),
-        ("--removal", args.removal.is_empty()),
-        ("--weight-column", args.weight_column.is_none()),
-        ("--source-column", args.source_column.is_none()),
-        ("--language-column", args.language_column.is_none()),
-    ];
-    let given = of_texts.iter().find(|(_, is_absent)| args.data.is_empty() && !is_absent);
-    let reason = "is for labelled texts; name them (`--data FILES`)";
-    given.map_or(Ok(()), |(flag, _)| Err(Error::config(*flag, reason)))
+    Ok(())
 }
 
 pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {

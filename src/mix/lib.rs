@@ -157,7 +157,8 @@ fn find_files(
     out: &Path,
 ) -> Result<Vec<(usize, InputFile, String)>> {
     let mut all = Vec::new();
-    // What the mixture has written is no input of it, though OUT may lie below an input's folder.
+    // The files that the mixture wrote to OUT are no inputs, even if OUT is below an input's
+    // folder.
     let own = written(out)?.into_iter().filter_map(|path| path.canonicalize().ok());
     let own: BTreeSet<PathBuf> = own.collect();
     let is_input =

@@ -102,7 +102,7 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
         }
         let is_embed = stage == Stage::Embed;
         let done = if is_embed { take(&mut embedded) } else { run.marked(stage, keys)? };
-        // What there is to train is unknown until the stage begins.
+        // The number of heads to train is unknown until the stage begins.
         let is_known = stage != Stage::Train || trained.is_some();
         let mut status = StageStatus {
             stage,
@@ -229,7 +229,9 @@ fn task_of_items(
         (keys, tasks)
     };
     Ok(match stage {
-        Stage::Cascade | Stage::Filter if !stages_of(context.config).contains(&stage) => {
+        Stage::Cascade | Stage::Filter | Stage::Deduplicate
+            if !stages_of(context.config).contains(&stage) =>
+        {
             dealt(Vec::new())
         }
         Stage::Cascade => {

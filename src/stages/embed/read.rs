@@ -128,7 +128,8 @@ impl Pipeline<'_> {
                 break;
             }
         }
-        self.input.take_away(planned.bytes - bytes.position); // what was not read
+        // The bytes that were not read leave the total.
+        self.input.take_away(planned.bytes - bytes.position);
         Ok(Ok(()))
     }
 

@@ -156,7 +156,7 @@ impl Pipeline<'_> {
 
 impl OpenPart {
     /// Appends the encoded documents of `batch`, whose values are stored as `dtype`; returns true
-    /// if that was all of them.
+    /// if all documents of the batch are encoded.
     fn append(&mut self, batch: &ChunkBatch, dtype: EmbeddingDtype) -> Result<bool> {
         let rows_before = self.rows;
         let _span = tracing::trace_span!("write", documents = batch.documents.len()).entered();

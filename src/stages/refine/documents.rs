@@ -236,7 +236,7 @@ pub(super) struct RoundDocuments<'a> {
     round: usize,
     /// The ordinals of a sample; empty after round 0.
     sample: HashSet<u64>,
-    /// What is near a threshold, by language; empty in round 0.
+    /// Thresholds and margins by language; empty in round 0.
     near: BTreeMap<String, Near>,
 }
 

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::texts::TextScorer;
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterAction, FilterConfig, FilterWhen, KEPT, Rate, RunConfig};
+use polysift_config::{
+    FilterAction, FilterConfig, FilterWhen, KEPT, LanguageSource, Rate, RunConfig,
+};
 use polysift_corpus::filter::{Filter, FilteredDocument, Finding, open_filter};
 use polysift_corpus::heads::{Heads, head_file};
 use polysift_corpus::languages::ALL_LANGUAGES;
@@ -112,9 +114,13 @@ impl<'a> Annotator<'a> {
         of_heads.chain(of_filters).map(str::to_owned).collect()
     }
 
-    /// Returns the language of documents that name none: the only one, or [`UNDETERMINED_LANGUAGE`]
-    /// if every head serves all languages or a classifier identifies the language.
+    /// Returns the language of documents that name none: the one of the settings, else the only
+    /// one, or [`UNDETERMINED_LANGUAGE`] if every head serves all languages or a classifier
+    /// identifies the language.
     pub fn default_language(&self) -> Option<&'a str> {
+        if let LanguageSource::Fixed(code) = &self.scorer.config.input.language {
+            return Some(code);
+        }
         if self.languages.is_some() {
             return Some(UNDETERMINED_LANGUAGE);
         }

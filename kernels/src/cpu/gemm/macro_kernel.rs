@@ -46,7 +46,7 @@ impl MacroKernel<'_> {
         let GemmScratch { a, unpacked, sums } = scratch;
         let (row_lines, tiles) = (self.units.div_ceil(WORDS), rows.len().div_ceil(mr));
         sums.resize_with(sums.len().max(tiles), || MicroTile::ZERO);
-        // Without units there is one block, whose sums are zeros.
+        // Even without units of k, one block runs: it writes sums of 0.
         for first in (0..self.units.max(1)).step_by(kc) {
             let k = first..self.units.min(first + kc);
             let (kept, b) = unpack(self.isa, self.kernel, (self.b, self.p), k.clone(), unpacked);
