@@ -1,6 +1,6 @@
 //! A run with complete embeddings, from which every stage after the embed stage starts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::work::score_keys;
 use polysift_base::error::{Error, Result};
@@ -8,6 +8,8 @@ use polysift_runs::run::{Plan, RunDir, Shard, Stage, Summary};
 
 /// Number of bits of an ordinal that hold the row within a shard.
 const ROW_BITS: u32 = 40;
+/// Maximum documents of a group of languages that are in memory together.
+const GROUP_DOCUMENTS: u64 = 1 << 22;
 
 /// Returns the ordinal of a row: its position in the whole corpus, in plan order.
 pub fn ordinal(shard: u64, row: u64) -> u64 {
@@ -54,11 +56,37 @@ impl Embedded {
 
     /// Returns the shards with documents of `language`: index in the plan, shard, number of parts.
     pub fn shards_of(&self, language: &str) -> Vec<(u64, &Shard, usize)> {
+        self.shards_with(&[language])
+    }
+
+    /// Like [`Embedded::shards_of`], for shards with documents of any of `languages`.
+    pub fn shards_with(&self, languages: &[&str]) -> Vec<(u64, &Shard, usize)> {
         let shards = (0u64..).zip(&self.plan.shards).zip(&self.summaries);
         shards
-            .filter(|(_, summary)| summary.counts.contains_key(language))
+            .filter(|(_, summary)| languages.iter().any(|code| summary.counts.contains_key(*code)))
             .map(|((place, shard), summary)| (place, shard, summary.num_files))
             .collect()
+    }
+
+    /// Groups the languages that have documents, in order, so that one pass can read a group: up to
+    /// `most` documents of each language stay in memory, and about four million of a group.
+    pub fn language_groups(&self, most: u64) -> Vec<Vec<&str>> {
+        let mut documents: BTreeMap<&str, u64> = BTreeMap::new();
+        for (language, count) in self.summaries.iter().flat_map(|summary| &summary.counts) {
+            *documents.entry(language).or_default() += count;
+        }
+        let (mut groups, mut weight): (Vec<Vec<&str>>, u64) = (Vec::new(), 0);
+        for (language, count) in documents {
+            weight += count.min(most);
+            match groups.last_mut() {
+                Some(group) if weight <= GROUP_DOCUMENTS => group.push(language),
+                _ => {
+                    weight = count.min(most);
+                    groups.push(vec![language]);
+                }
+            }
+        }
+        groups
     }
 }
 

@@ -48,8 +48,6 @@ use polysift_runs::run::Stage;
 const FORMAT: u32 = 1;
 /// Rate of the top-k% overlap of two heads.
 const TOP: &str = "0.1";
-/// Maximum documents in a group of languages, each counted up to [`COUNTED_DOCUMENTS`].
-const GROUP_DOCUMENTS: u64 = 1 << 22;
 /// Documents of a language that take memory: further ones mostly repeat scores and lengths.
 const COUNTED_DOCUMENTS: u64 = 1 << 20;
 
@@ -109,9 +107,9 @@ pub fn report(
 ) -> Result<WrittenReport> {
     let run = StoredRun::open(context)?;
     let limits = ReportLimits::new(&run, request.sample, request.examples);
-    let groups = groups(&run);
-    let places = groups.iter().flat_map(|group| shards_of(&run, group));
-    let rows: u64 = places.map(|place| run.embedded.summaries[place].rows).sum();
+    let groups = run.embedded.language_groups(COUNTED_DOCUMENTS);
+    let shards = groups.iter().flat_map(|group| run.embedded.shards_with(group));
+    let rows: u64 = shards.map(|(place, ..)| run.embedded.summaries[place as usize].rows).sum();
     context.progress.begin("report", Some(2 * rows), "documents");
     let found = || {
         let order = head_order(&run);
@@ -139,35 +137,6 @@ pub fn report(
     let found: Result<(Vec<Value>, Value, Vec<String>)> = found();
     context.progress.end();
     write(&run, request, version, found?)
-}
-
-/// Groups the languages that are read together; a shard's languages are rarely in several groups.
-fn groups<'r>(run: &'r StoredRun<'_>) -> Vec<Vec<&'r str>> {
-    let mut documents: BTreeMap<&str, u64> = BTreeMap::new();
-    for (language, count) in run.embedded.summaries.iter().flat_map(|summary| &summary.counts) {
-        *documents.entry(language).or_default() += count;
-    }
-    let (mut groups, mut weight): (Vec<Vec<&str>>, u64) = (Vec::new(), 0);
-    for (language, count) in documents {
-        weight += count.min(COUNTED_DOCUMENTS);
-        match groups.last_mut() {
-            Some(group) if weight <= GROUP_DOCUMENTS => group.push(language),
-            _ => {
-                weight = count.min(COUNTED_DOCUMENTS);
-                groups.push(vec![language]);
-            }
-        }
-    }
-    groups
-}
-
-/// Returns the places in the plan of the shards with documents of `languages`.
-fn shards_of(run: &StoredRun<'_>, languages: &[&str]) -> Vec<usize> {
-    let has_one = |counts: &BTreeMap<String, u64>| {
-        counts.keys().any(|language| languages.binary_search(&language.as_str()).is_ok())
-    };
-    let summaries = run.embedded.summaries.iter().enumerate();
-    summaries.filter(|(_, summary)| has_one(&summary.counts)).map(|(place, _)| place).collect()
 }
 
 /// Writes the report and the page from what was found (`compare` is null without another set of
@@ -282,7 +251,8 @@ fn surveyed<'r>(
     };
     let surveys: BTreeMap<&str, (Mutex<LanguageSurvey>, BottomKSample<KeptDocument>)> =
         languages.iter().map(begin).collect();
-    shards_of(run, languages).into_par_iter().try_for_each(|place| -> Result<()> {
+    let shards = run.embedded.shards_with(languages).into_par_iter();
+    shards.try_for_each(|(place, ..)| -> Result<()> {
         let mut new: BTreeMap<&str, LanguageSurvey> = BTreeMap::new();
         run.for_each(place, |_, document| {
             let survey = surveys.get_key_value(document.info.language);
@@ -323,8 +293,8 @@ fn detailed<'r>(
     };
     let begun: BTreeMap<&str, (SurveyedLanguage<'r>, Mutex<LanguageDetails>)> =
         languages.into_iter().map(begin).collect();
-    shards_of(run, &names).into_par_iter().try_for_each(|place| -> Result<()> {
-        let shard = &run.embedded.plan.shards[place];
+    let shards = run.embedded.shards_with(&names).into_par_iter();
+    shards.try_for_each(|(place, shard, _)| -> Result<()> {
         let file = if request.no_texts { None } else { input_file(shard)? };
         let mut input = ShardInput::open(run.context, shard, file.as_ref())?;
         let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();

@@ -13,8 +13,8 @@
 //! reciprocal the weight of two-phase sampling (C.-E. Särndal, B. Swensson, J. Wretman: Model
 //! Assisted Survey Sampling, 1992, chapter 9).
 //!
-//! The run is only read. Memory: about 250 bytes per document of a frame, for one language at a
-//! time, and the drawn texts.
+//! The run is only read. Memory: about 250 bytes per document of a frame, for the languages of a
+//! group at a time, and the drawn texts.
 
 mod design;
 mod near;
@@ -107,25 +107,39 @@ pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<Langu
     let (embedded, heads, scores) = open(context, request)?;
     check_removed(context, &embedded)?;
     let languages = languages(request, &embedded)?;
-    let path_of = |language: &String| PathBuf::from(request.out.replace(LANG, language));
-    if let Some(path) = languages.iter().map(path_of).find(|path| path.exists()) {
+    let path_of = |language: &str| PathBuf::from(request.out.replace(LANG, language));
+    if let Some(path) =
+        languages.iter().map(|language| path_of(language)).find(|path| path.exists())
+    {
         return Err(exists(&path));
     }
     let earlier = EarlierRounds::read(&exclude.unwrap_or_default(), &context.config.input)?;
     let rows = RunRows::open(context, scores, embedded.languages())?;
     let (mut samples, mut files) = (Vec::new(), BTreeMap::<PathBuf, Vec<u8>>::new());
-    for language in &languages {
-        let near = head.zip(heads.as_ref());
-        let near =
-            near.map(|head| near_thresholds(context, request, language, head)).transpose()?;
-        let (sample, rows) = draw((&embedded, &rows), request, language, near.as_ref(), &earlier)?;
-        let path = path_of(language);
-        let content = files.entry(path.clone()).or_default();
-        for row in &rows {
-            serde_json::to_writer(&mut *content, row).map_err(|e| Error::write(&path, e))?;
-            content.push(b'\n');
+    let history = earlier.history();
+    for group in embedded.language_groups(request.frame.max(request.count) as u64) {
+        let mut frames = BTreeMap::new();
+        for language in group.into_iter().filter(|language| languages.contains(*language)) {
+            let near = head.zip(heads.as_ref());
+            let near =
+                near.map(|head| near_thresholds(context, request, language, head)).transpose()?;
+            let seed = request.seed.unwrap_or(context.config.seed.0);
+            let seed = |purpose| design::seed_of(seed, &history, purpose, language);
+            frames
+                .insert(language, Frame::new(request, near, ["frame", "start", "order"].map(seed)));
         }
-        samples.push(sample);
+        read_frames(&embedded, &rows, &frames, &earlier)?;
+        for (language, frame) in frames {
+            let (sample, rows) =
+                draw((&embedded, &rows), (language, frame), request.count, &earlier)?;
+            let path = path_of(language);
+            let content = files.entry(path.clone()).or_default();
+            for row in &rows {
+                serde_json::to_writer(&mut *content, row).map_err(|e| Error::write(&path, e))?;
+                content.push(b'\n');
+            }
+            samples.push(sample);
+        }
     }
     // All languages are drawn before anything is written.
     for (path, content) in files {
@@ -241,47 +255,71 @@ fn own_thresholds(
     shares.chain(fixed.map(NearThreshold::Bound)).collect()
 }
 
-/// Draws documents of `language` and reads their texts; the sample is uniform without `near`.
-fn draw<'a>(
-    (embedded, stored): (&'a Embedded, &'a RunRows<'_>),
-    request: &SampleRequest,
-    language: &str,
-    near: Option<&NearThresholds>,
+/// The documents of a language that can be drawn: with text, not removed before the thresholds, of
+/// no earlier round.
+struct Frame {
+    near: Option<NearThresholds>,
+    /// Seeds of the ranks of documents, of the first drawn one, and of the order of rows.
+    seeds: [u64; 3],
+    documents: BottomKSample<FrameDocument>,
+    /// Number of documents, of which `documents` are a sample.
+    population: AtomicU64,
+    /// Number of documents of an earlier round.
+    excluded: AtomicU64,
+}
+
+impl Frame {
+    fn new(request: &SampleRequest, near: Option<NearThresholds>, seeds: [u64; 3]) -> Self {
+        let documents = BottomKSample::new(request.frame.max(request.count));
+        Self { near, seeds, documents, population: AtomicU64::new(0), excluded: AtomicU64::new(0) }
+    }
+}
+
+/// Reads the frames of some languages in one pass over their shards.
+fn read_frames(
+    embedded: &Embedded,
+    stored: &RunRows<'_>,
+    frames: &BTreeMap<&str, Frame>,
     earlier: &EarlierRounds,
-) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
-    let history = earlier.history();
-    let seed = request.seed.unwrap_or(stored.context.config.seed.0);
-    let seed = |purpose| design::seed_of(seed, &history, purpose, language);
-    let seed_of_frame = seed("frame");
-    let frame = BottomKSample::new(request.frame.max(request.count));
-    // Documents with text, not removed before the thresholds: of no earlier round, and of one.
-    let (population, excluded) = (AtomicU64::new(0), AtomicU64::new(0));
-    embedded.shards_of(language).into_par_iter().try_for_each(|(place, shard, _)| {
+) -> Result<()> {
+    let languages: Vec<&str> = frames.keys().copied().collect();
+    embedded.shards_with(&languages).into_par_iter().try_for_each(|(place, shard, _)| {
         stored.shard(place, shard)?.for_each(|row| {
             let document = row.info;
-            if document.language != language || document.num_bytes == 0 || row.is_removed {
-                return Ok(());
-            }
+            let is_drawn = document.num_bytes > 0 && !row.is_removed;
+            let frame = frames.get(document.language).filter(|_| is_drawn);
+            let Some(frame) = frame else { return Ok(()) };
             if earlier.ids.contains(document.id) {
-                excluded.fetch_add(1, Ordering::Relaxed);
+                frame.excluded.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             }
-            population.fetch_add(1, Ordering::Relaxed);
+            frame.population.fetch_add(1, Ordering::Relaxed);
             let ordinal = row.scored.ordinal;
-            let score = || near.and_then(|near| row.score(near.head));
-            let rank = ordinal_rank(seed_of_frame, ordinal);
-            frame.offer(rank, || FrameDocument { ordinal, score: score() });
+            let score = || frame.near.as_ref().and_then(|near| row.score(near.head));
+            let rank = ordinal_rank(frame.seeds[0], ordinal);
+            frame.documents.offer(rank, || FrameDocument { ordinal, score: score() });
             Ok(())
         })
-    })?;
-    let (population, frame) = (population.into_inner(), frame.into_items());
+    })
+}
+
+/// Draws `count` documents of the frame of `language` and reads their texts; the sample is uniform
+/// unless the frame has thresholds to be near to.
+fn draw<'a>(
+    (embedded, stored): (&'a Embedded, &'a RunRows<'_>),
+    (language, frame): (&str, Frame),
+    count: usize,
+    earlier: &EarlierRounds,
+) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
+    let Frame { near, seeds: [_, start, order], documents, population, excluded } = frame;
+    let (population, frame) = (population.into_inner(), documents.into_items());
     let sizes = match near {
         Some(near) => near.sizes(&frame),
         None => vec![1.0; frame.len()],
     };
-    let units = design::inclusion_probabilities(&sizes, request.count);
+    let units = design::inclusion_probabilities(&sizes, count);
     // The frame is in random order, so the design is as well.
-    let start = (ordinal_rank(seed("start"), 0) >> 64) as u64 % design::ONE;
+    let start = (ordinal_rank(start, 0) >> 64) as u64 % design::ONE;
     let of_frame = frame.len() as f64 / population.max(1) as f64;
     let drawn = |i: usize| DrawnDocument {
         ordinal: frame[i].ordinal,
@@ -290,7 +328,7 @@ fn draw<'a>(
     let drawn: Vec<DrawnDocument> =
         design::systematic(&units, start).into_iter().map(drawn).collect();
     let num_drawn = drawn.len();
-    let (rows, known_texts) = read_rows((&embedded.plan, stored), drawn, earlier, seed("order"))?;
+    let (rows, known_texts) = read_rows((&embedded.plan, stored), drawn, earlier, order)?;
     let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();
     let sample = LanguageSample {
         language: language.to_owned(),

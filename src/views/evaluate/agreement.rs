@@ -1,5 +1,7 @@
 //! Agreement of two heads in the order of documents and in the documents that they put on top.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 use serde::Serialize;
 use twox_hash::XxHash3_64;
@@ -48,7 +50,7 @@ pub struct Pair {
 pub(super) type HeadLogits<'a> = (&'a str, Keep, Vec<f32>);
 
 /// Compares the heads of a run on their stored scores, from the refine stage if it has any. Memory
-/// holds at most `sample` documents per language: the ones with the smallest hashes of their ids
+/// holds at most `sample` documents per language of a group: the ones with the smallest hashes of their ids
 /// among those with any score, without those that filters remove before the thresholds or a cascade
 /// drops. The order of files and the number of threads do not matter.
 pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
@@ -61,19 +63,20 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
     if heads.is_empty() {
         return Ok(agreement);
     }
-    let languages = embedded.languages();
-    context.progress.begin("evaluate", Some(languages.len() as u64), "languages");
-    let outcome = languages.into_iter().try_for_each(|language| -> Result<()> {
-        let sampled = BottomKSample::new(sample);
-        let rows = RunRows::open(context, Some(files), [language.clone()])?;
-        let shards = embedded.shards_of(&language).into_par_iter();
+    let groups = embedded.language_groups(sample as u64);
+    let languages = groups.iter().map(Vec::len).sum::<usize>() as u64;
+    context.progress.begin("evaluate", Some(languages), "languages");
+    let outcome = groups.iter().try_for_each(|group| -> Result<()> {
+        let samples: BTreeMap<&str, BottomKSample<SampledDocument>> =
+            group.iter().map(|&language| (language, BottomKSample::new(sample))).collect();
+        let rows = RunRows::open(context, Some(files), group.iter().map(ToString::to_string))?;
+        let shards = embedded.shards_with(group).into_par_iter();
         shards.try_for_each(|(place, shard, _)| {
             rows.shard(place, shard)?.for_each(|row| {
+                let sampled = samples.get(row.info.language).filter(|_| !row.is_removed);
+                let Some(sampled) = sampled else { return Ok(()) };
                 let logit = |head| row.score(head).map_or(f32::NAN, |score| score.logit);
-                if row.info.language == language
-                    && !row.is_removed
-                    && (0..heads.len()).any(|head| !logit(head).is_nan())
-                {
+                if (0..heads.len()).any(|head| !logit(head).is_nan()) {
                     let (id, ordinal) = (row.info.id, row.scored.ordinal);
                     let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, id.as_bytes());
                     let rank = u128::from(hash) << 64 | u128::from(ordinal);
@@ -85,15 +88,20 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
                 Ok(())
             })
         })?;
-        let documents = sampled.into_items();
-        let ties: Vec<RankKey> = documents.iter().map(|document| document.tie).collect();
-        let column = |(at, (head, config)): (usize, (&'a String, &HeadConfig))| -> HeadLogits<'a> {
-            let keep = frozen_keep(&settings, head, &language).unwrap_or_else(|| config.keep(head));
-            (head, keep, documents.iter().map(|document| document.logits[at]).collect())
-        };
-        let columns: Vec<_> = context.config.heads.iter().enumerate().map(column).collect();
-        agreement.extend(pairs(&language, &columns, &ties, top));
-        context.progress.advance(1, 0);
+        for (language, sampled) in samples {
+            let documents = sampled.into_items();
+            let ties: Vec<RankKey> = documents.iter().map(|document| document.tie).collect();
+            let column = |(at, (head, config)): (usize, (&'a String, &HeadConfig))| {
+                let keep = frozen_keep(&settings, head, language);
+                let logits = documents.iter().map(|document| document.logits[at]).collect();
+                let column: HeadLogits<'a> =
+                    (head, keep.unwrap_or_else(|| config.keep(head)), logits);
+                column
+            };
+            let columns: Vec<_> = context.config.heads.iter().enumerate().map(column).collect();
+            agreement.extend(pairs(language, &columns, &ties, top));
+            context.progress.advance(1, 0);
+        }
         Ok(())
     });
     context.progress.end();

@@ -153,7 +153,7 @@ impl<'a> Comparison<'a> {
         let directory = RunDir::open(Path::new(path))?;
         let run = StoredRun::open(Context { config, run: &directory, ..context })?;
         context.progress.extend(run.embedded.summaries.iter().map(|summary| summary.rows).sum());
-        (0..run.embedded.plan.shards.len()).into_par_iter().try_for_each(|place| {
+        (0..run.embedded.plan.shards.len() as u64).into_par_iter().try_for_each(|place| {
             run.for_each(place, |shard, document| {
                 let language = document.info.language;
                 let thresholds = run.languages.get(language);

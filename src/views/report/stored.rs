@@ -48,10 +48,10 @@ impl<'a> StoredRun<'a> {
     /// Calls `visit` for every document of the shard at `place` in the plan, removed ones included.
     pub(super) fn for_each(
         &self,
-        place: usize,
+        place: u64,
         mut visit: impl FnMut(&ShardRows<'_>, &Row<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut shard = self.rows.shard(place as u64, &self.embedded.plan.shards[place])?;
+        let mut shard = self.rows.shard(place, &self.embedded.plan.shards[place as usize])?;
         while let Some(part) = shard.next_part()? {
             self.context.progress.advance(part.documents.len() as u64, 0);
             shard.for_each_of(&part, |row| visit(&shard, row))?;
