@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use polysift::progress::Stop;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Environment variable for the number of rayon's threads, which candle's matrix products use.
 const RAYON_THREADS: &str = "RAYON_NUM_THREADS";
@@ -31,6 +32,10 @@ fn main() -> ExitCode {
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var(RAYON_THREADS, cores.to_string()) };
     }
+    // An export keeps a file open for each language and outcome of a shard, often more than the
+    // 1,024 files of the soft limit. If the limit cannot be raised, it stays.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     // Signal handling comes first: a scheduler may send a signal before a model is loaded.
     let stop = Stop::of_process();
     let began = Instant::now();

@@ -13,7 +13,9 @@ use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
 use polysift_base::io::read;
 use polysift_base::progress::{Progress, Stop};
-use polysift_config::{DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, MixConfig, TokenCount};
+use polysift_config::{
+    DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, LARGEST_DOCUMENT_BYTES, MixConfig, TokenCount,
+};
 use polysift_data::export::{ExportWriter, WriterOptions};
 use polysift_data::input::{
     ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowReader, TableRow, dense,
@@ -70,7 +72,8 @@ pub(super) struct CountedRow<'a> {
 pub(super) fn input_of(config: &MixConfig) -> InputConfig {
     let is_column = matches!(config.count, Some(TokenCount::Column(_)));
     let text = if is_column { String::new() } else { config.text.clone() };
-    InputConfig { text, id: config.id.clone(), ..InputConfig::default() }
+    let max_document_bytes = LARGEST_DOCUMENT_BYTES;
+    InputConfig { text, id: config.id.clone(), max_document_bytes, ..InputConfig::default() }
 }
 
 impl TokenCounter {

@@ -13,7 +13,7 @@ use super::pattern::{KeyPattern, search};
 use super::{BATCH_ROWS, Format, InputFile};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
-use polysift_config::DEFAULT_MAX_DOCUMENT_BYTES;
+use polysift_config::LARGEST_DOCUMENT_BYTES;
 
 /// Numbers of rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +29,7 @@ pub struct TableCounts {
 pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
     match file.format {
         Format::Csv(_) => CsvReader::header(file),
-        Format::JsonLines(_) => first_keys(file, DEFAULT_MAX_DOCUMENT_BYTES),
+        Format::JsonLines(_) => first_keys(file, LARGEST_DOCUMENT_BYTES),
         Format::Parquet => {
             let fields = ParquetFile::open(file)?.footer.schema().fields().clone();
             Ok(fields.iter().map(|field| field.name().clone()).collect())
@@ -47,8 +47,7 @@ pub fn read_table(
     stop: &Stop,
     each: &mut dyn FnMut(TableRow<'_>) -> Result<(), String>,
 ) -> Result<TableCounts> {
-    let max_bytes = DEFAULT_MAX_DOCUMENT_BYTES;
-    let mut reader = open(file, columns.to_vec(), max_bytes, Rejects::counted())?;
+    let mut reader = open(file, columns.to_vec(), LARGEST_DOCUMENT_BYTES, Rejects::counted())?;
     let (mut rejects, mut rows) = (max_rejects.map_or_else(Rejects::refused, Rejects::new), 0);
     while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
         stop.check()?;
