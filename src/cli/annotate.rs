@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use serde_json::json;
 
 use polysift::config::RunConfig;
 use polysift::input::{DocumentStream, Reject, StreamDocument};
 use polysift::io::without_byte_order_mark;
 use polysift::progress::Stop;
 use polysift::run::RunDir;
-use polysift::views::evaluate::{Annotation, Annotator, heads_of};
+use polysift::views::evaluate::{Annotation, Annotator, TextScorer, heads_of};
 use polysift::{Error, Result};
 
 use super::printer;
@@ -64,7 +65,7 @@ enum Format {
     Text,
 }
 
-type Sent = Result<Result<StreamDocument, Reject>>;
+type Parsed = Result<StreamDocument, Reject>;
 
 pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let run = args.run_directory.clone().or_else(|| args.base.run.clone());
@@ -97,7 +98,8 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let hub = hub(args.encoder.offline);
     let heads = heads_of(&config, run.as_ref())?;
     let chunks_of_heads = args.encoder.chunks.is_none() && run.is_none() && base.config.is_none();
-    let annotator = Annotator::open(&config, &heads, run.as_ref(), chunks_of_heads, (&hub, stop))?;
+    let scorer = TextScorer::open(&heads, &config, run.as_ref(), chunks_of_heads, (&hub, stop))?;
+    let annotator = Annotator::open(scorer, run.as_ref())?;
     let documents = read(args, &config, &annotator, stop)?;
     let (mut first_bad, mut num_bad) = (None, 0);
     while let Some(block) = next_block(&documents, stop)? {
@@ -136,7 +138,7 @@ fn read(
     config: &RunConfig,
     annotator: &Annotator<'_>,
     stop: &Stop,
-) -> Result<Receiver<Sent>> {
+) -> Result<Receiver<Result<Parsed>>> {
     let begin = || {
         let mut input = BufReader::new(std::io::stdin());
         let mut begun = Vec::new(); // a pipe may deliver white space first
@@ -206,10 +208,7 @@ fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
 }
 
 /// Returns the documents that have arrived; `None` at the end of the input.
-fn next_block(
-    documents: &Receiver<Sent>,
-    stop: &Stop,
-) -> Result<Option<Vec<Result<StreamDocument, Reject>>>> {
+fn next_block(documents: &Receiver<Result<Parsed>>, stop: &Stop) -> Result<Option<Vec<Parsed>>> {
     stop.check()?;
     let (mut block, mut bytes) = (Vec::new(), 0);
     while block.len() < BLOCK_DOCUMENTS && bytes < BLOCK_BYTES {
@@ -238,8 +237,6 @@ fn with_key(
     }
     let object = document.object.strip_suffix('}').unwrap_or(&document.object);
     let comma = if document.keys.is_empty() { "" } else { ", " };
-    let json = |value: serde_json::Result<String>| value.map_err(|e| e.to_string());
-    let (key, annotation) =
-        (json(serde_json::to_string(key))?, json(serde_json::to_string(annotation))?);
-    Ok(format!("{object}{comma}{key}: {annotation}}}\n"))
+    let annotation = serde_json::to_string(annotation).map_err(|e| e.to_string())?;
+    Ok(format!("{object}{comma}{}: {annotation}}}\n", json!(key)))
 }

@@ -10,9 +10,10 @@ use polysift::dataset::{
     build_toxicity,
 };
 use polysift::decontamination::TaskCounts;
-use polysift::progress::{Progress, Stop};
+use polysift::progress::Stop;
 
 use super::printer::{cells, line, titled_table};
+use super::progress::Display;
 use super::settings::hub;
 
 #[derive(Debug, Subcommand)]
@@ -25,26 +26,21 @@ pub(crate) enum DatasetCommand {
     Benchmarks(BenchmarksRequest),
 }
 
-pub(crate) fn run(
-    command: &DatasetCommand,
-    stop: &Stop,
-    progress: &dyn Progress,
-    quiet: bool,
-) -> Result<()> {
+pub(crate) fn run(command: &DatasetCommand, stop: &Stop, display: &Display) -> Result<()> {
     let (cards, out) = match command {
         DatasetCommand::Mkc(request) => {
-            (build_mkc(request, &hub(request.offline), stop, progress)?, &request.out)
+            (build_mkc(request, &hub(request.offline), stop, display)?, &request.out)
         }
         DatasetCommand::Toxicity(request) => (vec![build_toxicity(request, stop)?], &request.out),
         DatasetCommand::Benchmarks(request) => {
             let tasks = build_benchmarks(request, stop)?;
-            if !quiet {
+            if !display.quiet {
                 print_tasks(&tasks, &request.out);
             }
             return Ok(());
         }
     };
-    if !quiet {
+    if !display.quiet {
         print(&cards, out);
     }
     Ok(())

@@ -45,14 +45,8 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, value_name = "COLUMN", default_value = "label", help_heading = "Texts")]
     label_column: Vec<String>,
     /// Grades above this value are positive [default: halfway between whole grades: 0.5, 1.5, ...]
-    #[arg(
-        long,
-        value_name = "GRADES",
-        value_delimiter = ',',
-        allow_hyphen_values = true,
-        requires = "data",
-        help_heading = "Texts"
-    )]
+    #[arg(long, value_name = "GRADES", value_delimiter = ',', allow_hyphen_values = true)]
+    #[arg(requires = "data", help_heading = "Texts")]
     cut: Vec<f64>,
     /// Column with the weights of texts that were sampled from the documents of --run [default: 1
     /// divided by the column `inclusion_probability`, if there is one]
@@ -62,13 +56,8 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, value_name = "COLUMN", requires = "data", help_heading = "Texts")]
     source_column: Option<String>,
     /// Column with the language
-    #[arg(
-        long,
-        value_name = "COLUMN",
-        conflicts_with = "language",
-        requires = "data",
-        help_heading = "Texts"
-    )]
+    #[arg(long, value_name = "COLUMN", conflicts_with = "language")]
+    #[arg(requires = "data", help_heading = "Texts")]
     language_column: Option<String>,
     #[command(flatten)]
     columns: ColumnArgs,
@@ -79,13 +68,8 @@ pub(crate) struct EvaluateArgs {
     encoder: EncoderArgs,
 
     /// Evaluate at a fixed score threshold, for one head or for all
-    #[arg(
-        long,
-        value_name = "[NAME=]SCORE",
-        allow_hyphen_values = true,
-        requires = "data",
-        help_heading = "Rules"
-    )]
+    #[arg(long, value_name = "[NAME=]SCORE", allow_hyphen_values = true)]
+    #[arg(requires = "data", help_heading = "Rules")]
     threshold: Vec<String>,
     /// Evaluate at these retention rates: the best share of the texts of each language is kept
     /// [default without any rule and without --run: 0.1]
@@ -95,13 +79,8 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, value_name = "[NAME=]RATES", requires = "data", help_heading = "Rules")]
     removal: Vec<String>,
     /// Rates at which to estimate the selection of --run, if the texts have weights
-    #[arg(
-        long,
-        value_name = "RATES",
-        value_delimiter = ',',
-        default_value = "0.5,0.33,0.2,0.1,0.05,0.02",
-        help_heading = "Rules"
-    )]
+    #[arg(long, value_name = "RATES", value_delimiter = ',', help_heading = "Rules")]
+    #[arg(default_value = "0.5,0.33,0.2,0.1,0.05,0.02")]
     rates: Vec<Rate>,
     /// Share of the best documents of each head, for the overlap of two heads
     #[arg(long, value_name = "RATE", default_value = "0.1", help_heading = "Rules")]
@@ -221,13 +200,11 @@ fn print_report(report: &Report) {
         line(&format!("embedded by {model} on {device} in {precision}"));
     }
     let has_one_language = report.heads.windows(2).all(|two| two[0].language == two[1].language);
-    let measures = report.measures.iter();
-    let shown = measures.filter(|row| has_one_language || row.group.texts == EVERYTHING);
-    section("Separation of the classes", shown);
-    let grades = report.grades.iter();
-    section("Grades", grades.filter(|row| has_one_language || row.group.texts == EVERYTHING));
-    let decisions = report.decisions.iter();
-    section("Decisions", decisions.filter(|row| row.group.texts == EVERYTHING));
+    let is_shown = |texts: &str| has_one_language || texts == EVERYTHING;
+    let measures = report.measures.iter().filter(|row| is_shown(&row.group.texts));
+    section("Separation of the classes", measures);
+    section("Grades", report.grades.iter().filter(|row| is_shown(&row.group.texts)));
+    section("Decisions", report.decisions.iter().filter(|row| row.group.texts == EVERYTHING));
     section("Selections, estimated for the documents of the run", report.selections.iter());
     section("Agreement of the heads", report.agreement.iter());
     for note in &report.notes {
@@ -338,23 +315,30 @@ fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Ve
         let rate = |rate: &str| rate.parse().map_err(|reason: String| Error::config(flag, reason));
         text.split(',').map(rate).collect()
     };
-    let mut rules = Vec::new();
-    for text in &args.threshold {
-        let (head, value) = of_head("--threshold", text, heads)?;
+    let beyond = |value: &str| {
         let score: Option<f64> = value.parse().ok().filter(|score: &f64| score.is_finite());
         let wrong = || Error::config("--threshold", format!("`{value}` is not a number"));
-        let score = FixedThreshold::Beyond(score.ok_or_else(wrong)?);
-        rules.push(DecisionRule { head, kind: ThresholdKind::Fixed(score) });
-    }
-    for text in &args.retention {
-        let (head, value) = of_head("--retention", text, heads)?;
-        rules
-            .push(DecisionRule { head, kind: ThresholdKind::Retain(rates("--retention", value)?) });
-    }
-    for text in &args.removal {
-        let (head, value) = of_head("--removal", text, heads)?;
-        for rate in rates("--removal", value)? {
-            rules.push(DecisionRule { head: head.clone(), kind: ThresholdKind::Remove(rate) });
+        score.map(FixedThreshold::Beyond).ok_or_else(wrong)
+    };
+    let mut rules = Vec::new();
+    for (flag, texts) in [
+        ("--threshold", &args.threshold),
+        ("--retention", &args.retention),
+        ("--removal", &args.removal),
+    ] {
+        for text in texts {
+            // A value without a name is for all heads.
+            let (head, value) = match text.split_once('=') {
+                None => (None, text.as_str()),
+                Some((name, value)) if heads.contains_key(name) => (Some(name.to_owned()), value),
+                Some((name, _)) => return Err(no_such_head(flag, name, heads)),
+            };
+            let kinds = match flag {
+                "--threshold" => vec![ThresholdKind::Fixed(beyond(value)?)],
+                "--retention" => vec![ThresholdKind::Retain(rates(flag, value)?)],
+                _ => rates(flag, value)?.into_iter().map(ThresholdKind::Remove).collect(),
+            };
+            rules.extend(kinds.into_iter().map(|kind| DecisionRule { head: head.clone(), kind }));
         }
     }
     if rules.is_empty() && args.base.run.is_none() {
@@ -362,19 +346,6 @@ fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Ve
         rules.push(DecisionRule { head: None, kind });
     }
     Ok(rules)
-}
-
-/// Splits `NAME=VALUE` for an existing head; a value without a name is for all heads.
-fn of_head<'a>(
-    flag: &str,
-    text: &'a str,
-    heads: &BTreeMap<String, HeadConfig>,
-) -> Result<(Option<String>, &'a str)> {
-    match text.split_once('=') {
-        None => Ok((None, text)),
-        Some((name, value)) if heads.contains_key(name) => Ok((Some(name.to_owned()), value)),
-        Some((name, _)) => Err(no_such_head(flag, name, heads)),
-    }
 }
 
 fn no_such_head(flag: &str, name: &str, heads: &BTreeMap<String, HeadConfig>) -> Error {

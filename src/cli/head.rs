@@ -53,12 +53,11 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
     for file in &files {
         let head = import(file, &args.request, &hub)?;
         let path = if one_file { args.out.clone() } else { path_in(&args.out, file, &head)? };
-        if let Some((other, _)) = heads.get(&path) {
+        if let Some((other, _)) = heads.insert(path, (file, head)) {
             let reason =
                 format!("{} and {} have the same language", other.display(), file.display());
             return Err(Error::config("FILE", reason));
         }
-        heads.insert(path, (file, head));
     }
     for (path, (_, head)) in &heads {
         write_atomic(path, &head.to_bytes()?)?;

@@ -64,12 +64,11 @@ pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
     ));
     let defaults = Value::try_from(RunConfig::default()).ok();
     for (name, read) in STAGES {
-        let read: Vec<&str> = read.split_whitespace().collect();
+        // `tokenize` writes no run.
+        let every = if name == "tokenize" { &EVERY_STAGE[..3] } else { &EVERY_STAGE };
+        let read: Vec<&str> = read.split_whitespace().chain(every.iter().copied()).collect();
         command = command.mut_subcommand(name, |stage| {
-            // `tokenize` writes no run.
-            let every = if name == "tokenize" { &EVERY_STAGE[..3] } else { &EVERY_STAGE };
-            let stage =
-                stage.mut_args(|arg| if all { arg } else { hide_unread(arg, &read, every) });
+            let stage = stage.mut_args(|arg| if all { arg } else { hide_unread(arg, &read) });
             let stage = if read.contains(&"Input") { stage } else { run_by_position(stage) };
             stage.after_help(format!("`polysift {name} {HELP_ALL}` shows the flags of all stages."))
         });
@@ -103,12 +102,11 @@ fn groups(command: &Command) -> String {
     GROUPS.iter().map(group).collect::<Vec<_>>().join("\n")
 }
 
-fn hide_unread(arg: Arg, read: &[&str], every: &[&str]) -> Arg {
+fn hide_unread(arg: Arg, read: &[&str]) -> Arg {
     let names = [Some(arg.get_id().as_str()), arg.get_help_heading()];
-    let is_read = |name: &str| read.contains(&name) || every.contains(&name);
     let is_settings =
         !arg.is_global_set() && !["help", "help_all", "version"].contains(&arg.get_id().as_str());
-    let hidden = is_settings && !names.into_iter().flatten().any(is_read);
+    let hidden = is_settings && !names.into_iter().flatten().any(|name| read.contains(&name));
     arg.hide(hidden)
 }
 

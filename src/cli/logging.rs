@@ -9,7 +9,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use super::trace::{Trace, TraceEnd};
+use super::trace::Trace;
 use crate::RAYON_THREADS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,7 +67,7 @@ impl GlobalArgs {
 }
 
 /// Installs the subscriber for the process. The trace ends when the returned value is dropped.
-pub(crate) fn install(args: &GlobalArgs) -> Result<Option<TraceEnd>> {
+pub(crate) fn install(args: &GlobalArgs) -> Result<Option<Trace>> {
     let level = match (args.quiet, args.verbose) {
         (true, _) => "error",
         (false, 0) => "warn",
@@ -87,7 +87,7 @@ pub(crate) fn install(args: &GlobalArgs) -> Result<Option<TraceEnd>> {
     };
     let trace = args.trace_out.as_deref().map(Trace::create).transpose()?;
     let ours = Targets::new().with_target("polysift", LevelFilter::TRACE);
-    let end = trace.clone().map(TraceEnd);
+    let end = trace.clone();
     // A second installation happens only in tests that share a process; the first one stays.
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(filter))

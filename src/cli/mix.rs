@@ -37,7 +37,7 @@ pub(crate) struct MixArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display, quiet: bool) -> Result<()> {
+pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display) -> Result<()> {
     let path = &args.config;
     let text = read_text(path)?;
     let file = std::path::absolute(path).map_err(Error::io(path, "resolve"))?;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display, quiet: bool) -
         redo: args.redo,
         dry_run: args.dry_run,
     })?;
-    if !quiet || args.json {
+    if !display.quiet || args.json {
         show(args.json, &report, print);
     }
     Ok(())

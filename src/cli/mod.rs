@@ -17,8 +17,6 @@ mod mix;
 mod models;
 pub(crate) mod printer;
 mod progress;
-mod report;
-mod sample;
 mod settings;
 pub(crate) mod signals;
 mod slurm;
@@ -36,8 +34,9 @@ use clap::{
 use serde_json::{Value, json};
 
 use polysift::cluster::array_expression;
+use polysift::config::RunConfig;
 use polysift::corpus::Context;
-use polysift::corpus::stage_order::stages_of;
+use polysift::corpus::work::stages_of;
 use polysift::input::{RowsRequest, row_values};
 use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
@@ -54,8 +53,6 @@ use init::InitArgs;
 use logging::GlobalArgs;
 use mix::MixArgs;
 use progress::Display;
-use report::ReportArgs;
-use sample::SampleArgs;
 use settings::{
     BaseArgs, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names, stored_settings,
 };
@@ -261,6 +258,28 @@ pub(crate) struct RetryArgs {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct SampleArgs {
+    #[command(flatten)]
+    run: RunDirArgs,
+    #[command(flatten)]
+    request: views::sampling::SampleRequest,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    #[command(flatten)]
+    run: RunDirArgs,
+    #[command(flatten)]
+    request: views::report::ReportRequest,
+    /// Print JSON: the paths written and the counts of each language
+    #[arg(long)]
+    json: bool,
+}
+
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let color = printer::choose_color(std::env::args_os());
     // The help is built only for a command line that shows it or is wrong.
@@ -278,9 +297,9 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let _trace = logging::install(&cli.global)?;
     cli.global.start_threads()?;
     let display = Display::new(&cli.global);
-    let context = CommandContext { stop, display: &display, quiet: cli.global.quiet };
+    let context = CommandContext { stop, display: &display };
     match &cli.command {
-        Command::Init(args) => init::run(args, stop, cli.global.quiet)?,
+        Command::Init(args) => init::run(args, stop, display.quiet)?,
         Command::Run { settings, dry_run: true } => context.plan(settings, true)?,
         Command::Plan { settings, dry_run } => context.plan(settings, *dry_run)?,
         Command::Run { settings, .. } => context.run_stages(settings, &Stage::ALL)?,
@@ -314,12 +333,12 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Robots(command) => context.robots(command)?,
         Command::Devices { json } => devices::devices(*json),
         Command::Models { json } => models::models(*json)?,
-        Command::Mix(args) => mix::run(args, stop, &display, cli.global.quiet)?,
-        Command::Head(command) => head::run(command, cli.global.quiet)?,
+        Command::Mix(args) => mix::run(args, stop, &display)?,
+        Command::Head(command) => head::run(command, display.quiet)?,
         Command::Tokenize(settings) => {
             tokenize::tokenize(&resolve(settings)?, &hub(settings.encoder.offline), stop)?;
         }
-        Command::Dataset(command) => dataset::run(command, stop, &display, cli.global.quiet)?,
+        Command::Dataset(command) => dataset::run(command, stop, &display)?,
         Command::Slurm(args) => context.with_run(&args.root()?, |run| args.print(run))?,
         Command::Completions { shell } => {
             let (mut script, mut command) = (Vec::new(), help::command(Cli::command, true));
@@ -338,7 +357,6 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
 struct CommandContext<'a> {
     stop: &'a Stop,
     display: &'a Display,
-    quiet: bool,
 }
 
 impl CommandContext<'_> {
@@ -361,7 +379,7 @@ impl CommandContext<'_> {
         let stages = joined.run(context, |stage, run| self.display.measure(stage, run))?;
         if args.json {
             printer::json(&summary::document(context, &self.display.taken())?);
-        } else if !self.quiet {
+        } else if !self.display.quiet {
             if context.task.is_none() {
                 summary::print(context, &stages)?;
             }
@@ -390,7 +408,7 @@ impl CommandContext<'_> {
             let context = Context::observing(&config, &run, &hub, self.stop, &Silent, &worker);
             freeze(Context { redo: args.redo, waits: true, ..context }, &plan)?;
         }
-        if self.quiet && !args.json {
+        if self.display.quiet && !args.json {
             return Ok(());
         }
         let estimate =
@@ -406,10 +424,17 @@ impl CommandContext<'_> {
 
     /// Opens the run directory `root` with the settings stored in it and calls `work`.
     fn with_run<T>(&self, root: &Path, work: impl FnOnce(Context<'_>) -> Result<T>) -> Result<T> {
-        let run = RunDir::open(root)?;
-        let config = settings_of(root)?;
-        let (hub, worker) = (hub(false), Worker::observer(&run));
-        work(Context::observing(&config, &run, &hub, self.stop, self.display, &worker))
+        self.observe(&RunDir::open(root)?, &settings_of(root)?, work)
+    }
+
+    fn observe<T>(
+        &self,
+        run: &RunDir,
+        config: &RunConfig,
+        work: impl FnOnce(Context<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (hub, worker) = (hub(false), Worker::observer(run));
+        work(Context::observing(config, run, &hub, self.stop, self.display, &worker))
     }
 
     fn status(&self, args: &RunArgs) -> Result<()> {
@@ -436,14 +461,10 @@ impl CommandContext<'_> {
     }
 
     fn verify(&self, args: &RunArgs) -> Result<ExitCode> {
-        let verified = RunDir::open(args.run.path()).and_then(|run| {
-            // `verify` itself says if the settings are lost.
-            let (config, hub) = (stored_settings(run.root())?, hub(false));
-            let worker = Worker::observer(&run);
-            views::verify::verify(Context::observing(
-                &config, &run, &hub, self.stop, &Silent, &worker,
-            ))
-        })?;
+        let run = RunDir::open(args.run.path())?;
+        // `verify` itself says if the settings are lost.
+        let config = stored_settings(run.root())?;
+        let verified = self.observe(&run, &config, views::verify::verify)?;
         printer::show(args.json, &verified, summary::print_verified);
         let wrong = Error::corrupt(args.run.path(), "does not hold together");
         let code = if verified.problems.is_empty() { 0 } else { wrong.exit_code() };
@@ -462,8 +483,8 @@ impl CommandContext<'_> {
     fn sample(&self, args: &SampleArgs) -> Result<()> {
         let samples =
             self.with_run(args.run.path(), |run| views::sampling::sample(run, &args.request))?;
-        if !self.quiet || args.json {
-            printer::show(args.json, &samples, |samples| sample::print(samples));
+        if !self.display.quiet || args.json {
+            printer::show(args.json, &samples, |samples| summary::print_samples(samples));
         }
         Ok(())
     }
@@ -482,9 +503,14 @@ impl CommandContext<'_> {
     }
 
     fn report(&self, args: &ReportArgs) -> Result<()> {
-        let written = self.with_run(args.run.path(), |context| args.report(context))?;
-        if !self.quiet || args.json {
-            printer::show(args.json, &written, report::print);
+        let written = self.with_run(args.run.path(), |context| {
+            let other = args.request.compare.as_deref().map(Path::new);
+            let other = other.filter(|path| RunDir::open(path).is_ok());
+            let other = other.map(settings_of).transpose()?;
+            views::report::report(context, &args.request, other.as_ref(), printer::VERSION)
+        })?;
+        if !self.display.quiet || args.json {
+            printer::show(args.json, &written, summary::print_report);
         }
         Ok(())
     }

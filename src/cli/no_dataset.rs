@@ -4,8 +4,10 @@ use std::ffi::OsString;
 
 use clap::Subcommand;
 
-use polysift::progress::{Progress, Stop};
+use polysift::progress::Stop;
 use polysift::{Error, Result};
+
+use super::progress::Display;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetCommand {
@@ -15,12 +17,8 @@ pub(crate) enum DatasetCommand {
 }
 
 /// Returns the error that names the missing feature.
-pub(crate) fn run(
-    DatasetCommand::Any(words): &DatasetCommand,
-    _: &Stop,
-    _: &dyn Progress,
-    _: bool,
-) -> Result<()> {
+pub(crate) fn run(command: &DatasetCommand, _: &Stop, _: &Display) -> Result<()> {
+    let DatasetCommand::Any(words) = command;
     let name = words.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     Err(Error::without_feature(format!("polysift dataset {name}"), "datasets"))
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 
@@ -29,16 +29,8 @@ fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(is_harmful) {
         return Cow::Borrowed(text);
     }
-    let mut harmless = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_harmful(c) {
-            // Writing into a string cannot fail.
-            let _ = write!(harmless, "\\u{:04x}", u32::from(c));
-        } else {
-            harmless.push(c);
-        }
-    }
-    Cow::Owned(harmless)
+    let shown = |c: char| if is_harmful(c) { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
+    Cow::Owned(text.chars().map(shown).collect())
 }
 
 /// Chooses the `--color` of a command line before it is parsed: its errors have colours too.

@@ -80,11 +80,10 @@ impl StageProgress {
     fn json(&self) -> Value {
         let &Self { ref stage, unit, total, done, tokens, .. } = self;
         let secs = self.secs();
-        let (per_sec, tokens_per_sec) = (done as f64 / secs, tokens as f64 / secs);
         json!({
             "progress": stage, "unit": unit, "done": done, "total": total,
-            "share": self.share(), "tokens": tokens, "secs": secs, "per_sec": per_sec,
-            "tokens_per_sec": tokens_per_sec, "eta_secs": self.eta_secs(),
+            "share": self.share(), "tokens": tokens, "secs": secs, "per_sec": done as f64 / secs,
+            "tokens_per_sec": tokens as f64 / secs, "eta_secs": self.eta_secs(),
         })
     }
 
@@ -124,12 +123,6 @@ pub(crate) fn time_for_people(secs: f64) -> String {
     }
 }
 
-enum Form {
-    Nothing,
-    Lines(LogFormat),
-    Bar,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {
     pub(crate) stage: Stage,
@@ -141,7 +134,11 @@ pub(crate) struct Usage {
 }
 
 pub(crate) struct Display {
-    form: Form,
+    /// Whether only errors are printed.
+    pub(crate) quiet: bool,
+    has_bar: bool,
+    /// Format of the lines, if there are any.
+    lines: Option<LogFormat>,
     state: Mutex<StageProgress>,
     taken: Mutex<Vec<Usage>>,
     /// Note of the worker, which `status` in other processes reads.
@@ -152,14 +149,10 @@ impl Display {
     /// Shows a bar on a terminal, otherwise lines, as the options say.
     pub(crate) fn new(args: &GlobalArgs) -> Self {
         let is_plain = args.verbose == 0 && args.log_format == LogFormat::Text;
-        let form = if args.quiet {
-            Form::Nothing
-        } else if is_plain && std::io::stderr().is_terminal() {
-            Form::Bar
-        } else {
-            Form::Lines(args.log_format)
-        };
-        Self { form, state: Mutex::default(), taken: Mutex::default(), note: Mutex::default() }
+        let has_bar = !args.quiet && is_plain && std::io::stderr().is_terminal();
+        let lines = (!args.quiet && !has_bar).then_some(args.log_format);
+        let (state, taken, note) = Default::default();
+        Self { quiet: args.quiet, has_bar, lines, state, taken, note }
     }
 
     pub(crate) fn keep_in(&self, note: ProgressNote) {
@@ -200,7 +193,7 @@ impl Progress for Display {
         let mut state =
             StageProgress { stage: stage.into(), unit, total, ..StageProgress::default() };
         (state.began, state.reported) = (now, now);
-        state.bar = matches!(self.form, Form::Bar).then(|| bar(stage));
+        state.bar = self.has_bar.then(|| bar(stage));
         state.draw();
         *lock(&self.state) = state;
     }
@@ -211,7 +204,7 @@ impl Progress for Display {
         state.tokens += tokens;
         state.draw();
         self.keep(&mut state);
-        if let Form::Lines(format) = self.form
+        if let Some(format) = self.lines
             && state.reported.is_none_or(|last| last.elapsed() >= BETWEEN_LINES)
         {
             state.reported = Some(Instant::now());
@@ -237,7 +230,7 @@ impl Progress for Display {
         if let Some(bar) = state.bar.take() {
             bar.abandon(); // the bar is full only if all was done
         }
-        if let Form::Lines(format) = self.form {
+        if let Some(format) = self.lines {
             print(&state.line(format, true));
         }
     }

@@ -39,27 +39,23 @@ pub(crate) struct TaskArgs {
 impl TaskArgs {
     /// Returns the task of this process, or `None` if it takes all shards.
     pub(crate) fn resolve(self, run: Option<&RunDir>) -> Result<Option<Task>> {
-        let (index, is_auto) = match self.task {
-            Some(TaskChoice::Index(index)) => (Some(index), false),
-            Some(TaskChoice::Auto) => (None, true),
-            None => (None, run.is_some_and(RunDir::is_shared)),
+        let index = self.task.and_then(|TaskChoice(index)| index);
+        let is_auto = match self.task {
+            Some(TaskChoice(index)) => index.is_none(),
+            None => run.is_some_and(RunDir::is_shared),
         };
         Task::resolve(index, self.num_tasks, is_auto, |name| std::env::var(name).ok())
     }
 }
 
+/// Index of a task; `None` for `auto`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum TaskChoice {
-    Auto,
-    Index(u32),
-}
+pub(crate) struct TaskChoice(Option<u32>);
 
 fn task_choice(text: &str) -> Result<TaskChoice, String> {
-    if text == "auto" {
-        return Ok(TaskChoice::Auto);
-    }
     let wrong = |_| format!("`{text}` is neither `auto` nor a number from 0 to {}", u32::MAX);
-    text.parse().map(TaskChoice::Index).map_err(wrong)
+    let index = (text != "auto").then(|| text.parse::<u32>().map_err(wrong)).transpose()?;
+    Ok(TaskChoice(index))
 }
 
 #[derive(Debug, Args)]
@@ -97,8 +93,7 @@ impl BaseArgs {
     /// Returns the run directory that `--set`, the flag or the settings name, in this order.
     pub(crate) fn run_dir(&self, config: &RunConfig) -> Option<PathBuf> {
         let is_set = self.set.iter().any(|assignment| assignment.starts_with("run_dir="));
-        let flag = self.run.clone().filter(|_| !is_set);
-        flag.or_else(|| config.run_dir.clone().map(PathBuf::from))
+        self.run.clone().filter(|_| !is_set).or_else(|| config.run_dir.clone().map(PathBuf::from))
     }
 
     /// Takes the only one of `arguments` as the run if it is one; `--run` must not name another.
@@ -209,14 +204,8 @@ pub(crate) struct KeyArgs {
 
     /// Before encoding, drop documents that a cheap first pass predicts would not be kept: auto,
     /// bundled, or prefix:N tokens [cascade.first_pass]
-    #[arg(
-        long,
-        value_name = "FIRST_PASS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "auto",
-        help_heading = "Heads and thresholds"
-    )]
+    #[arg(long, value_name = "FIRST_PASS", help_heading = "Heads and thresholds")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     #[serde(rename = "cascade.first_pass")]
     pub(crate) cascade: Option<FirstPass>,
     /// Encode more documents until the audit proves the cascade's recall [cascade.repair]
@@ -238,14 +227,8 @@ pub(crate) struct KeyArgs {
     #[serde(rename = "export.max_file_mb")]
     pub(crate) max_file_mb: Option<usize>,
     /// Replace e-mail addresses, IP addresses and IBANs in exported texts [pii.mode]
-    #[arg(
-        long,
-        value_name = "MODE",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "default",
-        help_heading = "Export"
-    )]
+    #[arg(long, value_name = "MODE", help_heading = "Export")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "default")]
     #[serde(rename = "pii.mode")]
     pub(crate) pii: Option<PiiMode>,
     /// Also write the documents that were not selected, by reason [export.keep_removed]
@@ -398,25 +381,13 @@ fn base(args: &BaseArgs) -> Result<(Table, String)> {
 }
 
 /// Keys whose values are paths; `*` stands for every name.
-const PATHS: [&str; 13] = [
-    "run_dir",
-    "input.files",
-    "input.language.model",
-    "heads.*.path",
-    "heads.*.train",
-    "filters.*.lists",
-    "filters.*.index",
-    "filters.*.allow",
-    "filters.*.sources.ids",
-    "filters.*.sources.domains",
-    "filters.*.sources.robots",
-    "export.to",
-    "card.template",
-];
+const PATHS: &str = "run_dir input.files input.language.model heads.*.path heads.*.train \
+                     filters.*.lists filters.*.index filters.*.allow filters.*.sources.ids \
+                     filters.*.sources.domains filters.*.sources.robots export.to card.template";
 
 /// Makes the paths of a settings file absolute; they are relative to its directory `base`.
 fn make_absolute(table: &mut Table, base: &Path) {
-    for key in PATHS {
+    for key in PATHS.split(' ') {
         make_key_absolute(table, key, base);
     }
     let globs = table.get_mut("pii").and_then(|t| t.get_mut("except"));
@@ -498,34 +469,26 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     if args.no_embeddings {
         all.push(("export.with_embeddings".into(), false.into()));
     }
-    for assignment in &args.head {
-        let (name, path) = split("--head", assignment)?;
+    for (name, path) in split("--head", &args.head)? {
         all.push((format!("heads.{name}.path"), path.into()));
     }
-    for assignment in &args.train_on {
-        let (name, path) = split("--train-on", assignment)?;
+    for (name, path) in split("--train-on", &args.train_on)? {
         add_items(&mut all, format!("heads.{name}.train"), vec![path.into()]);
     }
-    for assignment in &args.score_column {
-        let (name, column) = split("--score-column", assignment)?;
+    for (name, column) in split("--score-column", &args.score_column)? {
         all.push((format!("heads.{name}.kind"), "column".into()));
         all.push((format!("heads.{name}.score"), column.into()));
     }
-    for assignment in &args.retention {
-        let (name, rates) = split("--retention", assignment)?;
+    for (name, rates) in split("--retention", &args.retention)? {
         let rates = rates.split(',').map(|rate| parse_rate("--retention", rate));
         let rates: Vec<Value> = rates.collect::<Result<_>>()?;
         add_items(&mut all, format!("languages._default.retention.{name}"), rates);
     }
-    for assignment in &args.removal {
-        let (name, rate) = split("--removal", assignment)?;
-        let rate = parse_rate("--removal", rate)?;
-        all.push((format!("languages._default.removal.{name}"), rate));
+    for (name, rate) in split("--removal", &args.removal)? {
+        all.push((format!("languages._default.removal.{name}"), parse_rate("--removal", rate)?));
     }
-    for assignment in &args.base.set {
-        let (key, value) = split("--set", assignment)?;
-        all.push((key.to_owned(), parse_value(value)));
-    }
+    let set_keys = split("--set", &args.base.set)?.into_iter();
+    all.extend(set_keys.map(|(key, value)| (key.to_owned(), parse_value(value))));
     let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
     let below = |(key, value): (String, Value)| {
         let mut table = Table::new();
@@ -541,10 +504,12 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     all.into_iter().map(below).collect()
 }
 
-fn split<'a>(flag: &str, assignment: &'a str) -> Result<(&'a str, &'a str)> {
-    assignment
-        .split_once('=')
-        .ok_or_else(|| Error::config(flag, format!("`{assignment}` is not of the form NAME=VALUE")))
+fn split<'a>(flag: &str, assignments: &'a [String]) -> Result<Vec<(&'a str, &'a str)>> {
+    let pair = |text: &'a String| {
+        let wrong = || Error::config(flag, format!("`{text}` is not of the form NAME=VALUE"));
+        text.split_once('=').ok_or_else(wrong)
+    };
+    assignments.iter().map(pair).collect()
 }
 
 /// Checks that heads with a rate by a flag exist: the error of the settings would name no flag.

@@ -7,7 +7,7 @@ use clap::{Args, value_parser};
 use polysift::cluster::StageTasks;
 use polysift::cluster::slurm::{SlurmOptions, SlurmSettings, max_array_tasks, submit_script};
 use polysift::corpus::Context;
-use polysift::corpus::stage_order::{in_order, stages_of};
+use polysift::corpus::work::{in_order, stages_of};
 use polysift::io::create_folder;
 use polysift::run::Stage;
 use polysift::views::status::unfinished;

@@ -19,12 +19,14 @@ use polysift::encoder::ResolvedSetting;
 use polysift::filter::RobotsVerdict;
 use polysift::head::LabelCounts;
 use polysift::metrics::Metrics;
-use polysift::progress::bytes_for_people;
+use polysift::progress::{bytes_for_people, thousands};
 use polysift::run::{Encoded, LiveWorker, Stage};
 use polysift::selection::{CascadeAudit, Recall, ThresholdKind, ThresholdReport};
 use polysift::stages::train::cards;
 use polysift::views::estimate::{EncodingEstimate, Estimate};
 use polysift::views::inspect::inspect_run;
+use polysift::views::report::WrittenReport;
+use polysift::views::sampling::LanguageSample;
 use polysift::views::status::{RunStatus, status};
 use polysift::views::verify::Verified;
 
@@ -160,19 +162,18 @@ fn print_heads(context: Context<'_>) -> Result<()> {
         let is_graded = training.samples.values().any(|s| matches!(s, LabelCounts::Grades { .. }));
         let samples: usize = training.samples.values().map(LabelCounts::num_samples).sum();
         let half = training.learning_curve.iter().rev().nth(1).map(|half| half.test);
-        let distance =
-            |test: Metrics| if is_graded { test.mean_absolute_error } else { test.accuracy };
+        let test = training.test.unwrap_or_default();
         let order = |test: Metrics| if is_graded { test.spearman } else { test.roc_auc };
-        let interval = training.test.and_then(|test| {
-            if is_graded { test.spearman_interval } else { test.roc_auc_interval }
-        });
-        let tested = training.test.map_or(0, |test| test.num_samples);
-        let table = if is_graded { &mut of_grades } else { &mut of_classes };
+        let (table, distance, interval) = if is_graded {
+            (&mut of_grades, test.mean_absolute_error, test.spearman_interval)
+        } else {
+            (&mut of_classes, test.accuracy, test.roc_auc_interval)
+        };
         let interval = or_dash(interval.map(|[low, high]| format!("{low:.2} to {high:.2}")));
         let language = card.language.clone().unwrap_or_default();
         let [ordered, half, linear] =
             [training.test, half, training.linear_test].map(|test| number(test.and_then(order)));
-        let error = number(training.test.and_then(distance));
+        let (tested, error) = (test.num_samples, number(distance));
         table.push(cells([
             &name, &language, &samples, &tested, &error, &ordered, &interval, &half, &linear,
         ]));
@@ -214,8 +215,7 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
     }
     rows.sort_by(|a: &Vec<String>, b| a[..2].cmp(&b[..2]));
     if !rows.is_empty() {
-        let titles = ["head", "language", "documents", "rate", "threshold", "kept"];
-        titled_table(titles, rows);
+        titled_table(["head", "language", "documents", "rate", "threshold", "kept"], rows);
         line("");
     }
     Ok(())
@@ -242,8 +242,7 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
         rows.push(cells([&language, &pass, &result.pilot, &percent(encoded), &percent(cost)]));
     }
     if !rows.is_empty() {
-        let titles = ["language", "first pass", "pilot", "encoded", "cost of the full run"];
-        titled_table(titles, rows);
+        titled_table(["language", "first pass", "pilot", "encoded", "cost of the full run"], rows);
         line("");
     }
     for (language, selection) in selections {
@@ -267,22 +266,14 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Formats a number with thousands separators: `1,381`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let first = (digits.len() - 1) % 3 + 1;
-    let rest = digits.as_bytes()[first..].chunks(3).map(|group| String::from_utf8_lossy(group));
-    rest.fold(digits[..first].to_owned(), |text, group| text + "," + &group)
-}
-
 /// Formats the counts of an export: `80 kept; removed: 151 by quality, 6 without text`.
 fn export_counts(counts: &BTreeMap<String, u64>) -> String {
-    let kept = counts.get(KEPT).map(|count| format!("{} kept", grouped(*count)));
+    let kept = counts.get(KEPT).map(|count| format!("{} kept", thousands(*count)));
     let reasons = counts.iter().filter(|(name, count)| *name != KEPT && **count > 0);
     let reasons: Vec<String> = reasons
         .map(|(name, count)| match name.as_str() {
-            NO_TEXT => format!("{} without text", grouped(*count)),
-            name => format!("{} by {name}", grouped(*count)),
+            NO_TEXT => format!("{} without text", thousands(*count)),
+            name => format!("{} by {name}", thousands(*count)),
         })
         .collect();
     let removed = (!reasons.is_empty()).then(|| format!("removed: {}", reasons.join(", ")));
@@ -370,6 +361,31 @@ pub(crate) fn print_verified(verified: &Verified) {
     line(&format!("{files} files, {rows} rows, {languages} languages checked: {outcome}"));
 }
 
+pub(crate) fn print_samples(samples: &[LanguageSample]) {
+    let titles = ["language", "documents", "rows", "copies", "known", "effective size"];
+    let rows = samples.iter().map(|sample| {
+        let LanguageSample { language, documents, rows, copies, .. } = sample;
+        let known = sample.excluded + sample.known_texts;
+        cells([language, documents, rows, copies, &known, &format!("{:.1}", sample.effective_size)])
+    });
+    titled_table(titles, rows);
+}
+
+pub(crate) fn print_report(written: &WrittenReport) {
+    let rows = written.languages.iter().flat_map(|language| {
+        let row = |(name, kept): (&String, &u64)| {
+            cells([name, &language.language, &language.documents, kept])
+        };
+        language.selected.iter().map(row)
+    });
+    titled_table(["selection", "language", "documents", "kept"], rows);
+    for note in &written.notes {
+        line(&format!("note: {note}"));
+    }
+    line(&written.page.display().to_string());
+    line(&written.report.display().to_string());
+}
+
 pub(crate) fn field(name: &str, value: impl Display) {
     line(&format!("{name:<18} {value}"));
 }
@@ -379,9 +395,8 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
     for (name, head) in &config.heads {
         let trained: Vec<&PlannedHead> =
             estimate.training.iter().filter(|planned| planned.head == *name).collect();
-        let sum = |count: fn(&PlannedHead) -> u64| trained.iter().map(|head| count(head)).sum();
-        let (samples, negatives): (u64, u64) =
-            (sum(|head| head.samples), sum(|head| head.negatives));
+        let samples: u64 = trained.iter().map(|head| head.samples).sum();
+        let negatives: u64 = trained.iter().map(|head| head.negatives).sum();
         let languages: Vec<&str> = trained.iter().map(|head| head.language.as_str()).collect();
         let how = match (&head.path, &head.score) {
             (Some(path), _) => format!("from {path}"),
@@ -391,9 +406,9 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
             (None, None) => {
                 let drawn = match negatives {
                     0 => String::new(),
-                    some => format!(" and {} documents of the corpus", grouped(some)),
+                    some => format!(" and {} documents of the corpus", thousands(some)),
                 };
-                let (samples, languages) = (grouped(samples), languages.join(", "));
+                let (samples, languages) = (thousands(samples), languages.join(", "));
                 format!("trained on {samples} samples{drawn} for {languages}")
             }
         };

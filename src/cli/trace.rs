@@ -30,9 +30,6 @@ pub(crate) struct Trace {
     file: Arc<Mutex<Option<File>>>,
 }
 
-/// Ends the file when dropped; the subscriber and its layer are never dropped.
-pub(crate) struct TraceEnd(pub(crate) Trace);
-
 struct Entered(Instant);
 
 struct Fields(Map<String, Value>);
@@ -61,13 +58,14 @@ impl Trace {
     }
 }
 
-impl Drop for TraceEnd {
-    /// Writes a last event without a trailing comma, so that strict readers accept the file.
+impl Drop for Trace {
+    /// Ends the file, with an event without a trailing comma, so that strict readers accept it. The
+    /// subscriber and its layer are never dropped.
     fn drop(&mut self) {
         let name =
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "polysift"}});
-        self.0.write(&format!("{name}\n]\n"));
-        *lock(&self.0.file) = None;
+        self.write(&format!("{name}\n]\n"));
+        *lock(&self.file) = None;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::embedded::Embedded;
 use crate::frozen::trained_keys;
 use crate::languages::ALL_LANGUAGES;
 use polysift_base::error::{Error, Result};
-use polysift_config::{HeadConfig, HeadKind, Keep, RunConfig};
+use polysift_config::{HeadConfig, Keep, RunConfig};
 use polysift_data::input::LANG;
 use polysift_encoder::{EmbeddedTexts, Recipe};
 use polysift_heads::fasttext::TextScratch;
@@ -144,7 +144,10 @@ impl Heads {
 
     /// Returns the head `name` if it scores rows; it then serves all languages.
     pub fn of_rows(&self, name: &str) -> Option<&RowHead> {
-        self.named(name).find_map(AnyHead::as_row)
+        self.named(name).find_map(|head| match head {
+            AnyHead::Row(head) => Some(&**head),
+            _ => None,
+        })
     }
 
     /// Returns true if the scores of the heads `name` depend on the encoder.
@@ -223,20 +226,20 @@ impl Heads {
         scored.collect()
     }
 
-    /// Scores `texts`, `embedded` with `width` values per chunk, with the heads `name` of their
-    /// `languages`. The heads must not score rows.
+    /// Scores `texts` and their embeddings with the heads `name` of their `languages`. The heads
+    /// must not score rows.
     pub fn score_embedded<T: AsRef<str> + Sync>(
         &self,
         name: &str,
         languages: &[&str],
         texts: &[Option<T>],
-        (width, embedded): (usize, &EmbeddedTexts),
+        EmbeddedTexts { values, width, chunk_offsets }: &EmbeddedTexts,
     ) -> Result<Vec<Option<DocumentScore>>> {
         if self.is_text(name) {
             return Ok(self.score_texts(name, languages, texts));
         }
-        let chunks = (embedded.values.as_slice(), embedded.chunk_offsets.as_slice());
-        self.score_chunks(name, languages, width, chunks, &mut ScoreScratch::default())
+        let chunks = (values.as_slice(), chunk_offsets.as_slice());
+        self.score_chunks(name, languages, *width, chunks, &mut ScoreScratch::default())
     }
 
     /// Returns 1 if the head keeps high logits, −1 if it keeps low ones.
@@ -379,8 +382,7 @@ pub fn head_file(
     language: &str,
 ) -> Option<PathBuf> {
     match &config.path {
-        None if config.kind == HeadKind::FastText => Some(run?.text_head_file(name, language)),
-        None => Some(run?.head_file(name, language)),
+        None => Some(run?.head_file(name, config.kind, language)),
         Some(template) if template.contains(LANG) => Some(template.replace(LANG, language).into()),
         Some(path) => (language == ALL_LANGUAGES).then(|| path.into()),
     }

@@ -1,6 +1,7 @@
 //! Sets of the rows of a shard that filters remove and that a cascade drops or audits.
 
-use polysift_data::parts::{VerdictAction, VerdictRows};
+use polysift_config::FilterAction;
+use polysift_data::parts::VerdictRows;
 
 /// Rows of a shard, with a bit for each.
 #[derive(Debug, Default)]
@@ -14,7 +15,7 @@ impl RowSet {
     pub fn removed(verdicts: &VerdictRows, chosen: impl Fn(&str) -> bool) -> Self {
         let mut removed = Self::default();
         for (&row, found) in verdicts.documents.rows().iter().zip(&verdicts.found) {
-            if found.action == VerdictAction::Remove && chosen(&found.filter) {
+            if found.action == FilterAction::Remove && chosen(&found.filter) {
                 removed.push(row);
             }
         }

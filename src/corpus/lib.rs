@@ -26,7 +26,6 @@ pub mod refinement;
 pub mod rows;
 pub mod scan;
 pub mod select;
-pub mod stage_order;
 pub mod texts;
 pub mod training;
 pub mod verdicts;

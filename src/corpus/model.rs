@@ -19,7 +19,7 @@ pub fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
     let refine = context.config.selection.refine;
     // With `refine`, heads are trained, and texts outside the corpus scored, in that precision.
     if refine && matches!(stage, Stage::Train | Stage::Score) {
-        return load_precise(context);
+        return encoder::load(&precise_settings(context)?, context.hub);
     }
     let discarded = |begun: Stage| {
         let goes = begun == stage || begun.depends_on(stage);
@@ -33,11 +33,6 @@ pub fn load_model(context: Context<'_>, stage: Stage) -> Result<Model> {
         }
     }
     encoder::load(&config, context.hub)
-}
-
-/// Loads the model in the precision of [`refined_precision`].
-pub fn load_precise(context: Context<'_>) -> Result<Model> {
-    encoder::load(&precise_settings(context)?, context.hub)
 }
 
 /// Returns the precision to refine scores in for a run in `precision`: bf16 for fp8, else f32.

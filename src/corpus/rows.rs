@@ -10,11 +10,9 @@ use crate::left_out::LeftOut;
 use crate::scan::{ScoreFiles, read_part};
 use crate::verdicts::{check_filtered, removed_by_filters, verdicts_of};
 use polysift_base::error::Result;
-use polysift_config::{CASCADE, FilterConfig, FilterWhen, KEPT, NO_TEXT, Rate};
+use polysift_config::{CASCADE, FilterAction, FilterConfig, FilterWhen, KEPT, NO_TEXT, Rate};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
-use polysift_data::parts::{
-    DocumentScore, FoundRow, ScoreRows, VerdictAction, VerdictRows, read_documents,
-};
+use polysift_data::parts::{DocumentScore, FoundRow, ScoreRows, VerdictRows, read_documents};
 use polysift_runs::run::Shard;
 use polysift_selection::{Decision, ScoredDocument, Selection};
 
@@ -98,11 +96,6 @@ pub struct Row<'r> {
 }
 
 impl Row<'_> {
-    /// Returns true if thresholds are computed over the document.
-    pub fn is_counted(&self) -> bool {
-        !self.is_removed && !self.is_dropped
-    }
-
     /// Returns the score by `head`; `None` without a score or for NaN.
     pub fn score(&self, head: usize) -> Option<DocumentScore> {
         self.scored.scores.get(head)?.filter(|score| !score.is_nan())
@@ -169,7 +162,7 @@ impl ShardRows<'_> {
     pub fn removed_by(&self, row: &Row<'_>, when: FilterWhen) -> Option<&str> {
         let removes = |found: &&FoundRow| {
             let filter = self.rows.context.config.filters.get(&found.filter);
-            found.action == VerdictAction::Remove && filter.is_some_and(|f| f.when() == when)
+            found.action == FilterAction::Remove && filter.is_some_and(|f| f.when() == when)
         };
         let mut found = self.verdicts.of_row(row.info.row).iter();
         found.find(removes).map(|found| found.filter.as_str())

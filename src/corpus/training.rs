@@ -28,11 +28,6 @@ pub struct TrainingJob<'a> {
 }
 
 impl TrainingJob<'_> {
-    /// Returns true if the head is trained on texts, not on embeddings.
-    pub fn is_text(&self) -> bool {
-        self.head.kind.is_of_texts()
-    }
-
     /// Returns the key of the unit of work.
     pub fn key(&self) -> String {
         format!("{}/{}", self.name, self.language())

@@ -11,7 +11,7 @@ use crate::filter::{CONTAMINATED, Finding};
 use crate::left_out::RowSet;
 use polysift_base::error::Result;
 use polysift_config::{FilterAction, FilterConfig, RunConfig};
-use polysift_data::parts::{VerdictAction, VerdictRows, read_verdicts};
+use polysift_data::parts::{VerdictRows, read_verdicts};
 use polysift_runs::run::{RunDir, Shard, Stage};
 use polysift_text::decontamination::cut_by_both;
 
@@ -126,29 +126,30 @@ pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard, language: &str) 
     Ok(removed_by_filters(context.config, &verdicts_of(context, shard, Some(language))?))
 }
 
-/// Returns the actions of the filters that `found` one document with `text`, in the order of
-/// their names. If several filters cut the text, the intersection of their pieces remains and is
-/// stored with the last of them; a document with nothing left is removed.
-pub fn actions(text: &str, found: &mut [(FilterAction, &mut Finding)]) -> Vec<VerdictAction> {
+/// Turns the actions of the filters that `found` one document with `text`, in the order of their
+/// names, into what happens to it. If several filters cut the text, the intersection of their
+/// pieces remains and is stored with the last of them; a document with nothing left is removed.
+pub fn decide<'f>(
+    text: &str,
+    found: impl Iterator<Item = (&'f mut FilterAction, &'f mut Finding)>,
+) {
     // The pieces that all filters so far leave, and whether all of them look for benchmarks.
     let mut before: Option<(Vec<Range<usize>>, bool)> = None;
-    let action =
-        |(action, finding): &mut (FilterAction, &mut Finding)| match (action, &finding.pieces) {
-            (FilterAction::Flag, _) => VerdictAction::Flag,
-            (FilterAction::Cut, Some(own)) => {
-                let by_index = finding.reason == CONTAMINATED;
-                let (left, by_index) = match before.take() {
-                    Some((pieces, all)) => {
-                        let by_indexes = all && by_index;
-                        (cut_by_both(text, &pieces, own, by_indexes), by_indexes)
-                    }
-                    None => (Some(own.clone()), by_index),
-                };
-                before = Some((left.clone().unwrap_or_default(), by_index));
-                finding.pieces = left;
-                if finding.pieces.is_some() { VerdictAction::Cut } else { VerdictAction::Remove }
+    for (action, finding) in found.filter(|(action, _)| **action == FilterAction::Cut) {
+        *action = FilterAction::Remove;
+        let Some(own) = finding.pieces.take() else { continue };
+        let by_index = finding.reason == CONTAMINATED;
+        let (left, by_index) = match before {
+            Some((pieces, all)) => {
+                let by_indexes = all && by_index;
+                (cut_by_both(text, &pieces, &own, by_indexes), by_indexes)
             }
-            (FilterAction::Cut | FilterAction::Remove, _) => VerdictAction::Remove,
+            None => (Some(own), by_index),
         };
-    found.iter_mut().map(action).collect()
+        if left.is_some() {
+            *action = FilterAction::Cut;
+        }
+        before = Some((left.clone().unwrap_or_default(), by_index));
+        finding.pieces = left;
+    }
 }

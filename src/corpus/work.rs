@@ -1,4 +1,5 @@
-//! The units of work of a stage, shared among the processes that work in the run directory.
+//! The stages of a run, and the units of work of each, which the processes that work in the run
+//! directory share.
 
 use std::sync::Mutex;
 
@@ -8,7 +9,29 @@ use crate::context::Context;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
 use polysift_base::panics::{lock, unpoisoned};
+use polysift_config::RunConfig;
 use polysift_runs::run::{Claims, Failure, Plan, RunDir, ShardMarker, Stage, StageItems};
+
+/// Returns the stages that a run of `config` has, in the order in which tasks run them.
+pub fn stages_of(config: &RunConfig) -> Vec<Stage> {
+    let is_trained = config.heads.values().any(|head| !head.train.is_empty());
+    let is_wanted = |stage: &Stage| match stage {
+        Stage::Embed | Stage::Score | Stage::Threshold | Stage::Export => true,
+        Stage::Train => is_trained,
+        Stage::Filter => config.row_filters().next().is_some(),
+        Stage::Deduplicate => config.near().is_some(),
+        Stage::Refine => config.selection.refine,
+        Stage::Cascade => config.cascade.is_some(),
+    };
+    in_order(config, Stage::ALL.into_iter().filter(is_wanted).collect())
+}
+
+/// Sorts `stages`, each once. A cascade comes after training, because heads score its pilot.
+pub fn in_order(config: &RunConfig, mut stages: Vec<Stage>) -> Vec<Stage> {
+    stages.sort_by_key(|stage| (config.cascade.is_some() && *stage != Stage::Train, *stage));
+    stages.dedup();
+    stages
+}
 
 /// The units of work of a stage, and how this process does them.
 #[derive(Debug, Clone)]
@@ -66,10 +89,7 @@ impl StageWork {
         Claims::new(context.worker, &self.items, context.stop)
     }
 
-    /// Does the units in parallel and finishes the stage if all are done: `work` writes the outputs
-    /// of a unit, after [`Context::check_held`], and returns its marker. Units with bad data are
-    /// reported and skipped. Progress counts in `unit`; a unit of work has `units(item)` of them,
-    /// if known.
+    /// Does the units with [`StageWork::claim_all`] and finishes the stage if all are done.
     pub fn for_all(
         &self,
         context: Context<'_>,
@@ -78,45 +98,38 @@ impl StageWork {
         work: impl Fn(Context<'_>, usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
         if !self.is_over() {
-            let total = self.items.own.iter().map(|&item| units(item)).sum();
-            context.progress.begin(self.items.stage.name(), total, unit);
-            let outcome = self.claim_all(context, |context, item| {
-                if !self.items.is_own[item] {
-                    context.progress.extend(units(item).unwrap_or(0));
-                }
-                work(context, item)
-            });
-            context.progress.end();
-            outcome?;
+            self.claim_all(context, unit, units, work)?;
         }
         self.finish(context.run)
     }
 
-    /// As [`StageWork::for_all`], without progress, and without finishing the stage.
+    /// Does the units, `at_once` of them in parallel: `work` writes the outputs of a unit, after
+    /// [`Context::check_held`], and returns its marker. Units with bad data are reported and
+    /// skipped, except in the train stage. Progress counts in `unit`; a unit of work has
+    /// `units(item)` of them, if known.
     pub fn claim_all(
         &self,
         context: Context<'_>,
+        unit: &'static str,
+        units: impl Fn(usize) -> Option<u64> + Sync,
         work: impl Fn(Context<'_>, usize) -> Result<ShardMarker> + Sync,
     ) -> Result<()> {
+        let total = self.items.own.iter().map(|&item| units(item)).sum();
+        context.progress.begin(self.items.stage.name(), total, unit);
         let claims = self.claims(context);
         let failures = Mutex::new(Failures::new(context.run, self.items.stage));
-        claims.for_all(self.at_once, |item| {
+        let outcome = claims.for_all(self.at_once, |item| {
+            if !self.items.is_own[item] {
+                context.progress.extend(units(item).unwrap_or(0));
+            }
             let outcome = self.hold(context, &claims, item, &work);
             let mut failures = lock(&failures);
             failures.attempted += 1;
             outcome.or_else(|error| failures.record(&self.items.keys[item], error))
-        })?;
-        unpoisoned(failures.into_inner()).finish()
-    }
-
-    /// Does the units of work one after another; the first error ends it.
-    pub fn for_all_in_turn(
-        &self,
-        context: Context<'_>,
-        work: impl Fn(Context<'_>, usize) -> Result<ShardMarker> + Sync,
-    ) -> Result<()> {
-        let claims = self.claims(context);
-        claims.for_all(1, |item| self.hold(context, &claims, item, &work))
+        });
+        let outcome = outcome.and_then(|()| unpoisoned(failures.into_inner()).finish());
+        context.progress.end();
+        outcome
     }
 
     /// Does `item` and marks it as done. If another process took the unit over, returns
@@ -178,9 +191,11 @@ impl<'a> Failures<'a> {
         Self { run, stage, attempted: 0, errors: Vec::new() }
     }
 
-    /// Records the failure of `key` if its data is the cause; returns any other error.
+    /// Records the failure of `key` if its data is the cause; returns any other error, and every
+    /// error of training.
     pub fn record(&mut self, key: &str, error: Error) -> Result<()> {
         match error {
+            fatal if self.stage == Stage::Train => Err(fatal),
             Error::Decode { .. }
             | Error::Schema { .. }
             | Error::Row { .. }

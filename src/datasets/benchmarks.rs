@@ -14,7 +14,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, read_text, stamp};
 use polysift_base::progress::Stop;
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, ListFile, TableRow, for_each_listed, is_table, list_files,
+    ColumnKind, ColumnRequest, MatchedFile, TableRow, for_each_listed, is_table, list_files,
     read_table, table_at,
 };
 use polysift_text::decontamination::{
@@ -182,7 +182,7 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
     let mut builder = IndexBuilder::new(request.settings())?;
     let mut digests = BTreeMap::new();
     let out = request.out.canonicalize().ok();
-    let mut digest = |list: &ListFile| -> Result<String> {
+    let mut digest = |list: &MatchedFile| -> Result<String> {
         if out.is_some() && list.path.canonicalize().ok() == out {
             let reason = "is a file of items or of common texts, which it would replace";
             return Err(Error::config("--out", reason));
@@ -193,7 +193,7 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
         Ok(name)
     };
     for set in request.item_sets()? {
-        for list in list_files(&set.files)? {
+        for list in list_files(&set.files, &[])? {
             let name = digest(&list)?;
             let language = (list.language.as_deref()).or(set.language.as_deref());
             let language = language.or(request.language.as_deref());
@@ -205,7 +205,7 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
             read_table(&table_at(&list.path, name)?, &set.columns(), None, stop, &mut add)?;
         }
     }
-    for list in list_files(&request.ignore)? {
+    for list in list_files(&request.ignore, &[])? {
         digest(&list)?;
         let language = list.language.as_deref().or(request.language.as_deref());
         let mut ignore = |text: &str| {

@@ -89,8 +89,10 @@ pub fn load(config: &EncoderConfig, hub: &HubSettings) -> Result<Model> {
 /// The embeddings of a list of texts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EmbeddedTexts {
-    /// `[num_chunks, D]` f32, row-major, in the order of the texts.
+    /// `[num_chunks, width]` f32, row-major, in the order of the texts.
     pub values: Vec<f32>,
+    /// Length of one embedding; 0 without an encoder.
+    pub width: usize,
     /// Text `i` has the rows `chunk_offsets[i]..chunk_offsets[i + 1]`.
     pub chunk_offsets: Vec<usize>,
 }
@@ -128,6 +130,6 @@ impl Model {
         let encoder = self.encoder.as_ref();
         let batch_tokens = batch_tokens(config, encoder);
         let values = embed_chunks(encoder, &chunks, batch_tokens, stop, on_batch)?;
-        Ok(EmbeddedTexts { values, chunk_offsets })
+        Ok(EmbeddedTexts { values, width: encoder.info().embedding_size, chunk_offsets })
     }
 }

@@ -65,10 +65,8 @@ impl RemoteFile {
             let reason = format!("{length} bytes at {offset} are not in {}", self.length);
             return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, reason));
         }
-        match self.in_tail(offset, length) {
-            Some(bytes) if bytes.len() == length => Ok(bytes),
-            _ => self.failure.keep(lock(&self.windows).bytes(offset, length)),
-        }
+        let in_tail = self.in_tail(offset, length).filter(|bytes| bytes.len() == length);
+        in_tail.map_or_else(|| self.failure.keep(lock(&self.windows).bytes(offset, length)), Ok)
     }
 
     /// Returns a reader that starts at `offset`.

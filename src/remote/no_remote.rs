@@ -49,16 +49,13 @@ refused! {
     fn stat(url: &str) -> ObjectVersion { url }
     fn put(url: &str, content: &str, replaces: bool) -> Option<Bytes> { url }
     fn upload_file(from: &Path, size: u64, url: &str) -> String { url }
+    fn publish(to: &str, files: &[(&str, &FileStamp)]) -> () { to }
     fn published(to: &str) -> BTreeMap<String, ObjectVersion> { to }
     fn upload(path: &Path, failure: &FirstError) -> Box<dyn NewFile> { &path.to_string_lossy() }
     fn pinned(location: &Location) -> Dataset { &location.url() }
     fn list(location: &Location, enters: KeyTest<'_>, takes: KeyTest<'_>) -> Vec<ListedObject> {
         &location.url()
     }
-}
-
-pub fn publish<'a>(to: &str, _files: impl Iterator<Item = (&'a str, &'a FileStamp)>) -> Result<()> {
-    without(to)
 }
 
 #[derive(Debug, Clone)]

@@ -148,12 +148,10 @@ impl Merge for KeyCounts {
         if !other.excess.is_empty() {
             self.excess.resize(RADIX, 0);
         }
-        for (mine, theirs) in self.excess.iter_mut().zip(other.excess) {
-            *mine = mine.wrapping_add(theirs);
-        }
-        for (mine, theirs) in self.scores.iter_mut().zip(other.scores) {
-            *mine = mine.max(theirs);
-        }
+        let excess = self.excess.iter_mut().zip(other.excess);
+        excess.for_each(|(mine, theirs)| *mine = mine.wrapping_add(theirs));
+        let scores = self.scores.iter_mut().zip(other.scores);
+        scores.for_each(|(mine, theirs)| *mine = mine.max(theirs));
         self.has_zero_weights |= other.has_zero_weights;
     }
 }
@@ -175,10 +173,8 @@ impl Survey {
     /// Adds documents with a score; each weighs 1 if there are no weights.
     pub(crate) fn add(&mut self, scores: &[f32], weights: Option<&[u64]>) {
         self.num_scored += scores.len() as u64;
-        self.weight_scored += match weights {
-            None => scores.len() as u128,
-            Some(weights) => weights.iter().map(|&weight| u128::from(weight)).sum(),
-        };
+        let sum = |weights: &[u64]| weights.iter().map(|&w| u128::from(w)).sum::<u128>();
+        self.weight_scored += weights.map_or(scores.len() as u128, sum);
         let (mut min, mut max) = self.range.unwrap_or((f32::INFINITY, f32::NEG_INFINITY));
         for &score in scores {
             let is_finite = score.is_finite();

@@ -76,7 +76,7 @@ pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Resu
             selection.skipped.push(threshold.head_name.clone());
             continue;
         }
-        let view = View { corpus, done: &selection.thresholds, threshold };
+        let view = View { corpus, done: &selection.thresholds, threshold, every: 1 };
         let report = match (mode, &threshold.kind) {
             (_, ThresholdKind::Budget(_)) => search::by_rank(&view)?,
             (_, ThresholdKind::Fixed(_)) | (Mode::Published, _) => by_score::by_score(&view)?,

@@ -34,10 +34,7 @@ impl RankKey {
     pub fn of_logit(logit: f32, keep: Keep) -> Self {
         let bits = (logit + 0.0).to_bits(); // −0.0 + 0.0 is +0.0
         let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
-        let logit = match keep {
-            Keep::Above => !ascending,
-            Keep::Below => ascending,
-        };
+        let logit = if keep == Keep::Above { !ascending } else { ascending };
         Self { logit, ..Self::FIRST }
     }
 
@@ -49,10 +46,7 @@ impl RankKey {
 
     /// Returns the logit of the key (+0.0 for both zeros).
     pub fn logit(self, keep: Keep) -> f32 {
-        let ascending = match keep {
-            Keep::Above => !self.logit,
-            Keep::Below => self.logit,
-        };
+        let ascending = if keep == Keep::Above { !self.logit } else { self.logit };
         f32::from_bits(if ascending >> 31 == 1 { ascending & !(1 << 31) } else { !ascending })
     }
 

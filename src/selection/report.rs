@@ -285,10 +285,7 @@ pub(super) fn split_logits(thresholds: &[ThresholdReport]) -> Vec<(usize, f32)> 
 
 impl Bound {
     pub(super) fn strictly(keep: Keep, score: f64) -> Self {
-        match keep {
-            Keep::Above => Self::Above(score),
-            Keep::Below => Self::Below(score),
-        }
+        if keep == Keep::Above { Self::Above(score) } else { Self::Below(score) }
     }
 
     /// Returns the bound of a fixed threshold.
@@ -332,9 +329,8 @@ impl Bound {
     }
 
     pub(super) fn score(&self) -> Option<f64> {
-        use Bound::{Above, AtLeast, AtMost, Below};
         match self {
-            Above(score) | Below(score) | AtLeast(score) | AtMost(score) => Some(*score),
+            Self::Above(x) | Self::Below(x) | Self::AtLeast(x) | Self::AtMost(x) => Some(*x),
             _ => None,
         }
     }

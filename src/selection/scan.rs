@@ -19,6 +19,8 @@ pub(super) struct View<'a> {
     pub(super) corpus: &'a dyn Corpus,
     pub(super) done: &'a [ThresholdReport],
     pub(super) threshold: &'a Threshold,
+    /// One of this many shards is scanned.
+    pub(super) every: usize,
 }
 
 /// Columns of the rows of a batch whose score by the threshold's head exists and is not NaN.
@@ -147,7 +149,7 @@ impl View<'_> {
         }
         let heads = heads.into_iter().collect();
         let request = ScanRequest { heads, ids, others: ties.is_none() };
-        let num_shards = self.corpus.num_shards();
+        let num_shards = self.corpus.num_shards() / self.every;
         let groups = GROUPS_PER_THREAD * rayon::current_num_threads();
         let merged = (0..num_shards)
             .into_par_iter()
@@ -155,6 +157,7 @@ impl View<'_> {
             .try_fold(
                 || (new(), Gathered::default()),
                 |(mut counted, mut gathered), shard| {
+                    let shard = shard * self.every;
                     let file = self.corpus.file(shard);
                     self.corpus.scan(shard, &request, &mut |batch| {
                         visit(&mut counted, &gathered.candidates(self, file, batch));

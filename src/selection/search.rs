@@ -5,7 +5,7 @@
 //! top. A scan sums weights by the next digit, over the documents that share the digits found so
 //! far; the next digit found is the one in which the running weight reaches the target.
 
-use super::batch::{Corpus, RankedDocument, ScanRequest, ScoreBatch};
+use super::batch::RankedDocument;
 use super::counts::{Amount, Histogram, KeyCounts, Merge, Survey};
 use super::plan::ThresholdKind;
 use super::rank::{ID_LEVEL, LEVELS, RADIX, RankKey};
@@ -117,12 +117,12 @@ impl First {
 /// budget (a sample's share of it is unknown), or if there may be too many slots.
 fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     let nothing = Slots::of(std::iter::empty());
-    let sample = SomeShards(view.corpus);
     let is_budget = matches!(view.threshold.kind, ThresholdKind::Budget(_));
-    if is_budget || !view.threshold.output.is_probability() || sample.num_shards() == 0 {
+    let is_small = view.corpus.num_shards() < GUESS_EVERY;
+    if is_budget || !view.threshold.output.is_probability() || is_small {
         return Ok(nothing);
     }
-    let first = First::scan(&View { corpus: &sample, ..*view }, order, &nothing)?;
+    let first = First::scan(&View { every: GUESS_EVERY, ..*view }, order, &nothing)?;
     let margin = first.survey.scored().weight / GUESS_MARGIN;
     let mut slots = Vec::new();
     for search in first.searches.iter().filter(|search| search.end.is_none()) {
@@ -139,24 +139,6 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
         slots.extend((from..=to).map(|digit| Slot { selection, prefix: prefix(digit) }));
     }
     Ok(Slots::of(slots.into_iter()))
-}
-
-/// One of every [`GUESS_EVERY`] shards of a corpus.
-struct SomeShards<'a>(&'a dyn Corpus);
-
-impl Corpus for SomeShards<'_> {
-    fn num_shards(&self) -> usize {
-        self.0.num_shards() / GUESS_EVERY
-    }
-
-    fn scan(
-        &self,
-        shard: usize,
-        request: &ScanRequest,
-        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
-    ) -> Result<()> {
-        self.0.scan(shard * GUESS_EVERY, request, visit)
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -238,7 +220,6 @@ struct Search {
 }
 
 impl Search {
-    /// Starts a search for `needed` weight among the `candidates` of `selection`.
     fn new(selection: usize, needed: u64, candidates: Amount) -> Self {
         let (end, taken) = match needed {
             0 => (Some(Bound::Nothing), Amount::default()),

@@ -25,7 +25,6 @@ mod first_pass;
 mod full_run;
 mod pilot;
 mod repair;
-mod score;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -105,15 +104,14 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     // Every process may train any language and needs all of them.
     let all: Vec<usize> = (0..languages.len()).collect();
     let waiting = Context { waits: true, ..context };
-    let work = StageWork::new(waiting, Stage::Cascade, keys, &all)?;
+    let work = StageWork { at_once: 1, ..StageWork::new(waiting, Stage::Cascade, keys, &all)? };
     if !work.is_over() {
         // Fitted with other thresholds, it would drop other documents.
         if was_made_for_others && !work.items.own.is_empty() {
             return Err(lost(&run.path("cascade")));
         }
-        context.progress.begin("cascade", Some(work.items.own.len() as u64), "languages");
-        let in_turn = StageWork { at_once: 1, ..work.clone() };
-        let outcome = in_turn.claim_all(context, |context, item| {
+        let one = |_| Some(1);
+        work.claim_all(context, "languages", one, |context, item| {
             context.check_held()?;
             let language = languages[item];
             let (result, mut files) = full.choose(language)?;
@@ -123,9 +121,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
             files.push(run.write_json(&language_file(run, language), &result)?);
             context.progress.advance(1, 0);
             Ok(ShardMarker { files, ..ShardMarker::default() })
-        });
-        context.progress.end();
-        outcome?;
+        })?;
     }
     for language in languages {
         let key = repair_key(language);
@@ -167,16 +163,12 @@ struct EvaluatedPass {
     files: Vec<PartFile>,
 }
 
-impl<'a> FullRun<'a> {
-    fn shards_of(&self, language: &str) -> Vec<(u64, &'a Shard)> {
-        let of_language =
-            |(_, shard): &(u64, &Shard)| language_of(self.context.config, shard) == language;
-        (0u64..).zip(&self.plan.shards).filter(of_language).collect()
-    }
-
+impl FullRun<'_> {
     /// Chooses the first pass of `language`; returns the result and the files of the pass.
     fn choose(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
-        let shards = self.shards_of(language);
+        let of_language =
+            |(_, shard): &(u64, &Shard)| language_of(self.context.config, shard) == language;
+        let shards: Vec<_> = (0u64..).zip(&self.plan.shards).filter(of_language).collect();
         let rows = count_rows(self.context, &shards)?;
         let mut result = LanguageCascade { rows, ..LanguageCascade::default() };
         let thresholds = thresholds_of(self.context, language, self.heads)?;
@@ -190,7 +182,7 @@ impl<'a> FullRun<'a> {
         result.pilot = pilot.len() as u64;
         result.evaluation = pilot.evaluation().len() as u64;
         result.tokens_per_document = pilot.tokens_per_document();
-        let flops = pilot.evaluation_flops(self.model);
+        let flops = pilot.evaluation_flops();
         result.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
         let kept = pilot.select(self.context, &thresholds, self.settings.risk() / 2.0)?;
         let (mut evaluated, mut chosen) = (Vec::new(), Vec::new());
@@ -305,19 +297,19 @@ impl<'a> FullRun<'a> {
             let least = thresholds.entry(kept.head.clone()).or_insert(threshold);
             *least = least.min(threshold);
         }
-        let margins = score::above(&predicted, &thresholds);
+        let margins = first_pass::above(&predicted, &thresholds);
         let is_encoded: Vec<bool> = margins.iter().map(|margin| *margin >= 0.0).collect();
         let cost = self.cost(trained.flops(&texts)?, pilot, &is_encoded);
         let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
         let encoded_share = encoded / is_encoded.len().max(1) as f64;
-        let dropped_document = pilot.dropped_document(self.model, &is_encoded);
+        let dropped_document = pilot.dropped_document(&is_encoded);
         let candidate = Candidate { first_pass: pass, encoded_share, cost };
         Ok(EvaluatedPass { candidate, heads: thresholds, dropped_document, files })
     }
 
     /// Returns the FLOPs with a first pass that takes `of_pass`, relative to the full run.
     fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
-        let full: Vec<f64> = pilot.evaluation_flops(self.model);
+        let full: Vec<f64> = pilot.evaluation_flops();
         let audit = 1.0 / self.settings.audit_every() as f64;
         let encoded = |(flops, is): (&f64, &bool)| if *is { *flops } else { flops * audit };
         let all: f64 = full.iter().sum();
@@ -334,7 +326,7 @@ impl<'a> FullRun<'a> {
         let results = &cascade.languages;
         let keys: Vec<String> = self.plan.shards.iter().map(scores_key).collect();
         let own = own_shards(context, self.plan);
-        let work = StageWork::new(context, Stage::Cascade, keys, &own)?;
+        let mut work = StageWork::new(context, Stage::Cascade, keys, &own)?;
         if !work.is_over() {
             let mut passes: BTreeMap<&String, TrainedPass<'_>> = BTreeMap::new();
             for (language, result) in results {
@@ -344,6 +336,12 @@ impl<'a> FullRun<'a> {
                     passes.insert(language, TrainedPass::load(self, pass, language, names)?);
                 }
             }
+            // On a CPU an encoder uses all threads; a GPU needs batches while texts are tokenized.
+            work.at_once = match &self.model.placement.gpus[..] {
+                _ if passes.is_empty() => rayon::current_num_threads(),
+                [] => 1,
+                gpus => SHARDS_OF_A_GPU * gpus.len(),
+            };
             let pass_of = |item: usize| {
                 let language = language_of(config, &self.plan.shards[item]);
                 passes.get(&language).map(|pass| (pass, &results[&language]))
@@ -355,7 +353,7 @@ impl<'a> FullRun<'a> {
             let one = |context: Context<'_>, item: usize| {
                 let shard = &self.plan.shards[item];
                 let marker = match pass_of(item) {
-                    Some((pass, result)) => score::score_shard(context, pass, result, shard)?,
+                    Some((pass, result)) => pass.score_shard(context, result, shard)?,
                     None => ShardMarker::default(), // all documents are encoded
                 };
                 if work.items.is_own[item] {
@@ -363,13 +361,7 @@ impl<'a> FullRun<'a> {
                 }
                 Ok(marker)
             };
-            // On a CPU an encoder uses all threads; a GPU needs batches while texts are tokenized.
-            let at_once = match &self.model.placement.gpus[..] {
-                _ if passes.is_empty() => rayon::current_num_threads(),
-                [] => 1,
-                gpus => SHARDS_OF_A_GPU * gpus.len(),
-            };
-            StageWork { at_once, ..work.clone() }.for_all(context, "documents", rows, one)?;
+            work.for_all(context, "documents", rows, one)?;
         }
         run.try_finish(Stage::Cascade, &Cascade::keys(config, self.plan)).map(drop)
     }

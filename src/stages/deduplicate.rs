@@ -26,7 +26,7 @@ use polysift_corpus::filter::{Finding, Verdict};
 use polysift_corpus::verdicts::{REPORTS, check_row_filtered, deduplicated, duplicate_settings};
 use polysift_corpus::{Cascade, Context, Embedded, StageWork};
 use polysift_data::input::DocumentBatch;
-use polysift_data::parts::{VerdictAction, read_documents};
+use polysift_data::parts::read_documents;
 use polysift_encoder::open_any_gpu;
 use polysift_runs::run::{PartFile, ShardMarker, Stage};
 
@@ -177,10 +177,8 @@ impl ComparedDocuments<'_> {
         ids: &HashMap<usize, String>,
         parts: &[Part<'_>],
     ) -> Result<(PartFile, FilterCounts, Vec<Example>)> {
-        let action = match self.near.filter.action {
-            FilterAction::Flag => VerdictAction::Flag,
-            FilterAction::Remove | FilterAction::Cut => VerdictAction::Remove,
-        };
+        let is_flag = self.near.filter.action == FilterAction::Flag;
+        let action = if is_flag { FilterAction::Flag } else { FilterAction::Remove };
         let (mut verdicts, mut counts) = (ShardVerdicts::default(), FilterCounts::default());
         let mut examples = Vec::new();
         for part in parts {

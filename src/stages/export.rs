@@ -12,7 +12,7 @@ mod template;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 
 pub use card::card_facts;
 use card::write_card;
-use json_columns::LanguageColumns;
+use json_columns::{LanguageColumns, infer_columns, open_rows};
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, remove};
-use polysift_config::{EmbeddingDtype, KEPT, PiiAudit, Rate, RunConfig};
+use polysift_config::{EmbeddingDtype, FilterAction, KEPT, PiiAudit, Rate, RunConfig};
 use polysift_corpus::rows::{Fate, PartRows, RunRows, ShardRows};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
@@ -38,7 +38,7 @@ use polysift_data::export::{
 };
 use polysift_data::input::{DocumentInfo, Format, RowReader};
 use polysift_data::parts::{
-    EmbeddingRows, FoundRow, ScoreRows, VerdictAction, is_finite_in, read_embeddings, write_pii,
+    EmbeddingRows, FoundRow, ScoreRows, is_finite_in, read_embeddings, write_pii,
 };
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
@@ -69,7 +69,7 @@ pub fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     if config.export.card {
         render_card(&config.card, None)?;
     }
-    let spec = spec(config, &retention_heads(config));
+    let spec = spec(config);
     // The embed stage reports damaged files, with their shards.
     let files = shards.iter().filter_map(|shard| shard.input().ok());
     let parquet = files.filter(|file| file.format == Format::Parquet);
@@ -145,15 +145,11 @@ pub fn export(context: Context<'_>) -> Result<()> {
     if let Some(to) = &config.export.to {
         claim(context, to)?;
     }
-    let retention_heads = retention_heads(config);
-    let job = ExportJob {
-        rows: RunRows::open(context, Some(ScoreFiles::selected(context)?), embedded.languages())?,
-        spec: spec(config, &retention_heads),
-        retention_heads,
-        selections,
-        provenance: ExportProvenance::of(context)?,
-        columns: LanguageColumns::of(context, &embedded.plan)?,
-    };
+    let rows = RunRows::open(context, Some(ScoreFiles::selected(context)?), embedded.languages())?;
+    let (spec, retention_heads) = (spec(config), retention_heads(config));
+    let provenance = ExportProvenance::of(context)?;
+    let columns = infer_columns(context, &embedded.plan)?;
+    let job = ExportJob { rows, spec, retention_heads, selections, provenance, columns };
     let rows = |place: usize| Some(embedded.summaries[place].rows);
     work.for_all(context, "documents", rows, |context, place| {
         ShardExport::run(context, &job, place as u64, &embedded.plan.shards[place])
@@ -191,8 +187,8 @@ fn publish(context: Context<'_>, plan: &Plan) -> Result<()> {
         files.extend(context.run.done(Stage::Export, &shard.name)?.files);
     }
     let sent = files.iter().filter(|file| is_url(&file.path));
-    let sent = sent.map(|file| (file.path.as_str(), &file.stamp));
-    remote::publish(&place_of(context).to_string_lossy(), sent)?;
+    let sent: Vec<_> = sent.map(|file| (file.path.as_str(), &file.stamp)).collect();
+    remote::publish(&place_of(context).to_string_lossy(), &sent)?;
     remove(&workplace_of(context))
 }
 
@@ -231,11 +227,8 @@ fn claim(context: Context<'_>, to: &str) -> Result<()> {
     let own = json!({"settings": hasher.finalize().to_hex().to_string()});
     let content = format!("{own}\n");
     let refused = |difference| {
-        Err(Error::Mismatch {
-            path: to.into(),
-            difference,
-            hint: "choose another place, or give `--redo export` to replace what is there".into(),
-        })
+        let hint = "choose another place, or give `--redo export` to replace what is there".into();
+        Err(Error::Mismatch { path: to.into(), difference, hint })
     };
     if context.redo.is_none() && !exists(&path) {
         // A record that is there now is from another process of this run, and so are the files.
@@ -297,7 +290,7 @@ impl<'a> ShardExport<'a> {
         place: u64,
         shard: &'a Shard,
     ) -> Result<ShardMarker> {
-        let mut reader = job.columns.open(shard, context)?;
+        let mut reader = open_rows(&job.columns, shard, context)?;
         let embedded = context.run.done(Stage::Embed, &shard.name)?;
         let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
         let redactor = pii.transpose()?.flatten();
@@ -408,9 +401,8 @@ impl<'a> ShardExport<'a> {
     /// text, with an empty line between them. `None` if no text is cut.
     fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
         let found = rows.iter().map(|row| self.rows.verdicts.of_row(row.row).iter());
-        let cuts: Vec<Option<&FoundRow>> = found
-            .map(|mut found| found.rfind(|found| found.action == VerdictAction::Cut))
-            .collect();
+        let cuts: Vec<Option<&FoundRow>> =
+            found.map(|mut found| found.rfind(|found| found.action == FilterAction::Cut)).collect();
         cuts.iter().any(Option::is_some).then(|| {
             let text = |(at, cut): (usize, Option<&FoundRow>)| {
                 let text = texts.is_valid(at).then(|| texts.value(at))?;
@@ -439,17 +431,14 @@ impl<'a> ShardExport<'a> {
         let is_lost = |(at, row): &(usize, &RedactedRow)| row.num_bytes > 0 && read.is_null(*at);
         let mut lost = rows.iter().enumerate().filter(is_lost);
         if let Some((_, first)) = lost.next() {
-            return Err(Error::Row {
-                path: self.shard.file.clone(),
-                row: first.row + 1,
-                reason: format!(
-                    "its text is not in a column `{}` of its own, but elsewhere or inside JSON that is \
-                     exported as text, and cannot be replaced there; give all rows their texts in \
-                     one column",
-                    self.job.spec.text
-                ),
-                count: 1 + lost.count() as u64,
-            });
+            let reason = format!(
+                "its text is not in a column `{}` of its own, but elsewhere or inside JSON that is \
+                 exported as text, and cannot be replaced there; give all rows their texts in one \
+                 column",
+                self.job.spec.text
+            );
+            let (path, count) = (self.shard.file.clone(), 1 + lost.count() as u64);
+            return Err(Error::Row { path, row: first.row + 1, reason, count });
         }
         let mut texts = read.clone();
         if let Some(cut) = self.cut(&texts, rows) {
@@ -530,20 +519,16 @@ impl<'a> ShardExport<'a> {
             Entry::Occupied(entry) => return Ok(entry.into_mut()),
             Entry::Vacant(entry) => entry,
         };
-        let (folder, reason) = if name == KEPT {
-            (PathBuf::from("export"), None)
-        } else {
-            (PathBuf::from("removed").join(name), Some(name))
-        };
+        let reason = (name != KEPT).then_some(name);
+        let folder = reason.map_or_else(|| "export".to_owned(), |name| format!("removed/{name}"));
         let base = workplace_of(self.job.rows.context).join(folder).join(&self.shard.name);
         let provenance = self.job.provenance.of_file(&self.languages, reason);
         let export = &self.job.rows.context.config.export;
-        let options = WriterOptions {
-            zstd: export.zstd,
-            row_group_bytes: (export.row_group_mb as u64).saturating_mul(1_000_000),
-            max_file_bytes: export.max_file_mb.map(|mb| (mb as u64).saturating_mul(1_000_000)),
-            metadata: vec![(PROVENANCE.to_owned(), provenance.to_string())],
-        };
+        let bytes = |mb: usize| (mb as u64).saturating_mul(1_000_000);
+        let (zstd, row_group_bytes) = (export.zstd, bytes(export.row_group_mb));
+        let max_file_bytes = export.max_file_mb.map(bytes);
+        let metadata = vec![(PROVENANCE.to_owned(), provenance.to_string())];
+        let options = WriterOptions { zstd, row_group_bytes, max_file_bytes, metadata };
         Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
     }
 

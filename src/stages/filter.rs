@@ -16,7 +16,7 @@ use polysift_config::{FilterAction, FilterConfig, FilterKind, IdsConfig, ListMod
 use polysift_corpus::filter::{
     Filter, FilteredDocument, Finding, RobotsVerdict, digests, open_filter,
 };
-use polysift_corpus::verdicts::{FILTERS, REPORTS, actions};
+use polysift_corpus::verdicts::{FILTERS, REPORTS, decide};
 use polysift_corpus::{Context, Embedded, StageWork, Texts};
 use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
 use polysift_data::parts::read_documents;
@@ -158,11 +158,9 @@ impl<'a> OpenFilters<'a> {
         for of_document in found.chunk_by_mut(|a, b| a.0 == b.0) {
             let at = of_document[0].0;
             let text = block.texts.get(at).and_then(Option::as_deref).unwrap_or_default();
-            let mut findings: Vec<(FilterAction, &mut Finding)> =
-                of_document.iter_mut().map(|(_, _, action, finding)| (*action, finding)).collect();
-            let actions = actions(text, &mut findings);
-            for ((_, filter, _, finding), action) in of_document.iter().zip(actions) {
-                verdicts.push(&block.documents[at], filter, action, finding);
+            decide(text, of_document.iter_mut().map(|(_, _, action, finding)| (action, finding)));
+            for (_, filter, action, finding) in &*of_document {
+                verdicts.push(&block.documents[at], filter, *action, finding);
             }
         }
         Ok(())

@@ -6,10 +6,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use polysift_base::error::Result;
+use polysift_config::FilterAction;
 use polysift_corpus::Context;
 use polysift_corpus::filter::{Finding, Verdict};
 use polysift_data::input::{DocumentBuilder, DocumentInfo};
-use polysift_data::parts::{FoundRow, VerdictAction, VerdictRows, write_verdicts};
+use polysift_data::parts::{FoundRow, VerdictRows, write_verdicts};
 use polysift_runs::run::{DocumentAmount, PartFile};
 
 /// Maximum number of hosts, and of details, that a report names.
@@ -27,7 +28,7 @@ impl ShardVerdicts {
         &mut self,
         document: &DocumentInfo<'_>,
         filter: &str,
-        action: VerdictAction,
+        action: FilterAction,
         finding: &Finding,
     ) {
         self.documents.push(document);

@@ -52,10 +52,27 @@ pub fn check_inputs(
     LanguageIdentifier::of(&config.input)?;
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
     config.row_filters().try_for_each(|(name, filter)| open_filter(name, filter).map(drop))?;
-    check_columns(config, plan)?;
+    // If only some files lack a column, the stage reports it for each shard.
+    let scores = config.heads.values().filter_map(|head| head.score.as_deref());
+    let scores = scores.map(|column| (column, ColumnKind::Scalar));
+    let urls = config.filters.values().filter_map(FilterConfig::url_column);
+    for (column, kind) in scores.chain(urls.map(|column| (column, ColumnKind::Text))) {
+        check_column(config, plan, column, kind)?;
+    }
     let planned = check_samples(config, languages.as_ref(), run, stop)?;
-    if planned.iter().any(|head| head.is_encoded) {
-        check_training_width(config, plan, hub)?;
+    // The encoder embeds the samples of heads.
+    if let Some(column) = &config.input.embeddings
+        && planned.iter().any(|head| head.is_encoded)
+        && let Some(width) = column_width(config, plan)
+    {
+        let made = resolve(&config.encoder, hub)?.embedding_size();
+        if made != width {
+            let reason = format!(
+                "embeds the samples of heads with {made} values, but the embeddings in `{column}` \
+                 have {width}; name the encoder that made them"
+            );
+            return Err(Error::config("encoder.model", reason));
+        }
     }
     if let Some(to) = config.export.to.as_ref().filter(|to| is_url(to)) {
         crate::export::warn_of_place(to);
@@ -126,18 +143,6 @@ fn check_loaded(
     Ok(())
 }
 
-/// Checks that the first files that can be opened have the columns that heads and filters read. If
-/// only some of them lack a column, the stage reports it for each shard.
-fn check_columns(config: &RunConfig, plan: &Plan) -> Result<()> {
-    let scores = config.heads.values().filter_map(|head| head.score.as_deref());
-    let scores = scores.map(|column| (column, ColumnKind::Scalar));
-    let urls = config.filters.values().filter_map(FilterConfig::url_column);
-    for (column, kind) in scores.chain(urls.map(|column| (column, ColumnKind::Text))) {
-        check_column(config, plan, column, kind)?;
-    }
-    Ok(())
-}
-
 /// Checks that the first files have the id column, if the settings name another than the default.
 /// Returns [`Error::Schema`] of the first file if all of them lack it.
 pub fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
@@ -147,6 +152,7 @@ pub fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
     check_column(config, plan, &config.input.id, ColumnKind::Id)
 }
 
+/// Checks that one of the first files that can be opened has the `column`.
 fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind) -> Result<()> {
     let look = |shard: &Shard| -> Result<()> {
         let file = shard.input()?;
@@ -224,20 +230,4 @@ fn column_width(config: &RunConfig, plan: &Plan) -> Option<usize> {
     let documents = reader.next_batch(FIRST_ROWS).ok()??;
     let width = |(num_chunks, values): (usize, &[f32])| values.len().checked_div(num_chunks);
     (0..documents.len()).find_map(|i| documents.embeddings(i).and_then(width))
-}
-
-/// Checks that the encoder, which embeds the samples of heads, makes embeddings as wide as those in
-/// the input.
-fn check_training_width(config: &RunConfig, plan: &Plan, hub: &HubSettings) -> Result<()> {
-    let Some(column) = &config.input.embeddings else { return Ok(()) };
-    let Some(width) = column_width(config, plan) else { return Ok(()) };
-    let made = resolve(&config.encoder, hub)?.embedding_size();
-    if made == width {
-        return Ok(());
-    }
-    let reason = format!(
-        "embeds the samples of heads with {made} values, but the embeddings in `{column}` have \
-         {width}; name the encoder that made them"
-    );
-    Err(Error::config("encoder.model", reason))
 }

@@ -54,7 +54,6 @@
 
 mod documents;
 mod margin;
-mod report;
 
 #[cfg(test)]
 mod tests;
@@ -66,20 +65,23 @@ use rayon::prelude::*;
 use documents::{RoundDocuments, RunScores};
 use polysift_base::error::{Error, Result};
 use polysift_corpus::languages::ALL_LANGUAGES;
-use polysift_corpus::model::{encoder_digest, is_precise, load_precise, recipe};
+use polysift_corpus::model::{encoder_digest, is_precise, precise_settings, recipe};
+use polysift_corpus::refinement::{HeadRefinement, LanguageRefinement, Refinement};
 use polysift_corpus::rows::RunRows;
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{refine_settings, scored_run};
+use polysift_corpus::work::score_keys;
 use polysift_corpus::{Context, StageWork, Texts};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
-use polysift_data::parts::{ScoreRows, round_to, write_scores};
-use polysift_encoder::{EmbeddedTexts, Model};
+use polysift_data::parts::{ScoreRows, read_scores, round_to, write_refined_scores, write_scores};
+use polysift_encoder::{EmbeddedTexts, Model, load};
 use polysift_heads::head::DocumentScore;
 use polysift_runs::run::{RunDir, Shard, ShardMarker, Stage};
-use report::TOKENS;
 
 /// Key held by the process that does the rounds; it has no marker.
 const ROUNDS: &str = "_rounds";
+/// Key of the encoded tokens in [`ShardMarker::counts`] of a round.
+const TOKENS: &str = "tokens";
 /// Number of documents whose texts, tokens and embeddings are in memory together.
 const BATCH_DOCUMENTS: usize = 2048;
 
@@ -101,30 +103,24 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     let work = StageWork::new(context, Stage::Refine, vec![ROUNDS.to_owned()], &[0])?;
     let claims = work.claims(context);
     let context = Context { held: Some((&claims, 0)), ..context };
-    let scores = RunScores { context, embedded: &embedded, heads: &heads, rows };
-    let refining = Refining { scores, model: OnceLock::new() };
-    claims.for_all(1, |_| refining.all_rounds())
+    let model = OnceLock::new();
+    let scores = RunScores { context, embedded: &embedded, heads: &heads, rows, model };
+    claims.for_all(1, |_| scores.all_rounds())
 }
 
-struct Refining<'a> {
-    scores: RunScores<'a>,
-    /// Loaded when the first document has to be encoded.
-    model: OnceLock<Model>,
-}
-
-impl Refining<'_> {
+impl RunScores<'_> {
     /// Does the rounds that are left, then writes the refined scores and the report.
     fn all_rounds(&self) -> Result<()> {
         for round in 0.. {
-            self.scores.context.stop.check()?;
+            self.context.stop.check()?;
             let finished = self.finished_round(round)?;
             let documents = finished.map_or_else(|| self.round(round), Ok)?;
             // The sample may be empty; a later round without documents is the last one.
             if documents == 0 && round > 0 {
-                self.scores.context.check_held()?;
-                report::write_parts(&self.scores, round)?;
-                if !self.scores.context.run.is_done(Stage::Refine, ALL_LANGUAGES)? {
-                    report::write_report(&self.scores, round)?;
+                self.context.check_held()?;
+                self.write_parts(round)?;
+                if !self.context.run.is_done(Stage::Refine, ALL_LANGUAGES)? {
+                    self.write_report(round)?;
                 }
                 break;
             }
@@ -134,12 +130,12 @@ impl Refining<'_> {
 
     /// Returns the number of documents of a round if it is complete with all its files.
     fn finished_round(&self, round: usize) -> Result<Option<u64>> {
-        let run = self.scores.context.run;
+        let run = self.context.run;
         let Some(marker) = run.shard_marker(Stage::Refine, &RunDir::round_key(round))? else {
             return Ok(None);
         };
         let mut rows = 0; // a shard has a marker if it has documents in the round
-        for shard in self.scores.shards() {
+        for (_, shard) in self.shards() {
             let key = RunDir::round_shard_key(round, shard);
             rows += run.done_marker(Stage::Refine, &key)?.map_or(0, |marker| marker.rows);
         }
@@ -148,9 +144,9 @@ impl Refining<'_> {
 
     /// Does the rest of a round; returns the number of documents of the whole round.
     fn round(&self, round: usize) -> Result<u64> {
-        let Context { run, progress, stop, .. } = self.scores.context;
-        let chosen = RoundDocuments::choose(&self.scores, round)?;
-        let shards: Vec<_> = (0u64..).zip(self.scores.shards()).collect();
+        let Context { run, progress, stop, .. } = self.context;
+        let chosen = RoundDocuments::choose(self, round)?;
+        let shards = self.shards();
         let counts: Vec<u64> = shards
             .par_iter()
             .map(|&(place, shard)| Ok(chosen.of_shard(place, shard)?.0.len() as u64))
@@ -177,22 +173,17 @@ impl Refining<'_> {
     }
 
     /// Scores `documents` of `shard` in f32 with every head and writes them as part of `round`.
-    /// Heads of rows keep the scores in `scored`.
+    /// Heads of rows have their scores in `scored`.
     fn score_again(
         &self,
         round: usize,
         shard: &Shard,
         (documents, mut scored): (DocumentBatch, Vec<Vec<Option<DocumentScore>>>),
     ) -> Result<ShardMarker> {
-        let RunScores { context, heads, ref rows, .. } = self.scores;
+        let Self { context, heads, ref rows, .. } = *self;
         let (run, num_rows) = (context.run, documents.len());
         let mut input = Texts::open(context, shard)?;
         let mut tokens = 0;
-        for (name, all) in rows.heads.iter().zip(&mut scored) {
-            if heads.of_rows(name).is_none() {
-                all.clear();
-            }
-        }
         for start in (0..num_rows).step_by(BATCH_DOCUMENTS) {
             let batch = start..num_rows.min(start + BATCH_DOCUMENTS);
             let text = |at: usize| {
@@ -201,12 +192,11 @@ impl Refining<'_> {
                 input.text(row, num_bytes)?.ok_or_else(lost).map(Some)
             };
             let texts: Vec<Option<String>> = batch.clone().map(text).collect::<Result<_>>()?;
-            let (width, embedded) = self.embed(&texts, &mut tokens)?;
+            let embedded = self.embed(&texts, &mut tokens)?;
             let languages: Vec<&str> = batch.clone().map(|at| documents.language(at)).collect();
             for (name, all) in rows.heads.iter().zip(&mut scored) {
                 if heads.of_rows(name).is_none() {
-                    let embedded = (width, &embedded);
-                    all.extend(heads.score_embedded(name, &languages, &texts, embedded)?);
+                    all.extend(heads.score_embedded(name, &languages, &texts, &embedded)?);
                 }
             }
             context.progress.advance(batch.len() as u64, 0);
@@ -224,13 +214,13 @@ impl Refining<'_> {
         Ok(marker)
     }
 
-    /// Embeds `texts` as the embed stage would in f32, if a head needs that; returns the width and
-    /// the embeddings. Adds the encoded tokens to `tokens`.
-    fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<(usize, EmbeddedTexts)> {
-        if !self.scores.rows.heads.iter().any(|name| self.scores.heads.is_encoded(name)) {
-            return Ok((0, EmbeddedTexts::default()));
+    /// Embeds `texts` as the embed stage would in f32, if a head needs that. Counts the encoded
+    /// tokens in `tokens`.
+    fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<EmbeddedTexts> {
+        if !self.rows.heads.iter().any(|name| self.heads.is_encoded(name)) {
+            return Ok(EmbeddedTexts::default());
         }
-        let Context { config, stop, progress, .. } = self.scores.context;
+        let Context { config, stop, progress, .. } = self.context;
         let texts: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
         let (model, chunks) = (self.model()?, config.encoder.chunks);
         let mut embedded =
@@ -239,23 +229,97 @@ impl Refining<'_> {
                 progress.advance(0, batch as u64);
             })?;
         round_to(&mut embedded.values, config.parts.embeddings);
-        Ok((model.encoder.info().embedding_size, embedded))
+        Ok(embedded)
     }
 
     fn model(&self) -> Result<&Model> {
         if let Some(model) = self.model.get() {
             return Ok(model);
         }
-        let model = load_precise(self.scores.context)?;
-        let digest = encoder_digest(self.scores.context.run)?;
+        let model = load(&precise_settings(self.context)?, self.context.hub)?;
+        let digest = encoder_digest(self.context.run)?;
         let found = &model.encoder.info().digest;
         if *found != digest {
             let reason = format!("is not the model of this run: {found} instead of {digest}");
-            return Err(Error::model(self.scores.context.config.encoder.model.as_ref(), reason));
+            return Err(Error::model(self.context.config.encoder.model.as_ref(), reason));
         }
-        if let Some(reason) = recipe(self.scores.context.run)?.difference(&model.recipe) {
-            return Err(Error::model(self.scores.context.run.root(), reason));
+        if let Some(reason) = recipe(self.context.run)?.difference(&model.recipe) {
+            return Err(Error::model(self.context.run.root(), reason));
         }
         Ok(self.model.get_or_init(|| model))
+    }
+
+    fn write_parts(&self, rounds: usize) -> Result<()> {
+        let (Context { config, run, stop, .. }, shards) = (self.context, self.shards());
+        let keys = score_keys(&self.embedded.plan, &self.rows.heads);
+        (0..keys.len()).into_par_iter().try_for_each(|item| {
+            if run.is_done(Stage::Refine, &keys[item])? {
+                return Ok(());
+            }
+            let (head, (_, shard)) = (item / shards.len(), shards[item % shards.len()]);
+            let name = self.rows.heads[head];
+            let done = self.scored_again(0..rounds, shard)?;
+            let mut marker = ShardMarker::default();
+            for index in 0..run.num_parts(shard)? {
+                stop.check()?;
+                let mut rows = read_scores(&run.scores_part(name, shard, index))?;
+                let mut refined = vec![false; rows.documents.len()];
+                for (at, row) in rows.documents.rows().iter().enumerate() {
+                    if let Some(precise) = done.get(row) {
+                        rows.scores[at] = precise.get(head).copied().flatten();
+                        refined[at] = true;
+                    }
+                }
+                let path = run.refined_part(name, shard, index);
+                let stamp = write_refined_scores(&path, &rows, Some(&refined), config.parts.zstd)?;
+                let num_rows = rows.documents.len() as u64;
+                let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
+                let file = run.file(&path, num_rows, stamp);
+                marker.add(file, [("refined", num_refined), ("unchanged", num_rows - num_refined)]);
+            }
+            run.mark_shard(Stage::Refine, &keys[item], &marker)
+        })
+    }
+
+    /// Writes the report after `rounds` rounds and marks the stage done.
+    fn write_report(&self, rounds: usize) -> Result<()> {
+        let run = self.context.run;
+        let precision = precise_settings(self.context)?.precision;
+        let mut report = Refinement { precision, rounds, ..Refinement::default() };
+        for encoded in self.embedded.summaries.iter().filter_map(|summary| summary.encoded) {
+            report.documents += encoded.documents;
+            report.tokens += encoded.tokens;
+        }
+        for (_, shard) in self.shards() {
+            for round in 0..rounds {
+                let key = RunDir::round_shard_key(round, shard);
+                let marker = run.shard_marker(Stage::Refine, &key)?.unwrap_or_default();
+                report.refined += marker.rows;
+                report.refined_tokens += marker.counts.get(TOKENS).copied().unwrap_or_default();
+            }
+        }
+        let languages = self.near_thresholds(rounds)?;
+        let changes = self.changes(rounds, &languages)?;
+        for (language, near) in languages {
+            for (head, seen) in near.seen.iter().enumerate().filter(|(_, seen)| seen.documents > 0)
+            {
+                report.heads.push(HeadRefinement {
+                    language: language.clone(),
+                    head: self.rows.heads[head].to_owned(),
+                    refined: seen.documents,
+                    largest_difference: seen.largest.filter(|largest| largest.is_finite()),
+                    margin: near.margin(head),
+                });
+            }
+            let (changed, farthest) = changes.get(&language).copied().unwrap_or_default();
+            let farthest_change = (changed > 0).then_some(farthest);
+            let expected_wrong = near.expected;
+            let found = LanguageRefinement { language, changed, farthest_change, expected_wrong };
+            report.languages.push(found);
+        }
+        let files = vec![run.write_json(&run.path(Refinement::FILE), &report)?];
+        let (rows, counts) = (report.refined, [(TOKENS.to_owned(), report.refined_tokens)].into());
+        let marker = ShardMarker { rows, files, counts, ..ShardMarker::default() };
+        run.mark_shard(Stage::Refine, ALL_LANGUAGES, &marker)
     }
 }

@@ -19,8 +19,8 @@ use polysift_corpus::Context;
 use polysift_corpus::heads::check_files;
 use polysift_corpus::languages::planned_languages;
 use polysift_corpus::plan::{frozen, plan};
-use polysift_corpus::stage_order::stages_of;
 use polysift_corpus::training::PlannedHead;
+use polysift_corpus::work::stages_of;
 use polysift_encoder::HubSettings;
 use polysift_runs::cluster::Task;
 use polysift_runs::run::{Plan, RunDir, Stage, Worker};
@@ -158,9 +158,17 @@ impl<'a> JoinedRun<'a> {
         }
         let is_run = |stage: &Stage| *stage != Stage::Cascade || stages.len() == 1;
         let mut stages: Vec<Stage> = stages.iter().copied().filter(is_run).collect();
+        // Heads are trained before the corpus is embedded, so that their errors show early: if the
+        // plan tells the languages and nothing is embedded yet. One of many tasks keeps the order
+        // of the stages, since it would have to wait for other tasks first. A redo discards the
+        // heads too; with changed settings, a mismatch of the embeddings should be reported first.
         if let (Some(plan), [Stage::Embed, Stage::Train, ..]) = (plan, &stages[..])
-            && trains_first(context, plan)?
+            && context.task.is_none()
+            && context.redo != Some(Stage::Embed)
+            && context.run.frozen_settings(Stage::Embed)?.is_none()
+            && planned_languages(context.config, plan).is_some()
         {
+            context.run.freeze_plan(plan)?; // the heads depend on its languages
             stages.swap(0, 1);
         }
         Ok(stages)
@@ -232,21 +240,4 @@ pub fn freeze(context: Context<'_>, plan: &Plan) -> Result<()> {
     context.run.freeze_plan(plan)?;
     context.run.share()?;
     context.keep_settings(None)
-}
-
-/// Returns true if heads are trained before the corpus is embedded, so that their errors show
-/// early: if the plan tells the languages and nothing is embedded yet. One of many tasks keeps the
-/// order of the stages, since it would have to wait for other tasks first. If true, freezes the
-/// plan, because the heads depend on its languages.
-fn trains_first(context: Context<'_>, plan: &Plan) -> Result<bool> {
-    let run = context.run;
-    // A redo discards the heads too; with changed settings, a mismatch of the embeddings should be
-    // reported first.
-    let is_begun =
-        context.redo == Some(Stage::Embed) || run.frozen_settings(Stage::Embed)?.is_some();
-    if context.task.is_some() || is_begun || planned_languages(context.config, plan).is_none() {
-        return Ok(false);
-    }
-    run.freeze_plan(plan)?;
-    Ok(true)
 }

@@ -21,9 +21,8 @@ use polysift_corpus::Context;
 use polysift_corpus::frozen::FrozenEncoder;
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingScan, EmbeddingWriter, round_to};
-use polysift_encoder::Model;
+use polysift_encoder::{EmbeddedTexts, Model};
 
-const FOLDER: &str = "samples";
 const PARQUET: &str = "parquet";
 /// Number of hexadecimal digits of a digest in a file name.
 const NAME_DIGITS: usize = 16;
@@ -31,20 +30,20 @@ const NAME_DIGITS: usize = 16;
 /// Index of the first text with each digest.
 type Places<'a> = BTreeMap<&'a str, usize>;
 
-/// Returns embeddings `[n, D]` f32, row-major, of the first chunk of each of the `n` `texts`,
-/// rounded like the corpus. Stored embeddings are read; other texts are encoded, equal ones once,
-/// and stored. `on_share` receives the share of the texts that is done. Returns the errors of
-/// [`Model::embed_texts`]; [`Error::Io`] if a file cannot be written.
+/// Returns embeddings of the first chunk of each of `texts`, rounded like the corpus. Stored
+/// embeddings are read; other texts are encoded, equal ones once, and stored. `on_share` receives
+/// the share of the texts that is done. Returns the errors of [`Model::embed_texts`]; [`Error::Io`]
+/// if a file cannot be written.
 pub(crate) fn embed_samples(
     context: Context<'_>,
     model: &Model,
     texts: &[&str],
     on_share: &mut dyn FnMut(f64),
-) -> Result<Vec<f32>> {
+) -> Result<EmbeddedTexts> {
     let Context { config, run, stop, progress, .. } = context;
     let (parts, width) = (&config.parts, model.encoder.info().embedding_size);
     let depends_on = json!([FrozenEncoder::of(config, Some(model)), parts.embeddings]).to_string();
-    let folder = run.path(FOLDER).join(name(depends_on.as_bytes()));
+    let folder = run.path("samples").join(name(depends_on.as_bytes()));
     let digests: Vec<String> =
         texts.par_iter().map(|text| blake3::hash(text.as_bytes()).to_hex().to_string()).collect();
     // Reversed, so that the first of equal texts wins.
@@ -93,7 +92,7 @@ pub(crate) fn embed_samples(
         let first = places[digest.as_str()] * width;
         values.copy_within(first..first + width, i * width);
     }
-    Ok(values)
+    Ok(EmbeddedTexts { values, width, chunk_offsets: (0..=texts.len()).collect() })
 }
 
 /// Returns the file name for content that is identified by `bytes`.

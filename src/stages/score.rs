@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rayon::prelude::*;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use polysift_base::error::{Error, Result};
@@ -14,7 +13,7 @@ use polysift_corpus::heads::{scores_embeddings, warn_of_unserved};
 use polysift_corpus::model::refined_precision;
 use polysift_corpus::work::{own_shards, score_keys};
 use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
-use polysift_data::input::{DocumentInfo, NumberColumn};
+use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
 use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
 use polysift_heads::head::{DocumentScore, RowHead, ScoreScratch};
 use polysift_heads::vectors::BLOCK_ROWS;
@@ -66,40 +65,32 @@ fn same_as_in_cascade(context: Context<'_>, settings: &Value) -> Result<()> {
             if now.is_none_or(|now| now == before) {
                 continue;
             }
-            return Err(Error::Mismatch {
-                path: context.run.root().to_owned(),
-                difference: format!(
-                    "  the cascade was made with another head {name} of {language}"
-                ),
-                hint: "give `polysift run --redo cascade` to make it, and what follows from it, \
-                       again"
-                    .into(),
-            });
+            let path = context.run.root().to_owned();
+            let difference =
+                format!("  the cascade was made with another head {name} of {language}");
+            let hint = "give `polysift run --redo cascade` to make it, and what follows from it, \
+                        again";
+            return Err(Error::Mismatch { path, difference, hint: hint.into() });
         }
     }
     Ok(())
 }
 
-/// How embeddings were made and stored.
-#[derive(Clone, PartialEq, Serialize)]
-struct Made {
-    encoder: FrozenEncoder,
-    embeddings: Option<EmbeddingDtype>,
-}
-
 /// Checks that the heads fit the encoder and the recipe of the corpus.
 fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let run = context.run;
-    let made = |stage| -> Result<Option<Made>> {
+    // How embeddings were made, and the type in which they are stored.
+    let made = |stage| -> Result<Option<(FrozenEncoder, Option<EmbeddingDtype>)>> {
         let frozen = FrozenEmbeddings::read(run, stage)?;
-        let embeddings = frozen.dtype();
-        Ok(frozen.encoder.map(|encoder| Made { encoder, embeddings }))
+        let dtype = frozen.dtype();
+        Ok(frozen.encoder.map(|encoder| (encoder, dtype)))
     };
     let Some(corpus) = made(Stage::Embed)? else { return Ok(()) };
-    if corpus.encoder.is_foreign() {
+    let (encoder, dtype) = &corpus;
+    if encoder.is_foreign() {
         return Ok(());
     }
-    let FrozenEncoder::Run { recipe, precision } = &corpus.encoder else {
+    let FrozenEncoder::Run { recipe, precision } = encoder else {
         let of_embeddings = context.config.heads.keys().find(|name| heads.is_encoded(name));
         return of_embeddings.map_or(Ok(()), |name| Err(scores_embeddings(name)));
     };
@@ -108,19 +99,16 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let Some(samples) = made(Stage::Train)? else { return checked };
     let precise =
         FrozenEncoder::Run { recipe: recipe.clone(), precision: refined_precision(*precision) };
-    let is_refined =
-        context.config.selection.refine && samples == Made { encoder: precise, ..corpus.clone() };
-    if samples == corpus || is_refined || samples.encoder.digest() != corpus.encoder.digest() {
+    let is_refined = context.config.selection.refine && samples == (precise, *dtype);
+    if samples == corpus || is_refined || samples.0.digest() != encoder.digest() {
         return checked;
     }
-    let (samples, corpus) = (json!(samples), json!(corpus));
-    Err(Error::Mismatch {
-        path: run.root().to_owned(),
-        difference: format!(
-            "  the heads were trained with {samples}\n  the corpus is embedded with {corpus}"
-        ),
-        hint: "train again with `--redo train`, or embed again with `--redo embed`".into(),
-    })
+    let [samples, corpus] =
+        [samples, corpus].map(|(encoder, dtype)| json!({"encoder": encoder, "embeddings": dtype}));
+    let difference =
+        format!("  the heads were trained with {samples}\n  the corpus is embedded with {corpus}");
+    let hint = "train again with `--redo train`, or embed again with `--redo embed`".into();
+    Err(Error::Mismatch { path: run.root().to_owned(), difference, hint })
 }
 
 fn score_shard(
@@ -140,23 +128,21 @@ fn score_shard(
         Ok((run.file(&path, rows, stamp), counts(scored)))
     };
     let path = |part: &PartFile| run.path(&part.path);
+    let in_turn = |score: &mut dyn FnMut(&Path) -> Result<ScoreRows>| {
+        let parts = embedded.files.iter().enumerate();
+        parts.map(|(index, part)| write(index, &score(&path(part))?)).collect()
+    };
     let parts: Vec<Result<(PartFile, Counts)>> = if let Some(head) = heads.of_rows(name) {
         let file = shard.input()?;
-        let open = |column| NumberColumn::open(&file, &context.config.input, column);
+        let input = &context.config.input;
+        let open = |column| ColumnValues::open(&file, input, column, ColumnKind::Scalar);
         let mut column = head.column().map(open).transpose()?;
-        let parts = embedded.files.iter().enumerate().map(|(index, part)| {
-            context.stop.check()?;
-            write(index, &score_documents(head, column.as_mut(), &path(part))?)
-        });
-        let parts = parts.collect();
-        column.map_or(Ok(()), NumberColumn::finish)?;
+        let parts = in_turn(&mut |path| score_documents(context, head, column.as_mut(), path));
+        column.map_or(Ok(()), ColumnValues::finish)?;
         parts
     } else if heads.is_text(name) {
         let mut texts = Texts::open(context, shard)?;
-        let parts = embedded.files.iter().enumerate().map(|(index, part)| {
-            write(index, &score_texts(context, heads, name, &mut texts, &path(part))?)
-        });
-        parts.collect()
+        in_turn(&mut |path| score_texts(context, heads, name, &mut texts, path))
     } else {
         let parts = embedded.files.par_iter().enumerate().map(|(index, part)| {
             context.stop.check()?;
@@ -207,16 +193,18 @@ fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows>
 
 /// Scores the documents with text of the part `path`; `column` is positioned before the first.
 fn score_documents(
+    context: Context<'_>,
     head: &RowHead,
-    mut column: Option<&mut NumberColumn<'_>>,
+    mut column: Option<&mut ColumnValues<'_>>,
     path: &Path,
 ) -> Result<ScoreRows> {
+    context.stop.check()?;
     let documents = read_documents(path)?;
     let mut score = |document: DocumentInfo<'_>| -> Result<Option<DocumentScore>> {
         if document.num_bytes == 0 {
             return Ok(None);
         }
-        let value = column.as_mut().map_or(Ok(None), |column| column.value(document.row))?;
+        let value = column.as_mut().map_or(Ok(None), |column| column.number(document.row))?;
         Ok(head.score(document.id, value))
     };
     let scores = documents.iter().map(&mut score).collect::<Result<_>>()?;
@@ -237,10 +225,7 @@ fn score_texts(
         context.stop.check()?;
         let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
         let languages: Vec<&str> = block.clone().map(|at| documents.language(at)).collect();
-        let text = |at: usize| {
-            let DocumentInfo { row, num_bytes, .. } = documents.get(at);
-            texts.text(row, num_bytes)
-        };
+        let text = |at: usize| texts.text(documents.rows()[at], documents.num_bytes()[at]);
         let texts: Vec<Option<String>> = block.map(text).collect::<Result<_>>()?;
         scores.extend(heads.score_texts(name, &languages, &texts));
     }

@@ -26,10 +26,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
         context.stop.check()?;
         let language = &work.items.keys[item];
         let selection = select_language(context, &embedded, &heads, language, scores)?;
-        warn_of_unreached(language, &selection);
-        if let Some(cascade) = &context.config.cascade {
-            warn_of_recall(language, &selection, cascade);
-        }
+        warn_of_misses(language, &selection, context.config.cascade.as_ref());
         context.check_held()?;
         let files = vec![run.write_json(&run.selection_file(language), &selection)?];
         context.progress.advance(1, 0);
@@ -37,7 +34,8 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     })
 }
 
-fn warn_of_unreached(language: &str, selection: &Selection) {
+/// Warns of budgets that the documents do not reach, and of recalls that are not proved.
+fn warn_of_misses(language: &str, selection: &Selection, cascade: Option<&CascadeConfig>) {
     for ThresholdReport { threshold, outcomes, .. } in &selection.thresholds {
         let ThresholdKind::Budget(budget) = threshold.kind else { continue };
         let (head, kept) = (&threshold.head_name, outcomes.iter().map(|o| o.kept.weight).min());
@@ -45,10 +43,7 @@ fn warn_of_unreached(language: &str, selection: &Selection) {
             tracing::warn!(language, head, %budget, kept, "the documents left for this threshold are below the budget; all of them are kept");
         }
     }
-}
-
-fn warn_of_recall(language: &str, selection: &Selection, config: &CascadeConfig) {
-    let Some(proof) = &selection.cascade else { return };
+    let (Some(proof), Some(config)) = (&selection.cascade, cascade) else { return };
     for recall in proof.recalls.iter().filter(|recall| !recall.is_proved) {
         let rate = json!(recall.rate);
         let hint =

@@ -43,7 +43,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
         );
         return context.discard_redone(Stage::Train);
     }
-    let model = if jobs.iter().all(TrainingJob::is_text) {
+    let model = if jobs.iter().all(|job| job.head.kind.is_of_texts()) {
         None // no embeddings are needed
     } else {
         Some(load_model(context, Stage::Train)?)
@@ -51,21 +51,20 @@ pub fn train(context: Context<'_>) -> Result<()> {
     let settings = settings(context, &jobs, model.as_ref());
     freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
     let keys = jobs.iter().map(TrainingJob::key).collect();
-    let work = StageWork::dealt(context, Stage::Train, keys)?;
+    // One after another, since each uses all threads.
+    let work = StageWork { at_once: 1, ..StageWork::dealt(context, Stage::Train, keys)? };
     if work.is_over() {
         return Ok(());
     }
-    context.progress.begin("train", Some(work.items.own.len() as u64), "heads");
     let input = InputProgress::default();
     work.items.own.iter().for_each(|&item| input.add(jobs[item].bytes()));
-    // One after another, since each uses all threads.
-    let outcome = work.for_all_in_turn(context, |context, item| {
-        let (job, is_own) = (&jobs[item], work.items.is_own[item]);
-        if !is_own {
-            context.progress.extend(1);
+    let one = |_| Some(1);
+    work.claim_all(context, "heads", one, |context, item| {
+        let job = &jobs[item];
+        if !work.items.is_own[item] {
             input.add(job.bytes());
         }
-        let model = model.as_ref().filter(|_| !job.is_text());
+        let model = model.as_ref().filter(|_| !job.head.kind.is_of_texts());
         let mut encoded = 0;
         let mut on_share = |share: f64| {
             let bytes = (share * job.bytes() as f64) as u64;
@@ -76,9 +75,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
         on_share(1.0);
         context.progress.advance(1, 0);
         Ok(marker)
-    });
-    context.progress.end();
-    outcome
+    })
 }
 
 /// Reads the samples of every head to train for `languages` (`None`: all) that is not in `run`,
@@ -110,7 +107,7 @@ pub(crate) fn check_samples(
         })?;
         job.check(&labels)?;
         let (head, language) = (job.name.to_owned(), job.language());
-        let (samples, is_encoded) = (labels.len() as u64, !job.is_text());
+        let (samples, is_encoded) = (labels.len() as u64, !job.head.kind.is_of_texts());
         let negatives = job.head.negatives.map_or(0, |drawn| drawn.num_drawn(drawn.corpus) as u64);
         Ok(Some(PlannedHead { head, language, samples, text_bytes, negatives, is_encoded }))
     };
@@ -162,7 +159,7 @@ fn train_one(
 ) -> Result<ShardMarker> {
     let Context { config, run, stop, .. } = context;
     stop.check()?;
-    let set = training_set(context, model, job, on_share)?;
+    let mut set = training_set(context, model, job, on_share)?;
     let language = job.language();
     let of_encoder = model.map(|model| Provenance {
         model: model.encoder.info().model.clone(),
@@ -177,10 +174,13 @@ fn train_one(
         name: job.name,
         language: &language,
         config: job.head,
-        samples: &set.samples,
+        samples: &Samples::default(), // every use of the request replaces them
         seed: config.seed.0,
         provenance,
     };
+    if job.head.negatives.is_none() {
+        balance(&request, &set.languages, &mut set.samples)?;
+    }
     let (mut rows, mut chosen): (_, Option<Samples>) = (Vec::new(), None);
     for _ in 0..job.head.negatives.map_or(0, |negatives| negatives.rounds()) {
         let of_round = |samples| TrainingRequest { samples, ..request.clone() };
@@ -188,10 +188,9 @@ fn train_one(
             chosen.as_ref().map(|samples| train_round(&of_round(samples), stop)).transpose()?;
         rows = set.rows(job, head.as_ref())?;
         let samples = chosen.insert(set.samples.of_rows(&rows));
-        balance(context, job, &set.languages, samples)?;
+        balance(&request, &set.languages, samples)?;
     }
-    let request =
-        TrainingRequest { samples: chosen.as_ref().unwrap_or(&set.samples), ..request.clone() };
+    let request = TrainingRequest { samples: chosen.as_ref().unwrap_or(&set.samples), ..request };
     let num_samples = request.samples.labels.len() as u64;
     let trained = match job.head.kind {
         HeadKind::FastText => None,
@@ -202,19 +201,19 @@ fn train_one(
     let mut wrote = |path: &Path, stamp| marker.files.push(run.file(path, marker.rows, stamp));
     if job.head.negatives.is_some() {
         let path = run.path(format!("heads/{}/{language}.negatives.jsonl", job.name));
-        let drawn = rows.iter().filter(|row| **row >= set.num_labelled);
+        let drawn = rows.iter().filter(|row| **row >= set.languages.len());
         let places: String = drawn.flat_map(|row| [&*set.samples.ids[*row], "\n"]).collect();
         wrote(&path, write_atomic(&path, places.as_bytes())?);
     }
     let Some(bytes) = trained else {
-        let path = run.text_head_file(job.name, &language);
+        let path = run.head_file(job.name, job.head.kind, &language);
         let (_, [model, card]) = train_text_head(&request, &path, stop)?;
         wrote(&path, model);
         wrote(&FastTextHead::card_path(&path), card);
         return Ok(marker);
     };
     for language in &job.serves {
-        let path = run.head_file(job.name, language);
+        let path = run.head_file(job.name, job.head.kind, language);
         wrote(&path, write_atomic(&path, &bytes)?);
     }
     Ok(marker)
@@ -230,11 +229,12 @@ pub fn cards(context: Context<'_>) -> Result<Vec<(String, ModelCard)>> {
         }
         run.check_files(Stage::Train, &job.key())?;
         if job.head.kind == HeadKind::FastText {
-            let card = FastTextHead::read_card(&run.text_head_file(job.name, &job.language()))?;
+            let path = run.head_file(job.name, job.head.kind, &job.language());
+            let card = FastTextHead::read_card(&path)?;
             cards.extend(card.map(|card| (job.name.to_owned(), card)));
             continue;
         }
-        let path = run.head_file(job.name, &job.serves[0]);
+        let path = run.head_file(job.name, job.head.kind, &job.serves[0]);
         let head = AnyHead::load(&path, job.name, job.head, &job.language())?;
         cards.push((job.name.to_owned(), head.card().clone()));
     }
@@ -319,8 +319,7 @@ fn draw_negatives(
 /// Labelled samples, and behind them the documents that may become negatives.
 struct TrainingSet {
     samples: Samples,
-    num_labelled: usize,
-    /// Languages of the labelled samples.
+    /// Language of each labelled sample.
     languages: Vec<String>,
     /// For each pool its number of documents, and how many become negatives.
     pools: Vec<(usize, usize)>,
@@ -330,8 +329,8 @@ impl TrainingSet {
     /// Returns the rows that a head is trained on: all labelled ones, and of each pool those that
     /// the head of the round before scores between the quantiles, or else the first ones.
     fn rows(&self, job: &TrainingJob<'_>, before: Option<&Head>) -> Result<Vec<usize>> {
-        let mut rows: Vec<usize> = (0..self.num_labelled).collect();
-        let mut start = self.num_labelled;
+        let mut start = self.languages.len();
+        let mut rows: Vec<usize> = (0..start).collect();
         for &(found, wanted) in &self.pools {
             let mut pool: Vec<usize> = (start..start + found).collect();
             let mut range = 0..wanted.min(found);
@@ -396,34 +395,22 @@ fn training_set(
     }
     if let Some(model) = model {
         let texts: Vec<&str> = samples.texts.iter().map(String::as_str).collect();
-        samples.embeddings = embed_samples(context, model, &texts, on_share)?;
-        samples.hidden_size = model.encoder.info().embedding_size;
+        let embedded = embed_samples(context, model, &texts, on_share)?;
+        (samples.embeddings, samples.hidden_size) = (embedded.values, embedded.width);
     }
-    if job.head.negatives.is_none() {
-        balance(context, job, &languages, &mut samples)?;
-    }
-    Ok(TrainingSet { samples, num_labelled: labels.len(), languages, pools })
+    Ok(TrainingSet { samples, languages, pools })
 }
 
-/// Gives several `languages` of the labelled samples, which are the first ones, the same total
+/// Gives several `languages` of the labelled `samples`, which are the first ones, the same total
 /// weight in each split.
 fn balance(
-    context: Context<'_>,
-    job: &TrainingJob<'_>,
+    request: &TrainingRequest<'_>,
     languages: &[String],
     samples: &mut Samples,
 ) -> Result<()> {
-    if languages.iter().all(|language| *language == languages[0]) {
-        return Ok(());
+    if languages.iter().any(|language| *language != languages[0]) {
+        let request = TrainingRequest { samples, ..request.clone() };
+        samples.weights = request.balanced_weights(languages)?;
     }
-    let request = TrainingRequest {
-        name: job.name,
-        language: &job.language(),
-        config: job.head,
-        samples,
-        seed: context.config.seed.0,
-        provenance: Provenance::default(),
-    };
-    samples.weights = request.balanced_weights(languages)?;
     Ok(())
 }

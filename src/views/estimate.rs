@@ -91,7 +91,6 @@ pub struct EncodingEstimate {
 struct Sample {
     rows: u64,
     chunks: Vec<Vec<u32>>,
-    tokens: u64,
     /// Rows of the sampled files as far as they are known, and the bytes of the files that hold
     /// them.
     counted: (u64, u64),
@@ -127,7 +126,8 @@ pub fn estimate(
     let scaled = || (plan.bytes() as f64 * counted as f64 / bytes.max(1) as f64) as u64;
     let rows = plan.num_rows().unwrap_or_else(scaled);
     let encoding = model.map(|(model, tokens_per_sec)| {
-        let per_document = sample.tokens as f64 / (sample.rows.max(1)) as f64;
+        let sampled: usize = sample.chunks.iter().map(Vec::len).sum();
+        let per_document = sampled as f64 / (sample.rows.max(1)) as f64;
         let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;
         let tokens = per_document * rows as f64;
         let most = config.encoder.max_tokens as f64;
@@ -190,8 +190,9 @@ pub fn estimate(
 impl Sample {
     /// Returns the length in tokens of the chunk that a token is in, averaged over all tokens.
     fn mean_length(&self) -> f64 {
-        let squares: usize = self.chunks.iter().map(|chunk| chunk.len().pow(2)).sum();
-        squares.max(1) as f64 / self.tokens.max(1) as f64
+        let lengths = || self.chunks.iter().map(Vec::len);
+        let squares: usize = lengths().map(|length| length.pow(2)).sum();
+        squares.max(1) as f64 / lengths().sum::<usize>().max(1) as f64
     }
 }
 
@@ -215,7 +216,8 @@ fn sample(config: &RunConfig, plan: &Plan, model: Option<&Model>, stop: &Stop) -
         let read = || -> Result<_> {
             let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
             let batch = reader.next_batch(SAMPLE_ROWS)?;
-            Ok((rows_of(&mut reader, batch.as_ref(), shard)?, batch))
+            let read = batch.as_ref().map_or(0, DocumentBatch::len);
+            Ok((rows_of(&mut reader, read, shard)?, batch))
         };
         let ((rows, bytes), batch) = match read() {
             Ok(read) => read,
@@ -241,10 +243,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: Option<&Model>, stop: &Stop) -
                 sample.whole.1 += text.len() as u64;
             }
         }
-        for chunk in tokenized.into_iter().flatten() {
-            sample.tokens += chunk.len() as u64;
-            sample.chunks.push(chunk);
-        }
+        sample.chunks.extend(tokenized.into_iter().flatten());
     }
     match failure {
         Some(error) if sample.rows == 0 => Err(error),
@@ -253,16 +252,11 @@ fn sample(config: &RunConfig, plan: &Plan, model: Option<&Model>, stop: &Stop) -
 }
 
 /// Returns the number of rows of `shard`, or of its beginning, and the bytes of the file with them.
-/// `batch` holds the rows that `reader` has read.
-fn rows_of(
-    reader: &mut DocumentReader,
-    batch: Option<&DocumentBatch>,
-    shard: &Shard,
-) -> Result<(u64, u64)> {
+/// The `reader` has read `rows`.
+fn rows_of(reader: &mut DocumentReader, mut rows: usize, shard: &Shard) -> Result<(u64, u64)> {
     if let Some(rows) = reader.num_rows_hint() {
         return Ok((rows, shard.bytes));
     }
-    let mut rows = batch.map_or(0, DocumentBatch::len);
     while reader.bytes_read().is_some_and(|bytes| bytes < COUNTED_BYTES) {
         match reader.next_batch(SAMPLE_ROWS)? {
             Some(batch) => rows += batch.len(),

@@ -30,7 +30,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use self::compare::Comparison;
-use self::details::{LanguageDetails, ShardInput, input_file};
+use self::details::{LanguageDetails, ShardInput};
 use self::language::SurveyedLanguage;
 use self::limits::ReportLimits;
 use self::stored::{KeptDocument, SelectionName, StoredRun};
@@ -119,9 +119,11 @@ pub fn report(
         let mut without_input = 0;
         for group in &groups {
             let surveyed = surveyed(&run, &limits, group)?;
-            for (surveyed, details) in detailed(&run, request, surveyed, comparison.as_ref())? {
+            detailed(&run, request, &surveyed, comparison.as_ref())?;
+            for (language, surveyed) in surveyed {
+                let details = lock(&surveyed.details);
                 languages.push(surveyed.report(&details, &order)?);
-                compared.insert(surveyed.language.to_owned(), details.compared);
+                compared.insert(language.to_owned(), details.compared);
                 without_input += usize::from(details.without_input);
             }
         }
@@ -149,11 +151,11 @@ fn write(
 ) -> Result<WrittenReport> {
     let order = head_order(run);
     // When the thresholds were written, in seconds since 1970.
-    let files = run.languages.keys().map(|language| run.context.run.selection_file(language));
+    let files = run.languages.keys().map(|language| run.rows.context.run.selection_file(language));
     let last = files.filter_map(|file| file.metadata().ok()?.modified().ok()).max();
     let selected_at = last.and_then(|last| last.duration_since(UNIX_EPOCH).ok());
-    let (config, directory) = (run.context.config, run.context.run);
-    let heads: Vec<&str> = order.iter().map(|&head| run.heads[head]).collect();
+    let (config, directory) = (run.rows.context.config, run.rows.context.run);
+    let heads: Vec<&str> = order.iter().map(|&head| run.rows.heads[head]).collect();
     let names: BTreeSet<&SelectionName> =
         run.languages.values().flat_map(|language| &language.names).collect();
     let mut filters = Map::new();
@@ -178,7 +180,7 @@ fn write(
         "languages": languages,
         "filters": filters,
         "pii": pii,
-        "agreement": agreement(run.context)?,
+        "agreement": agreement(run.rows.context)?,
         "compare": compare,
         "notes": notes,
     });
@@ -217,16 +219,11 @@ fn agreement(context: Context<'_>) -> Result<Vec<Value>> {
 
 /// Returns the places of the heads in the order of their thresholds, then of heads without one.
 fn head_order(run: &StoredRun<'_>) -> Vec<usize> {
+    let (heads, mut seen) = (&run.rows.heads, BTreeSet::new());
     let thresholds = run.languages.values().flat_map(|language| &language.selection.thresholds);
-    let by_threshold = thresholds
-        .filter_map(|report| run.heads.iter().position(|head| *head == report.threshold.head_name));
-    let mut order = Vec::new();
-    for head in by_threshold.chain(0..run.heads.len()) {
-        if !order.contains(&head) {
-            order.push(head);
-        }
-    }
-    order
+    let place = |name: &String| heads.iter().position(|head| head == name);
+    let places = thresholds.filter_map(|report| place(&report.threshold.head_name));
+    places.chain(0..heads.len()).filter(|head| seen.insert(*head)).collect()
 }
 
 fn reported(language: &Value) -> ReportedLanguage {
@@ -244,7 +241,7 @@ fn surveyed<'r>(
     run: &'r StoredRun<'r>,
     limits: &'r ReportLimits,
     languages: &[&'r str],
-) -> Result<Vec<SurveyedLanguage<'r>>> {
+) -> Result<BTreeMap<&'r str, SurveyedLanguage<'r>>> {
     let begin = |language: &&'r str| {
         let survey = LanguageSurvey::new(&run.languages[*language], limits);
         (*language, (Mutex::new(survey), BottomKSample::new(limits.sample)))
@@ -274,34 +271,31 @@ fn surveyed<'r>(
     })?;
     let finished = |(language, (survey, sample)): (_, (Mutex<_>, BottomKSample<_>))| {
         let found = (unpoisoned(survey.into_inner()), sample.into_items());
-        SurveyedLanguage::new((run, limits), language, found)
+        (language, SurveyedLanguage::new((run, limits), language, found))
     };
     Ok(surveys.into_iter().map(finished).collect())
 }
 
 /// Runs the second pass over the documents of `languages`.
-fn detailed<'r>(
+fn detailed(
     run: &StoredRun<'_>,
     request: &ReportRequest,
-    languages: Vec<SurveyedLanguage<'r>>,
+    languages: &BTreeMap<&str, SurveyedLanguage<'_>>,
     comparison: Option<&Comparison<'_>>,
-) -> Result<Vec<(SurveyedLanguage<'r>, LanguageDetails)>> {
-    let names: Vec<&str> = languages.iter().map(|language| language.language).collect();
-    let begin = |language: SurveyedLanguage<'r>| {
-        let details = Mutex::new(language.begin_details());
-        (language.language, (language, details))
-    };
-    let begun: BTreeMap<&str, (SurveyedLanguage<'r>, Mutex<LanguageDetails>)> =
-        languages.into_iter().map(begin).collect();
+) -> Result<()> {
+    let names: Vec<&str> = languages.keys().copied().collect();
     let shards = run.embedded.shards_with(&names).into_par_iter();
     shards.try_for_each(|(place, shard, _)| -> Result<()> {
-        let file = if request.no_texts { None } else { input_file(shard)? };
-        let mut input = ShardInput::open(run.context, shard, file.as_ref())?;
+        let file = match (!request.no_texts).then(|| shard.input()) {
+            None | Some(Err(Error::Missing { .. })) => None, // it may be gone
+            Some(file) => Some(file?),
+        };
+        let mut input = ShardInput::open(run.rows.context, shard, file.as_ref())?;
         let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
         run.for_each(place, |shard, document| {
             let is_listed = comparison.is_some_and(|other| other.has(document.info.id));
-            let begun = begun.get_key_value(document.info.language);
-            let Some((&name, (language, _))) = begun else { return Ok(()) };
+            let surveyed = languages.get_key_value(document.info.language);
+            let Some((&name, language)) = surveyed else { return Ok(()) };
             let details = new.entry(name).or_insert_with(|| language.begin_details());
             details.compared[1] += u64::from(is_listed);
             if document.is_removed {
@@ -311,12 +305,8 @@ fn detailed<'r>(
             details.add((shard, document), wanted, &mut input, comparison)
         })?;
         for (language, details) in new {
-            lock(&begun[language].1).merge(details);
+            lock(&languages[language].details).merge(details);
         }
         Ok(())
-    })?;
-    let finished = |(language, details): (_, Mutex<LanguageDetails>)| {
-        (language, unpoisoned(details.into_inner()))
-    };
-    Ok(begun.into_values().map(finished).collect())
+    })
 }

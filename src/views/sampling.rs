@@ -151,10 +151,10 @@ pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<Langu
 }
 
 fn head_of_near<'a>(config: &'a RunConfig, request: &'a SampleRequest) -> Result<Option<&'a str>> {
+    let wrong = |reason: String| Err(Error::config("--head", reason));
     let known = || config.heads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     if let Some(head) = request.head.as_ref().filter(|head| !config.heads.contains_key(*head)) {
-        let reason = format!("there is no head `{head}`; the heads are {}", known());
-        return Err(Error::config("--head", reason));
+        return wrong(format!("there is no head `{head}`; the heads are {}", known()));
     }
     if request.near.is_none() {
         return Ok(None);
@@ -163,10 +163,7 @@ fn head_of_near<'a>(config: &'a RunConfig, request: &'a SampleRequest) -> Result
     let trained: Vec<&str> = trained.map(|(name, _)| name.as_str()).collect();
     match (request.head.as_deref(), &trained[..]) {
         (Some(head), _) | (None, &[head]) => Ok(Some(head)),
-        _ => {
-            let reason = format!("is missing: `near` looks at one head, of {}", known());
-            Err(Error::config("--head", reason))
-        }
+        _ => wrong(format!("is missing: `near` looks at one head, of {}", known())),
     }
 }
 
@@ -247,8 +244,7 @@ fn own_thresholds(
         return bounds.filter(is_near).map(NearThreshold::Bound).collect();
     }
     let own = context.config.thresholds(language);
-    let kept = own.retention.get(head).into_iter().flatten();
-    let kept = kept.map(|rate| rate.as_f64());
+    let kept = own.retention.get(head).into_iter().flatten().map(|rate| rate.as_f64());
     let removed = own.removal.get(head).map(|rate| 1.0 - rate.as_f64());
     let shares = kept.chain(removed).map(NearThreshold::Share);
     let fixed = own.threshold.get(head).map(|fixed| Bound::fixed(keep, *fixed));

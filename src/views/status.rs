@@ -14,9 +14,8 @@ use polysift_corpus::frozen::trained_keys;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::is_precise;
 use polysift_corpus::refinement::Refinement;
-use polysift_corpus::stage_order::stages_of;
 use polysift_corpus::verdicts::{REPORTS, deduplicated, has_reports};
-use polysift_corpus::work::score_keys;
+use polysift_corpus::work::{score_keys, stages_of};
 use polysift_runs::run::{Encoded, Failure, LiveWorker, Plan, RunDir, Shard, Stage, Summary};
 
 /// Progress of a stage.
@@ -76,7 +75,7 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let mut embedded = run.marked(Stage::Embed, &names)?;
     let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
     let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
-    let EmbeddingProgress { encoded, rows, bytes } = embedding(run, &plan, &embedded)?;
+    let (encoded, rows, bytes) = embedding(run, &plan, &embedded)?;
     let trained = trained_keys(run)?;
     let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
     let is_part = |stage| match stage {
@@ -138,39 +137,29 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     })
 }
 
-#[derive(Default)]
-struct EmbeddingProgress {
-    encoded: Encoded,
-    rows: u64,
-    bytes: f64,
-}
-
-fn embedding(run: &RunDir, plan: &Plan, embedded: &[Option<Summary>]) -> Result<EmbeddingProgress> {
-    let of_shard = |(shard, summary): (&Shard, &Option<Summary>)| -> Result<EmbeddingProgress> {
+/// Returns what is encoded so far, the number of its rows, and the bytes of input that hold them.
+fn embedding(run: &RunDir, plan: &Plan, done: &[Option<Summary>]) -> Result<(Encoded, u64, f64)> {
+    let of_shard = |(shard, summary): (&Shard, &Option<Summary>)| -> Result<(Encoded, u64, f64)> {
         if let Some(Summary { encoded, rows, .. }) = *summary {
-            let (encoded, bytes) = (encoded.unwrap_or_default(), shard.bytes as f64);
-            return Ok(EmbeddingProgress { encoded, rows, bytes });
+            return Ok((encoded.unwrap_or_default(), rows, shard.bytes as f64));
         }
-        let mut sum = EmbeddingProgress::default();
+        let (mut encoded, mut rows) = (Encoded::default(), 0);
         let parts = run.part_markers(shard)?;
         for part in &parts {
-            sum.encoded.add(&part.encoded);
-            sum.rows += part.languages.values().sum::<u64>() + part.encoded.rejects;
+            encoded.add(&part.encoded);
+            rows += part.languages.values().sum::<u64>() + part.encoded.rejects;
         }
         let saved = run.num_saved(shard, parts.len())?;
-        sum.encoded.documents += saved;
-        sum.rows += saved;
+        encoded.documents += saved;
+        rows += saved;
         let num_rows = shard.num_rows.filter(|rows| *rows > 0);
-        let share = num_rows.map_or(0.0, |rows| sum.rows as f64 / rows as f64);
-        sum.bytes = shard.bytes as f64 * share.min(1.0);
-        Ok(sum)
+        let share = num_rows.map_or(0.0, |all| rows as f64 / all as f64);
+        Ok((encoded, rows, shard.bytes as f64 * share.min(1.0)))
     };
-    let all = plan.shards.par_iter().zip(embedded).map(of_shard);
-    all.try_reduce(EmbeddingProgress::default, |mut sum, part| {
-        sum.encoded.add(&part.encoded);
-        sum.rows += part.rows;
-        sum.bytes += part.bytes;
-        Ok(sum)
+    let all = plan.shards.par_iter().zip(done).map(of_shard);
+    all.try_reduce(Default::default, |(mut encoded, rows, bytes), part| {
+        encoded.add(&part.0);
+        Ok((encoded, rows + part.1, bytes + part.2))
     })
 }
 

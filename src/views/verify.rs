@@ -97,8 +97,7 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     checks.verified.files = files.len() as u64;
     let export = &context.config.export;
     let is_sent = export.is_to_hub() && files.iter().any(|file| is_url(&file.path));
-    let to = export.to.as_deref().filter(|_| is_sent);
-    let published = to.map(remote::published).transpose()?;
+    let published = export.to.as_deref().filter(|_| is_sent).map(remote::published).transpose()?;
     checks.check_all(&files, |file| wrong_file(context, published.as_ref(), file))?;
     // Several checks may find that one file is missing.
     let mut told = HashSet::new();
@@ -157,15 +156,14 @@ impl Checks<'_> {
         let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return };
         self.verified.rows += embedded.rows;
         let mut later = Vec::new();
-        for stage in [Stage::Score, Stage::Refine] {
-            if self.begun.contains(&stage) {
-                let keys = context.config.heads.keys().map(|head| format!("{head}/{}", shard.name));
-                later.extend(keys.map(|key| (stage, key)));
+        for stage in [Stage::Score, Stage::Refine, Stage::Filter, Stage::Export] {
+            let of_heads = context.config.heads.keys().map(|head| format!("{head}/{}", shard.name));
+            match stage {
+                _ if !self.begun.contains(&stage) => {}
+                Stage::Score | Stage::Refine => later.extend(of_heads.map(|key| (stage, key))),
+                _ => later.push((stage, shard.name.clone())),
             }
         }
-        let of_shards = [Stage::Filter, Stage::Export].into_iter();
-        let of_shards = of_shards.filter(|stage| self.begun.contains(stage));
-        later.extend(of_shards.map(|stage| (stage, shard.name.clone())));
         for (stage, key) in later {
             let Some(marker) = self.marker(stage, &key) else { continue };
             if marker.rows != embedded.rows {
@@ -173,7 +171,31 @@ impl Checks<'_> {
                 self.problem(format!("{stage}: {key} accounts for {rows} rows, embed for {all}"));
             }
             if stage == Stage::Export {
-                exported_rows(context, (&key, &marker), &mut self.verified.problems);
+                self.exported_rows(&key, &marker);
+            }
+        }
+    }
+
+    /// Compares the rows of the exported files with the counts of the marker.
+    fn exported_rows(&mut self, shard: &str, marker: &ShardMarker) {
+        let context = self.context;
+        let place = context.config.export.place(context.run.root());
+        let mut by_folder: BTreeMap<String, u64> = BTreeMap::new();
+        for file in marker.files.iter().filter(|file| !file.path.starts_with("audit/")) {
+            let path = context.run.located(file);
+            let mut below = path.strip_prefix(&place).unwrap_or(&path).iter();
+            let reason = match below.next() {
+                Some(folder) if folder == "removed" => below.next().unwrap_or_default(),
+                _ => "kept".as_ref(),
+            };
+            *by_folder.entry(reason.to_string_lossy().into_owned()).or_default() += file.rows;
+        }
+        for (reason, rows) in by_folder {
+            let counted = marker.counts.get(&reason).copied().unwrap_or_default();
+            if rows != counted {
+                self.problem(format!(
+                    "export: {shard}: {rows} rows of `{reason}` exported, {counted} counted"
+                ));
             }
         }
     }
@@ -280,33 +302,6 @@ impl Checks<'_> {
 
     fn problem(&mut self, problem: impl Into<String>) {
         self.verified.problems.push(problem.into());
-    }
-}
-
-/// Compares the rows of the exported files with the counts of the marker.
-fn exported_rows(
-    context: Context<'_>,
-    (shard, marker): (&str, &ShardMarker),
-    problems: &mut Vec<String>,
-) {
-    let place = context.config.export.place(context.run.root());
-    let mut by_folder: BTreeMap<String, u64> = BTreeMap::new();
-    for file in marker.files.iter().filter(|file| !file.path.starts_with("audit/")) {
-        let path = context.run.located(file);
-        let mut below = path.strip_prefix(&place).unwrap_or(&path).iter();
-        let reason = match below.next() {
-            Some(folder) if folder == "removed" => below.next().unwrap_or_default(),
-            _ => "kept".as_ref(),
-        };
-        *by_folder.entry(reason.to_string_lossy().into_owned()).or_default() += file.rows;
-    }
-    for (reason, rows) in by_folder {
-        let counted = marker.counts.get(&reason).copied().unwrap_or_default();
-        if rows != counted {
-            problems.push(format!(
-                "export: {shard}: {rows} rows of `{reason}` exported, {counted} counted"
-            ));
-        }
     }
 }
 

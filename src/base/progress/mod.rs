@@ -95,6 +95,13 @@ impl Stop {
     }
 }
 
+/// Formats a number with thousands separators: `1,381`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
+}
+
 /// Formats a number of bytes in a decimal unit: `1.5 MB`.
 pub fn bytes_for_people(number: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB"];

@@ -17,16 +17,13 @@ use rayon::prelude::*;
 use super::document::{
     AgentVerdict, Filter, FilteredDocument, Finding, RobotsVerdict, Verdict, judge_by_language,
 };
-use super::ids::id_list;
-use super::strings::{LanguageStrings, ListFormat, ListedStrings, NO_ENTRY};
+use super::strings::{LanguageStrings, ListFormat, ListedStrings, NO_ENTRY, id_list};
 use super::urls::{UNREADABLE_URL, listed_domain, url_key};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::read;
 use polysift_base::progress::Stop;
 use polysift_config::{RobotsConfig, Unknown};
-use polysift_data::input::{
-    ColumnKind, ColumnRequest, check_list, is_table, list_files, read_table, table_at,
-};
+use polysift_data::input::{ColumnKind, ColumnRequest, is_table, list_files, read_table, table_at};
 use polysift_text::robots::{
     AgentMask, Agents, DocumentUrl, Matching, Robots, Suffixes, line_text, locate,
     registrable_domain,
@@ -49,8 +46,6 @@ pub(super) struct ConsentFilter {
     robots: Option<RobotsSource>,
     unknown: Unknown,
     suffixes: Suffixes,
-    /// The parsed files, set by [`ConsentFilter::prepare`].
-    files: Option<RobotsFiles>,
 }
 
 impl ConsentFilter {
@@ -68,7 +63,6 @@ impl ConsentFilter {
             robots: RobotsSource::open(name, config)?,
             unknown: config.unknown,
             suffixes: config.suffixes,
-            files: None,
         })
     }
 
@@ -90,14 +84,14 @@ impl ConsentFilter {
         if let Some(domain) = domain {
             return found("domain", vec![domain.to_owned()], None);
         }
-        let (Some(files), Some(source)) = (&self.files, &self.robots) else {
+        let Some(source) = &self.robots else {
             // Without a source of files, only the lack of one is noted.
             return match self.unknown {
                 Unknown::Remove => unknown(NO_ROBOTS, Some(host.to_owned())),
                 Unknown::Keep => Verdict::default(),
             };
         };
-        let Some(blocked) = files.blocked(&location, &source.agents) else {
+        let Some(blocked) = source.blocked(&location) else {
             return unknown(NO_ROBOTS, Some(host.to_owned()));
         };
         if blocked == 0 {
@@ -117,8 +111,8 @@ impl Filter for ConsentFilter {
 
     // Must not run on a thread that others wait for.
     fn prepare(&mut self, stop: &Stop) -> Result<()> {
-        let read = |source| RobotsFiles::read(source, stop);
-        self.files = self.robots.as_ref().map(read).transpose()?;
+        let Some(source) = &mut self.robots else { return Ok(()) };
+        source.files = source.read(stop)?;
         Ok(())
     }
 
@@ -178,6 +172,8 @@ struct RobotsSource {
     /// Tables, and files named after their hosts.
     paths: Vec<PathBuf>,
     agents: Agents,
+    /// Parsed files by authority, from [`ConsentFilter::prepare`]; equal rules are stored once.
+    files: HashMap<String, Arc<RobotsRules>>,
 }
 
 struct RobotsText<'a> {
@@ -197,12 +193,9 @@ impl RobotsSource {
             return Ok(None);
         }
         let agents = config.agents(name)?;
-        let files = list_files(&patterns)?;
-        for list in &files {
-            check_list(&list.path, columns().into())?;
-        }
+        let files = list_files(&patterns, &columns())?;
         let paths = files.into_iter().map(|list| list.path).collect();
-        Ok(Some(Self { paths, agents }))
+        Ok(Some(Self { paths, agents, files: HashMap::new() }))
     }
 
     /// Calls `each` with every file; `each` returns the reason if a file cannot be used.
@@ -255,6 +248,71 @@ impl RobotsSource {
             reason.map_err(|reason| Error::corrupt(path, reason))?;
         }
         Ok(())
+    }
+
+    /// Reads all files, and parses them in parallel.
+    fn read(&self, stop: &Stop) -> Result<HashMap<String, Arc<RobotsRules>>> {
+        let mut files: HashMap<String, RobotsFile> = HashMap::new();
+        let mut distinct: HashSet<Arc<RobotsRules>> = HashSet::new();
+        let mut pending: Vec<(String, String)> = Vec::new();
+        let mut parse = |pending: &mut Vec<_>, files: &mut HashMap<String, RobotsFile>| {
+            let parsed: Vec<(String, RobotsRules)> = (pending.par_drain(..))
+                .map(|(authority, content): (_, String)| {
+                    (authority, RobotsRules::parse(&content, &self.agents))
+                })
+                .collect();
+            for (authority, rules) in parsed {
+                let known = distinct.get(&rules).cloned();
+                let rules = known.unwrap_or_else(|| {
+                    let rules = Arc::new(rules);
+                    distinct.insert(Arc::clone(&rules));
+                    rules
+                });
+                if let Some(file) = files.get_mut(&authority) {
+                    file.rules = Some(rules);
+                }
+            }
+        };
+        self.for_each_file(stop, &mut |text| {
+            let RobotsText { authority, path, content, fetched } = text;
+            let hash = twox_hash::XxHash3_128::oneshot(content.as_bytes());
+            if let Some(before) = files.get_mut(&authority) {
+                if fetched == before.fetched && hash != before.hash {
+                    before.other = Some(path.to_owned());
+                }
+                if fetched <= before.fetched {
+                    return Ok(());
+                }
+            }
+            let file = RobotsFile { fetched, hash, other: None, rules: None };
+            files.insert(authority.clone(), file);
+            pending.push((authority, content.to_owned()));
+            if pending.len() == BATCH_FILES {
+                parse(&mut pending, &mut files);
+            }
+            Ok(())
+        })?;
+        parse(&mut pending, &mut files);
+        let ambiguous = files.iter().filter_map(|(own, file)| Some((own, file.other.as_ref()?)));
+        if let Some((authority, path)) = ambiguous.min() {
+            let reason = format!(
+                "{authority} has two files, and nothing says which was fetched last (`{FETCHED}`)"
+            );
+            return Err(Error::corrupt(path, reason));
+        }
+        let rules = |(authority, file): (_, RobotsFile)| Some((authority, file.rules?));
+        Ok(files.into_iter().filter_map(rules).collect())
+    }
+
+    /// Returns the agents that may not fetch `location`; `None` if its host has no file.
+    fn blocked(&self, location: &DocumentUrl<'_>) -> Option<AgentMask> {
+        let rules = authorities(location).find_map(|authority| self.files.get(&authority))?;
+        let path = location.path(self.agents.matching());
+        Some(match &rules.robots {
+            Some(robots) => robots.blocked(path),
+            None if self.agents.matching().always_allows(path) => 0,
+            None => rules.closed,
+        })
     }
 }
 
@@ -329,10 +387,6 @@ fn authorities(location: &DocumentUrl<'_>) -> impl Iterator<Item = String> {
     [own].into_iter().chain(std::iter::once_with(move || authority.to_string()))
 }
 
-/// Parsed robots.txt by authority; equal rules are stored once.
-#[derive(Debug)]
-struct RobotsFiles(HashMap<String, Arc<RobotsRules>>);
-
 /// The robots.txt of an authority while the sources are read.
 struct RobotsFile {
     fetched: Option<f64>,
@@ -359,71 +413,5 @@ impl RobotsRules {
         // Protego 0.4 matches a query without a path unchanged, so `/` does not match it.
         let is_all = is_all && (closed == 0 || agents.matching() != Matching::Protego04);
         Self { closed, robots: (!is_all).then_some(robots) }
-    }
-}
-
-impl RobotsFiles {
-    fn read(source: &RobotsSource, stop: &Stop) -> Result<Self> {
-        let mut files: HashMap<String, RobotsFile> = HashMap::new();
-        let mut distinct: HashSet<Arc<RobotsRules>> = HashSet::new();
-        let mut pending: Vec<(String, String)> = Vec::new();
-        let mut parse = |pending: &mut Vec<_>, files: &mut HashMap<String, RobotsFile>| {
-            let parsed: Vec<(String, RobotsRules)> = (pending.par_drain(..))
-                .map(|(authority, content): (_, String)| {
-                    (authority, RobotsRules::parse(&content, &source.agents))
-                })
-                .collect();
-            for (authority, rules) in parsed {
-                let known = distinct.get(&rules).cloned();
-                let rules = known.unwrap_or_else(|| {
-                    let rules = Arc::new(rules);
-                    distinct.insert(Arc::clone(&rules));
-                    rules
-                });
-                if let Some(file) = files.get_mut(&authority) {
-                    file.rules = Some(rules);
-                }
-            }
-        };
-        source.for_each_file(stop, &mut |text| {
-            let RobotsText { authority, path, content, fetched } = text;
-            let hash = twox_hash::XxHash3_128::oneshot(content.as_bytes());
-            if let Some(before) = files.get_mut(&authority) {
-                if fetched == before.fetched && hash != before.hash {
-                    before.other = Some(path.to_owned());
-                }
-                if fetched <= before.fetched {
-                    return Ok(());
-                }
-            }
-            let file = RobotsFile { fetched, hash, other: None, rules: None };
-            files.insert(authority.clone(), file);
-            pending.push((authority, content.to_owned()));
-            if pending.len() == BATCH_FILES {
-                parse(&mut pending, &mut files);
-            }
-            Ok(())
-        })?;
-        parse(&mut pending, &mut files);
-        let ambiguous = files.iter().filter_map(|(own, file)| Some((own, file.other.as_ref()?)));
-        if let Some((authority, path)) = ambiguous.min() {
-            let reason = format!(
-                "{authority} has two files, and nothing says which was fetched last (`{FETCHED}`)"
-            );
-            return Err(Error::corrupt(path, reason));
-        }
-        let rules = |(authority, file): (_, RobotsFile)| Some((authority, file.rules?));
-        Ok(Self(files.into_iter().filter_map(rules).collect()))
-    }
-
-    /// Returns the agents that may not fetch `location`; `None` if its host has no file.
-    fn blocked(&self, location: &DocumentUrl<'_>, agents: &Agents) -> Option<AgentMask> {
-        let rules = authorities(location).find_map(|authority| self.0.get(&authority))?;
-        let path = location.path(agents.matching());
-        Some(match &rules.robots {
-            Some(robots) => robots.blocked(path),
-            None if agents.matching().always_allows(path) => 0,
-            None => rules.closed,
-        })
     }
 }

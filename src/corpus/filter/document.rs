@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
-use polysift_data::parts::{FoundRow, VerdictAction};
+use polysift_config::FilterAction;
+use polysift_data::parts::FoundRow;
 
 /// A document as filters see it.
 #[derive(Debug, Clone, Copy)]
@@ -56,14 +57,10 @@ impl Finding {
     }
 
     /// Returns the row of the finding of `filter` in the file of verdicts.
-    pub fn row(&self, filter: &str, action: VerdictAction) -> FoundRow {
-        FoundRow {
-            filter: filter.to_owned(),
-            action,
-            reason: self.reason.to_owned(),
-            details: self.details.join(","),
-            pieces: self.pieces.clone().unwrap_or_default(),
-        }
+    pub fn row(&self, filter: &str, action: FilterAction) -> FoundRow {
+        let (filter, reason) = (filter.to_owned(), self.reason.to_owned());
+        let (details, pieces) = (self.details.join(","), self.pieces.clone().unwrap_or_default());
+        FoundRow { filter, action, reason, details, pieces }
     }
 }
 

@@ -8,12 +8,9 @@
 mod consent;
 mod decontamination;
 mod document;
-mod ids;
-mod license;
-mod repetition;
+mod rules;
 mod strings;
 mod urls;
-mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,15 +21,13 @@ use decontamination::DecontaminationFilter;
 pub use document::{
     AgentVerdict, Filter, FilteredDocument, Finding, Leaks, RobotsVerdict, Verdict,
 };
-use ids::IdFilter;
-use license::LicenseFilter;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::stamp;
 use polysift_config::{FilterConfig, FilterKind};
-use repetition::RepetitionFilter;
-pub use strings::{StringSet, hash};
+use rules::{LicenseFilter, RepetitionFilter, WordFilter};
+use strings::IdFilter;
+pub use strings::hash;
 use urls::UrlFilter;
-use words::WordFilter;
 
 /// Opens the filter `name`, which must not compare documents with each other.
 pub fn open_filter(name: &str, config: &FilterConfig) -> Result<Box<dyn Filter>> {

@@ -1,4 +1,5 @@
-//! Sets of strings for membership tests: the ids or host names of lists.
+//! Sets of strings for membership tests, the ids or host names of lists; and the filter for
+//! documents by their ids, such as opt-out requests or verdicts of other programs.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,11 +9,13 @@ use std::sync::{Arc, Mutex};
 use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
+use super::document::{Filter, FilteredDocument, Finding, Verdict, judge_by_language};
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
+use polysift_config::{IdsConfig, ListMode};
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, ListFile, check_list, for_each_listed, is_table, list_files,
+    ColumnKind, ColumnRequest, MatchedFile, for_each_listed, is_table, list_files,
 };
 
 /// Says that a list is empty, as a failed download leaves it.
@@ -23,19 +26,17 @@ const MOST_KEPT_BYTES: usize = 1 << 30;
 
 /// A set of strings as ascending xxh3-128 hashes. With 10^9 strings and 10^9 queries the
 /// probability of one wrong answer is about 10^-20.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct StringSet {
+#[derive(Debug)]
+struct StringSet {
     hashes: Vec<u128>,
 }
 
 impl StringSet {
-    /// Returns true if the set has `text`.
-    pub fn contains(&self, text: &str) -> bool {
+    fn contains(&self, text: &str) -> bool {
         self.hashes.binary_search(&hash(text)).is_ok()
     }
 
-    /// Makes the set of the strings with these [`hash`]es.
-    pub fn new(mut hashes: Vec<u128>) -> Self {
+    fn new(mut hashes: Vec<u128>) -> Self {
         hashes.par_sort_unstable();
         hashes.dedup();
         hashes.shrink_to_fit();
@@ -43,7 +44,7 @@ impl StringSet {
     }
 }
 
-/// Returns the hash that a [`StringSet`] stores for a string.
+/// Returns the hash (xxh3-128) that stands for `text` in a set.
 pub fn hash(text: &str) -> u128 {
     XxHash3_128::oneshot(text.as_bytes())
 }
@@ -60,7 +61,7 @@ pub(super) struct ListFormat {
 /// Lists of strings, each read when a document of a language that it applies to is looked up.
 #[derive(Debug)]
 pub(super) struct ListedStrings {
-    files: Vec<ListFile>,
+    files: Vec<MatchedFile>,
     format: ListFormat,
     /// Loaded sets by language; `None` is the key of the lists for all languages.
     loaded: Mutex<BTreeMap<Option<String>, Arc<StringSet>>>,
@@ -68,16 +69,13 @@ pub(super) struct ListedStrings {
 
 impl ListedStrings {
     pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
-        let files = list_files(patterns)?;
-        let name = |list: &ListFile| list.path.file_name().unwrap_or_default().to_owned();
-        let is_text = |list: &&ListFile| !is_table(&name(list).to_string_lossy());
+        let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
+        let request = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
+        let files = list_files(patterns, &columns.map(request).collect::<Vec<_>>())?;
+        let is_text = |list: &&MatchedFile| !is_table(&list.path.to_string_lossy());
         if let (Some(column), Some(list)) = (&format.blocked_if, files.iter().find(is_text)) {
             return Err(Error::schema(&list.path, column, "a list of lines has none"));
         }
-        let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
-        let request = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
-        let columns: Vec<ColumnRequest> = columns.map(request).collect();
-        files.iter().try_for_each(|list| check_list(&list.path, columns.clone()))?;
         Ok(Self { files, format, loaded: Mutex::default() })
     }
 
@@ -87,7 +85,7 @@ impl ListedStrings {
 
     pub(super) fn of(&self, language: &str, stop: &Stop) -> Result<LanguageStrings> {
         let of_all = self.load(None, stop)?;
-        let is_listed = |list: &ListFile| list.language.as_deref() == Some(language);
+        let is_listed = |list: &MatchedFile| list.language.as_deref() == Some(language);
         let own = self.files.iter().any(is_listed).then(|| self.load(Some(language), stop));
         Ok(LanguageStrings { of_all, own: own.transpose()? })
     }
@@ -142,6 +140,49 @@ pub(super) struct LanguageStrings {
 impl LanguageStrings {
     pub(super) fn contains(&self, text: &str) -> bool {
         self.of_all.contains(text) || self.own.as_ref().is_some_and(|own| own.contains(text))
+    }
+}
+
+/// Format of id lists. In tables only rows with a value in the column `blocked_if` count.
+pub(super) fn id_list(blocked_if: Option<String>) -> ListFormat {
+    ListFormat { column: "id", blocked_if, key: |id| Ok(Cow::Borrowed(id)) }
+}
+
+#[derive(Debug)]
+pub(super) struct IdFilter {
+    lists: ListedStrings,
+    mode: ListMode,
+}
+
+impl IdFilter {
+    pub(super) fn open(config: &IdsConfig) -> Result<Self> {
+        let lists = ListedStrings::open(&config.lists, id_list(None))?;
+        Ok(Self { lists, mode: config.mode })
+    }
+}
+
+impl Filter for IdFilter {
+    fn files(&self) -> Vec<&Path> {
+        self.lists.files().collect()
+    }
+
+    fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
+        let reason = match self.mode {
+            ListMode::Exclude => "listed",
+            ListMode::Include => "not-listed",
+        };
+        judge_by_language(documents, |language| {
+            let listed = self.lists.of(language, stop)?;
+            Ok(move |document: &FilteredDocument<'_>| {
+                let is_found = listed.contains(document.id) == (self.mode == ListMode::Exclude);
+                let finding = is_found.then(|| Finding::of(reason));
+                Verdict { finding, ..Verdict::default() }
+            })
+        })
+    }
+
+    fn num_listed_ids(&self, stop: &Stop) -> Result<Option<u64>> {
+        self.lists.count(stop).map(Some)
     }
 }
 

@@ -12,7 +12,6 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_select::zip::zip;
 use serde_json::{Map, Value, json};
 
-use super::{ExportSpec, RowExtras};
 use crate::input::{InputColumn, METADATA, column_at, dense, retyped, string, strings};
 use crate::parts::{embeddings_array, embeddings_type};
 use polysift_base::error::{Error, Result};
@@ -30,12 +29,62 @@ const SPARK: &str = "org.apache.spark.sql.parquet.row.metadata";
 /// Metadata key under which an export says how it was made.
 pub const PROVENANCE: &str = "polysift";
 
+/// Which columns are exported, and how they are arranged.
+///
+/// - [`Layout::Flat`] (FineWeb2-HQ): the input columns in their order, then `embeddings`, the
+///   scores, the retention rates, the text columns and `pii_count`. In an input of datatrove's
+///   layout (`text`, `id` and a struct `metadata`) the children of the struct take its place. They
+///   are null where it is null, and a child whose name is taken is called `metadata.<child>`.
+/// - [`Layout::Nested`] (datatrove): `text`, `id` (left out if the input has none), and a struct
+///   `metadata` of all other columns of the flat layout.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExportSpec {
+    /// Arrangement of the columns.
+    pub layout: Layout,
+    /// Input column of the text. A dotted name reaches into structs. [`Layout::Nested`] needs it.
+    pub text: String,
+    /// Input column of the id. A dotted name reaches into structs.
+    pub id: String,
+    /// Type of the values of the new column `embeddings`; `None` leaves the column out.
+    pub embeddings: Option<EmbeddingDtype>,
+    /// Whether the embeddings come from a column `embeddings` of the input: a new column takes its
+    /// place, and without a new one it is dropped. Otherwise it is an error to have both.
+    pub replace_embeddings: bool,
+    /// Names of the columns of scores and retention rates (float64).
+    pub new_columns: Vec<String>,
+    /// Names of the text columns: the identified language and what filters that flag write.
+    pub text_columns: Vec<String>,
+    /// Whether the texts of [`RowExtras::texts`] replace those of the input.
+    pub replaces_texts: bool,
+    /// Whether a column `pii_count` holds the number of PII matches.
+    pub counts_pii: bool,
+}
+
+/// Values added to the rows of one batch of input.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RowExtras {
+    /// Shape `[rows + 1]`. Row `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`; without
+    /// chunks its embeddings are null. Ignored if [`ExportSpec::embeddings`] is `None`.
+    pub chunk_offsets: Vec<usize>,
+    /// Embeddings, shape `[chunks, hidden_size]`, f32.
+    pub values: Vec<f32>,
+    /// Length of one embedding.
+    pub hidden_size: usize,
+    /// Shape `[rows]` for each of [`ExportSpec::new_columns`]; `None` is null.
+    pub new_columns: Vec<Vec<Option<f64>>>,
+    /// Shape `[rows]` for each of [`ExportSpec::text_columns`]; `None` is null.
+    pub text_columns: Vec<Vec<Option<String>>>,
+    /// Texts that replace those of the input, if some differ.
+    pub texts: Option<ArrayRef>,
+    /// Shape `[rows]` if [`ExportSpec::counts_pii`] is set.
+    pub pii_counts: Vec<i32>,
+}
+
 /// Arranges the columns of an input file for the export.
 #[derive(Debug)]
 pub struct ExportColumns {
     /// Columns of the input as they are read.
     input: SchemaRef,
-    spec: ExportSpec,
     top: Vec<ExportColumn>,
     /// Columns inside the struct `metadata`, which follows `top`. An empty struct is left out.
     nested: Vec<ExportColumn>,
@@ -57,7 +106,7 @@ struct ExportColumn {
 enum ColumnSource {
     /// A column of the input, as a path from the top level down.
     Input(Vec<String>),
-    Embeddings,
+    Embeddings(EmbeddingDtype),
     /// Index into [`ExportSpec::new_columns`].
     New(usize),
     /// Index into [`ExportSpec::text_columns`].
@@ -94,7 +143,7 @@ impl ExportColumns {
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
         let texts = text_paths(input, spec, &top, &nested).map_err(misfit)?;
         let (input, rows) = (dense(input), dense(&schema));
-        Ok(Self { input, spec: spec.clone(), top, nested, schema, rows, texts })
+        Ok(Self { input, top, nested, schema, rows, texts })
     }
 
     /// Returns the schema of the export.
@@ -166,10 +215,9 @@ impl ExportColumns {
                 array.map_err(|e| shape(e.to_string()))?
             }
             ColumnSource::PiiCount => Arc::new(Int32Array::from(extras.pii_counts.clone())),
-            ColumnSource::Embeddings => {
+            ColumnSource::Embeddings(dtype) => {
                 let RowExtras { chunk_offsets, values, hidden_size, .. } = extras;
-                let dtype = self.spec.embeddings.unwrap_or_default();
-                embeddings_array(chunk_offsets, values, *hidden_size, dtype)?
+                embeddings_array(chunk_offsets, values, *hidden_size, *dtype)?
             }
             ColumnSource::New(i) => {
                 let values = extras.new_columns.get(*i).into_iter().flatten();
@@ -287,7 +335,7 @@ fn flatten(input: &Schema, opens: bool) -> Vec<ExportColumn> {
 fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Misfit> {
     let new_embeddings = spec.embeddings.map(|dtype| ExportColumn {
         field: Arc::new(Field::new(EMBEDDINGS, embeddings_type(dtype), true)),
-        source: ColumnSource::Embeddings,
+        source: ColumnSource::Embeddings(dtype),
     });
     let at = columns.iter().position(|c| c.field.name() == EMBEDDINGS);
     match at {
@@ -349,8 +397,8 @@ fn hugging_face(described: &str, top: &[ExportColumn], nested: &[ExportColumn]) 
                 ColumnSource::Input(path) => {
                     path.iter().try_fold(&old, |feature, name| feature.get(name))?.clone()
                 }
-                ColumnSource::Embeddings => {
-                    let is_half = *column.field.data_type() == embeddings_type(EmbeddingDtype::F16);
+                ColumnSource::Embeddings(dtype) => {
+                    let is_half = *dtype == EmbeddingDtype::F16;
                     let number = value(if is_half { "float16" } else { "float32" });
                     let vector = json!({"feature": number, "_type": "Sequence"});
                     json!({"feature": vector, "_type": "Sequence"})

@@ -11,8 +11,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringViewArray};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use arrow_select::nullif::nullif;
 
-use super::values::{bytes, lists, strings};
-use super::vectors::{depth, vectors};
+use super::values::{bytes, depth, lists, strings, vectors};
 use polysift_base::error::{Error, Result};
 
 /// How the values of a column are read.
@@ -266,7 +265,8 @@ impl InputColumn {
         request: &ColumnRequest,
     ) -> Result<Option<Self>> {
         let ColumnRequest { name, kind, required } = request;
-        let Some(column) = Self::find(fields, name) else {
+        // A request without a name is read as nulls, even if there is a column without a name.
+        let Some(column) = Self::find(fields, name).filter(|_| !name.is_empty()) else {
             if !required {
                 return Ok(None);
             }

@@ -306,8 +306,8 @@ fn unknown_extension(path: &dyn Display) -> Error {
     Error::config(path.to_string(), reason)
 }
 
-/// Returns the format and the length of the extension(s) of `file_name`, or `None` if unknown.
-pub(super) fn format_of(file_name: &str) -> Option<(Format, usize)> {
+/// Returns the format of `file_name`, and the name without extension(s), or `None` if unknown.
+pub(super) fn format_of(file_name: &str) -> Option<(Format, &str)> {
     let lower = file_name.to_ascii_lowercase();
     let (inner, compression) = split_compression(&lower);
     let json = [".jsonl", ".ndjson", ".json"].iter().find_map(|e| inner.strip_suffix(e));
@@ -318,11 +318,11 @@ pub(super) fn format_of(file_name: &str) -> Option<(Format, usize)> {
     } else {
         (lower.strip_suffix(".parquet")?, Format::Parquet)
     };
-    (!stem.is_empty()).then(|| (format, file_name.len() - stem.len()))
+    (!stem.is_empty()).then(|| (format, &file_name[..stem.len()]))
 }
 
 /// Returns the [`format_of`] a file of documents, which CSV cannot hold.
-fn document_format(file_name: &str) -> Option<(Format, usize)> {
+fn document_format(file_name: &str) -> Option<(Format, &str)> {
     format_of(file_name).filter(|(format, _)| !matches!(format, Format::Csv(_)))
 }
 
@@ -363,10 +363,6 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
     let relative =
         |path: &PathBuf| path.strip_prefix(&common).unwrap_or(path).to_string_lossy().into_owned();
     let full: Vec<String> = paths.iter().map(relative).collect();
-    let short = |name: &String| {
-        let extension = document_format(name).map_or(0, |(_, length)| length);
-        name[..name.len() - extension].to_owned()
-    };
     let folders: HashSet<&str> =
         full.iter().flat_map(|name| name.match_indices('/').map(|(at, _)| &name[..at])).collect();
     // The outputs of a shard are called after it, and no folder of other outputs may be called so.
@@ -379,9 +375,11 @@ fn shard_names(paths: &[PathBuf]) -> Vec<String> {
         numbered.contains(name)
             || [".parquet", ".json"].iter().any(|end| folders.contains(&*format!("{name}{end}")))
     };
-    let named = |name: &String| Some(short(name)).filter(|short| !is_folder(short));
-    let mut names: Vec<String> =
-        full.iter().map(|name| named(name).unwrap_or_else(|| name.clone())).collect();
+    let named = |name: &String| {
+        let short = document_format(name).map_or(name.as_str(), |(_, stem)| stem);
+        if is_folder(short) { name.clone() } else { short.to_owned() }
+    };
+    let mut names: Vec<String> = full.iter().map(named).collect();
     // A full name may equal another file's short name (`a.parquet.jsonl`). Full names are distinct.
     loop {
         let mut uses: HashMap<&str, usize> = HashMap::new();

@@ -1,21 +1,206 @@
-//! Readers of documents: the columns that embedding needs, in batches, with defaults for missing
-//! ids and languages. Other columns are not decoded (Parquet) or not kept (JSON lines).
+//! Documents: their columns, in batches that readers return, tokenizing and encoding pass on, and
+//! part files hold; and the readers. They read the columns that embedding needs, with defaults for
+//! missing ids and languages; other columns are not decoded (Parquet) or not kept (JSON lines).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use arrow_array::builder::{StringBuilder, UInt64Builder};
 use arrow_array::cast::AsArray;
-use arrow_array::{StringArray, StringViewArray, UInt64Array};
+use arrow_array::{Array, ArrayRef, LargeListArray, StringArray, StringViewArray, UInt64Array};
 
 use super::columns::{
     ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, string,
 };
 use super::csv::CsvReader;
-use super::document_batch::DocumentBatch;
 use super::json_lines::JsonReader;
 use super::parquet::ParquetReader;
+use super::values::row_vectors;
 use super::{Format, InputFile, UNDETERMINED_LANGUAGE};
 use polysift_base::error::Result;
 use polysift_config::{InputConfig, LanguageSource};
+
+/// Name of the column of token counts, the only one of [`DOCUMENT_COLUMNS`] with nulls.
+pub const NUM_TOKENS: &str = "num_tokens";
+/// Names of the columns that identify a document in part files, in their order.
+pub const DOCUMENT_COLUMNS: [&str; 5] = ["row", "id", "language", "num_bytes", NUM_TOKENS];
+
+/// Identity and size of one document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DocumentInfo<'a> {
+    /// Row in the file, counted from 0. In JSON lines it is the line number less one: blank and
+    /// malformed lines are not documents, but they are numbered.
+    pub row: u64,
+    /// Id column (integers as decimal text). If it is absent or null: `<shard name>/<row>`.
+    pub id: &'a str,
+    /// Language code as set by [`polysift_config::LanguageSource`]; `und` if unknown, and in what
+    /// a reader returns if a model is to identify it.
+    pub language: &'a str,
+    /// UTF-8 bytes of the text; 0 for a document without text, even if it holds white space.
+    pub num_bytes: u64,
+    /// Content tokens of the text; `None` if they are not counted.
+    pub num_tokens: Option<u64>,
+}
+
+/// Consecutive documents of a shard, column by column, in ascending order of their rows. The texts
+/// and the embeddings of the input are present only between the reader and the tokenizer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DocumentBatch {
+    pub(crate) rows: UInt64Array,
+    pub(crate) ids: StringArray,
+    pub(crate) languages: StringArray,
+    pub(crate) num_bytes: UInt64Array,
+    /// All null if tokens are not counted; the other columns have no nulls.
+    pub(crate) num_tokens: UInt64Array,
+    /// Texts as stored, including blank ones; null where the input has none.
+    pub(crate) texts: Option<StringViewArray>,
+    /// Present if the settings name a column of embeddings.
+    pub(crate) embeddings: Option<LargeListArray>,
+}
+
+impl DocumentBatch {
+    /// Returns the names and values of the [`DOCUMENT_COLUMNS`].
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, ArrayRef)> {
+        let columns: [ArrayRef; 5] = [
+            Arc::new(self.rows.clone()),
+            Arc::new(self.ids.clone()),
+            Arc::new(self.languages.clone()),
+            Arc::new(self.num_bytes.clone()),
+            Arc::new(self.num_tokens.clone()),
+        ];
+        DOCUMENT_COLUMNS.into_iter().zip(columns)
+    }
+
+    /// Returns the number of documents.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns true if there are no documents.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns document `i`. This and the methods below panic if there is none.
+    pub fn get(&self, i: usize) -> DocumentInfo<'_> {
+        let (row, num_bytes) = (self.rows.value(i), self.num_bytes.value(i));
+        let num_tokens = self.num_tokens.is_valid(i).then(|| self.num_tokens.value(i));
+        DocumentInfo { row, id: self.id(i), language: self.language(i), num_bytes, num_tokens }
+    }
+
+    /// Iterates over all documents.
+    pub fn iter(&self) -> impl Iterator<Item = DocumentInfo<'_>> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// Returns the [`DocumentInfo::row`] of each document, ascending.
+    pub fn rows(&self) -> &[u64] {
+        self.rows.values()
+    }
+
+    /// Returns the [`DocumentInfo::num_bytes`] of each document.
+    pub fn num_bytes(&self) -> &[u64] {
+        self.num_bytes.values()
+    }
+
+    /// Returns the [`DocumentInfo::id`] of document `i`.
+    pub fn id(&self, i: usize) -> &str {
+        self.ids.value(i)
+    }
+
+    /// Returns the [`DocumentInfo::language`] of document `i`.
+    pub fn language(&self, i: usize) -> &str {
+        self.languages.value(i)
+    }
+
+    /// Returns the text of document `i`; `None` if it is null, empty or only white space.
+    pub fn text(&self, i: usize) -> Option<&str> {
+        if self.num_bytes()[i] == 0 { None } else { self.stored_text(i) }
+    }
+
+    /// Returns the text of document `i` as stored, even if it is only white space; `None` for null.
+    pub fn stored_text(&self, i: usize) -> Option<&str> {
+        string(self.texts.as_ref()?, i)
+    }
+
+    /// Iterates over the indices and texts of the documents with text.
+    pub fn texts(&self) -> impl Iterator<Item = (usize, &str)> {
+        (0..self.len()).filter_map(|i| Some((i, self.text(i)?)))
+    }
+
+    /// Returns the number of chunks of document `i` and their vectors `[num_chunks, D]`, if the
+    /// settings name a column of embeddings and the row has them. `D` is constant within a file.
+    pub fn embeddings(&self, i: usize) -> Option<(usize, &[f32])> {
+        row_vectors(self.embeddings.as_ref()?, i)
+    }
+
+    /// Returns the bytes that the documents use in memory, including the texts and embeddings.
+    pub fn memory(&self) -> usize {
+        let columns = self.columns().map(|(_, column)| column.get_array_memory_size());
+        let texts = self.texts.iter().flat_map(StringViewArray::lengths).map(|len| len as usize);
+        let vectors = (0..self.len()).filter_map(|i| Some(size_of_val(self.embeddings(i)?.1)));
+        columns.chain(texts).chain(vectors).sum()
+    }
+
+    /// Frees the texts and embeddings of the input, which use most of the batch's memory.
+    pub fn drop_texts(&mut self) {
+        self.texts = None;
+        self.embeddings = None;
+    }
+
+    /// Sets the language code of each document, which a model identified.
+    pub fn set_languages(&mut self, codes: Vec<&str>) {
+        self.languages = codes.into();
+    }
+
+    /// Sets the number of tokens of each document.
+    pub fn set_num_tokens(&mut self, num_tokens: Vec<u64>) {
+        self.num_tokens = num_tokens.into();
+    }
+}
+
+impl Default for DocumentBatch {
+    fn default() -> Self {
+        DocumentBuilder::default().finish()
+    }
+}
+
+impl<'a> FromIterator<DocumentInfo<'a>> for DocumentBatch {
+    fn from_iter<I: IntoIterator<Item = DocumentInfo<'a>>>(documents: I) -> Self {
+        let mut builder = DocumentBuilder::default();
+        documents.into_iter().for_each(|document| builder.push(&document));
+        builder.finish()
+    }
+}
+
+/// Builds a [`DocumentBatch`] without texts.
+#[derive(Debug, Default)]
+pub struct DocumentBuilder {
+    rows: UInt64Builder,
+    ids: StringBuilder,
+    languages: StringBuilder,
+    num_bytes: UInt64Builder,
+    num_tokens: UInt64Builder,
+}
+
+impl DocumentBuilder {
+    /// Appends a document.
+    pub fn push(&mut self, document: &DocumentInfo<'_>) {
+        self.rows.append_value(document.row);
+        self.ids.append_value(document.id);
+        self.languages.append_value(document.language);
+        self.num_bytes.append_value(document.num_bytes);
+        self.num_tokens.append_option(document.num_tokens);
+    }
+
+    /// Returns the documents appended since the last call.
+    pub fn finish(&mut self) -> DocumentBatch {
+        let (rows, num_bytes) = (self.rows.finish(), self.num_bytes.finish());
+        let (ids, languages) = (self.ids.finish(), self.languages.finish());
+        let num_tokens = self.num_tokens.finish();
+        DocumentBatch { rows, ids, languages, num_bytes, num_tokens, texts: None, embeddings: None }
+    }
+}
 
 /// Reads the documents of one file in order.
 pub struct DocumentReader {
@@ -87,41 +272,32 @@ pub(super) fn open(
 
 #[derive(Debug, Clone)]
 pub(super) struct DocumentRequest {
-    /// The text, the id, the language and the script if columns have them, the embeddings if the
-    /// input has them, and then any further columns.
+    /// The text, the id, the language and the script (each without a name if no column has it), the
+    /// embeddings if the input has them, and then any further columns.
     pub requests: Vec<ColumnRequest>,
     /// Prefix of generated ids.
     name: String,
-    /// Language of all documents; `None` if a column has it.
-    language: Option<String>,
-    has_script: bool,
-    has_embeddings: bool,
+    /// Language of the documents for which no column has one.
+    language: String,
 }
 
 impl DocumentRequest {
     pub(super) fn new(file: &InputFile, config: &InputConfig) -> Self {
         let (language, code, script) = match &config.language {
-            LanguageSource::Path => (file.language.as_deref(), None, None),
-            LanguageSource::Fixed(code) => (Some(code.as_str()), None, None),
-            LanguageSource::Model { .. } => (None, None, None),
+            LanguageSource::Path => (file.language.as_deref(), "", ""),
+            LanguageSource::Fixed(code) => (Some(code.as_str()), "", ""),
+            LanguageSource::Model { .. } => (None, "", ""),
             LanguageSource::Column { column, script_column } => {
-                (None, Some(column), script_column.as_ref())
+                (None, column.as_str(), script_column.as_deref().unwrap_or_default())
             }
         };
         let language = language.unwrap_or(UNDETERMINED_LANGUAGE).to_owned();
-        let mut columns = Self {
-            requests: Vec::new(),
-            name: file.name.clone(),
-            language: Some(language).filter(|_| code.is_none()),
-            has_script: script.is_some(),
-            has_embeddings: config.embeddings.is_some(),
-        };
+        let mut columns = Self { requests: Vec::new(), name: file.name.clone(), language };
         // Rows are shown without naming a text column.
         columns.request(&config.text, ColumnKind::Text, !config.text.is_empty());
         columns.request(&config.id, ColumnKind::Id, false);
-        for name in code.into_iter().chain(script) {
-            columns.request(name, ColumnKind::Text, true);
-        }
+        columns.request(code, ColumnKind::Text, !code.is_empty());
+        columns.request(script, ColumnKind::Text, !script.is_empty());
         if let Some(name) = &config.embeddings {
             columns.request(name, ColumnKind::Vectors, true);
         }
@@ -143,15 +319,10 @@ impl DocumentRequest {
 
     pub(super) fn documents(&self, batch: &ColumnBatch) -> DocumentBatch {
         let ColumnBatch { rows, columns } = batch;
-        let mut columns = columns.iter();
-        let mut strings = |is_there: bool| -> Option<&StringViewArray> {
-            let column = if is_there { columns.next() } else { None };
-            column?.as_string_view_opt()
-        };
-        let (texts, ids) = (strings(true), strings(true));
-        let (codes, scripts) = (strings(self.language.is_none()), strings(self.has_script));
-        let embeddings = if self.has_embeddings { columns.next() } else { None };
-        let embeddings = embeddings.and_then(|column| column.as_list_opt().cloned());
+        let strings = |at: usize| columns.get(at).and_then(|column| column.as_string_view_opt());
+        let [texts, ids, codes, scripts] = [0, 1, 2, 3].map(strings);
+        // A further column in the place of embeddings has no lists.
+        let embeddings = columns.get(4).and_then(|column| column.as_list_opt().cloned());
         let id = |(i, row): (usize, &u64)| {
             let id = ids.and_then(|ids| string(ids, i));
             id.map_or_else(|| Cow::Owned(format!("{}/{row}", self.name)), Cow::Borrowed)
@@ -159,8 +330,7 @@ impl DocumentRequest {
         let ids = StringArray::from_iter_values(rows.iter().enumerate().map(id));
         let language = |i| {
             let [code, script] = [codes, scripts].map(|column| string(column?, i));
-            let own = self.language.as_deref().map(Cow::Borrowed);
-            own.or_else(|| joined(code, script)).unwrap_or(Cow::Borrowed(UNDETERMINED_LANGUAGE))
+            joined(code, script).unwrap_or(Cow::Borrowed(self.language.as_str()))
         };
         let num_bytes = |i| {
             let text = texts.and_then(|texts| string(texts, i));

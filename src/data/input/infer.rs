@@ -263,17 +263,14 @@ fn scalar_array(
 ) -> Result<ArrayRef, ArrowError> {
     Ok(match data_type {
         DataType::Boolean => {
-            Arc::new(BooleanArray::from(converted(values, data_type, |json| match json.value {
-                JsonValue::Bool(value) => Some(value),
-                _ => None,
-            })?))
+            Arc::new(BooleanArray::from(converted(values, data_type, Json::parsed::<bool>)?))
         }
-        DataType::Int64 => Arc::new(Int64Array::from(converted(values, data_type, Json::number)?)),
+        DataType::Int64 => Arc::new(Int64Array::from(converted(values, data_type, Json::parsed)?)),
         DataType::UInt64 => {
-            Arc::new(UInt64Array::from(converted(values, data_type, Json::number)?))
+            Arc::new(UInt64Array::from(converted(values, data_type, Json::parsed)?))
         }
         DataType::Float64 => {
-            Arc::new(Float64Array::from(converted(values, data_type, Json::number)?))
+            Arc::new(Float64Array::from(converted(values, data_type, Json::parsed)?))
         }
         _ => Arc::new(StringArray::from(converted(values, data_type, |json| match &json.value {
             JsonValue::String(text) => Some(text.as_ref()),

@@ -62,9 +62,9 @@ impl<'l> Json<'l> {
         entries.iter().map(|(key, _)| key.as_ref())
     }
 
-    /// Returns the number that this is, if `T` holds it.
-    pub(super) fn number<T: FromStr>(&self) -> Option<T> {
-        self.raw.parse().ok().filter(|_| self.value == JsonValue::Number)
+    /// Returns the number or boolean that this is, if `T` holds it.
+    pub(super) fn parsed<T: FromStr>(&self) -> Option<T> {
+        self.raw.parse().ok()
     }
 
     pub(super) fn kind(&self) -> &'static str {

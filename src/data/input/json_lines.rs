@@ -12,7 +12,7 @@ use super::columns::{
 };
 use super::json::{Json, JsonValue};
 use super::lines::{LineReader, TextLine};
-use super::vectors::Width;
+use super::values::Width;
 use super::{BATCH_BYTES, InputFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
@@ -225,7 +225,8 @@ fn field<'j>(
     width: &mut Width,
 ) -> Result<JsonField<'j>, String> {
     let name = &column.name;
-    let found = find(json, name).filter(|value| !name.is_empty() && value.value != JsonValue::Null);
+    let found = if name.is_empty() { None } else { find(json, name) };
+    let found = found.filter(|found| found.value != JsonValue::Null);
     let Some(value) = found else { return Ok(JsonField::Null) };
     let wrong = |expected| Err(format!("`{name}` is {}, not {expected}", value.kind()));
     match (column.kind, &value.value) {
@@ -279,5 +280,5 @@ fn vectors(value: &Json<'_>) -> Option<Vec<Vec<f32>>> {
 /// Parses a list of numbers, as f64 first, as in Python.
 fn vector(value: &Json<'_>) -> Option<Vec<f32>> {
     let JsonValue::Array(items) = &value.value else { return None };
-    items.iter().map(|item| item.number().map(|number: f64| number as f32)).collect()
+    items.iter().map(|item| item.parsed().map(|number: f64| number as f32)).collect()
 }

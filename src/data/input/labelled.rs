@@ -1,8 +1,7 @@
 //! Labelled texts on which heads are trained, and the spelling of labels.
 
 use super::columns::{ColumnKind, Rejects, TableRow};
-use super::document_batch::DocumentInfo;
-use super::documents::DocumentRequest;
+use super::documents::{DocumentInfo, DocumentRequest};
 use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
 use polysift_base::error::Result;
 use polysift_config::{

@@ -24,51 +24,42 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod column_values;
 mod columns;
 mod content;
 mod csv;
 mod discover;
-mod document_batch;
 mod documents;
 mod infer;
 mod json;
 mod json_lines;
 mod labelled;
 mod lines;
-mod lists;
 mod parquet;
 mod pattern;
-mod row_values;
 mod rows;
 mod stream;
 mod table;
 mod values;
-mod vectors;
 
 use std::ops::Range;
 use std::path::PathBuf;
 
-pub use column_values::{ColumnValues, NumberColumn};
 pub(crate) use columns::string;
 pub use columns::{ColumnKind, ColumnRequest, InputColumn, METADATA, Reject, TableRow, column_at};
 pub use discover::{MIXTURE, discover, normalized};
-pub use document_batch::{DOCUMENT_COLUMNS, NUM_TOKENS};
-pub use document_batch::{DocumentBatch, DocumentBuilder, DocumentInfo};
-pub use documents::DocumentReader;
+pub use documents::{DOCUMENT_COLUMNS, DocumentReader, NUM_TOKENS};
+pub use documents::{DocumentBatch, DocumentBuilder, DocumentInfo};
 pub use infer::JsonColumns;
 pub use labelled::class as label_class;
 pub use labelled::{LabelledText, SampleColumns, SkippedRows, Split, read_samples};
 pub use labelled::{for_each_sample, score_value, shown};
-pub use lists::{ListFile, check_list, for_each_listed, list_files};
 pub use parquet::{FileFacts, RowGroup, dense};
-pub use pattern::{LANG, lacking, languages_of};
-pub use row_values::{RowsRequest, open_rows, row_values};
-pub use rows::{RowBatch, RowReader};
+pub use pattern::{LANG, MatchedFile, lacking, languages_of};
+pub use rows::{RowBatch, RowReader, RowsRequest, open_rows, row_values};
 pub use stream::{DocumentStream, StreamDocument};
 pub use table::{
-    TableCounts, is_table, named_tables, read_table, table_at, table_columns, table_files,
-    table_stem,
+    ColumnValues, TableCounts, for_each_listed, is_table, list_files, named_tables, read_table,
+    table_at, table_columns, table_files, table_stem,
 };
 pub use values::{retyped, strings};
 

@@ -14,8 +14,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StringViewArray};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Type as PhysicalType;
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -26,11 +25,9 @@ use super::columns::{
 };
 use super::content::Content;
 use super::lines::too_long;
-use super::values::strings;
-use super::vectors::Width;
+use super::values::{Width, strings};
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result, Source};
-use polysift_base::io::FirstError;
 use polysift_base::panics::caught;
 
 /// Facts about a file that are known before its rows are read.
@@ -160,9 +157,18 @@ impl ParquetFile {
                 .with_projection(mask)
                 .with_row_groups(left.collect())
                 .with_offset(offset as usize);
-        let reader = failure.on(guarded(&path, || builder.build()))?;
-        let missing_rows = self.rows.end.saturating_sub(first_row);
-        Ok(ParquetBatches { path, failure, reader, missing_rows })
+        let mut reader = failure.on(guarded(&path, || builder.build()))?;
+        // Rows that the footer promises and that were not read yet.
+        let mut missing_rows = self.rows.end.saturating_sub(first_row);
+        Ok(Box::new(move || -> Result<Option<RecordBatch>> {
+            let batch = failure.on(guarded(&path, || reader.next().transpose()))?;
+            let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+            if num_rows > missing_rows || (batch.is_none() && missing_rows > 0) {
+                return Err(damaged(&path, "the number of rows is not that of the footer"));
+            }
+            missing_rows -= num_rows;
+            Ok(batch)
+        }))
     }
 }
 
@@ -265,26 +271,8 @@ fn mapped_field(field: &FieldRef, change: fn(&DataType) -> DataType) -> FieldRef
     Arc::new(field.as_ref().clone().with_data_type(data_type).with_dict_is_ordered(false))
 }
 
-struct ParquetBatches {
-    path: PathBuf,
-    failure: FirstError,
-    reader: ParquetRecordBatchReader,
-    /// Rows that the footer promises and that were not read yet.
-    missing_rows: u64,
-}
-
-impl ParquetBatches {
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let read = guarded(&self.path, || self.reader.next().transpose());
-        let batch = self.failure.on(read)?;
-        let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
-        if num_rows > self.missing_rows || (batch.is_none() && self.missing_rows > 0) {
-            return Err(damaged(&self.path, "the number of rows is not that of the footer"));
-        }
-        self.missing_rows -= num_rows;
-        Ok(batch)
-    }
-}
+/// Returns the next batch; `None` at the end.
+type ParquetBatches = Box<dyn FnMut() -> Result<Option<RecordBatch>> + Send>;
 
 /// Calls the decoder. Its errors and panics become the error for a file that cannot be read.
 fn guarded<T, E: Into<Source>>(path: &Path, decode: impl FnOnce() -> Result<T, E>) -> Result<T> {
@@ -408,7 +396,7 @@ impl ParquetRows {
     fn fill(&mut self) -> Result<Option<RecordBatch>> {
         while self.batch.as_ref().is_none_or(|batch| batch.num_rows() == self.taken) {
             self.first_row += std::mem::take(&mut self.taken) as u64;
-            let read = self.batches().and_then(ParquetBatches::next);
+            let read = self.batches().and_then(|next| next());
             self.batch = read.map_err(|error| self.with_column(error))?;
             let Some(batch) = &self.batch else { break };
             self.long_texts = guarded(&self.file.path, || self.long_texts_of(batch))?;
@@ -423,7 +411,7 @@ impl ParquetRows {
         let is_bad = |leaf: &usize| {
             let mask = ProjectionMask::leaves(schema, [*leaf]);
             let Ok(mut batches) = self.file.batches(mask, self.first_row) else { return true };
-            std::iter::from_fn(|| batches.next().transpose()).any(|batch| batch.is_err())
+            std::iter::from_fn(|| batches().transpose()).any(|batch| batch.is_err())
         };
         let mut leaves = (0..schema.num_columns()).filter(|leaf| self.mask.leaf_included(*leaf));
         let reason = |leaf| format!("column `{}`: {source}", schema.column(leaf).path().string());
@@ -477,38 +465,40 @@ impl ParquetReader {
         Ok(Self { rows, columns, width: Width::default() })
     }
 
-    fn decode(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+    /// Decodes the columns of `batch`, which begins with `first_row`. Adds to `bad` the rows whose
+    /// vectors differ in width from earlier ones.
+    fn decode(
+        &mut self,
+        first_row: u64,
+        batch: &RecordBatch,
+        bad: &mut Rejects,
+    ) -> Result<Vec<ArrayRef>> {
         let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {
             Some(column) => kind.decode(&column_at(batch, &column.path)?),
             None => Ok(Arc::new(StringViewArray::new_null(batch.num_rows())) as ArrayRef),
         };
-        guarded(&self.rows.file.path, || {
+        let columns: Vec<ArrayRef> = guarded(&self.rows.file.path, || {
             self.columns.iter().map(decode).collect::<Result<_, ArrowError>>()
-        })
-    }
-
-    /// Adds to `bad` the rows of a batch whose vectors differ in width from earlier ones.
-    fn check_vectors(&mut self, first_row: u64, columns: &[ArrayRef], bad: &mut Rejects) {
-        let place = self.columns.iter().position(|(kind, _)| *kind == ColumnKind::Vectors);
-        let vectors = place.and_then(|place| columns.get(place)?.as_list_opt::<i64>());
-        let Some(vectors) = vectors else { return };
-        for row in 0..vectors.len() {
-            if let Err(reason) = self.width.check_row(vectors, row) {
-                bad.add(first_row + row as u64, reason, &[]);
+        })?;
+        if let Some(vectors) = columns.iter().find_map(|column| column.as_list_opt::<i64>()) {
+            for row in 0..vectors.len() {
+                if let Err(reason) = self.width.check_row(vectors, row) {
+                    bad.add(first_row + row as u64, reason, &[]);
+                }
             }
         }
+        Ok(columns)
     }
 }
 
 impl ColumnReader for ParquetReader {
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
         let Some((first_row, batch)) = self.rows.next(max_rows)? else { return Ok(None) };
-        let (columns, mut bad) = (self.decode(&batch)?, Rejects::refused());
-        self.check_vectors(first_row, &columns, &mut bad);
+        let mut bad = Rejects::refused();
+        let columns = self.decode(first_row, &batch, &mut bad)?;
         if bad.exceeded() {
             while let Some((first_row, batch)) = self.rows.next(BATCH_ROWS)? {
-                let columns = self.decode(&batch)?;
-                self.check_vectors(first_row, &columns, &mut bad);
+                self.decode(first_row, &batch, &mut bad)?;
             }
             return Err(bad.error(&self.rows.file.path));
         }

@@ -52,7 +52,10 @@ pub(super) fn holds_run(directory: &Path) -> bool {
     has("state") && (has("plan.jsonl.zst") || has("frozen"))
 }
 
-pub(super) struct MatchedFile {
+/// A file that a pattern names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatchedFile {
+    /// Path of the file, or URL of the object.
     pub path: PathBuf,
     /// Value of `{lang}`; `None` if the pattern has no `{lang}`.
     pub language: Option<String>,

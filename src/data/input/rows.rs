@@ -1,12 +1,15 @@
-//! Rows with every column in its own type, for the export: that of the footer for a Parquet file,
-//! and one inferred from all lines for JSON lines (see `infer`). Rows are numbered as in
+//! Rows with every column in its own type: for the export, and to show the first rows of data files
+//! or those with the highest or lowest values of a column. Types are those of the footer for a
+//! Parquet file, and inferred from all lines for JSON lines (see `infer`). Rows are numbered as in
 //! [`super::DocumentReader`], and the lines that it rejects are left out.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
+use serde_json::{Map, Value, json};
 
 use super::columns::{InputColumn, Rejects};
 use super::documents::DocumentRequest;
@@ -15,11 +18,19 @@ use super::json::Json;
 use super::json_lines::{JsonReader, LineChecker, object};
 use super::lines::{LineReader, TextLine};
 use super::parquet::{ParquetFile, ParquetRows};
+use super::values::{json, strings};
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result};
-use polysift_config::InputConfig;
+use polysift_base::io::is_url;
+use polysift_base::progress::Stop;
+use polysift_config::{InputConfig, LARGEST_DOCUMENT_BYTES};
 
 const MAX_COLUMNS: usize = 10_000;
+/// Maximum characters shown of a list or a struct, such as an embedding.
+const NESTED_CHARS: usize = 80;
+
+/// A number as f64, then as an integer: f64 rounds integers from 2^53 on.
+type Number = (f64, i128);
 
 /// A batch of at most 1024 rows; fewer if they are long.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,12 +69,7 @@ impl JsonColumns {
 /// Reads all columns of one file in order.
 pub struct RowReader {
     schema: SchemaRef,
-    source: RowSource,
-}
-
-enum RowSource {
-    Parquet(Box<ParquetRows>),
-    Json(Box<JsonRows>),
+    next: Box<dyn FnMut() -> Result<Option<RowBatch>> + Send>,
 }
 
 impl RowReader {
@@ -76,8 +82,13 @@ impl RowReader {
                 let schema = Arc::clone(&parquet.schema);
                 let text = InputColumn::find(parquet.footer.schema().fields(), &config.text);
                 let (mask, max_bytes) = (ProjectionMask::all(), config.max_document_bytes);
-                let rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
-                Ok(Self { schema, source: RowSource::Parquet(Box::new(rows)) })
+                let mut rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
+                let next = move || -> Result<Option<RowBatch>> {
+                    let Some((first_row, batch)) = rows.next(BATCH_ROWS)? else { return Ok(None) };
+                    let rows = (first_row..).take(batch.num_rows()).collect();
+                    Ok(Some(RowBatch { rows, batch }))
+                };
+                Ok(Self { schema, next: Box::new(next) })
             }
             Format::Csv(_) => Err(Error::corrupt(&file.path, "CSV is read as a table only")),
             Format::JsonLines(_) => {
@@ -90,10 +101,11 @@ impl RowReader {
     pub fn open_json(file: &InputFile, config: &InputConfig, columns: JsonColumns) -> Result<Self> {
         columns.check(file)?;
         let schema = Arc::new(Schema::new(columns.fields(&DataType::Utf8)));
-        let lines = LineReader::open(file, config.max_document_bytes)?;
-        let checker = LineChecker::new(DocumentRequest::new(file, config).requests);
-        let rows = JsonRows { lines, checker, columns };
-        Ok(Self { schema, source: RowSource::Json(Box::new(rows)) })
+        let mut lines = LineReader::open(file, config.max_document_bytes)?;
+        let mut checker = LineChecker::new(DocumentRequest::new(file, config).requests);
+        let rows_schema = Arc::clone(&schema);
+        let next = move || next_objects(&mut lines, &mut checker, &columns, &rows_schema);
+        Ok(Self { schema, next: Box::new(next) })
     }
 
     /// Returns the names and types of all columns in file order, and a Parquet file's metadata. A
@@ -104,51 +116,163 @@ impl RowReader {
 
     /// Returns the next rows, or `None` at the end.
     pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
-        match &mut self.source {
-            RowSource::Parquet(rows) => Ok(rows.next(BATCH_ROWS)?.map(|(first_row, batch)| {
-                RowBatch { rows: (first_row..).take(batch.num_rows()).collect(), batch }
-            })),
-            RowSource::Json(rows) => rows.next_batch(&self.schema),
+        (self.next)()
+    }
+}
+
+/// Reads the next rows of JSON lines in the second pass over their file.
+fn next_objects(
+    reader: &mut LineReader,
+    checker: &mut LineChecker,
+    columns: &JsonColumns,
+    schema: &SchemaRef,
+) -> Result<Option<RowBatch>> {
+    loop {
+        let (mut lines, mut bytes) = (Vec::new(), 0);
+        while lines.len() < BATCH_ROWS && bytes < BATCH_BYTES {
+            let mut line = TextLine::default();
+            if !reader.read(&mut line)? {
+                break;
+            }
+            bytes += line.bytes.len();
+            lines.push(line);
+        }
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        // The first pass has counted the bad lines and found them within the limit.
+        let usable = lines.iter().filter_map(|line| {
+            let json = object(line).ok()?;
+            checker.fields(&json).ok()?;
+            Some((line.row, json))
+        });
+        let (rows, objects): (Vec<u64>, Vec<Json<'_>>) = usable.unzip();
+        if !rows.is_empty() {
+            let objects: Vec<_> = objects.iter().map(Some).collect();
+            let arrays = columns.arrays(&objects);
+            let batch = arrays.and_then(|arrays| RecordBatch::try_new(schema.clone(), arrays));
+            let batch = batch.map_err(|e| Error::decode(&reader.path, "JSON lines", e))?;
+            return Ok(Some(RowBatch { rows, batch }));
         }
     }
 }
 
-/// Second pass over a file of JSON lines.
-struct JsonRows {
-    lines: LineReader,
-    checker: LineChecker,
-    columns: JsonColumns,
+/// Which rows to show.
+#[derive(Debug, Clone, Copy)]
+pub struct RowsRequest<'a> {
+    /// Number of rows, of all files together.
+    pub count: usize,
+    /// Numeric column to sort by, highest values first; `None` for the first rows.
+    pub sort_by: Option<&'a str>,
+    /// Whether to show the lowest values, lowest first.
+    pub ascending: bool,
 }
 
-impl JsonRows {
-    fn next_batch(&mut self, schema: &SchemaRef) -> Result<Option<RowBatch>> {
-        loop {
-            let (mut lines, mut bytes) = (Vec::new(), 0);
-            while lines.len() < BATCH_ROWS && bytes < BATCH_BYTES {
-                let mut line = TextLine::default();
-                if !self.lines.read(&mut line)? {
-                    break;
+/// Returns the requested rows of `files` as `file`, `row` (counted from 0) and `columns`. Of equal
+/// values the first ones are taken; null and NaN are left out.
+pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> Result<Vec<Value>> {
+    let order = |a: &Number, b: &Number| {
+        let order = a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        if request.ascending { order } else { order.reverse() }
+    };
+    // The sort is stable: of equal values the first ones stay.
+    let first = |mut rows: Vec<(Number, Value)>| {
+        rows.sort_by(|(a, _), (b, _)| order(a, b));
+        rows.truncate(request.count);
+        rows
+    };
+    // Rows, each with its value in the sorted column; 0 without one.
+    let mut best: Vec<(Number, Value)> = Vec::new();
+    // Value of the last of the best rows, once there are enough.
+    let mut last: Option<Number> = None;
+    'files: for path in files {
+        let (file, mut reader) = open_rows(path)?;
+        while let Some(block) = reader.next_batch()? {
+            stop.check()?;
+            let values = match request.sort_by {
+                Some(column) => Some(numbers(&block.batch, column, &file.path)?),
+                None if best.len() >= request.count => break 'files,
+                None => None,
+            };
+            for (at, row) in block.rows.iter().enumerate() {
+                let value = values.as_ref().map_or(Some(number(0.0)), |values| values[at]);
+                let is_better =
+                    |value: &Number| last.is_none_or(|last| order(&last, value).is_gt());
+                let Some(value) = value.filter(is_better) else { continue };
+                let columns = columns(&block.batch, at);
+                let row =
+                    json!({"file": file.path.to_string_lossy(), "row": row, "columns": columns});
+                best.push((value, row));
+                if best.len() >= request.count.saturating_mul(2) {
+                    best = first(best);
+                    last = best.last().map(|(value, _)| *value);
                 }
-                bytes += line.bytes.len();
-                lines.push(line);
-            }
-            if lines.is_empty() {
-                return Ok(None);
-            }
-            // The first pass has counted the bad lines and found them within the limit.
-            let usable = lines.iter().filter_map(|line| {
-                let json = object(line).ok()?;
-                self.checker.fields(&json).ok()?;
-                Some((line.row, json))
-            });
-            let (rows, objects): (Vec<u64>, Vec<Json<'_>>) = usable.unzip();
-            if !rows.is_empty() {
-                let objects: Vec<_> = objects.iter().map(Some).collect();
-                let columns = self.columns.arrays(&objects);
-                let batch = columns.and_then(|of| RecordBatch::try_new(schema.clone(), of));
-                let batch = batch.map_err(|e| Error::decode(&self.lines.path, "JSON lines", e))?;
-                return Ok(Some(RowBatch { rows, batch }));
             }
         }
+    }
+    Ok(first(best).into_iter().map(|(_, row)| row).collect())
+}
+
+/// Opens the data file `path` and its rows; no column is required.
+pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
+    if !path.to_str().is_some_and(is_url) && !path.exists() {
+        return Err(Error::missing(path, "no such file"));
+    }
+    let file = InputFile::at(path, "file".to_owned(), None)?;
+    let config = InputConfig {
+        text: String::new(),
+        id: String::new(),
+        max_document_bytes: LARGEST_DOCUMENT_BYTES,
+        ..InputConfig::default()
+    };
+    let reader = RowReader::open(&file, &config)?;
+    Ok((file, reader))
+}
+
+/// Returns the values of the column `name`; `None` for null and NaN.
+fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<Number>>> {
+    let wrong = |reason: String| Error::schema(path, name, reason);
+    let column = batch.column_by_name(name).ok_or_else(|| {
+        let fields = batch.schema_ref().fields().iter();
+        let names: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
+        wrong(format!("there is none; the columns are {}", names.join(", ")))
+    })?;
+    let found = column.data_type();
+    if !(found.is_numeric() || *found == DataType::Boolean) {
+        return Err(wrong(format!("is of {found}; needed are numbers")));
+    }
+    let numbers = strings(column).map_err(|e| wrong(e.to_string()))?;
+    let value = |text: &str| match text {
+        "true" => Some(number(1.0)),
+        "false" => Some(number(0.0)),
+        text => {
+            let (value, whole) = number(text.parse().ok().filter(|value: &f64| !value.is_nan())?);
+            Some((value, text.parse().unwrap_or(whole)))
+        }
+    };
+    Ok(numbers.iter().map(|text| text.and_then(value)).collect())
+}
+
+fn number(value: f64) -> Number {
+    (value, value as i128)
+}
+
+/// Returns the values of the row `at` by column; lists and structs are shortened JSON.
+fn columns(batch: &RecordBatch, at: usize) -> Map<String, Value> {
+    let value = |(field, column): (&FieldRef, &ArrayRef)| {
+        let value = match column.data_type() {
+            _ if column.is_null(at) => Value::Null,
+            other if other.is_nested() => cut_off(&json(column, at).to_string()).into(),
+            _ => json(column, at),
+        };
+        (field.name().clone(), value)
+    };
+    batch.schema_ref().fields().iter().zip(batch.columns()).map(value).collect()
+}
+
+fn cut_off(text: &str) -> String {
+    match text.char_indices().nth(NESTED_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }

@@ -41,8 +41,6 @@ pub struct DocumentStream {
     checker: LineChecker,
     text: String,
     default_language: Option<String>,
-    has_code: bool,
-    has_script: bool,
 }
 
 impl DocumentStream {
@@ -58,28 +56,23 @@ impl DocumentStream {
         columns: &[String],
     ) -> Self {
         let (default_language, languages) = match &config.language {
-            LanguageSource::Fixed(language) => (Some(language.as_str()), [None; 2]),
-            LanguageSource::Model { .. } => (Some(UNDETERMINED_LANGUAGE), [None; 2]),
-            LanguageSource::Path => (default_language, LANGUAGE_COLUMNS.map(Some)),
+            LanguageSource::Fixed(language) => (Some(language.as_str()), [""; 2]),
+            LanguageSource::Model { .. } => (Some(UNDETERMINED_LANGUAGE), [""; 2]),
+            LanguageSource::Path => (default_language, LANGUAGE_COLUMNS),
             LanguageSource::Column { column, script_column } => {
-                (default_language, [Some(column.as_str()), script_column.as_deref()])
+                (default_language, [column.as_str(), script_column.as_deref().unwrap_or_default()])
             }
         };
         let mut requests = vec![
             ColumnRequest::new(&config.text, ColumnKind::Text, false),
             ColumnRequest::new(&config.id, ColumnKind::Id, false),
         ];
-        let others = languages.into_iter().flatten().chain(columns.iter().map(String::as_str));
+        let others = languages.into_iter().chain(columns.iter().map(String::as_str));
         requests.extend(others.map(|name| ColumnRequest::new(name, ColumnKind::Scalar, false)));
-        Self {
-            lines: LineReader::new(reader, name, "JSON lines", config.max_document_bytes),
-            line: TextLine::default(),
-            checker: LineChecker::new(requests),
-            text: config.text.clone(),
-            default_language: default_language.map(str::to_owned),
-            has_code: languages[0].is_some(),
-            has_script: languages[1].is_some(),
-        }
+        let lines = LineReader::new(reader, name, "JSON lines", config.max_document_bytes);
+        let (line, checker) = (TextLine::default(), LineChecker::new(requests));
+        let default_language = default_language.map(str::to_owned);
+        Self { lines, line, checker, text: config.text.clone(), default_language }
     }
 
     /// Returns the next document, or the next line that is not a document; `None` at the end.
@@ -104,34 +97,22 @@ impl DocumentStream {
             let keys: Vec<&str> = json.keys().collect();
             return Err(format!("has no `{}`; its keys are {}", self.text, keys.join(", ")));
         }
-        let mut value = |is_there: bool| if is_there { values.next().flatten() } else { None };
-        let (text, id) = (value(true), value(true));
-        let (code, script) = (value(self.has_code), value(self.has_script));
+        let [text, id, code, script] = [(); 4].map(|()| values.next().flatten());
         let language = joined(code.as_deref(), script.as_deref()).map(Cow::into_owned);
         let language = language.or_else(|| self.default_language.clone());
-        let row = self.line.row;
-        Ok(StreamDocument {
-            row,
-            object: json.raw.to_owned(),
-            keys: json.keys().map(str::to_owned).collect(),
-            id: id.unwrap_or_else(|| row.to_string()),
-            language: language.ok_or("has no language")?,
-            text,
-            columns: values.collect(),
-        })
+        let language = language.ok_or("has no language")?;
+        let (row, object) = (self.line.row, json.raw.to_owned());
+        let keys = json.keys().map(str::to_owned).collect();
+        let id = id.unwrap_or_else(|| row.to_string());
+        Ok(StreamDocument { row, object, keys, id, language, text, columns: values.collect() })
     }
 }
 
 impl StreamDocument {
     /// Creates a document of a single text in `language`, as the object `{"text": ...}`.
     pub fn of_text(text: String, language: &str) -> Self {
-        Self {
-            object: serde_json::json!({"text": text}).to_string(),
-            keys: vec!["text".to_owned()],
-            id: "0".to_owned(),
-            language: language.to_owned(),
-            text: Some(text),
-            ..Self::default()
-        }
+        let object = serde_json::json!({"text": text}).to_string();
+        let (keys, id, language) = (vec!["text".to_owned()], "0".to_owned(), language.to_owned());
+        Self { object, keys, id, language, text: Some(text), ..Self::default() }
     }
 }

@@ -135,10 +135,8 @@ impl PartReader {
         first_row: usize,
         batch_rows: usize,
     ) -> Result<ParquetRecordBatchReader> {
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
-            self.bytes.clone(),
-            self.footer.clone(),
-        );
+        let (bytes, footer) = (self.bytes.clone(), self.footer.clone());
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, footer);
         let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().copied());
         let builder = builder.with_projection(mask).with_batch_size(batch_rows);
         builder.with_offset(first_row).build().map_err(|e| self.damaged(e))

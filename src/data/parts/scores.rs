@@ -136,9 +136,9 @@ impl PartReader {
     pub fn scores(&self, names: &[&str]) -> Result<PartBatches> {
         let reader = self.batches(&[&SCORE_COLUMNS, names].concat(), 0, BATCH_ROWS)?;
         let path = self.path.clone();
-        Ok(Box::new(reader.map(move |batch| match batch {
-            Ok(batch) => Ok(PartBatch { path: path.clone(), batch }),
-            Err(error) => Err(Error::decode(&path, PARQUET, error)),
+        Ok(Box::new(reader.map(move |batch| {
+            let batch = batch.map_err(|e| Error::decode(&path, PARQUET, e))?;
+            Ok(PartBatch { path: path.clone(), batch })
         })))
     }
 

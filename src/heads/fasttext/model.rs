@@ -117,23 +117,22 @@ impl FastTextModel {
         if dim == 0 { broken("has vectors of no values") } else { Ok(()) }
     }
 
-    /// Writes the model, which must not be quantised, to `path`, whole or not at all.
+    /// Writes the model, which must not be quantised, to `path`, whole or not at all (C++
+    /// `FastText::saveModel`).
     pub fn write(&self, path: &Path) -> Result<FileStamp> {
         let mut file = AtomicFile::create(path)?;
-        self.write_to(&mut file).map_err(Error::io(path, "write"))?;
+        let mut write = || -> io::Result<()> {
+            file.write_all(&MAGIC.to_le_bytes())?;
+            file.write_all(&VERSION.to_le_bytes())?;
+            self.settings.write(&mut file)?;
+            self.dictionary.write(&mut file)?;
+            file.write_all(&[0])?; // not quantised
+            self.input.write(&mut file)?;
+            file.write_all(&[0])?;
+            self.output.write(&mut file)
+        };
+        write().map_err(Error::io(path, "write"))?;
         file.commit()
-    }
-
-    /// C++: `FastText::saveModel`.
-    fn write_to(&self, file: &mut impl Write) -> io::Result<()> {
-        file.write_all(&MAGIC.to_le_bytes())?;
-        file.write_all(&VERSION.to_le_bytes())?;
-        self.settings.write(file)?;
-        self.dictionary.write(file)?;
-        file.write_all(&[0])?; // not quantised
-        self.input.write(file)?;
-        file.write_all(&[0])?;
-        self.output.write(file)
     }
 
     /// Returns the width of the vectors.

@@ -29,27 +29,23 @@ pub(super) struct ModelSettings {
     /// Number of characters of the shortest and the longest n-gram within a word; 0 for none.
     pub(super) shortest_subword: usize,
     pub(super) longest_subword: usize,
-    pub(super) epochs: i32,
-    pub(super) min_count: i32,
-    /// Settings that only training and other models use, as they were read: window, negatives,
-    /// tokens between updates of the learning rate, sampling threshold.
-    rest: (i32, i32, i32, f64),
+    /// All settings in the order of the file, with those that only training and other models use:
+    /// 12 numbers and the sampling threshold.
+    all: ([i32; 12], f64),
 }
 
 impl ModelSettings {
     /// Makes settings to train a classifier; those without an effect have fastText's defaults.
     pub(super) fn supervised(config: &FastTextConfig, word_ngrams: usize) -> Self {
-        Self {
-            dim: config.dim,
-            word_ngrams,
-            loss: ModelLoss::Softmax,
-            buckets: if word_ngrams > 1 { config.buckets } else { 0 },
-            shortest_subword: 0,
-            longest_subword: 0,
-            epochs: i32::try_from(config.epochs).unwrap_or(i32::MAX),
-            min_count: i32::try_from(config.min_count).unwrap_or(i32::MAX),
-            rest: (5, 5, 100, 1e-4),
-        }
+        let buckets = if word_ngrams > 1 { config.buckets } else { 0 };
+        let number = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
+        let [n, dim, epochs, least, places] =
+            [word_ngrams, config.dim, config.epochs, config.min_count, buckets].map(number);
+        let loss = ModelLoss::Softmax;
+        let numbers = [dim, 5, epochs, least, 5, n, loss as i32, SUPERVISED, places, 0, 0, 100];
+        let (shortest_subword, longest_subword, all) = (0, 0, (numbers, 1e-4));
+        let dim = config.dim;
+        Self { dim, word_ngrams, loss, buckets, shortest_subword, longest_subword, all }
     }
 
     /// Reads the settings of a file of this `version` (C++ `Args::load`).
@@ -58,8 +54,10 @@ impl ModelSettings {
         for number in &mut numbers {
             *number = source.i32()?;
         }
-        let [dim, window, epochs, min_count, negatives, word_ngrams, ..] = numbers;
-        let [.., loss, model, buckets, shortest, longest, update_rate] = numbers;
+        if version == 11 {
+            numbers[10] = 0; // classifiers had no subwords then
+        }
+        let [dim, _, _, _, _, word_ngrams, loss, model, buckets, shortest, longest, _] = numbers;
         let threshold = f64::from_le_bytes(source.array()?);
         if model != SUPERVISED {
             return broken("is not a classifier (a supervised fastText model)");
@@ -71,7 +69,6 @@ impl ModelSettings {
             4 => ModelLoss::OneVersusAll,
             other => return broken(format!("has an unknown loss {other}")),
         };
-        let longest = if version == 11 { 0 } else { longest }; // classifiers had no subwords then
         let within = |name: &str, value: i32, most: i32| match usize::try_from(value) {
             Ok(number) if value <= most => Ok(number),
             _ => broken(format!("has {name} {value}; 0 to {most} are possible")),
@@ -83,24 +80,14 @@ impl ModelSettings {
             buckets: within("the number of buckets", buckets, i32::MAX)?,
             shortest_subword: within("n-grams of characters of", shortest.max(0), LONGEST_NGRAM)?,
             longest_subword: within("n-grams of characters of", longest.max(0), LONGEST_NGRAM)?,
-            epochs,
-            min_count,
-            rest: (window, negatives, update_rate, threshold),
+            all: (numbers, threshold),
         })
     }
 
     /// Writes the settings (C++ `Args::save`).
     pub(super) fn write(&self, file: &mut impl Write) -> io::Result<()> {
-        let (window, negatives, update_rate, threshold) = self.rest;
-        let number = |value: usize| i32::try_from(value).map_err(io::Error::other);
-        let (dim, word_ngrams) = (number(self.dim)?, number(self.word_ngrams)?);
-        let (shortest, longest) = (number(self.shortest_subword)?, number(self.longest_subword)?);
-        let first = [dim, window, self.epochs, self.min_count, negatives, word_ngrams];
-        let buckets = number(self.buckets)?;
-        let last = [self.loss as i32, SUPERVISED, buckets, shortest, longest, update_rate];
-        for number in first.into_iter().chain(last) {
-            file.write_all(&number.to_le_bytes())?;
-        }
+        let (numbers, threshold) = self.all;
+        numbers.iter().try_for_each(|number| file.write_all(&number.to_le_bytes()))?;
         file.write_all(&threshold.to_le_bytes())
     }
 }

@@ -61,7 +61,6 @@ pub struct HeadSpec {
 }
 
 impl HeadSpec {
-    /// Makes the spec from the settings of the head called `name`.
     pub(crate) fn of_config(config: &HeadConfig, name: &str, layer_sizes: Vec<usize>) -> Self {
         Self {
             kind: config.kind,

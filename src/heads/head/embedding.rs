@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensorError};
 use super::DocumentScore;
 use super::card::{HeadOf, HeadSpec, ModelCard};
 use super::scorer::{ScoreScratch, Scorer};
-use super::weights::{self, le_bytes};
+use super::weights;
 use polysift_base::error::{Error, Result};
 use polysift_config::ChunkRule;
 
@@ -92,6 +92,7 @@ impl Head {
         let metadata = HashMap::from([(ModelCard::KEY.to_owned(), card)]);
         let failed = |e: SafeTensorError| Error::shape("safetensors file", e.to_string());
         let tensors = weights::named(&self.scorer);
+        let le_bytes = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
         let bytes: Vec<Vec<u8>> = tensors.iter().map(|(.., values)| le_bytes(values)).collect();
         let views = tensors.into_iter().zip(&bytes).map(|((name, shape, _), bytes)| {
             TensorView::new(Dtype::F32, shape, bytes).map(|view| (name, view))

@@ -7,7 +7,6 @@ use safetensors::{SafeTensorError, SafeTensors};
 
 use super::card::{HeadSpec, ImportSource, ModelCard, Provenance};
 use super::embedding::Head;
-use super::published::PublishedRecipe;
 use super::scorer::Scorer;
 use super::weights::KnownLayers;
 use super::{pytorch, weights};
@@ -15,7 +14,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 use polysift_base::io::{self, if_there};
 use polysift_config::{
-    Activation, ChunkRule, EncoderConfig, HeadConfig, HeadKind, HeadOutput, Keep, Preset,
+    Activation, ChunkRule, EncoderConfig, HeadConfig, HeadKind, HeadOutput, Keep, Pooling, Preset,
 };
 use polysift_encoder::{self as encoder, Recipe};
 
@@ -78,10 +77,8 @@ pub(super) fn missing(path: &Path, name: &str) -> Error {
 }
 
 struct HeadFile {
-    digest: String,
-    /// Known parts of the card; complete, with `layer_sizes`, if polysift wrote the file.
-    card: ModelCard,
-    scorer: Scorer,
+    /// Its card has what is known, and is complete, with `layer_sizes`, if polysift wrote the file.
+    head: Head,
     /// The kind of output, if files with this extension or models of this class always have it.
     output: Option<HeadOutput>,
     encoder: String,
@@ -94,13 +91,9 @@ impl HeadFile {
         let bytes = if_there(io::read(path))?.ok_or_else(|| missing(path, name))?;
         let (card, scorer) =
             decode(&bytes, activation).map_err(|reason| Error::model(path, reason))?;
-        Ok(Self {
-            digest: blake3::hash(&bytes).to_hex().to_string(),
-            card,
-            scorer,
-            output: path.extension().is_some_and(|e| e == CKPT).then_some(HeadOutput::Raw),
-            encoder: PUBLISHED_ENCODER.to_owned(),
-        })
+        let head = Head { card, scorer, digest: blake3::hash(&bytes).to_hex().to_string() };
+        let output = path.extension().is_some_and(|e| e == CKPT).then_some(HeadOutput::Raw);
+        Ok(Self { head, output, encoder: PUBLISHED_ENCODER.to_owned() })
     }
 
     /// Reads the head of a sequence classification model, given as a directory or a hub id.
@@ -112,39 +105,31 @@ impl HeadFile {
         let classifier = files.classifier.as_ref().ok_or_else(|| {
             fail("`architectures` in its config.json names no `*ForSequenceClassification`".into())
         })?;
-        let known = KnownLayers {
-            is_own: false,
-            activation: activation.or(classifier.activation),
-            norm_eps: classifier.norm_eps,
-        };
+        let (activation, norm_eps) = (activation.or(classifier.activation), classifier.norm_eps);
+        let known = KnownLayers { is_own: false, activation, norm_eps };
         let (scorer, _) = weights::parse_safetensors(&files.tensors()?, known).map_err(fail)?;
         let outputs = scorer.layer_sizes().last().copied().unwrap_or_default();
-        let provenance = Provenance {
-            encoder_digest: files.digest.clone(),
-            model: files.model.clone(),
-            ..Default::default()
-        };
-        let card = ModelCard {
-            labels: classifier.labels(outputs),
-            provenance: Some(provenance),
-            ..ModelCard::default()
-        };
+        let (encoder_digest, model) = (files.digest.clone(), files.model.clone());
+        let provenance = Some(Provenance { encoder_digest, model, ..Default::default() });
+        let labels = classifier.labels(outputs);
+        let card = ModelCard { labels, provenance, ..ModelCard::default() };
         let output = classifier.output(outputs);
         let pooling = format!("{:?} pooling", classifier.pooling).to_lowercase();
         let encoder = format!("{}, {pooling}", files.model);
-        Ok(Self { digest: files.digest, card, scorer, output, encoder })
+        Ok(Self { head: Head { card, scorer, digest: files.digest }, output, encoder })
     }
 
     /// Returns the preset that fits the outputs; several without names mean toxicity.
     fn preset(&self) -> Preset {
-        let is_class = self.scorer.kind() == HeadKind::Mlp && self.card.labels.is_empty();
-        let outputs = self.scorer.layer_sizes().last().copied().unwrap_or_default();
+        let Head { card, scorer, .. } = &self.head;
+        let is_class = scorer.kind() == HeadKind::Mlp && card.labels.is_empty();
+        let outputs = scorer.layer_sizes().last().copied().unwrap_or_default();
         if is_class && outputs > 1 { Preset::Toxicity } else { Preset::Quality }
     }
 
     /// Parses an output; the number of an output may be replaced by its label.
     fn named_output(&self, text: &str) -> Result<HeadOutput> {
-        let number = |label| self.card.labels.iter().position(|known| known == label);
+        let number = |label| self.head.card.labels.iter().position(|known| known == label);
         let named = text.split_once(':').and_then(|(kind, label)| Some((kind, number(label)?)));
         let fail = |reason| Error::config("--output", reason);
         match (text.parse(), named) {
@@ -156,7 +141,8 @@ impl HeadFile {
 
     /// Makes the head called `name`; `config` provides what the file does not say.
     fn into_head(self, path: &Path, name: &str, config: &HeadConfig) -> Result<Head> {
-        let Self { digest, mut card, scorer, output, .. } = self;
+        let Self { mut head, output, .. } = self;
+        let Head { card, scorer, .. } = &mut head;
         let fail = |reason: String| Error::model(path, reason);
         if card.spec.layer_sizes.is_empty() {
             let output = config.output.or(output);
@@ -173,7 +159,7 @@ impl HeadFile {
             return Err(fail("holds linear layers; a cosine head was asked for".into()));
         }
         spec.check().map_err(|reason| fail(format!("head `{name}`: {reason}")))?;
-        Ok(Head { card, scorer, digest })
+        Ok(head)
     }
 }
 
@@ -216,6 +202,56 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
         return Err(format!("its card says layers {sizes:?}, its tensors are {found_sizes:?}"));
     }
     Ok((card, scorer))
+}
+
+/// Groups of published heads that share an encoder, recipe and output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum PublishedRecipe {
+    /// FineWeb2-HQ, FineWeb-HQ: XLM-R base, mean
+    Fineweb2Hq,
+    /// Toxicity of Apertus: XLM-R base, mean, class 1, the largest of all chunks
+    Apertus,
+    /// JQL: arctic-embed-m-v2.0, first token, normalised, 8,192 tokens
+    Jql,
+    /// FineWeb-Edu: arctic-embed-m, first token
+    FinewebEdu,
+    /// FinePDFs: the encoder in the model itself, mean, 2,048 tokens of the first 10,000 characters
+    Finepdfs,
+    /// Registers of HPLT: the encoder in the model itself, first token
+    HpltRegisters,
+}
+
+struct Published {
+    encoder: &'static str,
+    preset: Preset,
+    /// `None` if each output is a label of its own.
+    output: Option<HeadOutput>,
+    /// The recipe without the digest of the encoder, which the publishers do not state.
+    recipe: Recipe,
+}
+
+impl PublishedRecipe {
+    /// Returns how the embeddings are made, which the files of the heads do not say.
+    fn describe(self) -> Published {
+        const XLM_R: &str = "FacebookAI/xlm-roberta-base";
+        const ARCTIC: &str = "Snowflake/snowflake-arctic-embed-m";
+        const ARCTIC_2: &str = "Snowflake/snowflake-arctic-embed-m-v2.0";
+        // These encoders were trained with the head: mmBERT or ModernBERT, and XLM-R large.
+        const OWN: &str = "that of the model";
+        let (encoder, pooling, max_tokens, output) = match self {
+            Self::Fineweb2Hq => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Sigmoid)),
+            Self::Apertus => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Class(1))),
+            Self::Jql => (ARCTIC_2, Pooling::Cls, 8192, Some(HeadOutput::Raw)),
+            Self::FinewebEdu => (ARCTIC, Pooling::Cls, 512, Some(HeadOutput::Raw)),
+            Self::Finepdfs => (OWN, Pooling::Mean, 2048, Some(HeadOutput::Raw)),
+            Self::HpltRegisters => (OWN, Pooling::Cls, 512, None),
+        };
+        let preset = if self == Self::Apertus { Preset::Toxicity } else { Preset::Quality };
+        let normalize = self == Self::Jql;
+        let max_chars = (self == Self::Finepdfs).then_some(10_000);
+        let recipe = Recipe { pooling, normalize, max_tokens, max_chars, ..Recipe::default() };
+        Published { encoder, preset, output, recipe }
+    }
 }
 
 /// Facts about a head that its file does not hold; all of them are optional.
@@ -274,33 +310,29 @@ pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result
     } else {
         HeadFile::read(path, request.name.as_deref().unwrap_or("head"), request.activation)?
     };
-    if !file.card.spec.layer_sizes.is_empty() {
+    if !file.head.card.spec.layer_sizes.is_empty() {
         return Err(Error::model(path, "is a head of polysift already; use it as it is"));
     }
     let published = request.recipe.map(PublishedRecipe::describe);
     let known = published.as_ref();
     let output = request.output.as_deref().map(|text| file.named_output(text)).transpose()?;
     let output = output.or(known.and_then(|known| known.output));
-    if output.or(file.output).is_none() && !file.card.labels.is_empty() {
+    let labels = &file.head.card.labels;
+    if output.or(file.output).is_none() && !labels.is_empty() {
         let reason = format!(
             "{} has the labels {}; give sigmoid:LABEL, class:LABEL or expected",
             path.display(),
-            file.card.labels.join(", ")
+            labels.join(", ")
         );
         return Err(Error::config("--output", reason));
     }
     let preset = request.preset.or(known.map(|known| known.preset));
     let preset = preset.unwrap_or_else(|| file.preset());
-    let config = HeadConfig {
-        preset: Some(preset),
-        output,
-        chunk: request.chunk,
-        keep: request.keep,
-        ..HeadConfig::default()
-    };
+    let (chunk, keep) = (request.chunk, request.keep);
+    let config = HeadConfig { preset: Some(preset), output, chunk, keep, ..HeadConfig::default() };
     let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // A model brings its own encoder.
-    let published_encoder = known.filter(|_| file.card.provenance.is_none());
+    let published_encoder = known.filter(|_| file.head.card.provenance.is_none());
     let assumed_encoder = published_encoder.map_or(file.encoder.as_str(), |known| known.encoder);
     let assumed_encoder = assumed_encoder.to_owned();
     let name = request.name.as_deref().unwrap_or(preset.name());

@@ -24,7 +24,6 @@
 mod card;
 mod embedding;
 mod file;
-mod published;
 mod pytorch;
 mod row;
 mod scorer;
@@ -38,9 +37,10 @@ pub use card::{
     Provenance, ReferenceCounts, Schedule, TextCard, TrainingRecord,
 };
 pub use embedding::Head;
-pub use file::{HEAD_EXTENSIONS, ImportRequest, import, is_classifier, language_of};
+pub use file::{
+    HEAD_EXTENSIONS, ImportRequest, PublishedRecipe, import, is_classifier, language_of,
+};
 pub use polysift_data::parts::DocumentScore;
-pub use published::PublishedRecipe;
 pub use row::{RowHead, ScoreSource};
 pub(crate) use scorer::{LinearLayer, References, centred};
 pub use scorer::{ScoreScratch, Scorer};
@@ -118,10 +118,5 @@ impl AnyHead {
     /// Returns true if the head scores texts.
     pub fn is_of_texts(&self) -> bool {
         self.spec().kind.is_of_texts()
-    }
-
-    /// Returns the head if it scores rows.
-    pub fn as_row(&self) -> Option<&RowHead> {
-        if let Self::Row(head) = self { Some(head) } else { None }
     }
 }

@@ -92,7 +92,6 @@ impl References {
         Self { values, hidden_size, mean, packed }
     }
 
-    /// Returns the number K of references.
     pub(crate) fn len(&self) -> usize {
         self.values.len() / self.hidden_size.max(1)
     }
@@ -148,11 +147,10 @@ impl Scorer {
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
         match self {
             Self::Mlp(layers) => {
-                let outputs = |layer: &HeadLayer| match layer {
+                let outputs = layers.iter().filter_map(|layer| match layer {
                     HeadLayer::Linear(layer) => Some(layer.outputs()),
                     _ => None,
-                };
-                let outputs = layers.iter().filter_map(outputs);
+                });
                 [self.hidden_size()].into_iter().chain(outputs).collect()
             }
             Self::Cosine(references) => vec![references.hidden_size, references.len()],

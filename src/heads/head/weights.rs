@@ -45,10 +45,6 @@ pub(super) struct KnownLayers {
     pub norm_eps: Option<f64>,
 }
 
-pub(super) fn le_bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
 /// Returns name, shape and values of each tensor of `scorer`.
 pub(super) fn named(scorer: &Scorer) -> Vec<(String, Vec<usize>, &[f32])> {
     match scorer {

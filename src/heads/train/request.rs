@@ -130,17 +130,13 @@ impl TrainingRequest<'_> {
         let kind = self.config.label_kind();
         let samples =
             samples.map(|(name, rows)| (name.to_owned(), self.samples.counts(rows, kind)));
+        let (seed, negatives, samples) = (self.seed, self.config.negatives, samples.into());
+        let test_digest = (!test.is_empty()).then(|| self.samples.digest(test));
         ModelCard {
             language: Some(self.language.to_owned()),
             polysift_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             provenance: Some(provenance),
-            training: Some(TrainingRecord {
-                seed: self.seed,
-                negatives: self.config.negatives,
-                samples: samples.into(),
-                test_digest: (!test.is_empty()).then(|| self.samples.digest(test)),
-                ..record
-            }),
+            training: Some(TrainingRecord { seed, negatives, samples, test_digest, ..record }),
             head: self.name.to_owned(),
             spec,
             ..ModelCard::default()
@@ -202,13 +198,10 @@ pub fn check_labels(
     let all: Vec<f32> = labels.iter().map(|(label, _)| *label).collect();
     let learned = labels.iter().filter(|(_, split)| split.is_none_or(|s| s == Split::Train));
     let learned: Vec<f32> = learned.map(|(label, _)| *label).collect();
+    let (head, language) = (name.to_owned(), language.to_owned());
     check(config, "", &all, MIN_SAMPLES, 0)
         .and_then(|()| check(config, "of the training split ", &learned, 0, 0))
-        .map_err(|reason| Error::Training {
-            head: name.to_owned(),
-            language: language.to_owned(),
-            reason,
-        })
+        .map_err(|reason| Error::Training { head, language, reason })
 }
 
 pub(super) fn has_several(labels: &[f32]) -> bool {

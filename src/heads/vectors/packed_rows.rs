@@ -37,7 +37,6 @@ pub fn unit_mean(rows: &[f32], width: usize) -> Option<Vec<f32>> {
 #[derive(Debug, Default)]
 pub struct SearchScratch {
     similarities: Vec<f32>,
-    /// Memory of products.
     pub(crate) gemm: GemmScratch,
 }
 

@@ -137,11 +137,9 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
 pub(super) fn client(location: &Location) -> Result<Client> {
     static CLIENTS: Mutex<BTreeMap<String, Client>> = Mutex::new(BTreeMap::new());
     runtime()?;
-    let key = match location.scheme {
-        Scheme::Hub => hub_settings().endpoint.clone(),
-        _ => location.root.clone(),
-    };
-    Ok(match lock(&CLIENTS).entry(key) {
+    let is_on_hub = location.scheme == Scheme::Hub;
+    let key = if is_on_hub { &hub_settings().endpoint } else { &location.root };
+    Ok(match lock(&CLIENTS).entry(key.clone()) {
         Entry::Occupied(known) => known.get().clone(),
         Entry::Vacant(new) => new.insert(new_client(location)?).clone(),
     })

@@ -74,10 +74,10 @@ pub fn upload_file(from: &Path, size: u64, url: &str) -> Result<String> {
 
 /// Commits each of `files`, which [`upload_file`] sent, that the data set of `to` does not have
 /// yet.
-pub fn publish<'a>(to: &str, files: impl Iterator<Item = (&'a str, &'a FileStamp)>) -> Result<()> {
+pub fn publish(to: &str, files: &[(&str, &FileStamp)]) -> Result<()> {
     let (place, known) = (HubPlace::parse(to)?, published(to)?);
     let mut lines = Vec::new();
-    for (url, FileStamp { bytes, etag, .. }) in files {
+    for &(url, FileStamp { bytes, etag, .. }) in files {
         if known.get(url).is_none_or(|found| found.tag != *etag) {
             let path = Location::parse(url)?.key;
             let file = json!({"path": path, "algo": "sha256", "oid": etag, "size": bytes});

@@ -29,7 +29,9 @@ const PARTS_ON_THEIR_WAY: usize = 3;
 
 #[derive(Debug)]
 struct Upload {
-    target: UploadTarget,
+    url: String,
+    key: Key,
+    bucket: Arc<dyn Bucket>,
     part: Vec<u8>,
     hasher: blake3::Hasher,
     /// The multipart upload, which begins with the first full part.
@@ -39,13 +41,6 @@ struct Upload {
     failure: FirstError,
 }
 
-#[derive(Debug, Clone)]
-struct UploadTarget {
-    url: String,
-    key: Key,
-    bucket: Arc<dyn Bucket>,
-}
-
 /// Starts an upload to the URL `path`. `failure` keeps the error of a failed write.
 pub fn upload(path: &Path, failure: &FirstError) -> Result<Box<dyn NewFile>> {
     let url = path.to_string_lossy().into_owned();
@@ -53,15 +48,9 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Box<dyn NewFile>> {
     check_writable(&location)?;
     let (bucket, key) = (client(&location)?.bucket()?, location.object_key()?);
     boundary();
-    Ok(Box::new(Upload {
-        target: UploadTarget { url, key, bucket },
-        part: Vec::new(),
-        hasher: blake3::Hasher::new(),
-        id: None,
-        arrived: Vec::new(),
-        on_their_way: VecDeque::new(),
-        failure: failure.clone(),
-    }))
+    let (part, arrived, on_their_way) = (Vec::new(), Vec::new(), VecDeque::new());
+    let (hasher, id, failure) = (blake3::Hasher::new(), None, failure.clone());
+    Ok(Box::new(Upload { url, key, bucket, part, hasher, id, arrived, on_their_way, failure }))
 }
 
 impl NewFile for Upload {
@@ -75,11 +64,10 @@ impl NewFile for Upload {
                 self.arrived.push(first.wait()?);
             }
             boundary();
-            wait(self.target.complete(&id, &self.arrived, self.hasher.count()))?
+            wait(self.complete(&id))?
         } else {
             let whole = PutPayload::from(std::mem::take(&mut self.part));
-            let UploadTarget { url, key, bucket } = &self.target;
-            wait(retried(url, || bucket.put(key, whole.clone())))?.e_tag
+            wait(retried(&self.url, || self.bucket.put(&self.key, whole.clone())))?.e_tag
         };
         boundary();
         self.id = None; // nothing is left to abort
@@ -98,33 +86,24 @@ impl Upload {
         {
             self.arrived.push(first.wait()?);
         }
-        let UploadTarget { url, key, bucket } = &self.target;
+        let (url, key, bucket) = (self.url.clone(), self.key.clone(), Arc::clone(&self.bucket));
         let id = match &self.id {
             Some(id) => id.clone(),
-            None => self.id.insert(wait(retried(url, || bucket.create_multipart(key)))?).clone(),
+            None => self.id.insert(wait(retried(&url, || bucket.create_multipart(&key)))?).clone(),
         };
         let part = PutPayload::from(std::mem::take(&mut self.part));
-        let (target, index) = (self.target.clone(), self.arrived.len() + self.on_their_way.len());
-        let sent = Transfer::spawn(async move { target.put_part(&id, index, part).await })?;
+        let index = self.arrived.len() + self.on_their_way.len();
+        let sent = Transfer::spawn(async move {
+            retried(&url, || bucket.put_part(&key, &id, index, part.clone())).await
+        })?;
         self.on_their_way.push_back(sent);
         Ok(())
     }
-}
 
-impl UploadTarget {
-    async fn put_part(&self, id: &MultipartId, index: usize, part: PutPayload) -> Result<PartId> {
-        retried(&self.url, || self.bucket.put_part(&self.key, id, index, part.clone())).await
-    }
-
-    /// Completes an object of `bytes` bytes from its parts, and returns its ETag.
-    async fn complete(
-        &self,
-        id: &MultipartId,
-        arrived: &[PartId],
-        bytes: u64,
-    ) -> Result<Option<String>> {
+    /// Completes the object from the parts that arrived, and returns its ETag.
+    async fn complete(&self, id: &MultipartId) -> Result<Option<String>> {
         let before = self.bucket.head(&self.key).await;
-        let complete = || self.bucket.complete_multipart(&self.key, id, arrived.to_vec());
+        let complete = || self.bucket.complete_multipart(&self.key, id, self.arrived.clone());
         let completed = retried(&self.url, complete).await;
         let Err(error @ (Error::Missing { .. } | Error::Service { .. })) = completed else {
             return completed.map(|stored| stored.e_tag);
@@ -135,7 +114,9 @@ impl UploadTarget {
             Err(error) => matches!(error, StoreError::NotFound { .. }),
         };
         match self.bucket.head(&self.key).await {
-            Ok(meta) if meta.size == bytes && is_new(&meta) => Ok(ObjectVersion::of(&meta).tag),
+            Ok(meta) if meta.size == self.hasher.count() && is_new(&meta) => {
+                Ok(ObjectVersion::of(&meta).tag)
+            }
             _ => Err(error),
         }
     }
@@ -188,9 +169,8 @@ impl Drop for Upload {
         self.on_their_way.clear();
         if let Some(id) = &self.id {
             // Errors are ignored: the store's rule deletes the rest. A stop waits only briefly.
-            let UploadTarget { key, bucket, .. } = &self.target;
-            let abort =
-                async { tokio::time::timeout(ABORT_TIME, bucket.abort_multipart(key, id)).await };
+            let abort = || self.bucket.abort_multipart(&self.key, id);
+            let abort = async { tokio::time::timeout(ABORT_TIME, abort()).await };
             let _ = runtime().map(|runtime| runtime.block_on(abort));
         }
     }

@@ -29,10 +29,8 @@ impl Requeue {
         // The job id of an array task can be that of the whole array, so the task is named.
         let task = env("SLURM_ARRAY_JOB_ID").zip(env("SLURM_ARRAY_TASK_ID"));
         let restarts = env("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok());
-        Some(Self {
-            job: task.map_or(job, |(array, task)| format!("{array}_{task}")),
-            restarts: restarts.unwrap_or(0),
-        })
+        let job = task.map_or(job, |(array, task)| format!("{array}_{task}"));
+        Some(Self { job, restarts: restarts.unwrap_or(0) })
     }
 
     /// Returns true if the job should be requeued after it ended with `exit_code`.

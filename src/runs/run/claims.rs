@@ -226,7 +226,7 @@ impl<'a> Claims<'a> {
                 let stage = stage.name();
                 tracing::warn!(stage, key, "was done, and is gone or damaged: done again");
             }
-            if lease.is_taken_over() {
+            if lease.number > 0 {
                 run.sweep(*stage, key)?;
             }
         }

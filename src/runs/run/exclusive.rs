@@ -1,9 +1,11 @@
 //! How a process joins a run directory, and how one of them has it for itself.
 
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::dir::{RunDir, Stage};
+use super::heartbeat::keep_alive;
 use super::identity::{Identity, LEASE_SECS, Liveness, lease_secs};
 use super::lease::SHARED;
 use super::worker::{EXCLUSIVE, POLL, WORKERS, Worker};
@@ -37,7 +39,10 @@ impl Worker {
             std::thread::sleep(POLL);
             worker.register()?;
         }
-        worker.start_heartbeat(stop);
+        let (file, own, note) = (worker.file(&worker.id), worker.identity.clone(), worker.note());
+        let ((sender, stopped), stop) = (channel(), stop.clone());
+        let thread = std::thread::spawn(move || keep_alive(&file, own, &note, &stopped, &stop));
+        worker.heartbeat = Some((sender, thread));
         Ok(worker)
     }
 

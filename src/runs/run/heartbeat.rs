@@ -1,15 +1,12 @@
 //! Heartbeats: how a process writes its own, and tells from those of others whether they live.
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use super::identity::{Identity, Liveness};
+use super::worker::{Observation, ProgressNote, Worker};
 use polysift_base::io::write_json;
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
@@ -20,9 +17,6 @@ const BEATS: u32 = 6;
 const CLOCK_SKEW: Duration = Duration::from_hours(1);
 /// Signal that a process reports when it stops because another one has the directory.
 const SIGTERM: i32 = 15;
-
-/// Progress of a process as JSON, for `status` of other processes.
-pub type ProgressNote = Arc<Mutex<Option<Value>>>;
 
 /// Writes the `file` of the process `own` again and again, with the progress that is in `note`,
 /// until the other end of `stopped` is dropped. If the file is gone, another process has the
@@ -48,24 +42,15 @@ pub(super) fn keep_alive(
     }
 }
 
-#[derive(Debug)]
-struct Observation {
-    /// Content of the file, and since when it has this content.
-    content: Vec<u8>,
-    since: Instant,
-    has_changed: bool,
-}
-
-/// Observations of the files of other processes, by path.
-#[derive(Debug, Default)]
-pub(super) struct Observations(Mutex<HashMap<PathBuf, Observation>>);
-
-impl Observations {
-    /// Returns whether the process that wrote `content` to its `file` is alive, as far as `own` can
-    /// tell.
-    pub(super) fn liveness(&self, own: &Identity, file: PathBuf, content: &[u8]) -> Liveness {
-        let identity = Identity::of(content);
-        let (known, ttl) = (identity.known_to(own), identity.ttl());
+impl Worker {
+    /// Returns whether the process `id` is alive, as far as this process knows.
+    pub(super) fn liveness(&self, id: &str) -> Liveness {
+        if id == self.id {
+            return Liveness::Alive;
+        }
+        let Some(content) = self.read(id) else { return Liveness::Dead };
+        let (file, identity) = (self.file(id), Identity::of(&content));
+        let (known, ttl) = (identity.known_to(&self.identity), identity.ttl());
         let modified = fs::metadata(&file).and_then(|found| found.modified());
         let age = modified.ok().and_then(|time| time.elapsed().ok());
         let is_older = |limit| age.is_some_and(|age| age > limit);
@@ -74,14 +59,11 @@ impl Observations {
         }
         // A process of this machine without a heartbeat may be stopped.
         let is_well = known == Liveness::Alive && !is_older(ttl);
-        let mut observations = lock(&self.0);
-        let new = |has_changed| {
-            let content = content.to_vec();
-            Observation { content, since: Instant::now(), has_changed }
-        };
-        let observed = observations.entry(file).or_insert_with(|| new(false));
-        if observed.content != content {
-            *observed = new(true);
+        let mut observations = lock(&self.observations);
+        let seen = Observation { content, since: Instant::now(), has_changed: false };
+        let observed = observations.entry(file).or_insert_with(|| seen.clone());
+        if observed.content != seen.content {
+            *observed = Observation { has_changed: true, ..seen };
         }
         match (observed.since.elapsed() > ttl, observed.has_changed || is_well) {
             (true, _) => Liveness::Dead,
@@ -93,10 +75,13 @@ impl Observations {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::time::SystemTime;
 
+    use serde_json::Value;
+
     use super::super::dir::RunDir;
-    use super::super::worker::{POLL, WORKERS, Worker};
+    use super::super::worker::{POLL, WORKERS};
     use super::*;
     use polysift_base::error::{Error, Result};
     use polysift_base::io::read;

@@ -37,16 +37,12 @@ impl Holder {
 pub(super) struct Lease {
     /// Path of the lease without its number.
     base: PathBuf,
-    number: u32,
+    /// Number of leases before it, whose holders may have left unfinished work.
+    pub(super) number: u32,
     holder: String,
 }
 
 impl Lease {
-    /// Returns true if another process held the lease before and may have left unfinished work.
-    pub(super) fn is_taken_over(&self) -> bool {
-        self.number > 0
-    }
-
     /// Returns [`Error::Lost`] if another process took over, believing this one dead.
     pub(super) fn check(&self) -> Result<()> {
         let path = numbered(&self.base, self.number);
@@ -172,7 +168,7 @@ mod tests {
             assert_eq!(leases.len(), 1);
             let lease = leases.pop().ok_or(Error::Stopped)?;
             lease.check()?;
-            assert!(!lease.is_taken_over());
+            assert_eq!(lease.number, 0);
             lease.release()?;
             assert_eq!(race(&workers, &key)?.len(), 1);
         }
@@ -196,7 +192,7 @@ mod tests {
             lease.release()?; // leaves the new holder's lease alone
             let new = taken.pop().ok_or(Error::Stopped)?;
             new.check()?;
-            assert!(new.is_taken_over());
+            assert!(new.number > 0);
             assert_eq!(race(&workers[..8], &key)?.len(), 0);
             new.release()?;
             assert_eq!(race(&workers[..8], &key)?.len(), 1);

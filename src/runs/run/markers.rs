@@ -18,6 +18,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{
     FileStamp, check_confined, if_there, is_url, remove, stamp, write_atomic, write_json,
 };
+use polysift_config::is_default;
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingRows, MAKE_AGAIN, read_embeddings};
 
@@ -64,16 +65,11 @@ pub struct Encoded {
     /// Malformed rows that were set aside.
     pub rejects: u64,
     /// Rows with text that a cascade dropped.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub dropped: u64,
     /// Rows with text for which the input's embeddings column is null.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub without_embedding: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl Encoded {
@@ -105,10 +101,7 @@ impl DocumentAmount {
     pub fn add(&mut self, other: Self) {
         self.documents += other.documents;
         self.bytes += other.bytes;
-        self.tokens = match (self.tokens, other.tokens) {
-            (Some(own), Some(others)) => Some(own + others),
-            (own, others) => own.or(others),
-        };
+        self.tokens = self.tokens.into_iter().chain(other.tokens).reduce(|a, b| a + b);
     }
 }
 
@@ -233,10 +226,8 @@ impl RunDir {
 
     /// Reads the part `index` of the embeddings of `shard` that a stop saved, in input order.
     pub fn saved_part(&self, shard: &Shard, index: usize) -> Result<Option<EmbeddingRows>> {
-        let Some(file) = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?
-        else {
-            return Ok(None);
-        };
+        let saved = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?;
+        let Some(file) = saved else { return Ok(None) };
         let path = self.path(&file.path);
         if stamp(&path).is_ok_and(|found| found == file.stamp) {
             return read_embeddings(&path).map(Some);

@@ -25,12 +25,13 @@
 //! undisturbed one. Any number of processes may work in it concurrently, on any machines.
 //!
 //! ```
+//! use polysift_config::HeadKind;
 //! use polysift_runs::run::{RunDir, Stage};
 //!
 //! let folder = tempfile::tempdir()?;
 //! let run = RunDir::create(folder.path())?;
 //! assert!(!run.has_plan());
-//! let head = run.head_file("quality", "deu_Latn");
+//! let head = run.head_file("quality", HeadKind::Mlp, "deu_Latn");
 //! assert_eq!(head, run.path("heads/quality/deu_Latn.safetensors"));
 //! assert!(run.done_keys(Stage::Embed)?.is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -52,7 +53,6 @@ pub use claims::{Claims, StageItems};
 pub use dir::{RunDir, Stage};
 pub use exclusive::Held;
 pub use frozen::difference;
-pub use heartbeat::ProgressNote;
 pub use markers::{DocumentAmount, Encoded, Failure, PartFile, PartMarker, ShardMarker, Summary};
 pub use plan::{Plan, Shard};
-pub use worker::{LiveWorker, Worker};
+pub use worker::{LiveWorker, ProgressNote, Worker};

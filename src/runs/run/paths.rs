@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::dir::RunDir;
 use super::plan::Shard;
+use polysift_config::HeadKind;
 
 impl RunDir {
     /// Returns the path of part `index` of the embeddings of `shard`.
@@ -26,14 +27,11 @@ impl RunDir {
         self.path(format!("refined/{head}/{}/part-{index:05}.parquet", shard.name))
     }
 
-    /// Returns the file of the trained head `head` for `language`.
-    pub fn head_file(&self, head: &str, language: &str) -> PathBuf {
-        self.path("heads").join(head).join(format!("{language}.safetensors"))
-    }
-
-    /// Returns the fastText model of `head` for `language`; its model card is next to it.
-    pub fn text_head_file(&self, head: &str, language: &str) -> PathBuf {
-        self.path("heads").join(head).join(format!("{language}.bin"))
+    /// Returns the file of the trained head `head` for `language`; the card of a fastText model is
+    /// next to it.
+    pub fn head_file(&self, head: &str, kind: HeadKind, language: &str) -> PathBuf {
+        let extension = if kind == HeadKind::FastText { "bin" } else { "safetensors" };
+        self.path(format!("heads/{head}/{language}.{extension}"))
     }
 
     /// Returns the file with the filter matches in `shard`.

@@ -237,11 +237,6 @@ impl Shard {
         ]
     }
 
-    /// Returns the name of the input file, which prefixes the generated ids of documents.
-    fn file_name(&self) -> &str {
-        self.name.strip_suffix(&suffix(self.rows.as_ref())).unwrap_or(&self.name)
-    }
-
     /// Returns the first row of the shard in the file.
     pub fn first_row(&self) -> u64 {
         self.rows.as_ref().map_or(0, |rows| rows.start)
@@ -253,7 +248,9 @@ impl Shard {
             let reason = format!("the input file is gone; {RESTORE}");
             return Err(Error::missing(&self.file, reason));
         }
-        let file = InputFile::at(&self.file, self.file_name().to_owned(), self.language.clone())?;
+        // The name of the file prefixes the generated ids of documents.
+        let name = self.name.strip_suffix(&suffix(self.rows.as_ref())).unwrap_or(&self.name);
+        let file = InputFile::at(&self.file, name.to_owned(), self.language.clone())?;
         if file.fingerprint()? == self.fingerprint {
             Ok(InputFile { rows: self.rows.clone(), ..file })
         } else {
@@ -302,13 +299,10 @@ impl RunDir {
         if frozen.digest() == plan.digest() {
             return Ok(());
         }
-        Err(Error::Mismatch {
-            path: self.root().to_owned(),
-            difference: frozen.differences(plan),
-            hint: "restore the input, choose another run directory, or give `polysift plan --redo` to plan \
-                   again and discard all outputs"
-                .into(),
-        })
+        let hint = "restore the input, choose another run directory, or give `polysift plan --redo` \
+                    to plan again and discard all outputs";
+        let (path, difference) = (self.root().to_owned(), frozen.differences(plan));
+        Err(Error::Mismatch { path, difference, hint: hint.to_owned() })
     }
 }
 

@@ -24,21 +24,20 @@
 //! `identity.rs` and `heartbeat.rs` tell who is alive; `lease.rs` has the leases, and `exclusive.rs`
 //! how a process joins the directory or has it for itself.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::dir::RunDir;
-use super::heartbeat::{Observations, ProgressNote, keep_alive};
 use super::identity::{Identity, Liveness};
 use polysift_base::error::Result;
 use polysift_base::io::{if_there, is_temporary, read, unlink, write_json};
-use polysift_base::progress::Stop;
 
 /// Interval between two checks of other processes.
 pub(super) const POLL: Duration = Duration::from_millis(200);
@@ -69,23 +68,30 @@ pub struct Worker {
     /// Unique among all processes that ever worked in the directory.
     pub(super) id: String,
     pub(super) identity: Identity,
-    observations: Observations,
+    /// Observations of the files of other processes, by path.
+    pub(super) observations: Mutex<HashMap<PathBuf, Observation>>,
     /// Keeps the thread of heartbeats going, and the thread; `None` for an observer.
-    heartbeat: Option<(Sender<()>, JoinHandle<()>)>,
+    pub(super) heartbeat: Option<(Sender<()>, JoinHandle<()>)>,
     note: ProgressNote,
+}
+
+/// Progress of a process as JSON, for `status` of other processes.
+pub type ProgressNote = Arc<Mutex<Option<Value>>>;
+
+#[derive(Debug, Clone)]
+pub(super) struct Observation {
+    /// Content of the file, and since when it has this content.
+    pub(super) content: Vec<u8>,
+    pub(super) since: Instant,
+    pub(super) has_changed: bool,
 }
 
 impl Worker {
     /// Creates a worker that only looks: others do not see it, and it cannot hold leases.
     pub fn observer(run: &RunDir) -> Self {
-        Self {
-            run: run.clone(),
-            id: String::new(),
-            identity: Identity::of_this_process(),
-            observations: Observations::default(),
-            heartbeat: None,
-            note: Arc::default(),
-        }
+        let (run, id, identity) = (run.clone(), String::new(), Identity::of_this_process());
+        let (observations, note) = (Mutex::default(), Arc::default());
+        Self { run, id, identity, observations, heartbeat: None, note }
     }
 
     /// Returns the progress note that heartbeats write, for the caller to update.
@@ -98,15 +104,6 @@ impl Worker {
         &self.run
     }
 
-    /// Starts the thread that writes this process's file again and again.
-    pub(super) fn start_heartbeat(&mut self, stop: &Stop) {
-        let (file, own, note) = (self.file(&self.id), self.identity.clone(), self.note());
-        let (sender, stopped) = channel();
-        let stop = stop.clone();
-        let thread = std::thread::spawn(move || keep_alive(&file, own, &note, &stopped, &stop));
-        self.heartbeat = Some((sender, thread));
-    }
-
     /// Returns the other registered processes that are not dead.
     pub fn live(&self) -> Result<Vec<LiveWorker>> {
         let known = self.ids_in(WORKERS)?.into_iter().filter_map(|id| {
@@ -116,15 +113,6 @@ impl Worker {
             (liveness != Liveness::Dead).then_some(LiveWorker { host, pid, is_alive, progress })
         });
         Ok(known.collect())
-    }
-
-    /// Returns whether the process `id` is alive, as far as this process knows.
-    pub(super) fn liveness(&self, id: &str) -> Liveness {
-        if id == self.id {
-            return Liveness::Alive;
-        }
-        let Some(content) = self.read(id) else { return Liveness::Dead };
-        self.observations.liveness(&self.identity, self.file(id), &content)
     }
 
     pub(super) fn file(&self, id: &str) -> PathBuf {
@@ -176,8 +164,8 @@ impl Worker {
     /// Makes `N` workers of a new run directory.
     pub(super) fn several<const N: usize>() -> Result<(tempfile::TempDir, [Self; N])> {
         let (dir, run) = RunDir::temporary()?;
-        let workers: Vec<Self> =
-            (0..N).map(|_| Self::join(&run, &Stop::default())).collect::<Result<_>>()?;
+        let join = |_| Self::join(&run, &polysift_base::progress::Stop::default());
+        let workers: Vec<Self> = (0..N).map(join).collect::<Result<_>>()?;
         let workers = workers.try_into().map_err(|_| polysift_base::error::Error::Stopped)?;
         Ok((dir, workers))
     }

@@ -11,12 +11,16 @@ use super::pilot::Pilot;
 use polysift_base::error::Result;
 use polysift_base::io::write_atomic;
 use polysift_config::{FirstPass, HeadConfig, HeadKind};
-use polysift_corpus::Heads;
-use polysift_data::input::{LANG, Split};
+use polysift_corpus::cascaded::LanguageCascade;
+use polysift_corpus::{Context, Heads};
+use polysift_data::input::{DocumentBuilder, DocumentReader, LANG, Split};
+use polysift_data::parts::{DocumentScore, ScoreRows, write_scores};
 use polysift_heads::head::Provenance;
 use polysift_heads::train::{Samples, TrainingRequest, train_head};
-use polysift_runs::run::{PartFile, RunDir};
+use polysift_runs::run::{PartFile, RunDir, Shard, ShardMarker};
 
+/// Number of documents whose texts are in memory together.
+const BATCH_ROWS: usize = 1024;
 /// One in this many documents of the training half helps to select the penalty of a ridge head.
 const VALIDATION: usize = 5;
 
@@ -50,7 +54,8 @@ impl<'a> TrainedPass<'a> {
         pilot: &Pilot,
         names: &BTreeSet<&str>,
     ) -> Result<Vec<PartFile>> {
-        let (config, run, stop) = (full.context.config, full.context.run, full.context.stop);
+        let Context { config, run, stop, .. } = full.context;
+        let seed = config.seed.0;
         let targets: Vec<Vec<f32>> =
             names.iter().map(|name| pilot.targets(full, name, language)).collect();
         // Documents that one of the heads cannot score are left out.
@@ -58,34 +63,27 @@ impl<'a> TrainedPass<'a> {
         let usable: Vec<usize> = pilot.training().filter(is_usable).collect();
         let all = pilot.texts_of(pilot.training());
         let texts: Vec<&str> = usable.iter().map(|&at| all[at]).collect();
-        let (width, embedded) = full.encoder(pass)?.embed(&texts, stop)?;
+        let embedded = full.encoder(pass)?.embed(&texts, stop)?;
         let of_own_heads = |name: &&str| match pass {
-            FirstPass::Prefix(_) => full.targets(name, language, &texts, (width, &embedded)),
+            FirstPass::Prefix(_) => full.targets(name, language, &texts, &embedded),
             _ => Ok(vec![0.0; texts.len()]),
         };
         let known: Vec<Vec<f32>> = names.iter().map(of_own_heads).collect::<Result<_>>()?;
         // No test split, since nobody reads its metrics.
         let split = |at| if at % VALIDATION == 0 { Split::Validation } else { Split::Train };
-        let mut samples = Samples {
-            ids: (0..texts.len()).map(|at| at.to_string()).collect(),
-            splits: (0..texts.len()).map(|at| Some(split(at))).collect(),
-            texts: texts.into_iter().map(ToOwned::to_owned).collect(),
-            hidden_size: width,
-            embeddings: embedded.values,
-            ..Samples::default()
-        };
+        let ids = (0..texts.len()).map(|at| at.to_string()).collect();
+        let splits = (0..texts.len()).map(|at| Some(split(at))).collect();
+        let texts = texts.into_iter().map(ToOwned::to_owned).collect();
+        let (hidden_size, embeddings) = (embedded.width, embedded.values);
+        let none = Samples::default();
+        let mut samples = Samples { ids, splits, texts, hidden_size, embeddings, ..none };
         let mut heads = Vec::new();
         for ((name, targets), known) in names.iter().zip(&targets).zip(known) {
             samples.labels =
                 usable.iter().zip(known).map(|(&at, known)| targets[at] - known).collect();
-            let request = TrainingRequest {
-                name,
-                language,
-                config: &head_config(run, pass, name),
-                samples: &samples,
-                seed: config.seed.0,
-                provenance: Provenance::default(),
-            };
+            let (config, provenance) = (&head_config(run, pass, name), Provenance::default());
+            let samples = &samples;
+            let request = TrainingRequest { name, language, config, samples, seed, provenance };
             heads.push((path(run, pass, name, language), train_head(&request, stop)?.to_bytes()?));
         }
         let write = |(path, bytes): (PathBuf, Vec<u8>)| {
@@ -103,23 +101,19 @@ impl<'a> TrainedPass<'a> {
     ) -> Result<Self> {
         let head = |name: &String| (name.clone(), head_config(full.context.run, pass, name));
         let heads: BTreeMap<String, HeadConfig> = names.iter().map(head).collect();
-        Ok(Self {
-            full,
-            adds_own_heads: matches!(pass, FirstPass::Prefix(_)),
-            language: language.to_owned(),
-            encoder: full.encoder(pass)?,
-            names,
-            heads: Heads::find(&heads, None, [language.to_owned()].into(), 0)?,
-        })
+        let (adds_own_heads, encoder) = (matches!(pass, FirstPass::Prefix(_)), full.encoder(pass)?);
+        let heads = Heads::find(&heads, None, [language.to_owned()].into(), 0)?;
+        let language = language.to_owned();
+        Ok(Self { full, adds_own_heads, language, encoder, names, heads })
     }
 
     pub(super) fn predict(&self, texts: &[&str]) -> Result<Predicted> {
         let Self { full, language, heads, .. } = self;
-        let (width, embedded) = self.encoder.embed(texts, full.context.stop)?;
+        let embedded = self.encoder.embed(texts, full.context.stop)?;
         let of_head = |name: &String| {
-            let mut scores = logits(heads, name, language, texts, (width, &embedded))?;
+            let mut scores = logits(heads, name, language, texts, &embedded)?;
             if self.adds_own_heads {
-                let known = full.targets(name, language, texts, (width, &embedded))?;
+                let known = full.targets(name, language, texts, &embedded)?;
                 scores.iter_mut().zip(known).for_each(|(score, known)| *score += known);
             }
             let or_encoded = |score: f32| if score.is_nan() { f32::INFINITY } else { score };
@@ -138,6 +132,63 @@ impl<'a> TrainedPass<'a> {
         };
         Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
     }
+
+    /// Scores the documents of `shard` and writes their margins over the thresholds of `result`.
+    pub(super) fn score_shard(
+        &self,
+        context: Context<'_>,
+        result: &LanguageCascade,
+        shard: &Shard,
+    ) -> Result<ShardMarker> {
+        let Context { config, run, stop, progress, .. } = context;
+        let mut marker = ShardMarker::default();
+        let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
+        let (mut documents, mut margins) = (DocumentBuilder::default(), Vec::new());
+        loop {
+            stop.check()?;
+            let left = config.parts.rows - margins.len();
+            let batch = reader.next_batch(BATCH_ROWS.min(left))?;
+            if let Some(batch) = &batch {
+                let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
+                let found = above(&self.predict(&texts)?, &result.heads);
+                let first = margins.len();
+                margins.resize(first + batch.len(), None);
+                for (place, margin) in places.into_iter().zip(found) {
+                    margins[first + place] = Some(DocumentScore { logit: margin, score: margin });
+                }
+                batch.iter().for_each(|document| documents.push(&document));
+                progress.advance(batch.len() as u64, 0);
+            }
+            let is_last = batch.is_none();
+            if margins.len() == config.parts.rows || is_last && !margins.is_empty() {
+                let rows = margins.len() as u64;
+                let margins = std::mem::take(&mut margins);
+                let scores = ScoreRows { documents: documents.finish(), scores: margins };
+                let (name, index) = (&shard.name, marker.files.len());
+                let path = run.path(format!("cascade/scores/{name}/part-{index:05}.parquet"));
+                context.check_held()?;
+                let stamp = write_scores(&path, &scores, config.parts.zstd)?;
+                marker.files.push(run.file(&path, rows, stamp));
+                marker.rows += rows;
+            }
+            if is_last {
+                return Ok(marker);
+            }
+        }
+    }
+}
+
+/// Returns the margin of each document: the largest difference of its scores to the `thresholds`.
+/// It is at least 0 if one head wants the document.
+pub(super) fn above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -> Vec<f32> {
+    let len = predicted.values().next().map_or(0, Vec::len);
+    let mut margins = vec![f32::NEG_INFINITY; len];
+    for (head, threshold) in thresholds {
+        for (margin, score) in margins.iter_mut().zip(predicted.get(head).into_iter().flatten()) {
+            *margin = margin.max(score - threshold);
+        }
+    }
+    margins
 }
 
 /// Returns the file of `pass` for `head` of `language`.

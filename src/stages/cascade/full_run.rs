@@ -55,13 +55,13 @@ impl FullRun<'_> {
     }
 
     /// Returns the logits that a first pass learns to predict for the head `name` on `texts`:
-    /// negated if low ones are kept, NaN if there is none. `embedded` has the width and the values.
+    /// negated if low ones are kept, NaN if there is none.
     pub(super) fn targets(
         &self,
         name: &str,
         language: &str,
         texts: &[&str],
-        embedded: (usize, &EmbeddedTexts),
+        embedded: &EmbeddedTexts,
     ) -> Result<Vec<f32>> {
         let sign = self.heads.sign(name, language);
         let logits = logits(self.heads, name, language, texts, embedded)?;
@@ -70,11 +70,10 @@ impl FullRun<'_> {
 }
 
 impl PassEncoder {
-    /// Returns the width and the embeddings of the first chunks of `texts`.
-    pub(super) fn embed(&self, texts: &[&str], stop: &Stop) -> Result<(usize, EmbeddedTexts)> {
+    /// Returns the embeddings of the first chunks of `texts`.
+    pub(super) fn embed(&self, texts: &[&str], stop: &Stop) -> Result<EmbeddedTexts> {
         let Self { settings, model } = self;
-        let embedded = model.embed_texts(texts, Chunks::First, settings, stop, &mut |_, _| {})?;
-        Ok((model.encoder.info().embedding_size, embedded))
+        model.embed_texts(texts, Chunks::First, settings, stop, &mut |_, _| {})
     }
 }
 
@@ -84,10 +83,10 @@ pub(super) fn logits(
     name: &str,
     language: &str,
     texts: &[&str],
-    (width, embedded): (usize, &EmbeddedTexts),
+    embedded: &EmbeddedTexts,
 ) -> Result<Vec<f32>> {
     let languages = vec![language; texts.len()];
     let some: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
-    let scores = heads.score_embedded(name, &languages, &some, (width, embedded))?;
+    let scores = heads.score_embedded(name, &languages, &some, embedded)?;
     Ok(scores.into_iter().map(|score| score.map_or(f32::NAN, |score| score.logit)).collect())
 }

@@ -13,7 +13,6 @@ use polysift_base::metrics::rank;
 use polysift_config::{Chunks, Rate};
 use polysift_corpus::Context;
 use polysift_data::parts::round_to;
-use polysift_encoder::{EmbeddedTexts, Model};
 use polysift_heads::head::DocumentScore;
 use polysift_runs::run::Shard;
 use polysift_selection::{
@@ -30,8 +29,8 @@ pub(super) struct Pilot {
     texts: Vec<String>,
     /// By head of the run, then by document; `None` for heads that do not look at the text.
     scores: Vec<Vec<Option<DocumentScore>>>,
-    /// Token counts of the encoded chunks, by document.
-    chunks: Vec<Vec<usize>>,
+    /// Tokens of the encoded chunks and FLOPs to encode them, by document.
+    costs: Vec<(usize, f64)>,
 }
 
 /// Documents that one threshold keeps, together with all other thresholds.
@@ -72,19 +71,19 @@ impl Pilot {
         found.truncate(size);
         let (ordinals, owned): (_, Vec<String>) = found.into_iter().unzip();
         let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
-        let tokenize = |text: &&str| {
+        let cost = |text: &&str| -> Result<(usize, f64)> {
             stop.check()?;
-            let mut chunks: Vec<usize> =
-                model.tokenizer.chunks(text)?.iter().map(Vec::len).collect();
+            let mut chunks = model.tokenizer.chunks(text)?;
             if config.encoder.chunks == Chunks::First {
                 chunks.truncate(1);
             }
-            Ok(chunks)
+            let of_chunk = |tokens: f64| tokens * model.encoder.info().flops_per_token(tokens);
+            let lengths = chunks.iter().map(Vec::len);
+            Ok((lengths.clone().sum(), lengths.map(|tokens| of_chunk(tokens as f64)).sum()))
         };
-        let chunks = texts.par_iter().map(tokenize).collect::<Result<_>>()?;
+        let costs = texts.par_iter().map(cost).collect::<Result<_>>()?;
         let embedded = if config.encoder.chunks == Chunks::First {
-            let values = embed_samples(context, model, &texts, &mut |_| ())?;
-            EmbeddedTexts { values, chunk_offsets: (0..=texts.len()).collect() }
+            embed_samples(context, model, &texts, &mut |_| ())?
         } else {
             let mut advance = |_, tokens: usize| progress.advance(0, tokens as u64);
             let mut embedded =
@@ -92,17 +91,16 @@ impl Pilot {
             round_to(&mut embedded.values, config.parts.embeddings);
             embedded
         };
-        let width = model.encoder.info().embedding_size;
         let languages = vec![language; texts.len()];
         let some: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
         let score = |name: &String| {
             if heads.of_rows(name).is_some() {
                 return Ok(vec![None; texts.len()]);
             }
-            heads.score_embedded(name, &languages, &some, (width, &embedded))
+            heads.score_embedded(name, &languages, &some, &embedded)
         };
         let scores = config.heads.keys().map(score).collect::<Result<_>>()?;
-        Ok(Self { rows, ordinals, texts: owned, scores, chunks })
+        Ok(Self { rows, ordinals, texts: owned, scores, costs })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -136,33 +134,27 @@ impl Pilot {
     }
 
     pub(super) fn tokens_per_document(&self) -> f64 {
-        let tokens: usize = self.chunks.iter().flatten().sum();
+        let tokens: usize = self.costs.iter().map(|(tokens, _)| tokens).sum();
         tokens as f64 / self.len().max(1) as f64
     }
 
-    /// Returns the mean tokens and FLOPs of `model` for a document of the evaluation half that is
-    /// not encoded.
-    pub(super) fn dropped_document(&self, model: &Model, is_encoded: &[bool]) -> (f64, f64) {
-        let documents = self.chunks[self.evaluation()].iter().zip(self.evaluation_flops(model));
-        let dropped = documents.zip(is_encoded).filter(|(_, is_encoded)| !**is_encoded);
+    /// Returns the mean tokens and FLOPs of a document of the evaluation half that is not encoded.
+    pub(super) fn dropped_document(&self, is_encoded: &[bool]) -> (f64, f64) {
+        let costs = self.costs[self.evaluation()].iter().zip(is_encoded);
+        let dropped = costs.filter(|(_, is_encoded)| !**is_encoded);
         let (mut documents, mut tokens, mut flops) = (0, 0, 0.0);
-        for ((chunks, of_document), _) in dropped {
+        for (cost, _) in dropped {
             documents += 1;
-            tokens += chunks.iter().sum::<usize>();
-            flops += of_document;
+            tokens += cost.0;
+            flops += cost.1;
         }
         let documents = f64::from(documents.max(1));
         (tokens as f64 / documents, flops / documents)
     }
 
-    /// Returns the FLOPs of `model` for each document of the evaluation half.
-    pub(super) fn evaluation_flops(&self, model: &Model) -> Vec<f64> {
-        let of_chunk =
-            |&tokens: &usize| tokens as f64 * model.encoder.info().flops_per_token(tokens as f64);
-        self.chunks[self.evaluation()]
-            .iter()
-            .map(|chunks| chunks.iter().map(of_chunk).sum())
-            .collect()
+    /// Returns the FLOPs of the encoder for each document of the evaluation half.
+    pub(super) fn evaluation_flops(&self) -> Vec<f64> {
+        self.costs[self.evaluation()].iter().map(|(_, flops)| *flops).collect()
     }
 
     /// Selects from the evaluation half with widened rates: with confidence 1 − `risk` the
@@ -178,11 +170,8 @@ impl Pilot {
         let mut wider = thresholds.to_vec();
         for threshold in &mut wider {
             // A removal by unknown scores removes nothing.
-            let is_unknown =
-                threshold.head.is_some_and(|head| self.scores[head].iter().all(Option::is_none));
-            if is_unknown {
-                threshold.head = None;
-            }
+            let is_known = |head: &usize| self.scores[*head].iter().any(Option::is_some);
+            threshold.head = threshold.head.filter(is_known);
             if let ThresholdKind::Retain(rates) = &mut threshold.kind {
                 let wide = rates.iter().map(|rate| pilot_rate(n, *rate, risk));
                 *rates = wide.collect::<Result<_>>()?;
@@ -254,12 +243,9 @@ impl Corpus for EvaluationHalf<'_> {
             scores,
             present: Some(present),
         });
-        visit(&ScoreBatch {
-            len: self.ids.len(),
-            ids: &self.ids.iter().map(String::as_str).collect::<Vec<_>>(),
-            ordinals: &pilot.ordinals[range.clone()],
-            heads: &heads.collect::<Vec<_>>(),
-            ..ScoreBatch::default()
-        })
+        let ids: Vec<&str> = self.ids.iter().map(String::as_str).collect();
+        let (len, ids, heads) = (ids.len(), &ids, &heads.collect::<Vec<_>>());
+        let ordinals = &pilot.ordinals[range.clone()];
+        visit(&ScoreBatch { len, ids, ordinals, heads, ..ScoreBatch::default() })
     }
 }

@@ -44,17 +44,13 @@ pub(super) struct Encoding<'a> {
 /// A packed batch, with the chunk that each of its embeddings belongs to.
 type EncodeJob = (PackedBatch, Vec<ChunkPlace>);
 
-/// A chunk of a step of the input.
-#[derive(Clone, Copy)]
-struct ChunkPlace {
-    step: usize,
-    chunk: usize,
-}
+/// Number of a step of the input, and of a chunk in it.
+type ChunkPlace = (usize, usize);
 
 /// Message to the collecting thread.
 enum Event {
     /// The next step of the input; its chunks are on their way to the encoding threads.
-    Step(Box<Step<ChunkBatch>>),
+    Step(Step),
     /// Embeddings of a batch of `tokens` tokens.
     Encoded { places: Vec<ChunkPlace>, tokens: usize, embeddings: Result<Vec<f32>> },
 }
@@ -100,8 +96,8 @@ impl<'a> Encoding<'a> {
     /// Encodes the steps of `from_tokenize` and sends them to `to_write` in the same order.
     pub(super) fn run(
         &self,
-        from_tokenize: &Receiver<Step<ChunkBatch>>,
-        to_write: &Sender<Step<ChunkBatch>>,
+        from_tokenize: &Receiver<Step>,
+        to_write: &Sender<Step>,
     ) -> Result<()> {
         let (to_encode, jobs) = channel::bounded(self.in_flight);
         let (to_collect, events) = channel::bounded(self.in_flight);
@@ -124,16 +120,17 @@ impl<'a> Encoding<'a> {
         self.context.stop.check()
     }
 
-    /// Makes batches of the chunks until there are no more, a receiver is gone, or `is_over`.
+    /// Makes batches of the chunks until there are no more, or `is_over`; returns `None` if a
+    /// receiver is gone, whose thread reports the error.
     fn plan(
         &self,
-        from_tokenize: &Receiver<Step<ChunkBatch>>,
+        from_tokenize: &Receiver<Step>,
         to_encode: &channel::Sender<EncodeJob>,
         to_collect: &channel::Sender<Event>,
         is_over: &(dyn Fn() -> bool + Sync),
-    ) {
+    ) -> Option<()> {
         let mut window = Window::default();
-        let mut place = ChunkPlace { step: 0, chunk: 0 };
+        let mut step_number = 0;
         let least = self.batch_tokens.saturating_mul(self.in_flight);
         let mut limit = least;
         while !is_over() {
@@ -144,35 +141,29 @@ impl<'a> Encoding<'a> {
                     std::thread::sleep(LOOK_AGAIN);
                     continue;
                 }
-                if self.send_batches(&mut window, true, to_encode).is_err() {
-                    return; // a thread reports the error
-                }
+                self.send_batches(&mut window, true, to_encode).ok()?;
             }
             let Some(mut step) = next.or_else(|| from_tokenize.recv_until(is_over)) else {
-                let _ = self.send_batches(&mut window, false, to_encode); // the receiver reports its error
-                return;
+                return self.send_batches(&mut window, false, to_encode).ok();
             };
             if let Step::Batch(batch) = &mut step {
                 for (chunk, ids) in std::mem::take(&mut batch.chunks).into_iter().enumerate() {
                     if !batch.is_encoded[chunk] {
-                        window.push(ChunkPlace { chunk, ..place }, ids);
+                        window.push((step_number, chunk), ids);
                     }
                 }
             }
-            place.step += 1;
-            if to_collect.send(Event::Step(Box::new(step))).is_err() {
-                return;
-            }
+            step_number += 1;
+            to_collect.send(Event::Step(step)).ok()?;
             if window.tokens >= limit {
                 let began = Instant::now();
-                if self.send_batches(&mut window, true, to_encode).is_err() {
-                    return;
-                }
+                self.send_batches(&mut window, true, to_encode).ok()?;
                 let is_soon = began.elapsed() < PLANNED_TIME;
                 let next = if is_soon { limit.saturating_mul(2) } else { limit / 2 };
                 limit = next.clamp(least, self.window());
             }
         }
+        Some(())
     }
 
     /// Empties `window` into batches. The last batch is seldom full: if more is to come, its chunks
@@ -239,39 +230,42 @@ impl<'a> Encoding<'a> {
     /// Assigns embeddings to their documents and sends complete steps. After a stop it also sends
     /// incomplete steps with their embeddings, without waiting for reading and tokenizing: the
     /// other threads end then, which closes the queue of events.
-    fn collect(
-        &self,
-        events: &channel::Receiver<Event>,
-        to_write: &Sender<Step<ChunkBatch>>,
-    ) -> Result<()> {
+    fn collect(&self, events: &channel::Receiver<Event>, to_write: &Sender<Step>) -> Result<()> {
         let width = self.encoder.info().embedding_size;
         let (stop, progress) = (self.context.stop, self.context.progress);
-        let mut open: VecDeque<Open> = VecDeque::new();
+        // Steps that have not been sent yet.
+        let mut open: VecDeque<Step> = VecDeque::new();
         let mut passed = 0;
+        let is_done = |step: &Step| !matches!(step, Step::Batch(batch) if batch.missing > 0);
         while let Ok(event) = events.recv() {
             match event {
-                Event::Step(step) => {
-                    let step = Open::new(*step, width);
-                    let (documents, bytes) = step.done();
+                Event::Step(mut step) => {
+                    let (documents, bytes) = match &mut step {
+                        Step::Batch(batch) => batch.begin(width),
+                        _ => (0, 0),
+                    };
                     self.input.advance(progress, documents, 0, bytes);
                     open.push_back(step);
                 }
                 Event::Encoded { places, tokens, embeddings } => {
                     let (mut documents, mut bytes) = (0, 0);
                     for (place, values) in places.iter().zip(embeddings?.chunks_exact(width)) {
-                        let step = place.step.checked_sub(passed).and_then(|i| open.get_mut(i));
-                        let lost = || Error::shape("encode", "an embedding of no open documents");
-                        let step = step.ok_or_else(lost)?;
-                        let before = step.done();
-                        step.put(place.chunk, values)?;
-                        documents += step.done().0 - before.0;
-                        bytes += step.done().1 - before.1;
+                        let &(step, chunk) = place;
+                        let step = step.checked_sub(passed).and_then(|i| open.get_mut(i));
+                        let Some(Step::Batch(batch)) = step else {
+                            let reason = "an embedding of no open documents";
+                            return Err(Error::shape("encode", reason));
+                        };
+                        let before = batch.done();
+                        batch.put(chunk, values);
+                        documents += batch.done().0 - before.0;
+                        bytes += batch.done().1 - before.1;
                     }
                     self.input.advance(progress, documents, tokens as u64, bytes);
                 }
             }
-            while !stop.is_asked() && open.front().is_some_and(|step| step.missing == 0) {
-                let Some(Open { step, .. }) = open.pop_front() else { break };
+            while !stop.is_asked() && open.front().is_some_and(is_done) {
+                let Some(step) = open.pop_front() else { break };
                 passed += 1;
                 if to_write.send_step(step).is_err() {
                     return Ok(()); // the writer reports its error
@@ -279,7 +273,7 @@ impl<'a> Encoding<'a> {
             }
         }
         // Steps that a stop left incomplete, with the embeddings they have.
-        for Open { step, .. } in open {
+        for step in open {
             if to_write.send_step(step).is_err() {
                 break; // the writer reports its error
             }
@@ -300,40 +294,26 @@ fn keep_done(places: &mut Vec<ChunkPlace>, embeddings: &[f32], width: usize) -> 
     done
 }
 
-/// A step that has not been sent yet.
-struct Open {
-    step: Step<ChunkBatch>,
-    /// Number of chunks without embeddings.
-    missing: usize,
-}
-
-impl Open {
-    fn new(mut step: Step<ChunkBatch>, width: usize) -> Self {
-        let mut missing = 0;
-        if let Step::Batch(batch) = &mut step {
-            missing = batch.is_encoded.iter().filter(|is_encoded| !**is_encoded).count();
-            batch.hidden_size = width;
-            batch.values.resize(batch.num_chunks() * width, 0.0);
-        }
-        Self { step, missing }
+impl ChunkBatch {
+    /// Makes room for embeddings of `width` values; returns [`ChunkBatch::done`].
+    fn begin(&mut self, width: usize) -> (u64, u64) {
+        self.missing = self.is_encoded.iter().filter(|is_encoded| !**is_encoded).count();
+        self.rows.hidden_size = width;
+        self.rows.values.resize(self.num_chunks() * width, 0.0);
+        self.done()
     }
 
     /// Returns the documents and the input bytes that are encoded, in proportion to chunks.
     fn done(&self) -> (u64, u64) {
-        let Step::Batch(batch) = &self.step else { return (0, 0) };
-        let (all, missing) = (batch.num_chunks() as u64, self.missing as u64);
+        let (all, missing) = (self.num_chunks() as u64, self.missing as u64);
         let done = |of: u64| (of * (all - missing)).checked_div(all).unwrap_or(of);
-        (done(batch.documents.len() as u64), done(batch.input_bytes))
+        (done(self.rows.documents.len() as u64), done(self.input_bytes))
     }
 
-    fn put(&mut self, chunk: usize, values: &[f32]) -> Result<()> {
-        let Step::Batch(batch) = &mut self.step else {
-            return Err(Error::shape("encode", "an embedding of no documents"));
-        };
+    fn put(&mut self, chunk: usize, values: &[f32]) {
         let width = values.len();
-        batch.values[chunk * width..][..width].copy_from_slice(values);
-        batch.is_encoded[chunk] = true;
+        self.rows.values[chunk * width..][..width].copy_from_slice(values);
+        self.is_encoded[chunk] = true;
         self.missing -= 1;
-        Ok(())
     }
 }

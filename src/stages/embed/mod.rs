@@ -16,7 +16,6 @@
 //! tokenizes such a part from its beginning and encodes only what is missing.
 
 mod encode;
-mod pipeline;
 mod queue;
 mod read;
 mod tokenize;
@@ -31,7 +30,6 @@ use serde_json::json;
 
 use crate::input_progress::InputProgress;
 use encode::Encoding;
-use pipeline::Pipeline;
 use polysift_base::error::Result;
 use polysift_base::panics::unpoisoned;
 use polysift_base::progress::Busy;
@@ -43,7 +41,7 @@ use polysift_corpus::{Cascade, Context, StageWork};
 use polysift_encoder::Model;
 use polysift_heads::fasttext::LanguageIdentifier;
 use polysift_runs::run::{Plan, Stage};
-use queue::queue;
+use queue::{Pipeline, queue};
 
 /// Maximum bytes of text that wait to be tokenized.
 const TEXT_BYTES: usize = 8 << 20;

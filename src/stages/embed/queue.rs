@@ -1,21 +1,49 @@
-//! The queues between the threads, and the steps that pass through them.
+//! What the threads share: their state, the queues between them, and the steps that pass through.
 //!
 //! The size of a queue is bounded in bytes, not in items: many small files fill it as well as a few
 //! large ones, and neither long nor numerous documents make it grow.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 
-use polysift_base::error::Error;
+use crate::input_progress::InputProgress;
+use polysift_base::error::{Error, Result};
 use polysift_base::panics::{lock, unpoisoned};
-use polysift_base::progress::STOP_POLL;
+use polysift_base::progress::{Busy, STOP_POLL};
 use polysift_corpus::left_out::LeftOut;
-use polysift_data::input::{DocumentBatch, Reject};
+use polysift_corpus::work::Failures;
+use polysift_corpus::{Cascade, Context};
+use polysift_data::input::Reject;
 use polysift_data::parts::EmbeddingRows;
+use polysift_encoder::Model;
+use polysift_heads::fasttext::LanguageIdentifier;
+use polysift_runs::run::{Claims, Encoded, Shard};
+
+/// The shards that this process claims, and its progress.
+pub(super) struct Pipeline<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) shards: &'a [Shard],
+    pub(super) claims: &'a Claims<'a>,
+    /// `None` if no text is embedded.
+    pub(super) model: Option<&'a Model>,
+    /// Identifies the language of every text, if the settings name a classifier.
+    pub(super) languages: Option<LanguageIdentifier>,
+    pub(super) failures: Mutex<Failures<'a>>,
+    /// Whether a stream has failed; the others then end too.
+    pub(super) is_broken: AtomicBool,
+    pub(super) counts_tokens: bool,
+    pub(super) cascade: &'a Cascade,
+    pub(super) input: InputProgress,
+    pub(super) reading: Busy,
+    pub(super) tokenizing: Busy,
+    pub(super) encoding: Busy,
+    pub(super) writing: Busy,
+}
 
 /// A message between threads, in the order of the input.
-pub(super) enum Step<B> {
-    Batch(B),
+pub(super) enum Step {
+    Batch(Box<ChunkBatch>),
     PartEnd(PartEnd),
     ShardEnd {
         shard: usize,
@@ -27,11 +55,21 @@ pub(super) enum Step<B> {
     },
 }
 
-impl Step<ChunkBatch> {
+impl Step {
+    /// Returns the shard of the step; `None` if no more shards can be claimed.
+    pub(super) fn shard(&self) -> Option<usize> {
+        match self {
+            Self::Batch(batch) => Some(batch.shard),
+            Self::PartEnd(PartEnd { shard, .. }) | Self::ShardEnd { shard } => Some(*shard),
+            Self::Failed { shard, .. } => *shard,
+        }
+    }
+
     /// Returns the bytes that a batch takes in memory; 1 for other steps.
-    pub(super) fn memory(&self) -> usize {
-        let Self::Batch(ChunkBatch { documents, chunks, values, .. }) = self else { return 1 };
-        let tokens = chunks.iter().map(Vec::as_slice).map(size_of_val);
+    fn memory(&self) -> usize {
+        let Self::Batch(batch) = self else { return 1 };
+        let EmbeddingRows { documents, values, .. } = &batch.rows;
+        let tokens = batch.chunks.iter().map(Vec::as_slice).map(size_of_val);
         documents.memory() + tokens.sum::<usize>() + size_of_val(values.as_slice())
     }
 }
@@ -44,78 +82,61 @@ pub(super) struct PartEnd {
     pub(super) rejects: Vec<Reject>,
 }
 
-/// Consecutive documents of a part.
-pub(super) struct TextBatch {
-    pub(super) shard: usize,
-    pub(super) index: usize,
-    pub(super) documents: DocumentBatch,
-    /// Rows that the cascade leaves out of the shard.
-    pub(super) left_out: Arc<LeftOut>,
-    /// Embeddings of the part from before a stop.
-    pub(super) saved: Option<Arc<EmbeddingRows>>,
-    pub(super) input_bytes: u64,
-}
-
-/// Documents of a part with their chunks.
+/// Consecutive documents of a part, and their chunks once they are tokenized.
 #[derive(Default)]
 pub(super) struct ChunkBatch {
     pub(super) shard: usize,
     pub(super) index: usize,
-    /// The documents without their texts.
-    pub(super) documents: DocumentBatch,
-    /// `[documents + 1]`, as in [`polysift_data::parts::EmbeddingRows`].
-    pub(super) chunk_offsets: Vec<usize>,
+    /// The documents, which lose their texts once they are tokenized, and the embeddings, which are
+    /// empty before the encoding.
+    pub(super) rows: EmbeddingRows,
+    /// Rows that the cascade leaves out of the shard.
+    pub(super) left_out: Arc<LeftOut>,
+    /// Embeddings of the part from before a stop, until they are copied.
+    pub(super) saved: Option<Arc<EmbeddingRows>>,
     /// `input_ids` of all chunks; empty if the input contains embeddings.
     pub(super) chunks: Vec<Vec<u32>>,
-    pub(super) tokens: usize,
-    /// Documents with text that the cascade dropped, so without chunks.
-    pub(super) dropped: u64,
-    /// Documents with text whose embedding is null in the input.
-    pub(super) without_embedding: u64,
-    /// For each chunk, whether `values` has its embedding.
+    /// Amounts of the batch, but for `documents` and `rejects`.
+    pub(super) encoded: Encoded,
+    /// For each chunk, whether `rows` has its embedding.
     pub(super) is_encoded: Vec<bool>,
-    /// Embeddings `[chunks, hidden_size]`; empty before the encoding.
-    pub(super) values: Vec<f32>,
-    pub(super) hidden_size: usize,
+    /// Number of chunks that the encoding threads have not encoded yet.
+    pub(super) missing: usize,
     pub(super) input_bytes: u64,
 }
 
 impl ChunkBatch {
-    /// Creates an empty batch for the part of `texts`.
-    pub(super) fn new(texts: &TextBatch) -> Self {
-        let &TextBatch { shard, index, input_bytes, .. } = texts;
-        Self { shard, index, input_bytes, chunk_offsets: vec![0], ..Self::default() }
-    }
-
     /// Returns true if all chunks of document `i` are encoded.
     pub(super) fn is_encoded(&self, i: usize) -> bool {
-        self.is_encoded[self.chunk_offsets[i]..self.chunk_offsets[i + 1]].iter().all(|is| *is)
+        let chunks = self.rows.chunk_offsets[i]..self.rows.chunk_offsets[i + 1];
+        self.is_encoded[chunks].iter().all(|is_encoded| *is_encoded)
     }
 
     /// Copies the embeddings of these documents that `saved` contains.
     pub(super) fn take_saved(&mut self, saved: &EmbeddingRows) {
         let width = saved.hidden_size;
-        for (i, row) in self.documents.rows().iter().enumerate() {
-            let chunks = self.chunk_offsets[i]..self.chunk_offsets[i + 1];
+        for (i, row) in self.rows.documents.rows().iter().enumerate() {
+            let chunks = self.rows.chunk_offsets[i]..self.rows.chunk_offsets[i + 1];
             let Ok(place) = saved.documents.rows().binary_search(row) else { continue };
             let values = saved.chunks(place);
             // A part whose documents were all dropped has no width.
             if values.is_empty() || values.len() != chunks.len() * width {
                 continue;
             }
-            self.values.resize(self.is_encoded.len() * width, 0.0);
-            self.values[chunks.start * width..chunks.end * width].copy_from_slice(values);
+            self.rows.values.resize(self.is_encoded.len() * width, 0.0);
+            self.rows.values[chunks.start * width..chunks.end * width].copy_from_slice(values);
             self.is_encoded[chunks].fill(true);
         }
     }
 
     pub(super) fn num_chunks(&self) -> usize {
-        self.chunk_offsets.last().copied().unwrap_or(0)
+        self.rows.chunk_offsets.last().copied().unwrap_or(0)
     }
 
     /// Appends the number of chunks of the next document.
     pub(super) fn push(&mut self, num_chunks: usize) {
-        self.chunk_offsets.push(self.num_chunks() + num_chunks);
+        self.encoded.chunks += num_chunks as u64;
+        self.rows.chunk_offsets.push(self.num_chunks() + num_chunks);
     }
 }
 
@@ -143,9 +164,6 @@ pub(super) struct Sender<T>(Arc<Shared<T>>);
 
 pub(super) struct Receiver<T>(Arc<Shared<T>>);
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Disconnected;
-
 /// Creates a queue with at most `limit` total weight; a heavier item is accepted alone.
 pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
     let state = QueueState { items: VecDeque::new(), weight: 0, is_disconnected: false };
@@ -154,14 +172,14 @@ pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Adds `item` once there is room for its `weight`.
-    pub(super) fn send(&self, item: T, weight: usize) -> Result<(), Disconnected> {
+    /// Adds `item` once there is room for its `weight`; [`Error::Stopped`] without a receiver.
+    pub(super) fn send(&self, item: T, weight: usize) -> Result<()> {
         let mut state = lock(&self.0.state);
         while !state.is_disconnected && state.weight > 0 && state.weight + weight > self.0.limit {
             state = unpoisoned(self.0.changed.wait(state));
         }
         if state.is_disconnected {
-            return Err(Disconnected);
+            return Err(Error::Stopped);
         }
         state.weight += weight;
         state.items.push_back((item, weight));
@@ -170,9 +188,9 @@ impl<T> Sender<T> {
     }
 }
 
-impl Sender<Step<ChunkBatch>> {
+impl Sender<Step> {
     /// Sends `step`, which weighs what it takes in memory.
-    pub(super) fn send_step(&self, step: Step<ChunkBatch>) -> Result<(), Disconnected> {
+    pub(super) fn send_step(&self, step: Step) -> Result<()> {
         let memory = step.memory();
         self.send(step, memory)
     }
@@ -218,14 +236,14 @@ impl<T> Drop for Receiver<T> {
 mod tests {
     use std::time::Duration;
 
-    use polysift_data::input::DocumentInfo;
+    use polysift_data::input::{DocumentBatch, DocumentInfo};
 
     use super::*;
 
     #[test]
     fn items_come_out_in_order_and_those_left_outlive_the_sender() {
         let (sender, receiver) = queue(100);
-        assert!((0..3).all(|i| sender.send(i, 1) == Ok(())));
+        assert!((0..3).all(|i| sender.send(i, 1).is_ok()));
         drop(sender);
         assert_eq!(std::iter::from_fn(|| receiver.recv()).collect::<Vec<_>>(), [0, 1, 2]);
     }
@@ -240,16 +258,16 @@ mod tests {
             num_bytes: 1,
             num_tokens: None,
         };
-        let mut batch =
-            ChunkBatch { documents: (0..1000).map(document).collect(), ..ChunkBatch::default() };
+        let mut batch = ChunkBatch::default();
+        batch.rows.documents = (0..1000).map(document).collect();
         // Per document: 4 bytes each for the ends of id and language, 8 each for row and size.
         let least = 1000 * (id.len() + 4 + "fra_Latn".len() + 4 + 8 + 8);
-        let alone = Step::Batch(std::mem::take(&mut batch)).memory();
+        let alone = Step::Batch(Box::new(std::mem::take(&mut batch))).memory();
         assert!((least..3 * least).contains(&alone), "{alone}, at least {least}");
         batch.chunks = vec![vec![7; 30]; 2];
-        batch.values = vec![0.5; 16];
-        let none = Step::Batch(ChunkBatch::default()).memory();
-        assert_eq!(Step::Batch(batch).memory(), none + 4 * (2 * 30 + 16));
+        batch.rows.values = vec![0.5; 16];
+        let none = Step::Batch(Box::default()).memory();
+        assert_eq!(Step::Batch(Box::new(batch)).memory(), none + 4 * (2 * 30 + 16));
     }
 
     #[test]
@@ -263,12 +281,8 @@ mod tests {
             values: Vec::new(),
             hidden_size: 0,
         };
-        let mut batch = ChunkBatch {
-            documents: documents(),
-            chunk_offsets: vec![0, 1],
-            is_encoded: vec![false],
-            ..ChunkBatch::default()
-        };
+        let mut batch = ChunkBatch { is_encoded: vec![false], ..ChunkBatch::default() };
+        (batch.rows.documents, batch.rows.chunk_offsets) = (documents(), vec![0, 1]);
         batch.take_saved(&saved);
         assert!(!batch.is_encoded(0), "it would be all zeros");
     }
@@ -276,25 +290,26 @@ mod tests {
     #[test]
     fn a_sender_learns_that_nobody_listens_even_while_it_waits() {
         let (sender, receiver) = queue(1);
-        assert_eq!(sender.send((), 1), Ok(()));
+        assert!(sender.send((), 1).is_ok());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| sender.send((), 1));
             drop(receiver);
-            assert!(waiting.join().is_ok_and(|sent| sent == Err(Disconnected)));
+            assert!(waiting.join().is_ok_and(|sent| matches!(sent, Err(Error::Stopped))));
         });
     }
 
     #[test]
     fn no_more_is_held_than_allowed_but_for_one_heavy_item() {
         let (sender, receiver) = queue(10);
-        assert_eq!((sender.send("heavy", 25), receiver.recv()), (Ok(()), Some("heavy")));
-        assert_eq!((sender.send("a", 4), sender.send("b", 4)), (Ok(()), Ok(())));
+        assert!(sender.send("heavy", 25).is_ok());
+        assert_eq!(receiver.recv(), Some("heavy"));
+        assert!(sender.send("a", 4).is_ok() && sender.send("b", 4).is_ok());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| sender.send("c", 4));
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished(), "12 are in");
             assert_eq!(receiver.recv(), Some("a"));
-            assert!(waiting.join().is_ok_and(|sent| sent == Ok(())));
+            assert!(waiting.join().is_ok_and(|sent| sent.is_ok()));
         });
     }
 }

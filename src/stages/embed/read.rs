@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::pipeline::Pipeline;
-use super::queue::{Disconnected, PartEnd, Sender, Step, TextBatch};
+use super::queue::{ChunkBatch, PartEnd, Pipeline, Sender, Step};
 use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
 use polysift_config::{LANGUAGE_CODE, is_language_code};
 use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
+use polysift_data::parts::EmbeddingRows;
 use polysift_runs::run::Shard;
 
 const BATCH_ROWS: usize = 1024;
@@ -53,14 +53,14 @@ impl Pipeline<'_> {
         places.iter().map(rows).sum()
     }
 
-    pub(super) fn read(&self, to_tokenize: &Sender<Step<TextBatch>>) {
+    pub(super) fn read(&self, to_tokenize: &Sender<Step>) {
         while !self.is_broken.load(Ordering::Relaxed) {
             let shard = match self.claims.next() {
                 Ok(Some(shard)) => shard,
                 Ok(None) => return,
                 Err(error) => {
                     // If the receiver is gone, the error cannot be reported.
-                    let _ = to_tokenize.send(Step::Failed { shard: None, error }, 1);
+                    let _ = to_tokenize.send_step(Step::Failed { shard: None, error });
                     return;
                 }
             };
@@ -69,21 +69,17 @@ impl Pipeline<'_> {
                 self.input.add(self.shards[shard].bytes);
             }
             let last = match self.read_shard(shard, to_tokenize) {
-                Ok(Ok(())) => Step::ShardEnd { shard },
-                Ok(Err(Disconnected)) => return,
+                Ok(()) => Step::ShardEnd { shard },
                 Err(error) => Step::Failed { shard: Some(shard), error },
             };
-            if to_tokenize.send(last, 1).is_err() {
+            if to_tokenize.send_step(last).is_err() {
                 return;
             }
         }
     }
 
-    fn read_shard(
-        &self,
-        shard: usize,
-        to_tokenize: &Sender<Step<TextBatch>>,
-    ) -> Result<Result<(), Disconnected>> {
+    /// Returns [`Error::Stopped`] if another stream fails or the receiver is gone.
+    fn read_shard(&self, shard: usize, to_tokenize: &Sender<Step>) -> Result<()> {
         let planned = &self.shards[shard];
         let done = self.context.run.part_markers(planned)?;
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
@@ -102,13 +98,14 @@ impl Pipeline<'_> {
                 left -= documents.len();
                 last_row = documents.rows().last().copied().or(last_row);
                 let input_bytes = bytes.advance(&reader, last_row.map_or(first_row, |row| row + 1));
-                let (memory, left_out) = (documents.memory(), Arc::clone(&left_out));
-                let saved = saved.clone();
-                let batch = TextBatch { shard, index, documents, left_out, saved, input_bytes };
-                let is_broken = self.is_broken.load(Ordering::Relaxed);
-                if is_broken || to_tokenize.send(Step::Batch(batch), memory).is_err() {
-                    return Ok(Err(Disconnected));
+                let rows = EmbeddingRows { documents, ..EmbeddingRows::default() };
+                let (left_out, saved) = (Arc::clone(&left_out), saved.clone());
+                let new = ChunkBatch::default();
+                let batch = ChunkBatch { shard, index, rows, left_out, saved, input_bytes, ..new };
+                if self.is_broken.load(Ordering::Relaxed) {
+                    return Err(Error::Stopped);
                 }
+                to_tokenize.send_step(Step::Batch(batch.into()))?;
             }
             // Rejects of rows before this part were written with the finished parts.
             let new = reader.rejects()[rejects_seen..].iter().filter(|r| r.row >= first_row);
@@ -118,10 +115,8 @@ impl Pipeline<'_> {
             let next_row = last_row.map_or(first_row, |row| row + 1);
             // Every shard has a first part, so that an empty file has a marker too.
             if last_row.is_some() || index == 0 {
-                let end = Step::PartEnd(PartEnd { shard, index, next_row, rejects });
-                if to_tokenize.send(end, 1).is_err() {
-                    return Ok(Err(Disconnected));
-                }
+                let end = PartEnd { shard, index, next_row, rejects };
+                to_tokenize.send_step(Step::PartEnd(end))?;
             }
             first_row = next_row;
             if left > 0 {
@@ -130,7 +125,7 @@ impl Pipeline<'_> {
         }
         // The bytes that were not read leave the total.
         self.input.take_away(planned.bytes - bytes.position);
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Reads the next documents of `shard`, at most `left`; `None` at the end of the file.

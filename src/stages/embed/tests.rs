@@ -16,13 +16,14 @@ use polysift_base::panics::lock;
 use polysift_base::progress::{Progress, Silent, Stop};
 use polysift_config::{DeviceChoice, LanguageSource, RunConfig};
 use polysift_data::input::DocumentInfo;
+use polysift_data::parts::EmbeddingRows;
 use polysift_encoder::fake::{FAILS, FakeEncoder};
 use polysift_encoder::{Encoder, EncoderInfo, HubSettings};
 use polysift_runs::run::{RunDir, Worker};
 
 /// A batch of documents with one chunk each. The first id is the time in milliseconds of an encoder
 /// batch that begins with it; the second id distinguishes batches.
-fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
+fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step {
     let len = chunks.len();
     let (id, language) = ("", "fra_Latn");
     let documents = (0..len as u64).map(|row| DocumentInfo {
@@ -32,23 +33,23 @@ fn batch(shard: usize, index: usize, chunks: &[[u32; 2]]) -> Step<ChunkBatch> {
         num_bytes: 1,
         num_tokens: None,
     });
-    Step::Batch(ChunkBatch {
-        shard,
-        index,
+    let rows = EmbeddingRows {
         documents: documents.collect(),
         chunk_offsets: (0..=len).collect(),
+        ..EmbeddingRows::default()
+    };
+    Step::Batch(Box::new(ChunkBatch {
+        shard,
+        index,
+        rows,
         chunks: chunks.iter().map(|ids| ids.to_vec()).collect(),
-        tokens: 2 * len,
-        dropped: 0,
-        without_embedding: 0,
         is_encoded: vec![false; len],
-        values: Vec::new(),
-        hidden_size: 0,
         input_bytes: 10 * len as u64,
-    })
+        ..ChunkBatch::default()
+    }))
 }
 
-fn part_end(shard: usize, index: usize) -> Step<ChunkBatch> {
+fn part_end(shard: usize, index: usize) -> Step {
     Step::PartEnd(PartEnd { shard, index, next_row: 0, rejects: Vec::new() })
 }
 
@@ -61,14 +62,14 @@ enum Passed {
     Failed(usize),
 }
 
-fn as_batch(step: Step<ChunkBatch>) -> Option<ChunkBatch> {
-    if let Step::Batch(batch) = step { Some(batch) } else { None }
+fn as_batch(step: Step) -> Option<ChunkBatch> {
+    if let Step::Batch(batch) = step { Some(*batch) } else { None }
 }
 
-fn passed(steps: Vec<Step<ChunkBatch>>) -> Vec<Passed> {
+fn passed(steps: Vec<Step>) -> Vec<Passed> {
     (steps.into_iter())
         .map(|step| match step {
-            Step::Batch(batch) => Passed::Batch(batch.values.into_iter().step_by(2).collect()),
+            Step::Batch(batch) => Passed::Batch(batch.rows.values.into_iter().step_by(2).collect()),
             Step::PartEnd(end) => Passed::PartEnd(end.shard, end.index),
             Step::ShardEnd { shard } => Passed::ShardEnd(shard),
             Step::Failed { shard, .. } => Passed::Failed(shard.unwrap_or(usize::MAX)),
@@ -76,7 +77,7 @@ fn passed(steps: Vec<Step<ChunkBatch>>) -> Vec<Passed> {
         .collect()
 }
 
-fn encode(encoder: &FakeEncoder, steps: Vec<Step<ChunkBatch>>) -> Result<Vec<Passed>> {
+fn encode(encoder: &FakeEncoder, steps: Vec<Step>) -> Result<Vec<Passed>> {
     let (outcome, steps) = encode_until(&Stop::default(), encoder, steps)?;
     outcome.map(|()| passed(steps))
 }
@@ -85,8 +86,8 @@ fn encode(encoder: &FakeEncoder, steps: Vec<Step<ChunkBatch>>) -> Result<Vec<Pas
 fn encode_until(
     stop: &Stop,
     encoder: &FakeEncoder,
-    steps: Vec<Step<ChunkBatch>>,
-) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
+    steps: Vec<Step>,
+) -> Result<(Result<()>, Vec<Step>)> {
     let (to_encode, from_tokenize) = queue(usize::MAX);
     for step in steps {
         // The receiver is in scope.
@@ -99,8 +100,8 @@ fn encode_until(
 fn encode_from(
     stop: &Stop,
     encoder: &FakeEncoder,
-    from_tokenize: &Receiver<Step<ChunkBatch>>,
-) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
+    from_tokenize: &Receiver<Step>,
+) -> Result<(Result<()>, Vec<Step>)> {
     encode_with(stop, &Silent, encoder, from_tokenize)
 }
 
@@ -108,8 +109,8 @@ fn encode_with(
     stop: &Stop,
     progress: &dyn Progress,
     encoder: &FakeEncoder,
-    from_tokenize: &Receiver<Step<ChunkBatch>>,
-) -> Result<(Result<()>, Vec<Step<ChunkBatch>>)> {
+    from_tokenize: &Receiver<Step>,
+) -> Result<(Result<()>, Vec<Step>)> {
     let directory = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
     let run = RunDir::create(directory.path())?;
     let mut config = RunConfig::default();
@@ -245,7 +246,7 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         assert!(counts.len() >= 2, "batches in work are passed on: {counts:?}");
         assert!(counts.iter().sum::<usize>() > 0 && counts.iter().any(|&n| n < 8), "{counts:?}");
         for batch in &batches {
-            let sums = batch.values.chunks_exact(2).enumerate();
+            let sums = batch.rows.values.chunks_exact(2).enumerate();
             for (i, values) in sums.filter(|(i, _)| batch.is_encoded(*i)) {
                 assert_eq!(values[1].to_bits(), 2f32.to_bits(), "document {i}");
             }
@@ -259,7 +260,7 @@ fn what_was_saved_is_not_encoded_again() -> Result<()> {
     let encoder = FakeEncoder::new(1);
     let mut step = batch(0, 0, &[[1, 0], [2, 0], [3, 0]]);
     if let Step::Batch(batch) = &mut step {
-        batch.values = vec![0.0, 0.0, 70.0, 2.0, 0.0, 0.0];
+        batch.rows.values = vec![0.0, 0.0, 70.0, 2.0, 0.0, 0.0];
         batch.is_encoded[1] = true;
     }
     let passed = encode(&encoder, vec![step, part_end(0, 0)])?;
@@ -305,7 +306,7 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
 fn ends(
     stop: &Stop,
     encoder: &Arc<FakeEncoder>,
-    from_tokenize: Receiver<Step<ChunkBatch>>,
+    from_tokenize: Receiver<Step>,
     over: impl FnOnce(),
 ) -> Option<Result<()>> {
     let (stop, encoder) = (stop.clone(), Arc::clone(encoder));

@@ -2,43 +2,31 @@
 
 use rayon::prelude::*;
 
-use super::pipeline::Pipeline;
-use super::queue::{ChunkBatch, Receiver, Sender, Step, TextBatch};
+use super::queue::{ChunkBatch, Pipeline, Receiver, Sender, Step};
 use polysift_base::error::{Error, Result};
 use polysift_data::input::{DocumentBatch, UNDETERMINED_LANGUAGE};
+use polysift_encoder::Model;
 use polysift_heads::fasttext::TextScratch;
-use polysift_tokenizer::{Tokenized, Tokenizer};
+use polysift_tokenizer::Tokenized;
 
 /// Texts that a pool thread tokenizes at a time.
 const TASK_TEXTS: usize = 32;
 
 impl Pipeline<'_> {
-    pub(super) fn tokenize(
-        &self,
-        from_read: &Receiver<Step<TextBatch>>,
-        to_encode: &Sender<Step<ChunkBatch>>,
-    ) {
+    pub(super) fn tokenize(&self, from_read: &Receiver<Step>, to_encode: &Sender<Step>) {
         let mut failed = None;
-        while let Some(step) = from_read.recv() {
-            let step = match step {
-                Step::Batch(mut texts) if failed != Some(texts.shard) => {
-                    let shard = Some(texts.shard);
-                    self.identify_languages(&mut texts.documents);
-                    let batch = match self.model {
-                        Some(model) => self.chunks(texts, &model.tokenizer),
-                        None => Ok(self.embedded(texts)),
-                    };
-                    batch.map_or_else(|error| Step::Failed { shard, error }, Step::Batch)
-                }
-                Step::PartEnd(end) if failed != Some(end.shard) => Step::PartEnd(end),
-                Step::ShardEnd { shard } if failed != Some(shard) => Step::ShardEnd { shard },
-                Step::Failed { shard, error } if shard.is_none() || failed != shard => {
-                    Step::Failed { shard, error }
-                }
-                _ => continue, // the shard has failed
-            };
-            if let Step::Failed { shard, .. } = &step {
-                failed = *shard;
+        while let Some(mut step) = from_read.recv() {
+            let shard = step.shard();
+            if failed.is_some() && failed == shard {
+                continue;
+            }
+            if let Step::Batch(batch) = &mut step
+                && let Err(error) = self.tokenize_batch(batch)
+            {
+                step = Step::Failed { shard, error };
+            }
+            if let Step::Failed { .. } = step {
+                failed = shard;
             }
             if to_encode.send_step(step).is_err() {
                 return;
@@ -59,13 +47,19 @@ impl Pipeline<'_> {
         documents.set_languages(codes);
     }
 
-    fn chunks(&self, texts: TextBatch, tokenizer: &Tokenizer) -> Result<ChunkBatch> {
-        let mut batch = ChunkBatch::new(&texts);
-        let documents = &texts.documents;
-        let is_dropped = |i: usize| texts.left_out.dropped.contains(documents.rows()[i]);
+    fn tokenize_batch(&self, batch: &mut ChunkBatch) -> Result<()> {
+        let mut documents = std::mem::take(&mut batch.rows.documents);
+        batch.rows.chunk_offsets = vec![0];
+        self.identify_languages(&mut documents);
+        let Some(Model { tokenizer, .. }) = self.model else {
+            self.take_embeddings(batch, documents);
+            return Ok(());
+        };
+        let is_dropped = |i: usize| batch.left_out.dropped.contains(documents.rows()[i]);
         let present: Vec<(bool, &str)> =
             documents.texts().map(|(i, text)| (is_dropped(i), text)).collect();
-        batch.dropped = present.iter().filter(|(is_dropped, _)| *is_dropped).count() as u64;
+        let dropped = present.iter().filter(|(is_dropped, _)| *is_dropped);
+        batch.encoded.dropped = dropped.count() as u64;
         let tasks = present.par_chunks(TASK_TEXTS).map(|texts| {
             let _busy = self.tokenizing.work();
             let _span = tracing::trace_span!("tokenize", documents = texts.len()).entered();
@@ -90,40 +84,39 @@ impl Pipeline<'_> {
                 None => Tokenized { chunks: Vec::new(), num_tokens: 0 },
             };
             batch.push(chunks.len());
-            batch.tokens += chunks.iter().map(Vec::len).sum::<usize>();
+            batch.encoded.tokens += chunks.iter().map(Vec::len).sum::<usize>() as u64;
             batch.chunks.extend(chunks);
             counts.push(num_tokens);
         }
-        batch.documents = texts.documents;
-        batch.documents.drop_texts();
+        documents.drop_texts();
         if self.counts_tokens {
-            batch.documents.set_num_tokens(counts);
+            documents.set_num_tokens(counts);
         }
+        batch.rows.documents = documents;
         batch.is_encoded = vec![false; batch.num_chunks()];
-        if let Some(saved) = &texts.saved {
-            batch.take_saved(saved);
+        if let Some(saved) = batch.saved.take() {
+            batch.take_saved(&saved);
         }
-        Ok(batch)
+        Ok(())
     }
 
     /// Takes the embeddings from the input, if it has any.
-    fn embedded(&self, texts: TextBatch) -> ChunkBatch {
+    fn take_embeddings(&self, batch: &mut ChunkBatch, mut documents: DocumentBatch) {
         let has_embeddings = self.context.config.has_embeddings();
-        let mut batch = ChunkBatch::new(&texts);
-        let documents = texts.documents;
         for i in 0..documents.len() {
             let has_text = documents.text(i).is_some();
             let found = documents.embeddings(i).filter(|_| has_text);
             let (num_chunks, values) = found.unwrap_or_default();
-            batch.without_embedding += u64::from(has_embeddings && has_text && num_chunks == 0);
-            batch.hidden_size = values.len().checked_div(num_chunks).unwrap_or(batch.hidden_size);
-            batch.values.extend_from_slice(values);
+            let is_without = has_embeddings && has_text && num_chunks == 0;
+            batch.encoded.without_embedding += u64::from(is_without);
+            let width = values.len().checked_div(num_chunks);
+            batch.rows.hidden_size = width.unwrap_or(batch.rows.hidden_size);
+            batch.rows.values.extend_from_slice(values);
             batch.push(num_chunks);
         }
         self.input.advance(self.context.progress, documents.len() as u64, 0, batch.input_bytes);
-        batch.documents = documents;
-        batch.documents.drop_texts();
+        documents.drop_texts();
+        batch.rows.documents = documents;
         batch.is_encoded = vec![true; batch.num_chunks()];
-        batch
     }
 }

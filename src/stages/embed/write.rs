@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::pipeline::Pipeline;
-use super::queue::{ChunkBatch, PartEnd, Receiver, Step};
+use super::queue::{ChunkBatch, PartEnd, Pipeline, Receiver, Step};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::panics::lock;
@@ -30,7 +29,7 @@ struct OpenPart {
 impl Pipeline<'_> {
     /// Runs the writing thread. Parts left incomplete by a stop or an encoding failure are saved
     /// with the documents they have.
-    pub(super) fn write(&self, from_encode: &Receiver<Step<ChunkBatch>>) -> Result<()> {
+    pub(super) fn write(&self, from_encode: &Receiver<Step>) -> Result<()> {
         let mut part = None;
         let mut incomplete = None; // the shard that lacks documents
         while let Some(step) = from_encode.recv() {
@@ -77,15 +76,9 @@ impl Pipeline<'_> {
     fn begin(&self, shard: usize, index: usize) -> Result<OpenPart> {
         let Context { run, config, .. } = self.context;
         let path = run.embeddings_part(&self.shards[shard], index);
-        Ok(OpenPart {
-            shard,
-            index,
-            writer: EmbeddingWriter::create(&path, config.parts.embeddings, config.parts.zstd)?,
-            rows: 0,
-            languages: BTreeMap::new(),
-            encoded: Encoded::default(),
-            num_nan: 0,
-        })
+        let writer = EmbeddingWriter::create(&path, config.parts.embeddings, config.parts.zstd)?;
+        let (languages, encoded) = (BTreeMap::new(), Encoded::default());
+        Ok(OpenPart { shard, index, writer, rows: 0, languages, encoded, num_nan: 0 })
     }
 
     /// Saves the encoded documents of `part` for the process that continues. The file has the
@@ -127,12 +120,10 @@ impl Pipeline<'_> {
             tracing::warn!(shard = %shard.name, rows = part.encoded.without_embedding, "texts without an embedding in the input; heads of embeddings give them no score");
         }
         let path = run.embeddings_part(shard, end.index);
-        let marker = PartMarker {
-            file: run.file(&path, part.rows, part.writer.finish()?),
-            next_row: end.next_row,
-            languages: part.languages,
-            encoded: Encoded { rejects: end.rejects.len() as u64, ..part.encoded },
-        };
+        let file = run.file(&path, part.rows, part.writer.finish()?);
+        let encoded = Encoded { rejects: end.rejects.len() as u64, ..part.encoded };
+        let (next_row, languages) = (end.next_row, part.languages);
+        let marker = PartMarker { file, next_row, languages, encoded };
         run.mark_part(shard, end.index, &marker)
     }
 
@@ -158,27 +149,21 @@ impl OpenPart {
     /// Appends the encoded documents of `batch`, whose values are stored as `dtype`; returns true
     /// if all documents of the batch are encoded.
     fn append(&mut self, batch: &ChunkBatch, dtype: EmbeddingDtype) -> Result<bool> {
-        let rows_before = self.rows;
-        let _span = tracing::trace_span!("write", documents = batch.documents.len()).entered();
-        let documents = &batch.documents;
+        let documents = &batch.rows.documents;
+        let _span = tracing::trace_span!("write", documents = documents.len()).entered();
         for i in 0..documents.len() {
             if !batch.is_encoded(i) {
                 continue;
             }
             self.rows += 1;
-            let chunks = batch.chunk_offsets[i]..batch.chunk_offsets[i + 1];
-            let values = chunks.start * batch.hidden_size..chunks.end * batch.hidden_size;
-            let values = &batch.values[values];
+            let values = batch.rows.chunks(i);
             self.num_nan += u64::from(!values.iter().all(|v| is_finite_in(*v, dtype)));
             let document = documents.get(i);
             self.encoded.documents += u64::from(document.num_bytes > 0);
             *self.languages.entry(document.language.to_owned()).or_default() += 1;
-            self.writer.push(&document, values, batch.hidden_size)?;
+            self.writer.push(&document, values, batch.rows.hidden_size)?;
         }
-        self.encoded.chunks += batch.num_chunks() as u64;
-        self.encoded.tokens += batch.tokens as u64;
-        self.encoded.dropped += batch.dropped;
-        self.encoded.without_embedding += batch.without_embedding;
-        Ok(self.rows - rows_before == batch.documents.len() as u64)
+        self.encoded.add(&batch.encoded);
+        Ok(batch.is_encoded.iter().all(|is_encoded| *is_encoded))
     }
 }

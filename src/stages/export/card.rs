@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::spec::{CARD, place_of, put, retention_heads, spec};
+use super::spec::{CARD, new_columns, place_of, put, retention_heads, spec};
 use super::template::render_card;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, is_url};
 use polysift_base::language::{language_name, language_tag};
-use polysift_config::{CardConfig, FilterAction, FixedThreshold, HeadConfig, KEPT, RunConfig};
+use polysift_config::{CardConfig, FixedThreshold, HeadConfig, KEPT, RunConfig};
 use polysift_corpus::embedded::all_done;
 use polysift_corpus::frozen::FrozenEmbeddings;
 use polysift_corpus::heads::frozen_keep;
@@ -40,6 +40,7 @@ struct Subset {
 struct StoredExport {
     /// Subsets by top-level folder; the name is empty for files outside of folders.
     subsets: BTreeMap<String, Subset>,
+    all: Subset,
     /// The first file with rows, if it is on this machine.
     first: Option<PathBuf>,
     /// Folder of the files, relative to the folder of the card.
@@ -53,7 +54,8 @@ impl StoredExport {
         all_done(run, Stage::Export, names, "exported")?;
         let folder = format!("{}/", run.relative(&place_of(context).join("export")));
         let below = if context.config.export.is_to_hub() { "export/" } else { "" };
-        let mut export = Self { subsets: BTreeMap::new(), first: None, folder: below };
+        let all = Subset::default();
+        let mut export = Self { subsets: BTreeMap::new(), all, first: None, folder: below };
         for name in names {
             let marker = run.done(Stage::Export, name)?;
             let rows: u64 = marker.exported.values().map(|amount| amount.documents).sum();
@@ -70,14 +72,18 @@ impl StoredExport {
                 }
                 let (top, rest) = path.split_once('/').unwrap_or(("", path));
                 let found = export.subsets.entry(top.to_owned()).or_default();
-                found.files += 1;
-                found.disk_bytes += file.stamp.bytes;
-                found.is_deep |= rest.contains('/');
+                for (found, path) in [(found, rest), (&mut export.all, path)] {
+                    found.files += 1;
+                    found.disk_bytes += file.stamp.bytes;
+                    found.is_deep |= path.contains('/');
+                }
                 subset = Some(top);
             }
             let Some(subset) = subset.and_then(|top| export.subsets.get_mut(top)) else { continue };
-            for (language, amount) in marker.exported {
-                subset.languages.entry(language).or_default().add(amount);
+            for (language, amount) in &marker.exported {
+                for found in [&mut *subset, &mut export.all] {
+                    found.languages.entry(language.clone()).or_default().add(*amount);
+                }
             }
         }
         Ok(export)
@@ -90,39 +96,28 @@ impl StoredExport {
         let is_of = |(folder, subset): (&String, &Subset)| {
             !folder.is_empty() && subset.languages.keys().all(|language| language == folder)
         };
-        let files = |is_deep| if is_deep { "**/*.parquet" } else { "*.parquet" };
-        let config = |name: &str, path: String, subsets: &[&Subset]| {
-            let documents = subsets.iter().flat_map(|subset| subset.languages.values());
+        let config = |name: &str, folder: String, subset: &Subset| {
+            let files = if subset.is_deep { "**/*.parquet" } else { "*.parquet" };
+            let documents = subset.languages.values().map(|amount| amount.documents);
             json!({
                 "name": name,
-                "path": format!("{}{path}", self.folder),
-                "files": subsets.iter().map(|subset| subset.files).sum::<u64>(),
-                "disk_bytes": subsets.iter().map(|subset| subset.disk_bytes).sum::<u64>(),
-                "documents": documents.map(|amount| amount.documents).sum::<u64>(),
+                "path": format!("{}{folder}{files}", self.folder),
+                "files": subset.files,
+                "disk_bytes": subset.disk_bytes,
+                "documents": documents.sum::<u64>(),
             })
         };
-        let of_folder = |(folder, subset): (&String, &Subset)| {
-            config(folder, format!("{folder}/{}", files(subset.is_deep)), &[subset])
-        };
+        let of_folder =
+            |(folder, subset): (&String, &Subset)| config(folder, format!("{folder}/"), subset);
         let mut configs: Vec<Value> = if self.subsets.iter().all(is_of) {
             self.subsets.iter().map(of_folder).collect()
         } else {
-            let all: Vec<&Subset> = self.subsets.values().collect();
-            let is_deep = !self.subsets.keys().all(String::is_empty);
-            let mut languages = self.languages().into_keys();
+            let mut languages = self.all.languages.keys();
             let name = languages.next().filter(|_| languages.next().is_none());
-            vec![config(name.unwrap_or("default"), files(is_deep).to_owned(), &all)]
+            vec![config(name.map_or("default", String::as_str), String::new(), &self.all)]
         };
         configs.retain(|config| config["documents"] != 0);
         configs
-    }
-
-    fn languages(&self) -> BTreeMap<&str, DocumentAmount> {
-        let mut languages: BTreeMap<&str, DocumentAmount> = BTreeMap::new();
-        for (language, amount) in self.subsets.values().flat_map(|subset| &subset.languages) {
-            languages.entry(language).or_default().add(*amount);
-        }
-        languages
     }
 }
 
@@ -139,9 +134,9 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
         *read.entry(language).or_default() += documents;
     }
     let (mut languages, mut tags) = (Vec::new(), BTreeSet::new());
-    let (mut total, amounts) = (DocumentAmount::default(), export.languages());
+    let mut total = DocumentAmount::default();
     for (&code, &documents_read) in &read {
-        let amount = amounts.get(code).copied().unwrap_or_default();
+        let amount = export.all.languages.get(code).copied().unwrap_or_default();
         total.add(amount);
         let mut language = json!(amount);
         language["code"] = json!(code);
@@ -156,7 +151,7 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
         "documents": total.documents,
         "bytes": total.bytes,
         "tokens": total.tokens,
-        "disk_bytes": export.subsets.values().map(|subset| subset.disk_bytes).sum::<u64>(),
+        "disk_bytes": export.all.disk_bytes,
         "documents_read": read.values().sum::<u64>(),
         "size_category": size_category(total.documents),
         "configs": export.configs(),
@@ -277,35 +272,15 @@ fn filters(context: Context<'_>) -> Result<Vec<Value>> {
 
 /// Lists the columns that the export adds to those of the input.
 fn columns(config: &RunConfig) -> Vec<Value> {
-    let retention = retention_heads(config);
-    let spec = spec(config, &retention);
-    let mut columns = Vec::new();
-    let mut add = |name: &str, kind: &str, meaning: String| {
-        columns.push(json!({"name": name, "type": kind, "meaning": meaning}));
-    };
-    if spec.embeddings.is_some() {
-        let meaning = "a vector for each chunk of the text".to_owned();
-        add(EMBEDDINGS, "list of lists of floats", meaning);
-    }
-    for (name, head) in &config.heads {
-        add(&head.column(name), "double", format!("score of the head `{name}`"));
-    }
-    for name in &retention {
-        let Some(head) = config.heads.get(name) else { continue };
-        let meaning = format!("smallest rate of `{name}` at which the document is kept");
-        add(&head.retention_column(name), "double", meaning);
-    }
-    if let Some(name) = config.input.language.new_column() {
-        add(name, "string", "language that a classifier identified, or `und`".to_owned());
-    }
-    for (name, _) in config.filters.iter().filter(|(_, f)| f.action == FilterAction::Flag) {
-        let meaning = format!("why the filter `{name}` found the document; null if it did not");
-        add(name, "string", meaning);
-    }
-    if spec.counts_pii {
-        add(PII_COUNT, "int", "how often personal data was replaced in the text".to_owned());
-    }
-    columns
+    let spec = spec(config);
+    let column = |name: &str, kind, meaning: &str| (name.to_owned(), kind, meaning.to_owned());
+    let meaning = "a vector for each chunk of the text";
+    let vectors = spec.embeddings.map(|_| column(EMBEDDINGS, "list of lists of floats", meaning));
+    let meaning = "how often personal data was replaced in the text";
+    let replaced = spec.counts_pii.then(|| column(PII_COUNT, "int", meaning));
+    let all = vectors.into_iter().chain(new_columns(config)).chain(replaced);
+    all.map(|(name, kind, meaning)| json!({"name": name, "type": kind, "meaning": meaning}))
+        .collect()
 }
 
 /// Reads the first row of the file `path`, with texts and nested values shortened.

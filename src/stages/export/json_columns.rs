@@ -12,70 +12,70 @@ use polysift_data::input::{JsonColumns, RowReader};
 use polysift_runs::run::{Plan, Shard};
 
 /// Columns of the JSON-lines files by the language of their paths, for languages with several.
-#[derive(Default)]
-pub(super) struct LanguageColumns(BTreeMap<Option<String>, JsonColumns>);
+pub(super) type LanguageColumns = BTreeMap<Option<String>, JsonColumns>;
 
-impl LanguageColumns {
-    /// Infers the columns of `plan`, together with the other processes of the stage. Returns the
-    /// errors of reading, except bad data, which the export of the file reports.
-    pub(super) fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
-        let Context { config, run, stop, .. } = context;
-        let mut by_language: BTreeMap<Option<String>, Vec<&Shard>> = BTreeMap::new();
-        for shard in &plan.shards {
-            // The plan knows the number of rows of Parquet files only.
-            if shard.num_rows.is_none() {
-                by_language.entry(shard.language.clone()).or_default().push(shard);
-            }
+/// Infers the columns of `plan`, together with the other processes of the stage. Returns the
+/// errors of reading, except bad data, which the export of the file reports.
+pub(super) fn infer_columns(context: Context<'_>, plan: &Plan) -> Result<LanguageColumns> {
+    let Context { config, run, stop, .. } = context;
+    let mut by_language: BTreeMap<Option<String>, Vec<&Shard>> = BTreeMap::new();
+    for shard in &plan.shards {
+        // The plan knows the number of rows of Parquet files only.
+        if shard.num_rows.is_none() {
+            by_language.entry(shard.language.clone()).or_default().push(shard);
         }
-        by_language.retain(|_, shards| shards.len() > 1);
-        let shards: Vec<&Shard> = by_language.values().flatten().copied().collect();
-        if shards.is_empty() {
-            return Ok(Self::default());
-        }
-        let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
-        // Redoing the export removes these files.
-        let paths = |shard: &Shard| {
-            ["columns", "column-digests"]
-                .map(|kind| run.path(format!("state/export/{kind}/{}.json", shard.name)))
-        };
-        let is_done = |place: usize| Ok(paths(shards[place]).iter().all(|path| path.is_file()));
-        let infer = |place: usize| {
-            let shard = shards[place];
-            let columns =
-                match shard.input().and_then(|file| JsonColumns::infer(&file, &config.input)) {
-                    Err(error) if error.exit_code() == 65 => JsonColumns::default(),
-                    columns => columns?,
-                };
-            let [path, digest] = paths(shard);
-            let file = run.write_json(&path, &columns)?;
-            run.write_json(&digest, &file).map(drop)
-        };
-        context.progress.begin("schema", Some(names.len() as u64), "files");
-        let infer = |place| infer(place).inspect(|()| context.progress.advance(1, 0));
-        let shared =
-            context.worker.share(stop, &names, rayon::current_num_threads(), is_done, infer);
-        context.progress.end();
-        shared?;
-        let merged = by_language.into_iter().map(|(language, shards)| {
-            let mut all = JsonColumns::default();
-            for shard in shards {
-                let [path, digest] = paths(shard);
-                let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
-                run.check_file(&read_json(&digest, "digest of columns")?.ok_or_else(lost)?)?;
-                all.merge(read_json(&path, "columns")?.ok_or_else(lost)?);
-            }
-            Ok((language, all))
-        });
-        Ok(Self(merged.collect::<Result<_>>()?))
     }
-
-    /// Opens the rows of the input of `shard`.
-    pub(super) fn open(&self, shard: &Shard, context: Context<'_>) -> Result<RowReader> {
-        let (file, input) = (shard.input()?, &context.config.input);
-        let is_json = shard.num_rows.is_none();
-        match self.0.get(&shard.language).filter(|_| is_json) {
-            Some(columns) => RowReader::open_json(&file, input, columns.clone()),
-            None => RowReader::open(&file, input),
+    by_language.retain(|_, shards| shards.len() > 1);
+    let shards: Vec<&Shard> = by_language.values().flatten().copied().collect();
+    if shards.is_empty() {
+        return Ok(LanguageColumns::new());
+    }
+    let names: Vec<String> = shards.iter().map(|shard| shard.name.clone()).collect();
+    // Redoing the export removes these files.
+    let paths = |shard: &Shard| {
+        ["columns", "column-digests"]
+            .map(|kind| run.path(format!("state/export/{kind}/{}.json", shard.name)))
+    };
+    let is_done = |place: usize| Ok(paths(shards[place]).iter().all(|path| path.is_file()));
+    let infer = |place: usize| {
+        let shard = shards[place];
+        let columns = match shard.input().and_then(|file| JsonColumns::infer(&file, &config.input))
+        {
+            Err(error) if error.exit_code() == 65 => JsonColumns::default(),
+            columns => columns?,
+        };
+        let [path, digest] = paths(shard);
+        let file = run.write_json(&path, &columns)?;
+        run.write_json(&digest, &file).map(drop)
+    };
+    context.progress.begin("schema", Some(names.len() as u64), "files");
+    let infer = |place| infer(place).inspect(|()| context.progress.advance(1, 0));
+    let shared = context.worker.share(stop, &names, rayon::current_num_threads(), is_done, infer);
+    context.progress.end();
+    shared?;
+    let merged = by_language.into_iter().map(|(language, shards)| {
+        let mut all = JsonColumns::default();
+        for shard in shards {
+            let [path, digest] = paths(shard);
+            let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
+            run.check_file(&read_json(&digest, "digest of columns")?.ok_or_else(lost)?)?;
+            all.merge(read_json(&path, "columns")?.ok_or_else(lost)?);
         }
+        Ok((language, all))
+    });
+    merged.collect()
+}
+
+/// Opens the rows of the input of `shard`.
+pub(super) fn open_rows(
+    columns: &LanguageColumns,
+    shard: &Shard,
+    context: Context<'_>,
+) -> Result<RowReader> {
+    let (file, input) = (shard.input()?, &context.config.input);
+    let is_json = shard.num_rows.is_none();
+    match columns.get(&shard.language).filter(|_| is_json) {
+        Some(columns) => RowReader::open_json(&file, input, columns.clone()),
+        None => RowReader::open(&file, input),
     }
 }

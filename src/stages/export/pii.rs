@@ -109,16 +109,15 @@ impl ShardRedactor {
 
     /// Counts the PII of a text and notes it for the audit.
     fn note(&mut self, row: &RedactedRow, text: &str, spans: &[PiiSpan]) {
-        for kind in PiiKind::ALL {
-            let of_kind = spans.iter().filter(|span| span.kind == kind);
-            let occurrences = of_kind.clone().count() as u64;
-            if occurrences > 0 && row.is_kept {
-                let of_language = self.counts.entry(row.language.clone()).or_default();
-                let amount = of_language.entry(kind).or_default();
-                amount.documents += 1;
-                amount.occurrences += occurrences;
-                amount.placeholders += of_kind.filter(|span| span.is_placeholder).count() as u64;
+        if row.is_kept && !spans.is_empty() {
+            let mut kinds: BTreeMap<PiiKind, PiiAmount> = BTreeMap::new();
+            for span in spans {
+                let amount = kinds.entry(span.kind).or_default();
+                amount.documents = 1;
+                amount.occurrences += 1;
+                amount.placeholders += u64::from(span.is_placeholder);
             }
+            add(&mut self.counts, [(row.language.clone(), kinds)].into());
         }
         if self.audit == PiiAudit::None {
             return;

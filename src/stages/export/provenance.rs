@@ -41,7 +41,7 @@ impl ExportProvenance {
             // Embeddings and scores were made from the texts before PII was replaced.
             all["pii"] = json!(pii);
         }
-        let lists = |filter: &FilterConfig| list_files(filter.lists()).unwrap_or_default();
+        let lists = |filter: &FilterConfig| list_files(filter.lists(), &[]).unwrap_or_default();
         let listed = config.filters.values().flat_map(lists);
         let of_language = listed
             .filter_map(|list| Some((list.path.to_string_lossy().into_owned(), list.language?)));
@@ -51,22 +51,14 @@ impl ExportProvenance {
     /// Returns the settings for a file with documents of `languages`, removed for `reason` if any.
     pub(super) fn of_file(&self, languages: &BTreeMap<String, u64>, reason: Option<&str>) -> Value {
         let is_own = |language: &str| languages.contains_key(language);
-        let serves = |language: &str| language == ALL_LANGUAGES || is_own(language);
-        let is_listed = |path: &str| self.listed.get(path).is_none_or(|language| is_own(language));
-        // Filter before copying: otherwise every file would copy the settings of all languages.
-        let own = |key: &str, value: &Value| match key {
-            "head_digests" => each(value, |_, head| retained(head, &serves)),
-            "thresholds" => each(value, |key, of| match key {
-                "thresholds" => retained(of, &is_own),
-                _ => of.clone(),
-            }),
-            "filters" => each(value, |key, of| match key {
-                "lists" => each(of, |_, lists| retained(lists, &is_listed)),
-                _ => of.clone(),
-            }),
-            _ => value.clone(),
+        let is_kept = |path: &[&str], key: &str| match path {
+            ["head_digests", _] => key == ALL_LANGUAGES || is_own(key),
+            ["thresholds", "thresholds"] => is_own(key),
+            ["filters", "lists", _] => self.listed.get(key).is_none_or(|language| is_own(language)),
+            _ => true,
         };
-        let mut file = each(&self.all, own);
+        // Filter while copying: otherwise every file would copy the settings of all languages.
+        let mut file = pruned(&self.all, &[], &is_kept);
         if let Some(reason) = reason {
             file["removed_by"] = json!(reason);
         }
@@ -74,15 +66,10 @@ impl ExportProvenance {
     }
 }
 
-/// Applies `make` to each key and value of an object; returns other values unchanged.
-fn each(value: &Value, make: impl Fn(&str, &Value) -> Value) -> Value {
+/// Copies `value` with the keys that `is_kept`, which gets the keys above a key, and the key.
+fn pruned(value: &Value, path: &[&str], is_kept: &dyn Fn(&[&str], &str) -> bool) -> Value {
     let Some(object) = value.as_object() else { return value.clone() };
-    object.iter().map(|(key, value)| (key.clone(), make(key, value))).collect()
-}
-
-/// Keeps the keys of an object that `is_kept`; returns other values unchanged.
-fn retained(value: &Value, is_kept: &dyn Fn(&str) -> bool) -> Value {
-    let Some(object) = value.as_object() else { return value.clone() };
-    let kept = object.iter().filter(|(key, _)| is_kept(key));
-    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    let kept = object.iter().filter(|(key, _)| is_kept(path, key));
+    let inner = |key: &str, value: &Value| pruned(value, &[path, &[key]].concat(), is_kept);
+    kept.map(|(key, value)| (key.clone(), inner(key, value))).collect()
 }

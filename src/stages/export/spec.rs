@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, read, write_atomic, write_new};
-use polysift_config::{DEFAULT_LANGUAGE, FilterAction, FilterConfig, RunConfig};
+use polysift_config::{DEFAULT_LANGUAGE, FilterAction, RunConfig};
 use polysift_corpus::Context;
 use polysift_data::export::{EMBEDDINGS, ExportSpec};
 use polysift_remote::{self as remote, Location};
@@ -74,15 +74,35 @@ pub(super) fn retention_heads(config: &RunConfig) -> BTreeSet<String> {
     languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect()
 }
 
-pub(super) fn spec(config: &RunConfig, retention_heads: &BTreeSet<String>) -> ExportSpec {
-    let (export, language) = (&config.export, config.input.language.new_column());
+/// Lists the new columns with numbers and with texts: name, type and meaning of each.
+pub(super) fn new_columns(config: &RunConfig) -> Vec<(String, &'static str, String)> {
+    let mut columns = Vec::new();
+    let mut add = |name: &str, kind, meaning| columns.push((name.to_owned(), kind, meaning));
+    for (name, head) in &config.heads {
+        add(&head.column(name), "double", format!("score of the head `{name}`"));
+    }
+    for name in retention_heads(config) {
+        let Some(head) = config.heads.get(&name) else { continue };
+        let meaning = format!("smallest rate of `{name}` at which the document is kept");
+        add(&head.retention_column(&name), "double", meaning);
+    }
+    if let Some(name) = config.input.language.new_column() {
+        add(name, "string", "language that a classifier identified, or `und`".to_owned());
+    }
+    for (name, _) in config.filters.iter().filter(|(_, f)| f.action == FilterAction::Flag) {
+        let meaning = format!("why the filter `{name}` found the document; null if it did not");
+        add(name, "string", meaning);
+    }
+    columns
+}
+
+pub(super) fn spec(config: &RunConfig) -> ExportSpec {
+    let (export, columns) = (&config.export, new_columns(config));
+    let named = |wanted: &str| {
+        let columns = columns.iter().filter(|(_, kind, _)| *kind == wanted);
+        columns.map(|(name, ..)| name.clone()).collect()
+    };
     let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);
-    let scores = config.heads.iter().map(|(name, head)| head.column(name));
-    let flags = |(_, filter): &(&String, &FilterConfig)| filter.action == FilterAction::Flag;
-    let flags = config.filters.iter().filter(flags).map(|(name, _)| name.as_str());
-    let rates = retention_heads
-        .iter()
-        .filter_map(|name| Some(config.heads.get(name)?.retention_column(name)));
     let own_name = config.input.embeddings.as_deref().and_then(|it| it.rsplit('.').next());
     ExportSpec {
         layout: export.layout,
@@ -91,8 +111,8 @@ pub(super) fn spec(config: &RunConfig, retention_heads: &BTreeSet<String>) -> Ex
         text: config.input.text.clone(),
         id: config.input.id.clone(),
         replace_embeddings: own_name == Some(EMBEDDINGS),
-        new_columns: scores.chain(rates).collect(),
-        text_columns: language.into_iter().chain(flags).map(str::to_owned).collect(),
+        new_columns: named("double"),
+        text_columns: named("string"),
         replaces_texts: config.pii.is_some() || cuts,
         counts_pii: config.pii.is_some(),
     }

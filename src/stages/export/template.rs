@@ -13,7 +13,7 @@ use serde_json::ser::PrettyFormatter;
 
 use polysift_base::error::{Error as Failure, Result};
 use polysift_base::io::read_text;
-use polysift_base::progress::bytes_for_people;
+use polysift_base::progress::{bytes_for_people, thousands};
 use polysift_config::CardConfig;
 
 const TEMPLATE: &str = include_str!("card.md.jinja");
@@ -43,7 +43,7 @@ fn render(origin: &str, text: &str, facts: Option<&serde_json::Value>) -> Result
     environment.set_syntax(syntax.build()?);
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.set_fuel(Some(FUEL));
-    environment.add_filter("thousands", thousands_of);
+    environment.add_filter("thousands", thousands);
     environment.add_filter("size", bytes_for_people);
     for name in ["pretty", "pprint"] {
         environment.add_filter(name, |value: &Value| indented(value, 2));
@@ -91,10 +91,4 @@ fn tojson(value: &Value, indent: Option<Value>, named: Kwargs) -> Result<Value, 
     let spaces = indent.as_ref().or(by_name.as_ref()).and_then(Value::as_usize);
     indented(value, spaces.unwrap_or_default())?;
     filters::tojson(value, indent, named)
-}
-
-fn thousands_of(number: u64) -> String {
-    let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    groups.collect::<Vec<_>>().join(",")
 }

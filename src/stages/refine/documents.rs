@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
@@ -20,6 +21,7 @@ use polysift_corpus::select::thresholds_of;
 use polysift_corpus::{Context, Embedded, Heads};
 use polysift_data::input::{DocumentBatch, DocumentBuilder};
 use polysift_data::parts::read_scores;
+use polysift_encoder::Model;
 use polysift_heads::head::DocumentScore;
 use polysift_runs::run::{RunDir, Shard, Stage};
 use polysift_selection::{Outcome, ScoredDocument, Selection, Threshold, ThresholdReport, select};
@@ -29,11 +31,14 @@ pub(super) struct RunScores<'a> {
     pub(super) embedded: &'a Embedded,
     pub(super) heads: &'a Heads,
     pub(super) rows: RunRows<'a>,
+    /// Loaded when the first document has to be encoded.
+    pub(super) model: OnceLock<Model>,
 }
 
 impl<'a> RunScores<'a> {
-    pub(super) fn shards(&self) -> &'a [Shard] {
-        &self.embedded.plan.shards
+    /// Returns the shards with their indices in the plan.
+    pub(super) fn shards(&self) -> Vec<(u64, &'a Shard)> {
+        (0u64..).zip(&self.embedded.plan.shards).collect()
     }
 
     fn is_encoded(&self, threshold: &Threshold) -> bool {
@@ -66,7 +71,7 @@ impl<'a> RunScores<'a> {
         mut visit: impl FnMut(&Row<'_>),
     ) -> Result<()> {
         self.rows.shard(place, shard)?.for_each(|row| {
-            if row.is_counted() {
+            if !row.is_removed && !row.is_dropped {
                 visit(row);
             }
             Ok(())
@@ -130,8 +135,7 @@ impl<'a> RunScores<'a> {
             })?;
             Ok::<_, Error>(languages)
         };
-        let shards: Vec<_> = (0u64..).zip(self.shards()).collect();
-        let found: Vec<_> = shards.into_par_iter().map(of_shard).collect::<Result<_>>()?;
+        let found: Vec<_> = self.shards().into_par_iter().map(of_shard).collect::<Result<_>>()?;
         let mut all = BTreeMap::new();
         for (language, folded) in found.into_iter().flatten() {
             merge(all.entry(language).or_insert_with(&new), folded);
@@ -188,8 +192,7 @@ impl<'a> RunScores<'a> {
         let empty = || (AtomicU64::new(0), BottomKSample::new(REFINE_MAX_SAMPLE as usize));
         let samples: BTreeMap<&str, _> =
             thresholds.keys().map(|language| (language.as_str(), empty())).collect();
-        let shards: Vec<_> = (0u64..).zip(self.shards()).collect();
-        shards.into_par_iter().try_for_each(|(place, shard)| {
+        self.shards().into_par_iter().try_for_each(|(place, shard)| {
             self.for_each_row(place, shard, |row| {
                 let Some((documents, sample)) = samples.get(row.info.language) else { return };
                 if row.info.num_bytes == 0 {
@@ -250,7 +253,8 @@ impl<'a> RoundDocuments<'a> {
         Ok(Self { scores, round, sample, near })
     }
 
-    /// Returns the documents of `shard`, at index `place` of the plan, with stored scores by head.
+    /// Returns the documents of `shard`, at index `place` of the plan, and by head of the run their
+    /// stored scores, which only heads of rows keep.
     pub(super) fn of_shard(
         &self,
         place: u64,
@@ -266,8 +270,9 @@ impl<'a> RoundDocuments<'a> {
             let is_near = near.is_some_and(|near| !near.is_alike(row, near.reach));
             if is_near || sample.contains(&row.scored.ordinal) {
                 documents.push(&row.info);
-                for (stored, score) in stored.iter_mut().zip(row.scored.scores) {
-                    stored.push(*score);
+                let by_head = row.scored.scores.iter().zip(&scores.rows.heads);
+                for (stored, (score, name)) in stored.iter_mut().zip(by_head) {
+                    stored.extend(scores.heads.of_rows(name).map(|_| *score));
                 }
             }
         })?;
@@ -305,14 +310,7 @@ impl Near {
         let files = ScoreFiles::Scored;
         let corpus = ScoredCorpus::open(context, embedded, language, files, Some(&rescored))?;
         let selection = select(&corpus, thresholds, context.config.selection.mode)?;
-        let mut near = Self {
-            selection,
-            seen: Vec::new(),
-            scales: Vec::new(),
-            freedom: f64::INFINITY,
-            reach: 1.0,
-            expected: None,
-        };
+        let (mut all, mut scales, mut freedom) = (Vec::new(), Vec::new(), f64::INFINITY);
         for (head, name) in scores.rows.heads.iter().enumerate() {
             let output = scores.heads.get(name, language).map(|head| head.spec().output);
             let has_threshold = thresholds.iter().any(|threshold| threshold.head == Some(head));
@@ -320,12 +318,12 @@ impl Near {
             if scores.heads.is_encoded(name) && has_threshold {
                 let spread = seen.spread();
                 scale = if scores.risk().is_some() { spread.scale } else { seen.widest() };
-                near.freedom = near.freedom.min(spread.freedom);
+                freedom = freedom.min(spread.freedom);
             }
-            near.seen.push(seen.all);
-            near.scales.push(output.filter(|_| has_threshold).map(|output| (scale, output)));
+            all.push(seen.all);
+            scales.push(output.filter(|_| has_threshold).map(|output| (scale, output)));
         }
-        Ok(near)
+        Ok(Self { selection, seen: all, scales, freedom, reach: 1.0, expected: None })
     }
 
     /// Returns the number of documents on the smaller side of a threshold, as the mean over the

@@ -361,7 +361,8 @@ impl Noisy {
         let heads = Heads::load(self.context(), &embedded)?;
         let context = self.context();
         let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
-        let scores = RunScores { context, embedded: &embedded, heads: &heads, rows };
+        let model = OnceLock::new();
+        let scores = RunScores { context, embedded: &embedded, heads: &heads, rows, model };
         let sample = RoundDocuments::choose(&scores, 0)?;
         let mut ordinals = Vec::new();
         for (place, shard) in (0..).zip(&embedded.plan.shards) {

@@ -67,8 +67,9 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
     let languages = groups.iter().map(Vec::len).sum::<usize>() as u64;
     context.progress.begin("evaluate", Some(languages), "languages");
     let outcome = groups.iter().try_for_each(|group| -> Result<()> {
-        let samples: BTreeMap<&str, BottomKSample<SampledDocument>> =
-            group.iter().map(|&language| (language, BottomKSample::new(sample))).collect();
+        let languages = group.iter().copied();
+        let samples: BTreeMap<_, _> =
+            languages.map(|language| (language, BottomKSample::new(sample))).collect();
         let rows = RunRows::open(context, Some(files), group.iter().map(ToString::to_string))?;
         let shards = embedded.shards_with(group).into_par_iter();
         shards.try_for_each(|(place, shard, _)| {
@@ -80,9 +81,9 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
                     let (id, ordinal) = (row.info.id, row.scored.ordinal);
                     let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, id.as_bytes());
                     let rank = u128::from(hash) << 64 | u128::from(ordinal);
-                    sampled.offer(rank, || SampledDocument {
-                        tie: RankKey::of_logit(0.0, Keep::Above).with_id(id, ordinal),
-                        logits: (0..heads.len()).map(logit).collect(),
+                    sampled.offer(rank, || {
+                        let tie = RankKey::of_logit(0.0, Keep::Above).with_id(id, ordinal);
+                        (tie, (0..heads.len()).map(logit).collect::<Box<[f32]>>())
                     });
                 }
                 Ok(())
@@ -90,14 +91,13 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
         })?;
         for (language, sampled) in samples {
             let documents = sampled.into_items();
-            let ties: Vec<RankKey> = documents.iter().map(|document| document.tie).collect();
-            let column = |(at, (head, config)): (usize, (&'a String, &HeadConfig))| {
-                let keep = frozen_keep(&settings, head, language);
-                let logits = documents.iter().map(|document| document.logits[at]).collect();
-                let column: HeadLogits<'a> =
-                    (head, keep.unwrap_or_else(|| config.keep(head)), logits);
-                column
-            };
+            let ties: Vec<RankKey> = documents.iter().map(|(tie, _)| *tie).collect();
+            let column =
+                |(at, (head, config)): (usize, (&'a String, &HeadConfig))| -> HeadLogits<'a> {
+                    let keep = frozen_keep(&settings, head, language);
+                    let logits = documents.iter().map(|(_, logits)| logits[at]).collect();
+                    (head, keep.unwrap_or_else(|| config.keep(head)), logits)
+                };
             let columns: Vec<_> = context.config.heads.iter().enumerate().map(column).collect();
             agreement.extend(pairs(language, &columns, &ties, top));
             context.progress.advance(1, 0);
@@ -106,13 +106,6 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
     });
     context.progress.end();
     outcome.map(|()| agreement)
-}
-
-#[derive(Debug, Clone, PartialEq, PartialOrd)]
-struct SampledDocument {
-    tie: RankKey,
-    /// Logits by head; NaN where there is none.
-    logits: Box<[f32]>,
 }
 
 /// Compares all pairs of `columns` of a language. `ties` are the documents' keys without a logit.

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::texts::TextScorer;
 use polysift_base::error::Result;
-use polysift_base::progress::Stop;
 use polysift_config::{
     FilterAction, FilterConfig, FilterWhen, KEPT, LanguageSource, Rate, RunConfig,
 };
@@ -17,12 +16,11 @@ use polysift_corpus::heads::{Heads, head_file};
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::rows::Fate;
 use polysift_corpus::select::selections;
-use polysift_corpus::verdicts::actions;
+use polysift_corpus::verdicts::decide;
 use polysift_data::input::{
     LANG, StreamDocument, UNDETERMINED_LANGUAGE, languages_of, score_value,
 };
-use polysift_data::parts::{FoundRow, VerdictAction};
-use polysift_encoder::HubSettings;
+use polysift_data::parts::FoundRow;
 use polysift_heads::fasttext::{LanguageIdentifier, TextScratch};
 use polysift_heads::head::DocumentScore;
 use polysift_runs::run::RunDir;
@@ -82,26 +80,18 @@ pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
 }
 
 impl<'a> Annotator<'a> {
-    /// Opens an annotator with `heads` from [`heads_of`] and the thresholds of `run`.
-    pub fn open(
-        config: &'a RunConfig,
-        heads: &'a Heads,
-        run: Option<&RunDir>,
-        chunks_of_heads: bool,
-        (hub, stop): (&'a HubSettings, &'a Stop),
-    ) -> Result<Self> {
-        let scorer = TextScorer::open(heads, config, run, chunks_of_heads, (hub, stop))?;
+    /// Opens an annotator with a scorer for the heads of [`heads_of`] and the thresholds of `run`.
+    pub fn open(scorer: TextScorer<'a>, run: Option<&RunDir>) -> Result<Self> {
+        let config = scorer.config;
         let selections = run.map(selections).transpose()?.unwrap_or_default();
         let mut filters = Vec::new();
         for (name, settings) in config.row_filters() {
             let mut filter = open_filter(name, settings)?;
-            filter.prepare(stop)?;
+            filter.prepare(scorer.stop)?;
             filters.push((name, settings, filter));
         }
-        let thresholds = selections
-            .iter()
-            .map(|(language, selection)| (language.clone(), thresholds(selection)));
-        let thresholds = thresholds.collect();
+        let shown = |(language, of): (&String, &Selection)| (language.clone(), thresholds(of));
+        let thresholds = selections.iter().map(shown).collect();
         let languages = LanguageIdentifier::of(&config.input)?;
         Ok(Self { scorer, filters, selections, thresholds, languages })
     }
@@ -189,7 +179,7 @@ impl<'a> Annotator<'a> {
         documents: &[StreamDocument],
         mut column: usize,
     ) -> Result<Vec<Vec<FoundBy<'a>>>> {
-        let mut found: Vec<Vec<(&'a str, &'a FilterConfig, Finding)>> =
+        let mut found: Vec<Vec<(&'a str, &'a FilterConfig, FilterAction, Finding)>> =
             documents.iter().map(|_| Vec::new()).collect();
         for (name, settings, filter) in &self.filters {
             let place = settings.url_column().map(|_| column);
@@ -203,19 +193,16 @@ impl<'a> Annotator<'a> {
                 FilteredDocument { id, language, url, text: text(document) }
             };
             let judged: Vec<_> = seen.iter().map(document).collect();
-            let verdicts = filter.judge(&judged, self.scorer.stop)?;
-            for (at, verdict) in seen.into_iter().zip(verdicts) {
-                found[at].extend(verdict.finding.map(|finding| (*name, *settings, finding)));
+            for (at, verdict) in seen.into_iter().zip(filter.judge(&judged, self.scorer.stop)?) {
+                let found_by = |finding| (*name, *settings, settings.action, finding);
+                found[at].extend(verdict.finding.map(found_by));
             }
         }
         let mut decided = Vec::new();
         for (document, mut found) in documents.iter().zip(found) {
-            let findings = found.iter_mut();
-            let mut findings: Vec<(FilterAction, &mut Finding)> =
-                findings.map(|(_, settings, finding)| (settings.action, finding)).collect();
-            let actions = actions(text(document).unwrap_or_default(), &mut findings);
-            let found = found.into_iter().zip(actions);
-            let found = found.map(|((name, settings, finding), action)| {
+            let findings = found.iter_mut().map(|(_, _, action, finding)| (action, finding));
+            decide(text(document).unwrap_or_default(), findings);
+            let found = found.into_iter().map(|(name, settings, action, finding)| {
                 (name, settings.when(), finding.row(name, action))
             });
             decided.push(found.collect());
@@ -234,7 +221,7 @@ impl<'a> Annotator<'a> {
         let shown = |score: &Option<DocumentScore>| {
             score.map(|s| f64::from(s.score)).filter(|score| !score.is_nan())
         };
-        let flags = found.iter().filter(|(_, _, row)| row.action == VerdictAction::Flag);
+        let flags = found.iter().filter(|(_, _, row)| row.action == FilterAction::Flag);
         let mut annotation = Annotation {
             language,
             scores: names.zip(scores.iter().map(shown)).collect(),
@@ -247,7 +234,7 @@ impl<'a> Annotator<'a> {
         let Some(selection) = self.selections.get(language) else { return annotation };
         let removed_by = |when| {
             let removes =
-                |(_, at, row): &&FoundBy<'d>| row.action == VerdictAction::Remove && *at == when;
+                |(_, at, row): &&FoundBy<'d>| row.action == FilterAction::Remove && *at == when;
             found.iter().find(removes).map(|(name, ..)| *name)
         };
         // A cascade of the run is not asked.

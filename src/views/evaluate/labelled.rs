@@ -247,8 +247,7 @@ impl<'a> LanguageTexts<'a> {
         }
         let logits = |(&name, scores): (&&'a str, &Vec<Option<DocumentScore>>)| -> HeadLogits<'a> {
             let keep = heads.get(name, language).map_or(Keep::Above, |head| head.spec().keep);
-            let logits = scores.iter().map(|score| score.map_or(f32::NAN, |s| s.logit));
-            (name, keep, logits.collect())
+            (name, keep, scores.iter().map(|score| score.map_or(f32::NAN, |s| s.logit)).collect())
         };
         let columns: Vec<HeadLogits<'a>> = all_scores.iter().map(logits).collect();
         let rows = 0..self.samples.len();

@@ -63,3 +63,4 @@ pub use report::{
 };
 pub use rules::DecisionRule;
 pub use selections::{SelectionShares, TextGroup};
+pub use texts::TextScorer;

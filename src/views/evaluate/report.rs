@@ -180,32 +180,27 @@ impl Report {
         cuts.dedup();
         for cut in cuts {
             let rows: Vec<&Measures> = rows.iter().filter(|m| m.group.cut == cut).collect();
-            let mean_of =
-                |value: fn(&Measures) -> Option<f64>| mean(rows.iter().filter_map(|m| value(m)));
             self.measures.push(Measures {
                 group: TextGroup { cut, ..group(name, MEAN, EVERYTHING) },
                 scored: rows.iter().map(|m| m.scored).sum(),
                 positive: rows.iter().map(|m| m.positive).sum(),
-                roc_auc: mean_of(|m| m.roc_auc),
+                roc_auc: mean(&rows, |m| m.roc_auc),
                 roc_auc_low: None,
                 roc_auc_high: None,
-                average_precision: mean_of(|m| m.average_precision),
-                log_loss: mean_of(|m| m.log_loss),
-                calibration_error: mean_of(|m| m.calibration_error),
+                average_precision: mean(&rows, |m| m.average_precision),
+                log_loss: mean(&rows, |m| m.log_loss),
+                calibration_error: mean(&rows, |m| m.calibration_error),
             });
         }
         let rows: Vec<&GradeMeasures> = self.grades.iter().filter(|m| is_one(&m.group)).collect();
         if !rows.is_empty() {
-            let mean_of = |value: fn(&GradeMeasures) -> Option<f64>| {
-                mean(rows.iter().filter_map(|m| value(m)))
-            };
             let means = GradeMeasures {
                 group: group(name, MEAN, EVERYTHING),
                 scored: rows.iter().map(|m| m.scored).sum(),
-                spearman: mean_of(|m| m.spearman),
-                kendall: mean_of(|m| m.kendall),
-                mean_absolute_error: mean_of(|m| m.mean_absolute_error),
-                calibration_error: mean_of(|m| m.calibration_error),
+                spearman: mean(&rows, |m| m.spearman),
+                kendall: mean(&rows, |m| m.kendall),
+                mean_absolute_error: mean(&rows, |m| m.mean_absolute_error),
+                calibration_error: mean(&rows, |m| m.calibration_error),
                 calibration: Vec::new(),
             };
             self.grades.push(means);
@@ -213,8 +208,9 @@ impl Report {
     }
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let values: Vec<f64> = values.collect();
+/// Returns the mean over the rows that have a value.
+fn mean<R>(rows: &[&R], value: fn(&R) -> Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = rows.iter().filter_map(|row| value(row)).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
@@ -347,8 +343,7 @@ impl Judged<'_> {
                 f1: confusion.f1(),
             }
         };
-        let calls = self.calls.iter().filter(applies).filter(|_| !rows.is_empty());
-        calls.map(outcome).collect()
+        self.calls.iter().filter(applies).filter(|_| !rows.is_empty()).map(outcome).collect()
     }
 
     /// Estimates the shares of each selection over all documents; empty for other groups.

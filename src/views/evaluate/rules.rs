@@ -86,9 +86,9 @@ impl Ranked<'_> {
                     }
                 }
                 ThresholdKind::Retain(rates) => {
-                    calls.extend(rates.iter().map(|&rate| self.retained(rate)));
+                    calls.extend(rates.iter().map(|&rate| self.at_rate(rate, false)));
                 }
-                ThresholdKind::Remove(rate) => calls.push(self.removed(*rate)),
+                ThresholdKind::Remove(rate) => calls.push(self.at_rate(*rate, true)),
                 // A budget refers to the size of a corpus, which says nothing about these texts.
                 ThresholdKind::Budget(_) => {}
             }
@@ -109,32 +109,20 @@ impl Ranked<'_> {
         is_kept == (self.spec.keep == Keep::Above)
     }
 
-    fn retained(&self, rate: Rate) -> Calls {
-        let order = self.order();
-        let kept = &order[..rate.ceil_of(order.len() as u64) as usize];
-        self.keeping(format!("retention {rate}"), kept, kept.last())
-    }
-
-    fn removed(&self, rate: Rate) -> Calls {
-        let order = self.order();
-        let num_removed = rate.ceil_of(order.len() as u64) as usize;
-        let (kept, removed) = order.split_at(order.len() - num_removed);
-        self.keeping(format!("removal {rate}"), kept, removed.first())
-    }
-
-    fn order(&self) -> Vec<usize> {
+    /// Keeps the best documents at the retention `rate`, or all but the worst at a removal rate.
+    fn at_rate(&self, rate: Rate, removes: bool) -> Calls {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_unstable_by_key(|&row| self.keys[row]);
-        order
-    }
-
-    fn keeping(&self, rule: String, kept: &[usize], boundary: Option<&usize>) -> Calls {
+        let number = rate.ceil_of(order.len() as u64) as usize;
+        let (kept, others) = order.split_at(if removes { order.len() - number } else { number });
+        let (name, boundary) =
+            if removes { ("removal", others.first()) } else { ("retention", kept.last()) };
         let mut positive = vec![self.positive(false); self.scores.len()];
         for &row in kept {
             positive[row] = self.positive(true);
         }
         let threshold = boundary.map(|&row| f64::from(self.scores[row].score));
-        Calls::new(rule, threshold, positive)
+        Calls::new(format!("{name} {rate}"), threshold, positive)
     }
 
     /// Applies the thresholds of this head in `selection`, each on its own.

@@ -13,7 +13,8 @@ use polysift_runs::run::{RunDir, Stage, Worker};
 
 pub(super) const BLOCK_TEXTS: usize = 1024;
 
-pub(super) struct TextScorer<'a> {
+/// Embeds and scores texts as a corpus is embedded and scored.
+pub struct TextScorer<'a> {
     pub(super) heads: &'a Heads,
     pub(super) config: &'a RunConfig,
     pub(super) stop: &'a Stop,
@@ -23,7 +24,7 @@ pub(super) struct TextScorer<'a> {
 impl<'a> TextScorer<'a> {
     /// Loads the encoder, if a head needs one, in the numeric type of the `run`, if there is one,
     /// for as many chunks as the heads' rules need (`chunks_of_heads`) or `config` says.
-    pub(super) fn open(
+    pub fn open(
         heads: &'a Heads,
         config: &'a RunConfig,
         run: Option<&RunDir>,
@@ -62,24 +63,21 @@ impl<'a> TextScorer<'a> {
         on_batch: &mut dyn FnMut(usize, usize),
     ) -> Result<EmbeddedTexts> {
         let Some(model) = &self.model else {
-            return Ok(EmbeddedTexts {
-                values: Vec::new(),
-                chunk_offsets: vec![0; texts.len() + 1],
-            });
+            let chunk_offsets = vec![0; texts.len() + 1];
+            return Ok(EmbeddedTexts { chunk_offsets, ..EmbeddedTexts::default() });
         };
         let present: Vec<&str> = texts.iter().copied().flatten().collect();
         let encoder = &self.config.encoder;
-        let found = model.embed_texts(&present, Chunks::All, encoder, self.stop, on_batch)?;
-        let EmbeddedTexts { mut values, chunk_offsets } = found;
-        round_to(&mut values, self.config.parts.embeddings);
-        let mut ends = chunk_offsets.into_iter();
+        let mut found = model.embed_texts(&present, Chunks::All, encoder, self.stop, on_batch)?;
+        round_to(&mut found.values, self.config.parts.embeddings);
+        let mut ends = found.chunk_offsets.into_iter();
         let mut last = ends.next().unwrap_or_default();
         let mut offsets = vec![last];
         for text in texts {
             last = text.and_then(|_| ends.next()).unwrap_or(last);
             offsets.push(last);
         }
-        Ok(EmbeddedTexts { values, chunk_offsets: offsets })
+        Ok(EmbeddedTexts { chunk_offsets: offsets, ..found })
     }
 
     /// Scores `texts` and their embeddings with the heads `name`, which must not be of rows.
@@ -90,7 +88,6 @@ impl<'a> TextScorer<'a> {
         texts: &[Option<&str>],
         embedded: &EmbeddedTexts,
     ) -> Result<Vec<Option<DocumentScore>>> {
-        let width = self.model.as_ref().map_or(0, |model| model.encoder.info().embedding_size);
-        self.heads.score_embedded(name, languages, texts, (width, embedded))
+        self.heads.score_embedded(name, languages, texts, embedded)
     }
 }

@@ -30,7 +30,6 @@ pub(super) struct Comparison<'a> {
     /// Path of the run directory, or pattern of the lists.
     path: &'a str,
     run: Option<&'a RunConfig>,
-    with: String,
     /// [`hash`]es of the ids, ascending.
     ids: Vec<u128>,
     /// Whether this run has a document with the id, kept or not.
@@ -51,10 +50,8 @@ impl<'a> Comparison<'a> {
         path: &'a str,
         run: Option<&'a RunConfig>,
     ) -> Result<Self> {
-        let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
-        let with = name.unwrap_or_else(|| path.to_owned());
         let (ids, known, documents, unpaired, there) = Default::default();
-        let mut new = Self { context, path, run, with, ids, known, documents, unpaired, there };
+        let mut new = Self { context, path, run, ids, known, documents, unpaired, there };
         let found = Mutex::new((Vec::new(), Vec::new(), BTreeMap::new()));
         new.for_each(|id, language| {
             let document = run.map(|_| document_hash(id, language));
@@ -117,8 +114,7 @@ impl<'a> Comparison<'a> {
         let named = Mutex::new(BTreeSet::new());
         if unknown > 0 {
             self.for_each(|id, _| {
-                let place = self.ids.binary_search(&hash(id));
-                if place.is_ok_and(|at| is_unknown(&self.known[at])) {
+                if self.ids.binary_search(&hash(id)).is_ok_and(|at| is_unknown(&self.known[at])) {
                     let mut named = lock(&named);
                     named.insert(id.to_owned());
                     if named.len() > NAMED {
@@ -128,22 +124,24 @@ impl<'a> Comparison<'a> {
             })?;
         }
         let named: Vec<String> = unpoisoned(named.into_inner()).into_iter().collect();
+        let name = Path::new(self.path).file_name().map(|name| name.to_string_lossy());
+        let with = name.as_deref().unwrap_or(self.path);
         if unknown > 0 {
-            let (all, with, ids) = (self.ids.len(), &self.with, named.join(", "));
+            let (all, ids) = (self.ids.len(), named.join(", "));
             let more = if unknown > named.len() { ", …" } else { "" };
             notes.push(format!(
                 "{unknown} of the {all} ids of {with} belong to no document of this run: {ids}{more}"
             ));
         }
         let unknown = json!({"documents": unknown, "ids": named});
-        Ok(json!({"with": self.with, "languages": languages, "unknown": unknown}))
+        Ok(json!({"with": with, "languages": languages, "unknown": unknown}))
     }
 
     /// Calls `visit` for every id, with its language (empty for lists).
     fn for_each(&self, visit: impl Fn(&str, &str) + Sync) -> Result<()> {
         let Self { context, path, run, .. } = *self;
         let Some(config) = run else {
-            return list_files(&[path.to_owned()])?.iter().try_for_each(|list| {
+            return list_files(&[path.to_owned()], &[])?.iter().try_for_each(|list| {
                 for_each_listed(&list.path, "id", None, context.stop, &mut |id| {
                     visit(id, "");
                     Ok(())

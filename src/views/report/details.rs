@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::Comparison;
-use super::counts::{ScoreDetails, ValueCounts, bins_of, num_words};
+use super::counts::{ScoreDetails, ValueCounts, num_words};
 use super::stored::StoredThresholds;
-use super::survey::{HeadSurvey, LanguageSurvey, sampling_hash};
+use super::survey::sampling_hash;
 use polysift_base::error::{Error, Result};
 use polysift_config::{FilterConfig, FilterWhen};
 use polysift_corpus::context::Context;
@@ -83,25 +83,6 @@ pub(super) struct LanguageDetails {
 }
 
 impl LanguageDetails {
-    /// Begins to count what is `wanted` of a language, with scores in up to `most_bins` bins.
-    pub(super) fn new(
-        survey: &LanguageSurvey,
-        wanted: &Wanted,
-        thresholds: &StoredThresholds,
-        most_bins: usize,
-    ) -> Self {
-        let (steps, selections) = (wanted.steps.iter(), thresholds.names.len());
-        let details = |head: &HeadSurvey| head.counts.details(bins_of(head.counts.n, most_bins));
-        Self {
-            scores: survey.heads.iter().map(details).collect(),
-            steps: steps.map(|keys| vec![CurveStep::default(); keys.len() + 1]).collect(),
-            selected: vec![DocumentAmount::default(); selections],
-            tied: vec![[0; 2]; thresholds.placed.len()],
-            lengths: vec![<[ValueCounts; 4]>::default(); selections + 1],
-            ..Self::default()
-        }
-    }
-
     /// Counts a document of `shard` with its input, and whether the other set has it if it is kept.
     pub(super) fn add(
         &mut self,
@@ -216,14 +197,6 @@ pub(super) fn domain_of(url: &str) -> Option<String> {
     let domain = registrable_domain(&host, Suffixes::Icann).unwrap_or(&host);
     let (unicode, outcome) = idna::domain_to_unicode(domain);
     Some(outcome.map_or_else(|_| domain.to_owned(), |()| unicode))
-}
-
-/// Returns the input file of `shard`; `None` if it is gone.
-pub(super) fn input_file(shard: &Shard) -> Result<Option<InputFile>> {
-    match shard.input() {
-        Err(Error::Missing { .. }) => Ok(None),
-        found => found.map(Some),
-    }
 }
 
 /// Texts and URLs of a shard, read forwards.

@@ -1,11 +1,12 @@
 //! The part of a report on one language.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
 
-use super::counts::{QUANTILES, ValueCounts, rounded};
-use super::details::{LanguageDetails, MEASURES, Wanted, domain_of};
+use super::counts::{QUANTILES, ValueCounts, bins_of, rounded};
+use super::details::{CurveStep, LanguageDetails, MEASURES, Wanted, domain_of};
 use super::limits::ReportLimits;
 use super::stored::{KeptDocument, StoredRun, StoredThresholds};
 use super::survey::LanguageSurvey;
@@ -26,19 +27,14 @@ const OTHERS: &str = "(others)";
 pub(super) struct SurveyedLanguage<'a> {
     pub(super) run: &'a StoredRun<'a>,
     pub(super) limits: &'a ReportLimits,
-    pub language: &'a str,
+    language: &'a str,
     pub(super) thresholds: &'a StoredThresholds,
     pub(super) survey: LanguageSurvey,
     pub(super) sample: Vec<KeptDocument>,
     /// By head, the sample in its order: keys, with places in the sample.
     orders: Vec<Vec<(RankKey, usize)>>,
     pub(super) wanted: Wanted,
-}
-
-/// A document to read, and the reasons to show it, by head.
-struct Example<'a> {
-    document: &'a KeptDocument,
-    shown_for: BTreeMap<&'a str, Vec<String>>,
+    pub(super) details: Mutex<LanguageDetails>,
 }
 
 /// Returns a score with the fewest digits that identify it; `"inf"` or `"-inf"` if infinite.
@@ -57,7 +53,7 @@ impl<'a> SurveyedLanguage<'a> {
         (survey, sample): (LanguageSurvey, Vec<KeptDocument>),
     ) -> Self {
         let thresholds = &run.languages[language];
-        let mut orders = vec![Vec::new(); run.heads.len()];
+        let mut orders = vec![Vec::new(); run.rows.heads.len()];
         for (at, document) in sample.iter().enumerate() {
             for (order, ranked) in orders.iter_mut().zip(thresholds.ranked(&document.scored())) {
                 order.extend(ranked.map(|(key, _)| (key, at)));
@@ -66,13 +62,27 @@ impl<'a> SurveyedLanguage<'a> {
         for order in &mut orders {
             order.sort_unstable();
         }
-        let wanted = Wanted::default();
-        let found = Self { run, limits, language, thresholds, survey, sample, orders, wanted };
-        Self { wanted: found.to_look_for(), ..found }
+        let (wanted, details) = Default::default();
+        let mut found =
+            Self { run, limits, language, thresholds, survey, sample, orders, wanted, details };
+        found.wanted = found.to_look_for();
+        found.details = Mutex::new(found.begin_details());
+        found
     }
 
+    /// Begins to count what is wanted of the language.
     pub(super) fn begin_details(&self) -> LanguageDetails {
-        LanguageDetails::new(&self.survey, &self.wanted, self.thresholds, self.limits.points)
+        let (steps, selections) = (self.wanted.steps.iter(), self.thresholds.names.len());
+        let counts = self.survey.heads.iter().map(|head| &head.counts);
+        let scores = counts.map(|counts| counts.details(bins_of(counts.n, self.limits.points)));
+        LanguageDetails {
+            scores: scores.collect(),
+            steps: steps.map(|keys| vec![CurveStep::default(); keys.len() + 1]).collect(),
+            selected: vec![DocumentAmount::default(); selections],
+            tied: vec![[0; 2]; self.thresholds.placed.len()],
+            lengths: vec![<[ValueCounts; 4]>::default(); selections + 1],
+            ..LanguageDetails::default()
+        }
     }
 
     fn thresholds_of(&self, head: usize) -> impl Iterator<Item = usize> {
@@ -81,17 +91,18 @@ impl<'a> SurveyedLanguage<'a> {
     }
 
     /// Chooses documents to read: at the ends of each order, around thresholds, in each decile.
-    fn examples(&self) -> Vec<Example<'_>> {
-        let mut found: Vec<Example<'_>> = Vec::new();
+    /// Returns them with the reasons to show them, by head.
+    fn examples(&self) -> Vec<(&KeptDocument, BTreeMap<&str, Vec<String>>)> {
+        let mut found: Vec<(&KeptDocument, BTreeMap<&str, Vec<String>>)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
-        for (head, name) in self.run.heads.iter().enumerate() {
+        for (head, name) in self.run.rows.heads.iter().enumerate() {
             let mut show = |document, word: &str| {
                 let &KeptDocument { ordinal, .. } = document;
                 let at = *places.entry(ordinal).or_insert_with(|| {
-                    found.push(Example { document, shown_for: BTreeMap::new() });
+                    found.push((document, BTreeMap::new()));
                     found.len() - 1
                 });
-                let words = found[at].shown_for.entry(*name).or_default();
+                let words = found[at].1.entry(*name).or_default();
                 if !words.iter().any(|known| known == word) {
                     words.push(word.to_owned());
                 }
@@ -130,7 +141,7 @@ impl<'a> SurveyedLanguage<'a> {
         };
         let curves: Vec<BTreeSet<RankKey>> = self.orders.iter().enumerate().map(curve).collect();
         let (mut steps, mut examples) = (curves.clone(), BTreeSet::new());
-        for Example { document, .. } in self.examples() {
+        for (document, _) in self.examples() {
             examples.insert(document.ordinal);
             let ranked = self.thresholds.ranked(&document.scored());
             for (steps, ranked) in steps.iter_mut().zip(ranked) {
@@ -170,7 +181,7 @@ impl<'a> SurveyedLanguage<'a> {
         let mut scores = Map::new();
         for &head in order {
             if let Some(found) = self.scores(head, details)? {
-                scores.insert(self.run.heads[head].to_owned(), found);
+                scores.insert(self.run.rows.heads[head].to_owned(), found);
             }
         }
         let selected: Map<String, Value> = (names.iter().zip(&details.selected))
@@ -225,7 +236,7 @@ impl<'a> SurveyedLanguage<'a> {
             "bins": found.bins,
             "logits": found.logits,
             "curve": self.curve(head, details),
-            "test": self.run.test(self.run.heads[head], self.language)?,
+            "test": self.run.test(self.run.rows.heads[head], self.language)?,
         });
         for (key, number) in [("infinite", counts.infinite), ("dropped", dropped)] {
             if number > 0 {
@@ -301,7 +312,7 @@ impl<'a> SurveyedLanguage<'a> {
 
     fn sample(&self, details: &LanguageDetails) -> Value {
         let mut ranks = Map::new();
-        for (head, name) in self.run.heads.iter().enumerate() {
+        for (head, name) in self.run.rows.heads.iter().enumerate() {
             let mut of_head = vec![-1; self.sample.len()];
             for (rank, (_, at)) in (0i64..).zip(&self.orders[head]) {
                 of_head[*at] = rank;
@@ -347,12 +358,12 @@ impl<'a> SurveyedLanguage<'a> {
                 sums.collect()
             })
             .collect();
-        let shown = |example: Example<'_>| {
-            let KeptDocument { id, bytes, tokens, ordinal, .. } = example.document;
+        let shown = |(document, shown_for): (&KeptDocument, BTreeMap<&str, Vec<String>>)| {
+            let KeptDocument { id, bytes, tokens, ordinal, .. } = document;
             let (mut scores, mut ranks) = (Map::new(), Map::new());
-            let document = example.document.scored();
+            let document = document.scored();
             let ranked = self.thresholds.ranked(&document);
-            for (head, name) in self.run.heads.iter().enumerate() {
+            for (head, name) in self.run.rows.heads.iter().enumerate() {
                 let place = ranked[head].and_then(|(key, found)| {
                     scores.insert((*name).to_owned(), short(found.score));
                     let at = self.wanted.steps[head].binary_search(&key).ok()?;
@@ -378,7 +389,7 @@ impl<'a> SurveyedLanguage<'a> {
             row["scores"] = json!(scores);
             row["ranks"] = json!(ranks);
             row["sample"] = json!(sampled.get(ordinal));
-            row["shown_for"] = json!(example.shown_for);
+            row["shown_for"] = json!(shown_for);
             row["verdict"] = json!(verdict);
             if let Some(filter) = input.filter {
                 row["filter"] = json!(filter);

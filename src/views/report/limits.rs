@@ -42,7 +42,7 @@ impl ReportLimits {
     /// Computes the limits; `sample` and `examples` are maxima, reached with few languages.
     pub(super) fn new(run: &StoredRun<'_>, sample: usize, examples: usize) -> Self {
         let languages = run.languages.len().max(1);
-        let heads = run.heads.len();
+        let heads = run.rows.heads.len();
         let placed =
             run.languages.values().map(|language| language.placed.len()).max().unwrap_or(0);
         let least = LEAST_SAMPLE.min(sample);

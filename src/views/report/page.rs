@@ -1,6 +1,6 @@
 //! Builds the page: one self-contained file with the template, its style, scripts and data.
 
-use std::io::{Error, ErrorKind, Result, Write};
+use std::io::{Result, Write, read_to_string};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,9 +16,7 @@ pub(super) fn page(json: &str) -> Result<String> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(json.as_bytes())?;
     let data = STANDARD.encode(encoder.finish()?);
-    let template = zstd::stream::decode_all(TEMPLATE)?;
-    let template =
-        String::from_utf8(template).map_err(|e| Error::new(ErrorKind::InvalidData, e))?;
+    let template = read_to_string(zstd::Decoder::new(TEMPLATE)?)?;
     Ok(template.replacen(DATA, &data, 1))
 }
 

@@ -16,16 +16,11 @@ use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::check_filtered;
 use polysift_heads::fasttext::is_model;
 use polysift_heads::head::{AnyHead, DocumentScore, FastTextHead};
-use polysift_selection::{
-    Bound, RankKey, ScoredDocument, Selection, ThresholdKind, ThresholdReport,
-};
+use polysift_selection::{Bound, RankKey, ScoredDocument, Selection, ThresholdKind};
 
 pub(super) struct StoredRun<'a> {
-    pub(super) context: Context<'a>,
     pub(super) embedded: Embedded,
-    rows: RunRows<'a>,
-    /// Heads in name order, as scores are read.
-    pub(super) heads: Vec<&'a str>,
+    pub(super) rows: RunRows<'a>,
     pub(super) languages: BTreeMap<String, StoredThresholds>,
 }
 
@@ -42,7 +37,7 @@ impl<'a> StoredRun<'a> {
         };
         let languages = selections.into_iter().map(thresholds).collect();
         let rows = RunRows::open(context, Some(files), embedded.languages())?;
-        Ok(Self { context, embedded, rows, heads, languages })
+        Ok(Self { embedded, rows, languages })
     }
 
     /// Calls `visit` for every document of the shard at `place` in the plan, removed ones included.
@@ -53,7 +48,7 @@ impl<'a> StoredRun<'a> {
     ) -> Result<()> {
         let mut shard = self.rows.shard(place, &self.embedded.plan.shards[place as usize])?;
         while let Some(part) = shard.next_part()? {
-            self.context.progress.advance(part.documents.len() as u64, 0);
+            self.rows.context.progress.advance(part.documents.len() as u64, 0);
             shard.for_each_of(&part, |row| visit(&shard, row))?;
         }
         Ok(())
@@ -61,7 +56,8 @@ impl<'a> StoredRun<'a> {
 
     /// Returns how a head did on held-out samples, by its card, if its file is there and says so.
     pub(super) fn test(&self, name: &str, language: &str) -> Result<Option<Value>> {
-        let (config, run) = (&self.context.config.heads[name], self.context.run);
+        let Context { config, run, .. } = self.rows.context;
+        let config = &config.heads[name];
         let files = [language, ALL_LANGUAGES].map(|of| head_file(Some(run), name, config, of));
         let Some(path) = files.into_iter().flatten().find(|path| path.is_file()) else {
             return Ok(None);
@@ -172,11 +168,9 @@ impl StoredThresholds {
         document: &ScoredDocument<'_>,
         mut at_cut: impl FnMut(usize, bool),
     ) -> u64 {
-        let thresholds = &self.selection.thresholds;
-        let cuts_of =
-            |before: &[ThresholdReport]| before.iter().map(|t| t.outcomes.len()).sum::<usize>();
         self.selection.kept(document, |at, i, passes| {
-            at_cut(cuts_of(&thresholds[..at]) + i, passes);
+            let before = self.selection.thresholds[..at].iter().map(|t| t.outcomes.len());
+            at_cut(before.sum::<usize>() + i, passes);
         })
     }
 }

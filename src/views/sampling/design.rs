@@ -20,9 +20,7 @@ pub(super) fn seed_of(seed: u64, history: &[u8], purpose: &str, language: &str) 
     for part in [&seed.to_le_bytes(), history, purpose.as_bytes(), language.as_bytes()] {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
-    let mut key = [0; 8];
-    key.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-    u64::from_le_bytes(key)
+    u64::from_le_bytes(hasher.finalize().as_bytes().as_chunks::<8>().0[0])
 }
 
 /// Returns inclusion probabilities, in units of 1 / [`ONE`]: proportional to `sizes` (none below

@@ -4,8 +4,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use polysift_base::error::{Error, Result};
 use polysift_base::sample::ordinal_rank;
@@ -21,16 +21,11 @@ const READ_ROWS: usize = 1024;
 const OWN_KEYS: [&str; 8] =
     ["label", "language", "file", "row", "scores", "copies", "inclusion_probability", "weight"];
 
-type TextDigest = [u8; 32];
-
-fn digest(text: &str) -> TextDigest {
-    *blake3::hash(text.as_bytes()).as_bytes()
-}
-
 #[derive(Debug, Default)]
 pub(super) struct EarlierRounds {
     pub(super) ids: BTreeSet<String>,
-    texts: HashSet<TextDigest>,
+    /// Digests of the texts.
+    texts: HashSet<blake3::Hash>,
 }
 
 impl EarlierRounds {
@@ -43,7 +38,7 @@ impl EarlierRounds {
             let mut reader = DocumentReader::open(file, &config)?;
             while let Some(batch) = reader.next_batch(READ_ROWS)? {
                 earlier.ids.extend((0..batch.len()).map(|i| batch.id(i).to_owned()));
-                earlier.texts.extend(batch.texts().map(|(_, text)| digest(text)));
+                earlier.texts.extend(batch.texts().map(|(_, text)| blake3::hash(text.as_bytes())));
             }
         }
         Ok(earlier)
@@ -65,38 +60,22 @@ pub(super) struct DrawnDocument {
     pub(super) probability: f64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct AnnotationRow<'a> {
-    pub(super) columns: [&'a str; 2],
-    pub(super) id: String,
-    pub(super) text: String,
-    pub(super) language: String,
-    pub(super) file: &'a Path,
-    pub(super) row: u64,
+    /// Id and text, under the names of their columns.
+    #[serde(flatten)]
+    document: Map<String, Value>,
+    label: (),
+    language: String,
+    file: &'a Path,
+    row: u64,
     /// Scores by head; `None` if absent or not finite.
-    pub(super) scores: BTreeMap<&'a str, Option<f32>>,
-    /// Number of documents that all drawn ones with this text represent in estimates of totals.
-    pub(super) weight: f64,
+    scores: BTreeMap<&'a str, Option<f32>>,
     /// Number of drawn documents with this text.
     pub(super) copies: u64,
-}
-
-impl Serialize for AnnotationRow<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let [id, text] = self.columns;
-        let mut row = serializer.serialize_map(None)?;
-        row.serialize_entry(id, &self.id)?;
-        row.serialize_entry(text, &self.text)?;
-        row.serialize_entry("label", &())?;
-        row.serialize_entry("language", &self.language)?;
-        row.serialize_entry("file", self.file)?;
-        row.serialize_entry("row", &self.row)?;
-        row.serialize_entry("scores", &self.scores)?;
-        row.serialize_entry("copies", &self.copies)?;
-        row.serialize_entry("inclusion_probability", &(1.0 / self.weight))?;
-        row.serialize_entry("weight", &self.weight)?;
-        row.end()
-    }
+    inclusion_probability: f64,
+    /// Number of documents that all drawn ones with this text represent in estimates of totals.
+    pub(super) weight: f64,
 }
 
 /// Refuses columns of ids and texts whose names are those of other keys of a row.
@@ -126,8 +105,7 @@ pub(super) fn read_rows<'a>(
     for of_shard in drawn.chunk_by(|a, b| place_of(a.ordinal).0 == place_of(b.ordinal).0) {
         let place = place_of(of_shard[0].ordinal).0;
         let read = read_shard(stored, (place, &plan.shards[place as usize]), of_shard)?;
-        for (document, row) in of_shard.iter().zip(read) {
-            let digest = digest(&row.text);
+        for (document, (digest, row)) in of_shard.iter().zip(read) {
             if earlier.texts.contains(&digest) {
                 known_texts += 1;
                 continue;
@@ -136,6 +114,7 @@ pub(super) fn read_rows<'a>(
                 Entry::Occupied(place) => {
                     let (_, first): &mut (_, AnnotationRow<'a>) = &mut rows[*place.get()];
                     first.weight += row.weight;
+                    first.inclusion_probability = 1.0 / first.weight;
                     first.copies += 1;
                 }
                 Entry::Vacant(place) => {
@@ -149,13 +128,13 @@ pub(super) fn read_rows<'a>(
     Ok((rows.into_iter().map(|(_, row)| row).collect(), known_texts))
 }
 
-/// Reads a row for each of `drawn`, documents of `shard` in ascending order.
+/// Reads a row for each of `drawn`, documents of `shard` in ascending order, and its text's digest.
 fn read_shard<'a>(
     stored: &'a RunRows<'_>,
     (place, shard): (u64, &'a Shard),
     drawn: &[DrawnDocument],
-) -> Result<Vec<AnnotationRow<'a>>> {
-    let context = stored.context;
+) -> Result<Vec<(blake3::Hash, AnnotationRow<'a>)>> {
+    let (context, input) = (stored.context, &stored.context.config.input);
     let mut texts = Texts::open(context, shard)?;
     let (mut read, mut stored_rows) =
         (Vec::with_capacity(drawn.len()), stored.shard(place, shard)?);
@@ -166,20 +145,25 @@ fn read_shard<'a>(
             let DocumentInfo { row, id, language, num_bytes, .. } = found.info;
             let is_next = |d: &&DrawnDocument| d.ordinal == found.scored.ordinal;
             let Some(document) = drawn.get(read.len()).filter(is_next) else { return Ok(()) };
+            let weight = 1.0 / document.probability;
             let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
             let score = |head| found.score(head).map(|n| n.score).filter(|s| s.is_finite());
             let heads = stored.heads.iter().take(part.scores.len()).enumerate();
-            read.push(AnnotationRow {
-                columns: [&context.config.input.id, &context.config.input.text],
-                id: id.to_owned(),
-                text: texts.text(row, num_bytes)?.ok_or_else(lost)?,
+            let text = texts.text(row, num_bytes)?.ok_or_else(lost)?;
+            let digest = blake3::hash(text.as_bytes());
+            let columns = [(input.id.clone(), Value::from(id)), (input.text.clone(), text.into())];
+            let row = AnnotationRow {
+                document: columns.into_iter().collect(),
+                label: (),
                 language: language.to_owned(),
                 file: &shard.file,
                 row,
                 scores: heads.map(|(head, name)| (*name, score(head))).collect(),
-                weight: 1.0 / document.probability,
                 copies: 1,
-            });
+                inclusion_probability: 1.0 / weight,
+                weight,
+            };
+            read.push((digest, row));
             Ok(())
         })?;
     }

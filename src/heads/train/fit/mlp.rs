@@ -107,12 +107,11 @@ fn examine(
     let train = request.metrics(scorer, &splits.train);
     let validation = request.metrics(scorer, &splits.validation);
     let is_double = settings.mode == Mode::Published && request.config.is_class(request.name);
-    let mut published_loss = None;
-    if is_double {
+    let double_softmax = || {
         let logits = request.logits(scorer, &splits.validation);
-        let labels = request.samples.classes(&splits.validation);
-        published_loss = loss::double_softmax(&logits, &labels);
-    }
+        loss::double_softmax(&logits, &request.samples.classes(&splits.validation))
+    };
+    let published_loss = if is_double { double_softmax() } else { None };
     let accuracy = validation.and_then(|metrics| metrics.accuracy);
     let loss = published_loss.or(validation.and_then(|metrics| metrics.loss));
     tracing::debug!(head = request.name, language = request.language, epoch, accuracy, loss);

@@ -1,40 +1,27 @@
-//! Filter verdicts: which documents of a shard were found, by which filter and why. Documents that
-//! no filter found have no row.
+//! What was found in the documents of a shard: by which filter and why (documents that no filter
+//! found have no row), and the PII in their texts, with its position and kind.
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
-use arrow_array::{ArrayRef, StringArray};
+use arrow_array::{ArrayRef, BooleanArray, StringArray, UInt64Array};
 
 use super::documents::{self, PartReader, documents_of, full_column};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
+use polysift_config::FilterAction;
 
 const VERDICT_COLUMNS: [&str; 5] = ["filter", "action", "reason", "detail", "pieces"];
+const ACTIONS: [FilterAction; 3] = [FilterAction::Flag, FilterAction::Cut, FilterAction::Remove];
 
-/// What a filter does to a document that it found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VerdictAction {
-    /// The document is flagged.
-    Flag,
-    /// Only pieces of the text are exported.
-    Cut,
-    /// The document is not exported.
-    Remove,
-}
-
-impl VerdictAction {
-    const ALL: [Self; 3] = [Self::Flag, Self::Cut, Self::Remove];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Flag => "flag",
-            Self::Cut => "cut",
-            Self::Remove => "remove",
-        }
+fn name_of(action: FilterAction) -> &'static str {
+    match action {
+        FilterAction::Flag => "flag",
+        FilterAction::Cut => "cut",
+        FilterAction::Remove => "remove",
     }
 }
 
@@ -58,13 +45,13 @@ fn parsed(pieces: &str) -> Option<Vec<Range<usize>>> {
 pub struct FoundRow {
     /// Name of the filter.
     pub filter: String,
-    /// Action on the document.
-    pub action: VerdictAction,
+    /// What happens to the document: only what has pieces is cut.
+    pub action: FilterAction,
     /// Reason of the finding: a word that depends on the kind of filter.
     pub reason: String,
     /// Details of the finding, separated by commas; may be empty.
     pub details: String,
-    /// Byte ranges of the text that [`VerdictAction::Cut`] keeps; else empty. The file has them as
+    /// Byte ranges of the text that [`FilterAction::Cut`] keeps; else empty. The file has them as
     /// first byte and end: `0-640 900-1660`.
     pub pieces: Vec<Range<usize>>,
 }
@@ -111,7 +98,7 @@ impl VerdictRows {
 pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<FileStamp> {
     let mut columns = VERDICT_COLUMNS.map(|_| StringBuilder::new());
     for FoundRow { filter, action, reason, details, pieces } in &rows.found {
-        let texts: [&str; 5] = [filter, action.name(), reason, details, &written(pieces)];
+        let texts: [&str; 5] = [filter, name_of(*action), reason, details, &written(pieces)];
         columns.iter_mut().zip(texts).for_each(|(column, text)| column.append_value(text));
     }
     let columns = columns.map(|mut column| Arc::new(column.finish()) as ArrayRef);
@@ -135,17 +122,57 @@ pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
         |name: &'static str, value: &str| Error::decode(path, name, format!("`{value}`"));
     let row = |at: usize| {
         let text = |column: usize| columns[column].value(at);
-        let action = VerdictAction::ALL.into_iter().find(|action| action.name() == text(1));
-        Ok(FoundRow {
-            filter: text(0).to_owned(),
-            action: action.ok_or_else(|| malformed("action", text(1)))?,
-            reason: text(2).to_owned(),
-            details: text(3).to_owned(),
-            pieces: parsed(text(4)).ok_or_else(|| malformed("pieces", text(4)))?,
-        })
+        let [filter, reason, details] = [0, 2, 3].map(|column| text(column).to_owned());
+        let action = ACTIONS.into_iter().find(|action| name_of(*action) == text(1));
+        let action = action.ok_or_else(|| malformed("action", text(1)))?;
+        let pieces = parsed(text(4)).ok_or_else(|| malformed("pieces", text(4)))?;
+        Ok(FoundRow { filter, action, reason, details, pieces })
     };
     let found = (0..documents.len()).map(row).collect::<Result<_>>()?;
     Ok(VerdictRows { documents, found })
+}
+
+/// PII found in a text. Rows are ordered by position.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PiiRow {
+    /// Row of the document in the input.
+    pub row: u64,
+    /// First byte of the PII in the original text.
+    pub start: u64,
+    /// First byte after the PII.
+    pub end: u64,
+    /// Id of the document.
+    pub id: String,
+    /// Name of the kind of PII, as in the settings.
+    pub kind: &'static str,
+    /// Whether the PII is one of the values with which FineWeb replaces real ones.
+    pub is_placeholder: bool,
+    /// The PII itself; `None` if it must not be recorded.
+    pub value: Option<String>,
+}
+
+/// Writes the file `path` at compression level `zstd`; `has_values` adds the PII itself.
+pub fn write_pii(path: &Path, found: &[PiiRow], has_values: bool, zstd: i32) -> Result<FileStamp> {
+    let numbers = |of: fn(&PiiRow) -> u64| -> ArrayRef {
+        Arc::new(found.iter().map(of).collect::<UInt64Array>())
+    };
+    let texts = |of: fn(&PiiRow) -> &str| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(found.iter().map(of)))
+    };
+    let placeholders: Vec<bool> = found.iter().map(|found| found.is_placeholder).collect();
+    let columns = [
+        ("row", numbers(|found| found.row)),
+        ("id", texts(|found| &found.id)),
+        ("kind", texts(|found| found.kind)),
+        ("start", numbers(|found| found.start)),
+        ("end", numbers(|found| found.end)),
+        ("placeholder", Arc::new(BooleanArray::from(placeholders))),
+    ];
+    let values = || ("value", texts(|found| found.value.as_deref().unwrap_or_default()));
+    let values = has_values.then(values);
+    let batch = documents::batch_of("write_pii", columns.into_iter().chain(values))?;
+    let properties = documents::properties(path, zstd, &["start", "end"])?.build();
+    documents::write_batch(path, &batch, properties)
 }
 
 #[cfg(test)]
@@ -166,13 +193,13 @@ mod tests {
         let rows = VerdictRows {
             documents: [document(2, "b"), document(7, "g"), document(7, "g")].into_iter().collect(),
             found: vec![
-                found(["consent", "robots", "GPTBot,CCBot"], VerdictAction::Remove, &[]),
+                found(["consent", "robots", "GPTBot,CCBot"], FilterAction::Remove, &[]),
                 found(
                     ["consent", "domain", "example.com"],
-                    VerdictAction::Cut,
+                    FilterAction::Cut,
                     &[0..640, 900..1660],
                 ),
-                found(["ids", "listed", ""], VerdictAction::Flag, &[]),
+                found(["ids", "listed", ""], FilterAction::Flag, &[]),
             ],
         };
         write_verdicts(&path, &rows, 1)?;
