@@ -1,5 +1,9 @@
 //! Borrowed row-major views with a row stride; lengths are checked when a view is created.
 
+/// Number of rows to prefetch ahead.
+#[cfg(target_arch = "x86_64")]
+const ROWS_AHEAD: usize = 16;
+
 /// A row-major f32 view `[rows, columns]`, with `stride` values from one row to the next.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a> {
@@ -69,6 +73,21 @@ impl<'a> Matrix<'a> {
     pub fn row(&self, i: usize) -> &'a [f32] {
         assert!(i < self.rows, "row {i} of {}", self.rows);
         &self.data[i * self.stride..][..self.columns]
+    }
+
+    /// Prefetches the row [`ROWS_AHEAD`] rows after row `i`, if rows lie apart: hardware fetches only
+    /// what follows what is read.
+    pub(crate) fn fetch_after(&self, i: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if self.columns < self.stride {
+            for value in self.get(i + ROWS_AHEAD).unwrap_or_default().iter().step_by(16) {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                // SAFETY: a hint; it reads nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *value).cast()) };
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = i;
     }
 
     pub(crate) fn get(&self, i: usize) -> Option<&'a [f32]> {

@@ -1,5 +1,6 @@
 //! Computes a transformer layer: attention and feed-forward, each with a residual and a layer norm.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use polysift_kernels::{
@@ -27,23 +28,26 @@ struct PackedLinear {
 }
 
 impl PackedLinear {
-    /// Applies the map to `x` `[N, inputs]`, with token kinds `kinds`, and writes `y`
-    /// `[N, outputs]`; `tail` makes the epilogue from the bias.
-    fn apply<'a>(
+    /// Applies the map to `x` `[N, inputs]`, with token kinds `kinds`, and returns the outputs
+    /// `[N, outputs]` in `memory`; `tail` makes the epilogue from the bias.
+    fn apply<'a, 'y>(
         &'a self,
         (x, kinds): (&[f32], &[u8]),
         tail: impl FnOnce(&'a [f32]) -> Epilogue<'a>,
-        y: &mut Vec<f32>,
+        memory: &'y mut Vec<f32>,
         Products { scratch, inputs }: &mut Products,
-    ) {
+    ) -> &'y mut [f32] {
         let x = view(x, self.weight.k()).with_kinds(kinds);
         if let Some(inputs) = inputs {
             inputs[self.place].add(x);
         }
         let outputs = self.weight.outputs();
-        y.resize(x.rows() * outputs, 0.0);
-        let mut y = MatrixMut::new(y, x.rows(), outputs, outputs);
-        gemm(Isa::detect(), x, &self.weight, tail(&self.bias), &mut y, scratch);
+        // Memory that shrank would be filled with zeros when it grows again.
+        memory.resize(memory.len().max(x.rows() * outputs), 0.0);
+        let y = &mut memory[..x.rows() * outputs];
+        let mut view = MatrixMut::new(y, x.rows(), outputs, outputs);
+        gemm(Isa::detect(), x, &self.weight, tail(&self.bias), &mut view, scratch);
+        y
     }
 }
 
@@ -144,14 +148,16 @@ impl PackedLayer {
         let Layer { query_key_value: to_heads, attention_norm, .. } = &self.parts;
         let Workspace { kinds, hidden, query_key_value, context, normed, products, .. } = workspace;
         let (width, head_size) = (to_heads.weight.k(), self.head_size);
-        match attention_norm.as_ref().filter(|_| self.pre_norm) {
-            None => to_heads.apply((hidden, kinds), Epilogue::Bias, query_key_value, products),
+        let states = match attention_norm.as_ref().filter(|_| self.pre_norm) {
+            None => &*hidden,
             Some(norm) => {
                 normed.resize(hidden.len(), 0.0);
                 normalise(norm, hidden, normed);
-                to_heads.apply((normed, kinds), Epilogue::Bias, query_key_value, products);
+                &*normed
             }
-        }
+        };
+        let query_key_value =
+            to_heads.apply((states, kinds), Epilogue::Bias, query_key_value, products);
         context.resize(hidden.len(), 0.0);
         for (i, span) in workspace.starts.windows(2).enumerate() {
             let (start, length) = (span[0], span[1] - span[0]);
@@ -186,60 +192,62 @@ impl PackedLayer {
             kinds.clear();
             kinds.resize(sequences, FIRST);
         }
-        let tokens = FEED_BYTES / (4 * self.parts.intermediate.bias.len());
-        let tokens = (tokens / FEED_STEP).max(1) * FEED_STEP;
-        (0..workspace.hidden.len() / width).step_by(tokens).all(|first| {
+        let tokens = workspace.hidden.len() / width;
+        let steps = tokens.div_ceil(FEED_STEP);
+        let wanted = (FEED_BYTES / (4 * self.parts.intermediate.bias.len() * FEED_STEP)).max(1);
+        // A part of few tokens would read all weights for little.
+        let parts = ((steps + wanted / 2) / wanted).max(1);
+        (0..parts).all(|part| {
             let is_on = !stop.is_asked();
             if is_on {
-                self.feed(workspace, first * width, tokens * width);
+                let [first, end] =
+                    [part, part + 1].map(|part| tokens.min(part * steps / parts * FEED_STEP));
+                self.feed(workspace, first * width..end * width);
             }
             is_on
         })
     }
 
-    /// Computes what follows attention for up to `most` values of `workspace.hidden` from `first`.
-    fn feed(&self, workspace: &mut Workspace, first: usize, most: usize) {
+    /// Computes what follows attention for some rows of `workspace.hidden`, given by their values.
+    fn feed(&self, workspace: &mut Workspace, values: Range<usize>) {
         let Layer { attention_output, attention_norm, intermediate, output, output_norm, .. } =
             &self.parts;
         let Workspace { kinds, hidden, context, normed, sums, gated, products, .. } = workspace;
         let inner = &mut workspace.intermediate;
-        let (width, end) = (output_norm.gamma.len(), hidden.len().min(first + most));
-        let kinds = &kinds[first / width..end / width];
-        let (hidden, context) = (&mut hidden[first..end], &context[first..end]);
+        let width = output_norm.gamma.len();
+        let kinds = &kinds[values.start / width..values.end / width];
+        let (hidden, context) = (&mut hidden[values.clone()], &context[values]);
 
         let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-        attention_output.apply((context, kinds), tail, sums, products);
+        let attended = attention_output.apply((context, kinds), tail, sums, products);
         let states: &[f32] = if self.pre_norm {
-            hidden.copy_from_slice(sums);
+            hidden.copy_from_slice(attended);
             normed.resize(normed.len().max(hidden.len()), 0.0);
             let normed = &mut normed[..hidden.len()];
             normalise(output_norm, hidden, normed);
             normed
         } else {
             if let Some(norm) = attention_norm {
-                normalise(norm, sums, hidden);
+                normalise(norm, attended, hidden);
             }
             hidden
         };
 
         let inner = match self.gated {
-            None => {
-                intermediate.apply((states, kinds), Epilogue::BiasGelu, inner, products);
-                inner
-            }
+            None => intermediate.apply((states, kinds), Epilogue::BiasGelu, inner, products),
             Some(width) => {
-                intermediate.apply((states, kinds), Epilogue::Bias, inner, products);
+                let inner = intermediate.apply((states, kinds), Epilogue::Bias, inner, products);
                 gated.resize(inner.len() / 2, 0.0);
                 geglu(Isa::detect(), inner, width, gated);
                 gated
             }
         };
         let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
-        output.apply((inner, kinds), tail, sums, products);
+        let fed = output.apply((inner, kinds), tail, sums, products);
         if self.pre_norm {
-            hidden.copy_from_slice(sums);
+            hidden.copy_from_slice(fed);
         } else {
-            normalise(output_norm, sums, hidden);
+            normalise(output_norm, fed, hidden);
         }
     }
 }

@@ -65,7 +65,9 @@ impl PackedRows {
                     *line = CacheLine::ZERO;
                 }
             }
-            for (i, (values, kind)) in panel.map(|i| (a.row(i), a.kind(i))).enumerate() {
+            for (i, row_of_a) in panel.enumerate() {
+                a.fetch_after(row_of_a);
+                let (values, kind) = (a.row(row_of_a), a.kind(row_of_a));
                 match variant {
                     Variant::F32(Precision::F32 | Precision::Int8) => {
                         copy(values, lines[used..end].iter_mut().skip(i).step_by(height));

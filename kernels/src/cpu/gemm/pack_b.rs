@@ -112,6 +112,7 @@ impl PackedMatrix {
                 let count = UNITS.min(units - first);
                 for (i, words) in columns.0.iter_mut().enumerate() {
                     let column = p * PANEL_LINES * WORDS + i;
+                    weights.fetch_after(column);
                     let words = &mut words[..count];
                     words.fill(0);
                     match precision {
@@ -165,7 +166,9 @@ impl PackedMatrix {
         let mut words = vec![0; self.panels() * PANEL_LINES * WORDS];
         let mut halves = [vec![0; self.outputs], vec![0; self.outputs]];
         for unit in 0..units {
-            match (precision, values.get(unit * precision.k_per_unit())) {
+            let row = unit * precision.k_per_unit();
+            (row..row + precision.k_per_unit()).for_each(|row| values.fetch_after(row));
+            match (precision, values.get(row)) {
                 (_, None) => words.fill(0),
                 (Precision::Bf16, Some(even)) => {
                     to_bf16(isa, even, &mut halves[0]);
