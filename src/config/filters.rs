@@ -32,7 +32,8 @@ pub enum FilterAction {
     Flag,
     /// The match is cut out of the text: for repetition the repeated sentences; for decontamination
     /// the n-grams with 200 characters on each side, and then pieces of fewer than 200 characters.
-    /// A document with nothing left, or more than 10 matches, is removed (GPT-3's rule).
+    /// A document with nothing left is removed, in decontamination also one with more than 10 matches
+    /// (GPT-3's rule).
     Cut,
 }
 

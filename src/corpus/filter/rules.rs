@@ -172,7 +172,9 @@ impl Filter for RepetitionFilter {
         if !self.cuts || repetition.repeated == 0 {
             return Verdict::default();
         }
-        let pieces = Some(repetition.pieces);
-        Verdict::of(Finding { pieces, ..Finding::of("repetition") })
+        // An export puts an empty line between pieces, so empty lines are no pieces.
+        let mut pieces = repetition.pieces;
+        pieces.retain(|piece| !text[piece.clone()].trim().is_empty());
+        Verdict::of(Finding { pieces: Some(pieces), ..Finding::of("repetition") })
     }
 }

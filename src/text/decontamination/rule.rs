@@ -73,8 +73,9 @@ pub fn cut(text: &str, hits: &Hits) -> Option<Vec<Range<usize>>> {
     (!pieces.is_empty()).then_some(pieces)
 }
 
-/// Returns the parts of `text` that are in both `pieces` and `others`, which two cuts leave; of cuts
-/// by two indexes, those as long as [`cut`] requires. `None` means that the document is removed.
+/// Returns the parts of `text` that are in both `pieces` and `others`, which two filters left, in
+/// ascending order. If both cut by an index, parts shorter than [`cut`] allows are left out too.
+/// `None` means that the document is removed.
 pub fn cut_by_both(
     text: &str,
     pieces: &[Range<usize>],
@@ -83,7 +84,9 @@ pub fn cut_by_both(
 ) -> Option<Vec<Range<usize>>> {
     let of_piece = |piece: &Range<usize>| {
         let piece = piece.clone();
-        others.iter().map(move |other| piece.start.max(other.start)..piece.end.min(other.end))
+        let first = others.partition_point(|other| other.end <= piece.start);
+        let others = others[first..].iter().take_while(move |other| other.start < piece.end);
+        others.map(move |other| piece.start.max(other.start)..piece.end.min(other.end))
     };
     let stays = |piece: &Range<usize>| {
         if are_by_indexes { is_long(text, piece) } else { !piece.is_empty() }

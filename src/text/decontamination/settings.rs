@@ -7,13 +7,15 @@ use super::character::{WordPart, look_up};
 use polysift_base::error::{Error, Result};
 
 /// Languages written without spaces, by ISO 639 code.
-const UNSPACED_LANGUAGES: [&str; 22] = [
+const UNSPACED_LANGUAGES: [&str; 23] = [
     "zh", "zho", "cmn", "yue", "wuu", "nan", "hak", "gan", "lzh", "ja", "jpn", "th", "tha", "lo",
-    "lao", "km", "khm", "my", "mya", "bo", "bod", "dzo",
+    "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo",
 ];
 /// Scripts without spaces, by ISO 15924 code.
-const UNSPACED_SCRIPTS: [&str; 11] =
-    ["Hani", "Hans", "Hant", "Jpan", "Hira", "Kana", "Thai", "Laoo", "Khmr", "Mymr", "Tibt"];
+const UNSPACED_SCRIPTS: [&str; 16] = [
+    "Hani", "Hans", "Hant", "Jpan", "Hira", "Kana", "Hrkt", "Thai", "Laoo", "Khmr", "Mymr", "Tibt",
+    "Tale", "Talu", "Lana", "Tavt",
+];
 
 /// Rules that turn a text into tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]

@@ -84,6 +84,8 @@ pub(super) fn ips(text: &str, scope: IpScope) -> impl Iterator<Item = Range<usiz
             return None;
         } else {
             let before = bytes[..at].iter().rev().take_while(|b| b.is_ascii_hexdigit()).count();
+            // What a letter joins is a label, as in `IPv6:2001:db8::1`.
+            let before = if text[..at - before].ends_with(joins) { 0 } else { before };
             next_colon = at + bytes[at..].iter().take_while(|b| is_ipv6(**b)).count();
             ipv6_in(text, at - before..next_colon)?
         };
@@ -107,13 +109,14 @@ fn ipv4_around(text: &str, dot: usize) -> Option<(Range<usize>, IpAddr)> {
     may_end(text, end).then_some((start..end, ip.into()))
 }
 
-/// Returns the end of the digits and dots from `start`, without trailing dots. Reads one byte more
-/// than the longest address, to see an extra digit.
+/// Returns the end of the digits and single dots from `start`, without a trailing dot. Reads one
+/// byte more than the longest address, to see an extra digit.
 fn dotted_end(bytes: &[u8], start: usize) -> usize {
-    let dotted = bytes[start..].iter().take(MAX_IPV4_BYTES + 1);
-    let dotted = dotted.take_while(|b| b.is_ascii_digit() || **b == b'.').count();
-    let dots = bytes[..start + dotted].iter().rev().take_while(|b| **b == b'.').count();
-    start + dotted - dots
+    let is_dot = |at: usize| bytes.get(at) == Some(&b'.');
+    let dotted = (start..bytes.len()).take(MAX_IPV4_BYTES + 1);
+    let is_part = |&at: &usize| bytes[at].is_ascii_digit() || is_dot(at) && !is_dot(at + 1);
+    let end = start + dotted.take_while(is_part).count();
+    if end > start && is_dot(end - 1) { end - 1 } else { end }
 }
 
 /// Returns true if a byte may stand in an IPv6 address, except in its IPv4 part.

@@ -73,8 +73,8 @@ impl Matching {
         }
         let mut content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
         if content.len() > MAX_BYTES {
-            content = &content[..MAX_BYTES];
-            // A truncated rule would be another rule.
+            // A truncated rule would be another rule; one that ends with the last byte is whole.
+            content = &content[..=MAX_BYTES];
             let end = content.iter().rposition(|byte| b"\n\r\0".contains(byte));
             content = &content[..end.unwrap_or(0)];
         }
@@ -141,7 +141,9 @@ mod tests {
         let mut content = b"\xef\xbb\xbfa:1\n".to_vec();
         content.resize(3 + MAX_BYTES, b'b');
         assert_eq!(Matching::Rfc9309.text(&content).len(), MAX_BYTES);
-        content.push(b'b');
+        content.push(b'\n');
+        assert_eq!(Matching::Rfc9309.text(&content).len(), MAX_BYTES);
+        content[3 + MAX_BYTES] = b'b';
         assert_eq!(Matching::Rfc9309.text(&content).len(), "a:1".len());
         assert_eq!(Matching::Protego04.text(&content).len(), content.len());
     }

@@ -108,7 +108,9 @@ impl Run {
                 .get(line.range.end)
                 .is_none_or(|byte| matches!(byte, b'\r' | b'\n' | b'"' | b'\'' | b'<' | b')'));
             let classes = run.classes | line.classes;
-            if line.len == 0 || line.len > width || is_mixed(classes) || !is_whole {
+            // No base64 without padding has one character more than whole groups of four.
+            let is_word = is_last && line.padding == 0 && (run.len + line.len) % 4 == 1;
+            if line.len == 0 || line.len > width || is_mixed(classes) || !is_whole || is_word {
                 break;
             }
             run = Self {

@@ -105,7 +105,10 @@ impl Terms {
 /// Returns true if no letter at an end of a hit is part of a longer word.
 fn is_whole(hit: &Match, folded: &str) -> bool {
     let (term, behind) = (&folded[hit.range()], &folded[hit.end()..]);
-    let goes_on = |c: char| c.is_alphanumeric() || character(c).word == WordClass::Mark;
+    let goes_on = |c: char| match character(c).word {
+        WordClass::Single => false, // a word by itself
+        class => c.is_alphanumeric() || class == WordClass::Mark,
+    };
     let starts_within = || last_letter(&folded[..hit.start()]).is_some_and(goes_on);
     !(term.starts_with(is_spaced_letter) && starts_within()
         || last_letter(term).is_some_and(is_spaced_letter) && behind.starts_with(goes_on))

@@ -188,6 +188,8 @@ fn restrictive_terms_refuse_what_there_is_evidence_for() -> TestResult {
         ("under CC BY-NC-SA 4.0", "by-nc", "by-nc"),
         ("https://creativecommons.org/licenses/by-nd/4.0", "by-nd", "by-nd"),
         ("CC BY\u{2011}NC", "by-nc", "by-nc"),
+        ("本文以CC-BY-NC协议发布。", "by-nc", "by-nc"),
+        ("版权所有All rights reserved", "all rights reserved", ""),
         ("Creative Commons BY NC ND 4.0", "commons by nc", "commons by nc"),
         ("Attribution-NonCommercial", "noncommercial", "noncommercial"),
         ("nearby-ndola", "", ""),
@@ -433,6 +435,9 @@ fn urls_names_and_numbers_are_no_base64() {
     }
     let wrapped = format!("{}\n{}\nand prose", &DATA[..60], &DATA[60..]);
     assert_eq!(base64_ranges(&wrapped), vec![Range { start: 0, end: 121 }]);
+    // A word of a length that no base64 has is no last line.
+    let followed = format!("{}\n{}\nHello", &DATA[..60], &DATA[..60]);
+    assert_eq!(base64_ranges(&followed), vec![Range { start: 0, end: 121 }]);
     let indented = format!("  {}\r\n  {}\"", &DATA[..64], &DATA[64..]);
     assert_eq!(base64_ranges(&indented), vec![Range { start: 2, end: 126 }]);
     let apart = format!("{}\n\n{}", &DATA[..60], &DATA[60..]);
