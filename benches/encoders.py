@@ -61,7 +61,7 @@ ENCODERS = {
     "Snowflake/snowflake-arctic-embed-m": (1, lambda: bert(12, 768, 3072)),
     "jhu-clsp/mmBERT-base": (1, lambda: modern_bert(22, 768, 1152)),
     "Snowflake/snowflake-arctic-embed-m-v2.0": (1, lambda: gte(12, 768, 3072)),
-    "BAAI/bge-m3": (0.5, lambda: xlmr(24, 1024, 4096)),
+    "Snowflake/snowflake-arctic-embed-l-v2.0": (0.5, lambda: xlmr(24, 1024, 4096)),
 }
 
 

@@ -27,7 +27,8 @@ pub struct Classifier {
 #[derive(Deserialize)]
 struct ClassifierConfig {
     model_type: String,
-    id2label: Option<BTreeMap<usize, String>>,
+    /// Mostly strings; some models have numbers.
+    id2label: Option<BTreeMap<usize, Value>>,
     problem_type: Option<String>,
     classifier_pooling: Option<String>,
     norm_eps: Option<f64>,
@@ -42,6 +43,9 @@ impl Classifier {
             return Ok(None);
         }
         let config = ClassifierConfig::deserialize(&keys).map_err(|e| e.to_string())?;
+        let label = |(output, label): (usize, Value)| {
+            (output, label.as_str().map_or_else(|| label.to_string(), str::to_owned))
+        };
         // All other families pass the first token through a dense layer with tanh.
         let is_modern = config.model_type == "modernbert";
         let pooling = match config.classifier_pooling.as_deref().filter(|_| is_modern) {
@@ -59,7 +63,7 @@ impl Classifier {
             activation,
             norm_eps: config.norm_eps.filter(|_| is_modern),
             problem_type: config.problem_type,
-            labels: config.id2label.unwrap_or_default(),
+            labels: config.id2label.unwrap_or_default().into_iter().map(label).collect(),
         }))
     }
 

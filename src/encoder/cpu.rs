@@ -27,7 +27,7 @@ use polysift_base::batch::PackedBatch;
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::lock;
 use polysift_base::progress::Stop;
-use polysift_config::{EncoderConfig, EncoderPrecision, Pooling};
+use polysift_config::{DEFAULT_BATCH_TOKENS, EncoderConfig, EncoderPrecision, Pooling};
 
 pub(super) struct CpuEncoder {
     info: EncoderInfo,
@@ -59,7 +59,10 @@ impl CpuEncoder {
         }
         let weights = Weights::open(&files.weights, &files.architecture)?;
         let mut this = Self {
-            info: files.info("cpu".into()),
+            info: EncoderInfo {
+                in_flight: batches_in_flight(files.recipe.max_tokens),
+                ..files.info("cpu".into())
+            },
             architecture: files.architecture.clone(),
             pooling: files.output.pooling,
             embedding: weights.embedding()?,
@@ -298,8 +301,18 @@ fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {
 const MOST_TOKENS: usize = 512;
 /// Maximum inputs of a layer in int8: the sums of more products do not fit 32 bits.
 const MOST_INT8_INPUTS: usize = 1 << 16;
+/// Threads that one batch of mixed lengths keeps busy.
+const THREADS_PER_BATCH: usize = 16;
 /// Lower bound on the token limit of a range.
 const FEWEST_TOKENS: usize = 64;
+
+/// Returns the batches whose sequences of up to `max_tokens` keep all threads busy: a batch's last
+/// ranges are computed beside the next one's first, and a long sequence is the work of one thread.
+fn batches_in_flight(max_tokens: usize) -> usize {
+    let threads = rayon::current_num_threads();
+    let batches = (2 * threads * max_tokens).div_ceil(DEFAULT_BATCH_TOKENS);
+    batches.max(1 + threads.div_ceil(THREADS_PER_BATCH))
+}
 
 /// Splits a batch into consecutive ranges of whole sequences for threads that take them in order
 /// and should finish together. A range is one sequence, or has at most half of a thread's share of

@@ -65,7 +65,14 @@ struct Config {
     rope_scaling: Option<Map<String, Value>>,
     rope_parameters: Option<Map<String, Value>>,
     global_rope_theta: Option<f64>,
+    #[serde(default = "default_local_theta")]
     local_rope_theta: Option<f64>,
+}
+
+/// Default if the key is absent; null means that of the global layers.
+#[expect(clippy::unnecessary_wraps, reason = "serde takes the type of the field")]
+fn default_local_theta() -> Option<f64> {
+    Some(10_000.0)
 }
 
 /// Default if the key is absent; null means that there is no padding id.
@@ -306,12 +313,13 @@ impl Config {
         }
         let mut kinds = said.keys().filter(|_| !is_change);
         kinds.try_for_each(|key| only("a key of rope_parameters", &key.as_str().into(), KINDS))?;
-        let thetas = [(self.global_rope_theta, 160_000.0), (self.local_rope_theta, 10_000.0)];
-        let of_kind = |(kind, (theta, default)): (&str, (Option<f64>, f64))| {
+        let global = self.global_rope_theta.unwrap_or(160_000.0);
+        let of_kind = |(kind, theta): (&str, f64)| {
             let of_kind = said.get(kind).cloned().unwrap_or_else(|| Map::new().into());
             let said = if is_change { said.clone().into() } else { of_kind };
-            self.rope(&format!("{name}.{kind}"), said, theta.unwrap_or(default))
+            self.rope(&format!("{name}.{kind}"), said, theta)
         };
+        let thetas = [global, self.local_rope_theta.unwrap_or(global)];
         KINDS.split(' ').zip(thetas).map(of_kind).collect()
     }
 

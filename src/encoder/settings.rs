@@ -60,7 +60,7 @@ pub(super) fn resolve_encoder(
     let (normalize, normalize_source) = pick(config.normalize, by_modules, false);
 
     if config.prompt.is_some() && config.prompt_name.is_some() {
-        let reason = "is set beside encoder.prompt; one of them is the prompt";
+        let reason = "and encoder.prompt are both set; set only one of them";
         return Err(Error::config("encoder.prompt_name", reason));
     }
     let prompts =
@@ -78,14 +78,17 @@ pub(super) fn resolve_encoder(
         if *most < 3 {
             return Err(Error::model(path, format!("says that the model takes {most} tokens")));
         }
+        let then =
+            if set.is_some() { "longer chunks may fit it less" } else { "chunks are cut there" };
         SAID.call_once(|| {
             tracing::warn!(
-                "encoder.max_tokens is {max_tokens}, but {} says that the model takes {most}; chunks \
-                 are cut there",
+                "encoder.max_tokens is {max_tokens}, but {} says that the model takes {most}; {then}",
                 path.display()
             );
         });
-        (max_tokens, max_source) = (*most, path.display().to_string());
+        if set.is_none() {
+            (max_tokens, max_source) = (*most, path.display().to_string());
+        }
     }
 
     let mut size = hidden_size;
@@ -147,7 +150,9 @@ fn check_cut(model: &str, wanted: usize, size: usize, truncate_dim: Option<usize
     if wanted == size || truncate_dim == Some(wanted) || is_known {
         return Ok(());
     }
-    refuse(format!("is {wanted}; this model was not trained to be cut to {wanted} values"))
+    refuse(format!(
+        "is {wanted}; nothing says that this model was trained to be cut to {wanted} values"
+    ))
 }
 
 #[cfg(test)]

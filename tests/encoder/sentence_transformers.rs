@@ -344,8 +344,11 @@ fn what_files_say_of_prompts_and_case_is_held_against_the_rest() -> Result<()> {
 
     for (given, reason) in [
         (json!({"prompt_name": "x"}), "`x` is no prompt of this model; it has: document, query"),
-        (json!({"prompt_name": "query", "prompt": "a"}), "is set beside encoder.prompt"),
-        (json!({"dimensions": 8}), "this model was not trained to be cut to 8 values"),
+        (json!({"prompt_name": "query", "prompt": "a"}), "and encoder.prompt are both set"),
+        (
+            json!({"dimensions": 8}),
+            "nothing says that this model was trained to be cut to 8 values",
+        ),
         (json!({"dimensions": 25}), "the embeddings of this model have 24 values"),
     ] {
         let error = resolve(&settings(&golden("cls"), &given)?, &offline()).err();

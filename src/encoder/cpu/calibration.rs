@@ -1,5 +1,5 @@
 //! Calibrates int8 with the mean inputs of linear maps and the deviations from them, measured on a
-//! few lines in 25 languages.
+//! few lines in 24 languages.
 //!
 //! Trained encoders put up to half of all attention on their first and last tokens, for lack of
 //! anything better ("Efficient Streaming Language Models with Attention Sinks", Xiao et al., 2024),

@@ -27,8 +27,6 @@ use polysift_encoder::{self as encoder, Encoder};
 const BATCHES_PLANNED: usize = 4;
 /// If a window takes longer, the next is smaller, so slow machines finish their first shards soon.
 const PLANNED_TIME: Duration = Duration::from_secs(2);
-/// Number of pool threads that justify one more batch in flight.
-const THREADS_PER_BATCH: usize = 16;
 /// Polling interval of the planning thread, a fraction of the time of a batch on a GPU.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -80,10 +78,7 @@ impl<'a> Encoding<'a> {
         busy: &'a Busy,
         input: &'a InputProgress,
     ) -> Self {
-        let in_flight = match encoder.info().in_flight {
-            0 | 1 => 1 + rayon::current_num_threads().div_ceil(THREADS_PER_BATCH),
-            in_flight => in_flight.div_ceil(num_streams),
-        };
+        let in_flight = encoder.info().in_flight.div_ceil(num_streams).max(1);
         let batch_tokens = encoder::batch_tokens(&context.config.encoder, encoder);
         Self { context, encoder, busy, input, in_flight, batch_tokens }
     }
