@@ -146,7 +146,6 @@ fn on_gpus(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     let load = |gpus: &[Device]| load_cuda(files, config, gpus);
     match &config.device {
         DeviceChoice::Cuda(named) => load(&open_gpus(named)?),
-        _ if config.needs_gpu() => load(&open_gpus(&[])?),
         _ => where_it_fits(open_gpus(&[])?, Device::ordinal, load),
     }
 }

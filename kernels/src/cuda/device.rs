@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::CudaContext;
+use cudarc::driver::sys::CUresult;
+use cudarc::driver::{CudaContext, DriverError};
 
 use super::driver;
 use super::error::{CudaError, Result};
@@ -12,6 +13,9 @@ use super::recordings::{Recording, Recordings};
 
 /// Oldest compute capability with bf16 matrix instructions.
 const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
+
+/// About the memory that a context takes.
+const CONTEXT_BYTES: u64 = 500_000_000;
 
 /// A GPU with its kernels loaded; clones refer to the same GPU.
 #[derive(Clone)]
@@ -44,7 +48,13 @@ impl Device {
             return Err(CudaError::DeviceTooOld { ordinal, name, compute_capability });
         }
         let failed = CudaError::driver(ordinal, "opening the GPU");
-        let context = CudaContext::new(ordinal).map_err(failed)?;
+        let context = CudaContext::new(ordinal).map_err(|error| match error {
+            DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
+                let (needed_bytes, purpose) = (CONTEXT_BYTES, "opening the GPU");
+                CudaError::OutOfMemory { ordinal, needed_bytes, purpose }
+            }
+            error => failed(error),
+        })?;
         // SAFETY: the buffers are not cudarc's: `memory` keeps them from being freed too early, and
         // the caller orders streams (see the module `cuda`).
         unsafe { context.disable_event_tracking() };

@@ -144,7 +144,8 @@ impl Output<'_> {
             Self::Bf16(values) => Ok((*values, 0.0)),
             Self::Fp8(values, scale) => {
                 device.kernels().hopper()?;
-                Ok((*values, scale.recip()))
+                // The inverse of an infinite scale would be 0, and mean bf16.
+                Ok((*values, scale.recip().max(f32::MIN_POSITIVE)))
             }
         }
     }

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crossbeam_channel::RecvTimeoutError;
 use polysift_kernels::cuda::{
     BUCKETS, CudaError, Device, HEAD_SIZES, MAX_WIDTH, bucket_for, max_sequences,
 };
@@ -48,8 +49,11 @@ const DEFAULT_BATCH_TOKENS: usize = 67_584;
 const IN_FLIGHT_PER_DEVICE: usize = 4;
 
 /// Time without a result after which a GPU counts as hung: the largest batch takes a part of a
-/// second. A wait for the GPU has no end, and a kernel that runs cannot be ended.
+/// second. CUDA can neither limit a wait nor end a kernel, so the caller's wait is limited.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
+/// Part of a wait after which a stop request is looked for. A process that was stopped for longer
+/// (SIGSTOP, suspended jobs) loses one part of its wait, and not all of it.
+const SLICE: Duration = Duration::from_secs(1);
 
 /// Encoder on one or more NVIDIA GPUs; see the module.
 pub struct CudaEncoder {
@@ -156,8 +160,15 @@ impl Encoder for CudaEncoder {
         &self.info
     }
 
-    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], _: &Stop) -> Result<()> {
+    fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()> {
         self.info.check(batch, embeddings)?;
+        let hung = || {
+            let (device, secs) = (self.info.device.clone(), self.longest_wait.as_secs());
+            Err(CudaError::Hung { device, secs }.into())
+        };
+        if self.is_hung.load(Ordering::Relaxed) {
+            return hung();
+        }
         if batch.num_sequences() == 0 {
             return Ok(());
         }
@@ -173,12 +184,20 @@ impl Encoder for CudaEncoder {
         };
         let (job, result) = BatchJob::new(batch.clone(), bucket);
         self.queue.put(job);
-        let Ok(values) = result.recv_timeout(self.longest_wait) else {
-            self.is_hung.store(true, Ordering::Relaxed);
-            let (device, secs) = (self.info.device.clone(), self.longest_wait.as_secs());
-            return Err(CudaError::Hung { device, secs }.into());
+        let mut left = self.longest_wait;
+        let values = loop {
+            let slice = SLICE.min(left);
+            match result.recv_timeout(slice) {
+                Ok(values) => break values?,
+                Err(_) if stop.is_asked() => return Err(Error::Stopped),
+                Err(RecvTimeoutError::Timeout) if left > slice => left -= slice,
+                Err(_) => {
+                    self.is_hung.store(true, Ordering::Relaxed);
+                    return hung();
+                }
+            }
         };
-        embeddings.copy_from_slice(&values?);
+        embeddings.copy_from_slice(&values);
         Ok(())
     }
 }

@@ -1,12 +1,10 @@
 //! The worker of a GPU, which takes batches from the queue until it is closed or the GPU fails.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
 use polysift_kernels::cuda::{
-    CudaError, Device, Graph, Pinned, Result, Staged, Stream, max_sequences,
+    BUCKETS, CudaError, Device, Graph, Pinned, Result, Staged, Stream, max_sequences,
 };
 
 use super::super::weights::Blob;
@@ -30,8 +28,7 @@ pub(super) struct DeviceWorker {
 
 /// A slot for one batch on a GPU: while one slot's batch is computed, the other's is prepared.
 struct BatchSlot {
-    /// Buckets by number of rows.
-    buckets: HashMap<usize, Bucket>,
+    buckets: Vec<Bucket>,
     /// `[T / 4, H]`: the result on the host.
     result: Pinned<f32>,
     /// The batch of the slot, which stays here after an error.
@@ -57,9 +54,13 @@ impl DeviceWorker {
         let model = DeviceModel::load(&stream, files, shape.clone())?;
         let mut arena = Arena::new(device, shape, largest)?;
         let values = max_sequences(largest) * shape.architecture.width;
+        let bucket = |rows| {
+            Ok(Bucket { staged: Staged::new(&stream, rows, model.shape.limits())?, graph: None })
+        };
         let slot = |_| {
-            let result = device.alloc_pinned(values)?;
-            Ok(BatchSlot { buckets: HashMap::new(), result, job: None })
+            let rows = BUCKETS.into_iter().take_while(|rows| *rows <= largest);
+            let buckets = rows.map(bucket).collect::<Result<_>>()?;
+            Ok(BatchSlot { buckets, result: device.alloc_pinned(values)?, job: None })
         };
         let slots = (0..SLOTS).map(slot).collect::<Result<_>>()?;
         let instructions = ModelInstructions::choose(&stream, &model, &mut arena, largest)?;
@@ -91,13 +92,8 @@ impl Work for DeviceWorker {
         let Self { slots, stream, arena, model, instructions, .. } = self;
         let BatchSlot { buckets, result, job: running } = &mut slots[slot];
         let BatchJob { batch, bucket, .. } = &*running.insert(job);
-        let state = match buckets.entry(*bucket) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let staged = Staged::new(stream, *bucket, model.shape.limits())?;
-                entry.insert(Bucket { staged, graph: None })
-            }
-        };
+        let place = BUCKETS.partition_point(|rows| rows < bucket);
+        let state = &mut buckets[place];
         state.staged.put(stream, &batch.input_ids, &batch.cu_seqlens)?;
         if let Some(graph) = &state.graph {
             graph.launch()?;

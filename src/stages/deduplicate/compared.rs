@@ -330,8 +330,12 @@ impl<'a> ComparedDocuments<'a> {
         if *width == 0 {
             return Ok(found); // no document has an embedding
         }
+        // A CPU finds the same duplicates.
+        let on_cpu = |cause: &dyn std::fmt::Display| {
+            tracing::warn!("near duplicates are compared on the CPU: {cause}");
+        };
         let gpu = self.gpu.map(|gpu| NearRows::new(gpu, *width, least));
-        let mut gpu = gpu.transpose()?;
+        let mut gpu = gpu.and_then(|gpu| gpu.inspect_err(|cause| on_cpu(cause)).ok());
         for group in self.groups(clustered)? {
             let memory = |cluster: usize| Mutex::new(vec![0.0; ranges[cluster].len() * width]);
             let rows: Vec<Mutex<Vec<f32>>> = group.clone().map(memory).collect();
@@ -344,12 +348,20 @@ impl<'a> ComparedDocuments<'a> {
                 }
             })?;
             let of_cluster = |(rows, cluster): (Mutex<Vec<f32>>, usize),
-                              gpu: Option<&mut NearRows>| {
+                              gpu: &mut Option<NearRows>| {
                 let ranked = &ranked[ranges[cluster].clone()];
                 let rows = unpoisoned(rows.into_inner());
-                let found = match gpu {
-                    Some(gpu) => duplicates_on_gpu(gpu, &rows, *width, least, self.context.stop)?,
-                    None => duplicates(&rows, *width, least, self.context.stop)?,
+                let stop = self.context.stop;
+                let by_gpu =
+                    gpu.as_mut().map(|gpu| duplicates_on_gpu(gpu, &rows, *width, least, stop));
+                let found = match by_gpu {
+                    Some(Err(Error::Device(cause))) => {
+                        on_cpu(&cause);
+                        *gpu = None;
+                        duplicates(&rows, *width, least, stop)?
+                    }
+                    Some(found) => found?,
+                    None => duplicates(&rows, *width, least, stop)?,
                 };
                 self.context.progress.advance(ranked.len() as u64, 0);
                 let near = ranked.iter().zip(found).filter_map(|(&document, duplicate)| {
@@ -359,10 +371,11 @@ impl<'a> ComparedDocuments<'a> {
                 });
                 Ok(near.collect())
             };
-            let of_group: Result<Vec<Vec<_>>> = if let Some(gpu) = &mut gpu {
-                rows.into_iter().zip(group).map(|cluster| of_cluster(cluster, Some(gpu))).collect()
+            let of_group: Result<Vec<Vec<_>>> = if gpu.is_some() {
+                rows.into_iter().zip(group).map(|cluster| of_cluster(cluster, &mut gpu)).collect()
             } else {
-                rows.into_par_iter().zip(group).map(|cluster| of_cluster(cluster, None)).collect()
+                let clusters = rows.into_par_iter().zip(group);
+                clusters.map(|cluster| of_cluster(cluster, &mut None)).collect()
             };
             found.extend(of_group?.into_iter().flatten());
         }
