@@ -182,7 +182,7 @@ impl Epochs {
     }
 
     fn as_f64(self) -> f64 {
-        self.whole as f64 + self.rest.map_or(0.0, Rate::as_f64)
+        self.ceil_of(WHOLE) as f64 / WHOLE as f64
     }
 }
 

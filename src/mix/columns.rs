@@ -49,23 +49,19 @@ impl MixSchema {
                 }
             }
         }
+        let names: Vec<String> = found.iter().map(|(name, ..)| name.clone()).collect();
         let (mut inputs, mut left_out) = (Vec::new(), Vec::new());
         for (name, data_type, count) in found {
             match data_type {
                 Some(data_type) if count == num_files || columns == MixColumns::Union => {
-                    let is_taken = ADDED.iter().any(|(added, _)| *added == name);
-                    let renamed =
-                        if is_taken { format!("{INPUT_PREFIX}{name}") } else { name.clone() };
+                    let is_added = |name: &str| ADDED.iter().any(|(added, _)| *added == name);
+                    let mut renamed = name.clone();
+                    while is_added(&renamed) || renamed != name && names.contains(&renamed) {
+                        renamed.insert_str(0, INPUT_PREFIX);
+                    }
                     inputs.push((name, Field::new(renamed, data_type, true)));
                 }
                 _ => left_out.push(name),
-            }
-        }
-        for (at, (name, field)) in inputs.iter().enumerate() {
-            if inputs[..at].iter().any(|(_, other)| other.name() == field.name()) {
-                let path = files.first().map(|file| file.file.path.clone()).unwrap_or_default();
-                let reason = format!("and `{name}` would both be called `{}`", field.name());
-                return Err(Error::schema(&path, field.name(), reason));
             }
         }
         Ok(Self { inputs, left_out })

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{if_there, read};
+use polysift_base::io::{if_there, read, without_byte_order_mark};
 use polysift_config::{Copies, MixSource};
 
 /// Copies by minimum cluster size, from FineWeb-2's data card; larger sizes have the last's copies.
@@ -106,10 +106,12 @@ pub(super) fn whole_number(text: &str) -> Option<u64> {
 fn read_steps(path: &Path) -> Result<BTreeMap<u64, u32>> {
     let missing = || Error::missing(path, "no such file of weights");
     let text = if_there(read(path))?.ok_or_else(missing)?;
-    let steps: BTreeMap<u64, u32> = serde_json::from_slice(&text).map_err(|e| {
-        let reason = format!("is not a map from cluster sizes to copies, as in {{\"1\": 1}}: {e}");
-        Error::corrupt(path, reason)
-    })?;
+    let steps: BTreeMap<u64, u32> = serde_json::from_slice(without_byte_order_mark(&text))
+        .map_err(|e| {
+            let reason =
+                format!("is not a map from cluster sizes to copies, as in {{\"1\": 1}}: {e}");
+            Error::corrupt(path, reason)
+        })?;
     if let Some(copies) = steps.values().find(|copies| **copies > MAX_COPIES) {
         let reason = format!("asks for {copies} copies; {MAX_COPIES} are allowed");
         return Err(Error::corrupt(path, reason));

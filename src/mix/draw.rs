@@ -303,7 +303,7 @@ impl MixCorpus<'_> {
             if u128::from(budget) > most.ceil_of(epoch_tokens) {
                 let epochs = budget as f64 / epoch_tokens as f64;
                 let reason = format!(
-                    "{of} has {epoch_tokens} tokens, and {budget} would be {epochs:.2} epochs; {most} are allowed"
+                    "{of} has {epoch_tokens} tokens, and {budget} would be {epochs} epochs; {most} are allowed"
                 );
                 return Err(Error::config("max_epochs", reason));
             }
@@ -424,7 +424,10 @@ fn split<'l>(
             return Err(source.wrong("languages", reason));
         }
         (Some(_), None) => {
-            return Err(source.wrong("languages", "name all languages and do not add up to 1"));
+            return Err(source.wrong(
+                "languages",
+                "add up to less than 1, and no other language has tokens to draw",
+            ));
         }
         (None, None) if others.is_empty() => {}
         (None, None) => pools.push((others, 0)),
@@ -520,7 +523,7 @@ mod tests {
         for (wrong, reason) in [
             ("{ swe = 0.1 }", "no documents of `swe`"),
             ("{ deu = 1 }", "nothing for `ces`"),
-            ("{ deu = 0.1, fra = 0.1, ces = 0.1 }", "add up to 1"),
+            ("{ deu = 0.1, fra = 0.1, ces = 0.1 }", "add up to less than 1"),
         ] {
             let error = of(&format!("languages = {wrong}")).err().map(|e| e.to_string());
             assert!(error.as_ref().is_some_and(|e| e.contains(reason)), "{wrong}: {error:?}");

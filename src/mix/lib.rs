@@ -120,7 +120,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     confine(out);
     let state = out.join("_state");
     let worker = Worker::join(&RunDir::create(&state)?, request.stop)?;
-    worker.clean_up(request.stop, out)?;
+    worker.clean_up(request.stop, Some(out))?;
     let files = count(request, &worker, &counter, &rules, found)?;
     let corpus = MixCorpus { request, rules: &rules, files: &files };
     let draw = corpus.draw()?;

@@ -101,7 +101,7 @@ impl<'a> JoinedRun<'a> {
         let worker = Worker::join(&run, stop)?;
         run.check_settings(redo)?;
         if task.is_none() {
-            worker.clean_up(stop, run.root())?;
+            worker.clean_up(stop, None)?;
         }
         Ok(Self { request, run, worker, plan })
     }

@@ -151,7 +151,7 @@ fn a_kill_at_any_boundary_leaves_whole_files_and_a_second_run_completes_them() -
         for (path, digest) in digests(dir.path())? {
             assert!(is_temporary(&path) || expected[&path] == digest, "{path:?}, kill {num_kills}");
         }
-        remove_temporaries(dir.path())?;
+        remove_temporaries(dir.path(), true)?;
         assert!(!digests(dir.path())?.keys().any(|path| is_temporary(path)));
         write_all(dir.path())?;
         assert_eq!(digests(dir.path())?, expected, "kill {num_kills}");

@@ -100,12 +100,9 @@ impl AtomicFile {
         fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
         let name = name.to_string_lossy();
         if !is_confined(path) {
-            // In a run directory, the process that takes over a unit of work does this instead.
-            let is_unlocked =
-                |path: &Path| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
-            let goes = |path: &Path, of: &str| of == name && is_unlocked(path);
-            // A temporary file that cannot be removed does no harm.
-            let _ = remove_chosen(directory(path), false, &goes);
+            // In a run directory, the process that takes over a unit of work does this instead. A
+            // temporary file that cannot be removed does no harm.
+            let _ = remove_chosen(directory(path), false, &|of| of == name);
         }
         boundary();
         let (file, temporary) = loop {
@@ -235,35 +232,40 @@ pub fn remove_temporaries_of(path: &Path) -> Result<()> {
         name.strip_prefix(&*prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     };
-    // A process that lives holds the lock of the file that it writes.
-    let is_locked = |path: &Path| {
-        File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
-    };
-    remove_chosen(directory(path), false, &|path, name| is_of(name) && !is_locked(path))?;
-    remove_chosen(path, true, &|path, _| !is_locked(path)).map(drop)
+    remove_chosen(directory(path), false, &is_of)?;
+    remove_chosen(path, true, &|_| true).map(drop)
 }
 
-/// Removes the temporary files that killed processes left in `dir` and below it, and returns their
-/// number; a missing `dir` has none. Removes only names made by [`AtomicFile`], but also those of
-/// live processes: call it only where no process writes.
-pub fn remove_temporaries(dir: &Path) -> Result<u64> {
-    remove_chosen(dir, true, &|_, _| true)
+/// Removes the temporary files that killed processes left in `dir`, or also `below` it, and returns
+/// their number; a missing `dir` has none. Removes only names made by [`AtomicFile`].
+pub fn remove_temporaries(dir: &Path, below: bool) -> Result<u64> {
+    remove_chosen(dir, below, &|_| true)
 }
 
-/// Removes temporary files in `dir`, or also `below`, that `goes` chooses by path and final name.
-fn remove_chosen(dir: &Path, below: bool, goes: &dyn Fn(&Path, &str) -> bool) -> Result<u64> {
+/// Removes temporary files in `dir`, or also `below`, that `goes` chooses by their final names.
+fn remove_chosen(dir: &Path, below: bool, goes: &dyn Fn(&str) -> bool) -> Result<u64> {
     let mut num_removed = 0;
     for entry in list(dir)? {
         let (path, name) = (entry.path(), entry.file_name());
         // Links are not followed, because their targets do not belong to the run.
         let kind = if_there(entry.file_type().map_err(Error::io(&path, "inspect")))?;
         if below && kind.is_some_and(|kind| kind.is_dir()) {
-            num_removed += remove_chosen(&path, below, goes)?;
+            num_removed += match remove_chosen(&path, below, goes) {
+                // Nothing was written to a folder that cannot be read, such as `lost+found`.
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => 0,
+                removed => removed?,
+            };
         } else if kind.is_some_and(|kind| kind.is_file())
-            && final_name(&name.to_string_lossy()).is_some_and(|name| goes(&path, name))
+            && final_name(&name.to_string_lossy()).is_some_and(goes)
         {
-            unlink(&path)?; // no error if it was renamed meanwhile
-            num_removed += 1;
+            // A process that lives holds the lock of the file that it writes; no other takes the
+            // name while this one does. NFS locks files only for those that may write.
+            let file = OpenOptions::new().write(true).open(&path);
+            let lock = file.as_ref().map(File::try_lock);
+            if !matches!(lock, Ok(Err(TryLockError::WouldBlock))) {
+                unlink(&path)?; // no error if it was renamed meanwhile
+                num_removed += 1;
+            }
         }
     }
     Ok(num_removed)
@@ -387,11 +389,11 @@ mod tests {
         for name in kept.iter().chain(&[".part.parquet.17-0.tmp", ".x.1-2.tmp"]) {
             fs::write(deep.join(name), b"")?;
         }
-        assert_eq!(remove_temporaries(dir.path())?, 2);
+        assert_eq!(remove_temporaries(dir.path(), true)?, 2);
         let mut kept = kept.map(String::from);
         kept.sort();
         assert_eq!(names(&deep)?, kept);
-        assert_eq!(remove_temporaries(&dir.path().join("none"))?, 0);
+        assert_eq!(remove_temporaries(&dir.path().join("none"), true)?, 0);
         Ok(())
     }
 

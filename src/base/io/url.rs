@@ -46,7 +46,10 @@ pub fn without_secrets(url: &str) -> Result<String> {
         return refused("no number is behind the `:` of the host; a password has its `/` as %2F");
     }
     if !is_web(url) {
-        return refused("credentials are not taken from such a URL; give them in the environment");
+        return refused(
+            "a name before `@` is not taken from such a URL: credentials come from the environment, \
+             and a container of Azure is az://CONTAINER/KEY",
+        );
     }
     let mut whole = lock(&WHOLE);
     let known = whole.entry(open.clone()).or_insert_with(|| url.to_owned());

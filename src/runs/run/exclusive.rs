@@ -97,8 +97,9 @@ impl Worker {
         Ok(ids)
     }
 
-    /// Removes leftovers of killed processes in the run and below `folder`, unless others work.
-    pub fn clean_up(&self, stop: &Stop, folder: &Path) -> Result<()> {
+    /// Removes leftovers of killed processes in the run, and of the files in `outputs`, unless
+    /// others work.
+    pub fn clean_up(&self, stop: &Stop, outputs: Option<&Path>) -> Result<()> {
         if !self.ids_in(WORKERS)?.iter().all(|id| self.liveness(id) == Liveness::Dead) {
             return Ok(());
         }
@@ -107,7 +108,8 @@ impl Worker {
                 remove_while(&self.run().leases(stage), held)?;
             }
             remove_while(&self.run().path(SHARED), held)?;
-            remove_temporaries(folder).map(drop)
+            remove_temporaries(self.run().root(), true)?;
+            outputs.map_or(Ok(0), |folder| remove_temporaries(folder, false)).map(drop)
         });
         match outcome {
             Err(Error::Busy { .. }) => Ok(()), // another process joined meanwhile
@@ -131,7 +133,7 @@ mod tests {
         let id = second.id.clone();
         drop(second);
         assert_eq!(first.liveness(&id), Liveness::Dead);
-        first.clean_up(&Stop::default(), run.root())?;
+        first.clean_up(&Stop::default(), None)?;
         assert!(!run.path("state/workers").join(id).exists());
         Ok(())
     }
@@ -143,7 +145,7 @@ mod tests {
             let sweeps = scope.spawn(|| -> Result<()> {
                 let mut removed = 0;
                 while removed < 5 {
-                    removed += remove_temporaries(run.root())?;
+                    removed += remove_temporaries(run.root(), true)?;
                 }
                 Ok(())
             });
@@ -183,7 +185,7 @@ mod tests {
         write_json(&worker.file("killed"), &killed)?;
         write_atomic(&run.path(EXCLUSIVE).join("killed"), b"")?;
         drop(Worker::join(&run, &stop)?); // it does not wait for the dead
-        worker.clean_up(&stop, run.root())?;
+        worker.clean_up(&stop, None)?;
         assert_eq!(run.tree("state")?, [format!("workers/{}", worker.id)]);
         worker.exclusive(&stop, |_| Ok(()))
     }
