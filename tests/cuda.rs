@@ -107,7 +107,7 @@ fn whole_chunks(n: usize, longest: usize, vocab_size: usize) -> Vec<Vec<u32>> {
 }
 
 fn encode(encoder: &dyn Encoder, chunks: &[&[u32]]) -> Result<Vec<f32>, Error> {
-    let mut batch = PackedBatch::new();
+    let mut batch = PackedBatch::default();
     for chunk in chunks {
         batch.push(chunk);
     }

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use polysift::Error;
 use polysift::decontamination::{
-    BenchmarkItem, Hits, Index, IndexBuilder, IndexSettings, ItemPart, Rule, cut, cut_by_both,
+    BenchmarkItem, Hits, Index, IndexBuilder, IndexSettings, ItemPart, cut, cut_by_both,
 };
+use polysift::filter::{FilteredDocument, open_filter};
 use serde::Deserialize;
 
 use crate::util::{TestResult, root};
@@ -58,7 +60,7 @@ fn item<'a>(task: &'a str, answer: &'a str, language: &'a str) -> BenchmarkItem<
 fn open(builder: IndexBuilder) -> Result<Index> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("benchmarks.idx");
-    builder.build(BTreeMap::new())?.write(std::fs::File::create(&path)?)?;
+    builder.build(BTreeMap::new(), &path)?;
     Ok(Index::open(&path)?)
 }
 
@@ -68,6 +70,15 @@ fn index(settings: IndexSettings, items: &[BenchmarkItem<'_>]) -> Result<Index> 
         builder.add(item)?;
     }
     open(builder)
+}
+
+/// Whether a filter with the index at `path` and the settings `rule` finds a document.
+fn is_found(path: &Path, rule: &str, document: &str) -> Result<bool> {
+    let settings = format!("kind = 'decontamination'\nindex = '{}'\n{rule}", path.display());
+    let filter = open_filter("benchmarks", &toml::from_str(&settings)?)?;
+    let text = Some(document);
+    let document = FilteredDocument { id: "", language: "eng_Latn", url: None, text };
+    Ok(filter.verdict(&document).finding.is_some())
 }
 
 /// `{prefix}{first}` to `{prefix}{end - 1}`, a space between them.
@@ -108,14 +119,15 @@ fn ngrams_of_question_and_answer_are_those_of_datatrove() -> TestResult {
             let settings = IndexSettings { ngram: 4, parts, ..IndexSettings::datatrove() };
             let mut builder = IndexBuilder::new(settings)?;
             builder.add(&BenchmarkItem { question: &query, ..item("task", &label, "eng_Latn") })?;
-            let built = builder.build(BTreeMap::new());
+            let folder = tempfile::tempdir()?;
+            let path = folder.path().join("benchmarks.idx");
+            let built = builder.build(BTreeMap::new(), &path);
             if expected.is_empty() {
                 assert!(matches!(built, Err(Error::Config { .. })), "{query} {label}");
                 continue;
             }
-            let path = tempfile::NamedTempFile::new()?;
-            built?.write(path.as_file())?;
-            let index = Index::open(path.path())?;
+            built?;
+            let index = Index::open(&path)?;
             expected.sort_unstable();
             assert_eq!(ngrams(&index), expected, "{query} {label}");
         }
@@ -126,9 +138,14 @@ fn ngrams_of_question_and_answer_are_those_of_datatrove() -> TestResult {
 #[test]
 fn coverage_is_that_of_mixturevitae() -> TestResult {
     let text = numbered("w", 0..15);
-    let index = index(IndexSettings::default(), &[item("task", &text, "eng_Latn")])?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("benchmarks.idx");
+    let mut builder = IndexBuilder::new(IndexSettings::default())?;
+    builder.add(&item("task", &text, "eng_Latn"))?;
+    builder.build(BTreeMap::new(), &path)?;
+    let index = Index::open(&path)?;
     assert_eq!(index.num_ngrams(), 3);
-    let rule = Rule::Coverage { min_hits: 3, min_coverage: 0.001 };
+    let rule = "rule = 'coverage'";
     // Item and k words of filling; distinct hits, distinct n-grams, verdict.
     for (k, distinct, is_contaminated) in
         [(0, 3, true), (2960, 2963, true), (2985, 2988, true), (3000, 3003, false)]
@@ -136,13 +153,14 @@ fn coverage_is_that_of_mixturevitae() -> TestResult {
         let document = format!("{text} {}", numbered("filler", 0..k));
         let hits = index.scan(&document, "eng_Latn");
         assert_eq!((hits.ngrams().len(), hits.distinct_ngrams), (3, distinct), "{k}");
-        assert_eq!(rule.is_contaminated(&index, &hits), is_contaminated, "{k}");
-        assert!(Rule::Any.is_contaminated(&index, &hits));
+        assert_eq!(is_found(&path, rule, &document)?, is_contaminated, "{k}");
+        assert!(is_found(&path, "", &document)?);
     }
-    let hits = index.scan(&numbered("w", 0..14), "eng_Latn");
+    let document = numbered("w", 0..14);
+    let hits = index.scan(&document, "eng_Latn");
     assert_eq!((hits.ngrams().len(), hits.distinct_ngrams), (2, 2));
-    assert!(!rule.is_contaminated(&index, &hits));
-    assert!(!Rule::Any.is_contaminated(&index, &Hits::default()));
+    assert!(!is_found(&path, rule, &document)?);
+    assert!(!is_found(&path, "", &numbered("w", 0..12))?);
     Ok(())
 }
 
@@ -201,17 +219,20 @@ fn an_item_is_covered_as_far_as_its_ngrams_are_hit() -> TestResult {
     let mut builder = IndexBuilder::new(IndexSettings::default())?;
     builder.add(&BenchmarkItem { id: "a", ..item("one", &first, "") })?;
     builder.add(&BenchmarkItem { id: "b", ..item("two", &second, "") })?;
-    let index = open(builder)?;
-    let hits = index.scan(&format!("{} and {second}", numbered("w", 3..18)), "eng_Latn");
-    let items = index.items_hit(&hits);
-    let found: Vec<(&str, f64)> =
-        items.iter().map(|hit| (index.item(hit.item).id, hit.share)).collect();
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("benchmarks.idx");
+    builder.build(BTreeMap::new(), &path)?;
+    let index = Index::open(&path)?;
+    let partial = numbered("w", 3..18);
+    let ngrams = index.scan(&format!("{partial} and {second}"), "eng_Latn").ngrams();
+    let found: Vec<(&str, f64)> = (index.items_hit(&ngrams).into_iter())
+        .map(|(item, share)| (index.item(item).id, share))
+        .collect();
     assert_eq!(found, [("a", 15.0 / 20.0), ("b", 1.0)]);
-    assert_eq!(index.tasks_hit(&hits), [0, 1]);
-    let partial = index.scan(&numbered("w", 3..18), "eng_Latn");
-    assert_eq!(index.tasks_hit(&partial), [0]);
-    assert!(Rule::Item { min_item: 0.75 }.is_contaminated(&index, &partial));
-    assert!(!Rule::Item { min_item: 0.76 }.is_contaminated(&index, &partial));
+    assert_eq!(index.tasks_hit(&ngrams), [0, 1]);
+    assert_eq!(index.tasks_hit(&index.scan(&partial, "eng_Latn").ngrams()), [0]);
+    assert!(is_found(&path, "rule = 'item'\nmin_item = 0.75", &partial)?);
+    assert!(!is_found(&path, "rule = 'item'\nmin_item = 0.76", &partial)?);
     Ok(())
 }
 
@@ -228,22 +249,22 @@ fn ngrams_of_the_training_split_and_of_ignored_texts_are_subtracted() -> TestRes
     builder.add(&BenchmarkItem { split: "test", ..item("two", "too short", "") })?;
     builder.add(&BenchmarkItem { split: "train", ..item("one", &common, "") })?;
     builder.ignore(&format!("This is a licence: {licence}"), "eng_Latn");
-    let built = builder.build([("items.jsonl".to_owned(), "00".to_owned())].into())?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("benchmarks.idx");
+    let inputs = [("items.jsonl".to_owned(), "00".to_owned())].into();
+    let tasks = builder.build(inputs, &path)?;
     // 35 tokens have 23 n-grams, 20 have 8.
-    let counts: Vec<_> = built
-        .tasks()
+    let counts: Vec<_> = tasks
         .iter()
         .map(|t| (t.task.as_str(), t.items, t.not_covered, t.ngrams, t.subtracted))
         .collect();
     assert_eq!(counts, [("one", 1, 0, 15, 8), ("two", 3, 1, 23, 1)]);
-    let path = tempfile::NamedTempFile::new()?;
-    built.write(path.as_file())?;
-    let index = Index::open(path.path())?;
-    assert_eq!(index.tasks(), built.tasks());
+    let index = Index::open(&path)?;
+    assert_eq!(index.tasks(), tasks);
     assert_eq!(index.num_items(), 4);
     // What `one` trains on still is evidence for `two`.
-    assert_eq!(index.tasks_hit(&index.scan(&common, "")), [1]);
-    assert_eq!(index.tasks_hit(&index.scan(&own, "")), [0, 1]);
+    assert_eq!(index.tasks_hit(&index.scan(&common, "").ngrams()), [1]);
+    assert_eq!(index.tasks_hit(&index.scan(&own, "").ngrams()), [0, 1]);
     assert!(index.scan(&licence, "").is_empty());
     Ok(())
 }
@@ -264,7 +285,8 @@ fn items_that_cannot_be_are_refused() -> TestResult {
     assert_eq!(builder.add(&BenchmarkItem { language: "deu_Latn", ..other }), Ok(()));
     let index = open(builder)?;
     assert_eq!((index.num_items(), index.num_ngrams()), (3, 1));
-    let empty = IndexBuilder::new(IndexSettings::default())?.build(BTreeMap::new());
+    let unused = Path::new("benchmarks.idx");
+    let empty = IndexBuilder::new(IndexSettings::default())?.build(BTreeMap::new(), unused);
     assert!(matches!(empty, Err(Error::Config { .. })));
     let none = IndexSettings { ngram: 0, ..IndexSettings::default() };
     assert!(matches!(IndexBuilder::new(none), Err(Error::Config { .. })));
@@ -329,7 +351,7 @@ fn planted_items_are_found_and_near_misses_are_not() -> TestResult {
         ] {
             let document = format!("１) « {planted} » A. B. C.");
             let hits = index.scan(&document, language);
-            assert_eq!(index.tasks_hit(&hits), [number], "{document}");
+            assert_eq!(index.tasks_hit(&hits.ngrams()), [number], "{document}");
             let spans = hits.spans();
             assert_eq!(spans.len(), 1, "{document}");
             assert!(document[spans[0].clone()].len() > text.len() / 2);
@@ -345,11 +367,12 @@ fn planted_items_are_found_and_near_misses_are_not() -> TestResult {
     let unknown = self::index(IndexSettings::default(), &unknown)?;
     for (number, (own, text, ..)) in PLANTED.iter().enumerate() {
         for language in ["eng_Latn", "cmn_Hani", "tha_Thai", "und", ""] {
-            assert_eq!(index.tasks_hit(&index.scan(text, language)), [number], "{own} {language}");
+            let ngrams = index.scan(text, language).ngrams();
+            assert_eq!(index.tasks_hit(&ngrams), [number], "{own} {language}");
             assert_eq!(unknown.scan(text, language).spans(), index.scan(text, own).spans());
         }
     }
     let all: Vec<usize> = (0..PLANTED.len()).collect();
-    assert_eq!(index.tasks_hit(&index.scan(&mixed, "jpn_Jpan")), all);
+    assert_eq!(index.tasks_hit(&index.scan(&mixed, "jpn_Jpan").ngrams()), all);
     Ok(())
 }

@@ -18,7 +18,7 @@ use candle_core::{Device, Tensor};
 use polysift::config::{ChunkRule, HeadConfig, HeadOutput, Keep};
 use polysift::encoder::HubSettings;
 use polysift::head::{Head, ImportRequest};
-use polysift::metrics::{Confusion, binary_cross_entropy, roc_auc};
+use polysift::metrics::{Confusion, DECISION, binary_cross_entropy, roc_auc};
 
 use crate::util::root;
 
@@ -119,7 +119,8 @@ fn metrics_agree_with_scikit_learn() -> Result<()> {
             logits.len(),
             &Device::Cpu,
         )?)?)?;
-        let counts = Confusion::new(&scores, &labels);
+        let called = scores.iter().map(|&score| score > DECISION);
+        let counts = Confusion::of_calls(called.zip(labels.iter().copied()));
         for (key, ours) in [
             ("accuracy", counts.accuracy()),
             ("precision", counts.precision()),

@@ -374,13 +374,8 @@ impl Bench {
 
     /// A batch that fills `tokens` with random ids.
     fn batch(&self, sizes: &Sizes, tokens: usize) -> Result<Staged> {
-        let limits = Limits {
-            vocab_size: sizes.vocab_size,
-            num_positions: NUM_POSITIONS,
-            first_position: 2,
-            skipped_id: Some(1),
-            max_tokens: None,
-        };
+        let (vocab_size, num_positions) = (sizes.vocab_size, NUM_POSITIONS);
+        let limits = Limits { vocab_size, num_positions, max_tokens: None };
         let mut staged = Staged::new(&self.stream, tokens, limits)?;
         let mut rng = ChaCha8Rng::seed_from_u64(6);
         let ids: Vec<u32> =
@@ -389,7 +384,8 @@ impl Bench {
         for length in lengths(tokens) {
             starts.push(starts[starts.len() - 1] + length as u32);
         }
-        staged.put(&self.stream, &ids, &starts)?;
+        let positions = lengths(tokens).flat_map(|length| 2..2 + length);
+        staged.put(&self.stream, &ids, positions, &starts)?;
         Ok(staged)
     }
 }

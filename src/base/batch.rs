@@ -14,17 +14,13 @@ pub struct PackedBatch {
 }
 
 impl Default for PackedBatch {
+    /// Returns an empty batch.
     fn default() -> Self {
-        Self::new()
+        Self { input_ids: Vec::new(), cu_seqlens: vec![0] }
     }
 }
 
 impl PackedBatch {
-    /// Returns an empty batch.
-    pub fn new() -> Self {
-        Self { input_ids: Vec::new(), cu_seqlens: vec![0] }
-    }
-
     /// Appends a sequence.
     pub fn push(&mut self, input_ids: &[u32]) {
         self.input_ids.extend_from_slice(input_ids);
@@ -93,13 +89,13 @@ mod tests {
 
     #[test]
     fn an_empty_batch_has_no_sequences_and_no_tokens() {
-        let batch = PackedBatch::new();
+        let batch = PackedBatch::default();
         assert_eq!((batch.num_sequences(), batch.num_tokens()), (0, 0));
     }
 
     #[test]
     fn sequences_come_back_as_they_went_in() {
-        let mut batch = PackedBatch::new();
+        let mut batch = PackedBatch::default();
         for sequence in [&[1, 2, 3][..], &[], &[4]] {
             batch.push(sequence);
         }

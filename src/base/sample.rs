@@ -38,11 +38,17 @@ pub fn text_key(text: &str) -> u128 {
 
 /// Returns the key of `parts`; different kinds give different keys.
 pub fn key_of(kind: &str, parts: &[&str]) -> u128 {
+    first_half(hash_of([kind].iter().chain(parts)))
+}
+
+/// Returns the BLAKE3 hash of `parts`, each after its length in bytes (u64, little endian).
+pub fn hash_of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
-    for part in [kind].iter().chain(parts) {
-        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    for part in parts {
+        let part = part.as_ref();
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
-    first_half(hasher.finalize())
+    hasher.finalize()
 }
 
 /// A random order of keys, determined by a seed and a purpose.

@@ -625,7 +625,7 @@ mod tests {
         let config = resolve(&args)?;
         assert_eq!((config.encoder.max_tokens, config.encoder.pooling), (128, Some(Pooling::Cls)));
         assert_eq!(config.parts.embeddings, EmbeddingDtype::Bf16InF32);
-        assert_eq!((config.seed.0, config.input.files.len()), (7, 1));
+        assert_eq!((config.seed, config.input.files.len()), (7, 1));
         assert_eq!(config.input.text, "t");
         assert!(!config.export.with_embeddings && !config.selection.refine);
         assert_eq!(config.heads["edu"].score.as_deref(), Some("int_score"));

@@ -8,19 +8,19 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
-/// Maximum number of decimal places of a [`Rate`].
-const MAX_DECIMALS: u32 = 12;
+/// Maximum number of decimal places of a [`Rate`] and of [`Epochs`](super::Epochs).
+pub(super) const MAX_DECIMALS: u32 = 12;
 
 /// A rate in (0, 1], exact: 0.1 is one tenth, not the nearest binary fraction. So `ceil_of(30)` of
 /// it is 3, though `0.1 * 30.0` is 3.0000000000000004 in f64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate {
     /// The rate in units of 10^-[`MAX_DECIMALS`].
-    units: u64,
+    pub(super) units: u64,
 }
 
 impl Rate {
-    const ONE: u64 = 10u64.pow(MAX_DECIMALS);
+    pub(super) const ONE: u64 = 10u64.pow(MAX_DECIMALS);
 
     /// Returns ceil(rate · `total`), computed exactly.
     pub fn ceil_of(self, total: u64) -> u64 {
@@ -53,7 +53,7 @@ impl FromStr for Rate {
 }
 
 /// Returns a decimal in units of 10^-`places`; `None` if it has more places, or is none.
-fn units(decimal: &str, places: usize) -> Option<u64> {
+pub(super) fn units(decimal: &str, places: usize) -> Option<u64> {
     let (whole, decimals) = decimal.split_once('.').unwrap_or((decimal, ""));
     let has_digits = whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit());
     let units =
@@ -63,10 +63,8 @@ fn units(decimal: &str, places: usize) -> Option<u64> {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let decimals = format!("{:0width$}", self.units % Self::ONE, width = MAX_DECIMALS as usize);
-        let decimals = decimals.trim_end_matches('0');
-        let whole = self.units / Self::ONE;
-        if decimals.is_empty() { write!(f, "{whole}") } else { write!(f, "{whole}.{decimals}") }
+        // The shortest decimal that parses to the nearest f64 is the rate itself.
+        fmt::Display::fmt(&self.as_f64(), f)
     }
 }
 

@@ -6,9 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{LANGUAGE_CODE, Wrong, is_default, is_language_code, words};
 use polysift_base::error::{Error, Result};
-use polysift_text::decontamination::Rule;
 use polysift_text::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
-use polysift_text::rules::{LicenseOptions, RestrictiveOn};
+use polysift_text::rules::LicenseConfig;
 
 /// Whether a filter applies before or after the thresholds are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -216,33 +215,6 @@ pub struct DecontaminationConfig {
     pub min_item: Option<f64>,
 }
 
-/// Keys of a table `[filters.NAME]` of the kind `license`, which finds documents
-/// without evidence of a licence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub struct LicenseConfig {
-    /// Column of the input with the URL of a document. Default: `url`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// TOML file of allowed hosts, URLs and suffixes. Default: the sources of MixtureVitae.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allow: Option<String>,
-    /// Marks that are evidence if they stand within `window` characters of either end of the text;
-    /// case does not count. Default: `cc-by`, `cc-0`, `creative common`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keywords: Option<Vec<String>>,
-    /// Number of characters at each end of a text that are searched for keywords. Default: 100.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window: Option<usize>,
-    /// Terms that refuse a document wherever they stand in it. Default: terms such as `all rights
-    /// reserved` in many languages.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restrictive: Option<Vec<String>>,
-    /// Which documents the restrictive terms refuse.
-    #[serde(skip_serializing_if = "is_default")]
-    pub restrictive_on: RestrictiveOn,
-}
-
 /// Keys of a table `[filters.NAME]` of the kind `words`, which finds documents with too
 /// many of some words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -302,8 +274,6 @@ pub struct NearFilter<'a> {
     pub filter: &'a FilterConfig,
     /// Its own keys.
     pub embeddings: &'a EmbeddingsConfig,
-    /// Smallest cosine similarity of near duplicates.
-    pub similarity: f64,
     /// Name of the head whose score decides which document is better.
     pub head: &'a str,
 }
@@ -366,7 +336,7 @@ impl FilterConfig {
     pub fn needs_text(&self) -> bool {
         use FilterKind::{Decontamination, License, Repetition, Words};
         match &self.kind {
-            License(license) => license.options().needs_text(),
+            License(license) => license.needs_text(),
             kind => matches!(kind, Decontamination(_) | Words(_) | Repetition(_)),
         }
     }
@@ -460,32 +430,7 @@ impl EmbeddingsConfig {
     }
 }
 
-impl LicenseConfig {
-    /// Returns how evidence of a licence is found in texts.
-    pub fn options(&self) -> LicenseOptions {
-        let default = LicenseOptions::default();
-        LicenseOptions {
-            keywords: self.keywords.clone().unwrap_or(default.keywords),
-            window: self.window.unwrap_or(default.window),
-            restrictive: self.restrictive.clone().unwrap_or(default.restrictive),
-            restrictive_on: self.restrictive_on,
-        }
-    }
-}
-
 impl DecontaminationConfig {
-    /// Returns the rule by which a document counts as contaminated.
-    pub fn rule(&self) -> Rule {
-        match self.rule {
-            ContaminationRule::Any => Rule::Any,
-            ContaminationRule::Coverage => Rule::Coverage {
-                min_hits: self.min_hits.unwrap_or(3),
-                min_coverage: self.min_coverage.unwrap_or(0.001),
-            },
-            ContaminationRule::Item => Rule::Item { min_item: self.min_item.unwrap_or(0.5) },
-        }
-    }
-
     fn wrong(&self) -> Option<Wrong> {
         let of_coverage = self.min_hits.is_some() || self.min_coverage.is_some();
         if self.index.is_empty() {

@@ -66,6 +66,10 @@ const KEYS: [(&[HeadKind], &[&str]); 9] = {
     ]
 };
 
+/// Keys of heads that are trained.
+const OF_SAMPLES: [&str; 7] =
+    ["label", "weight", "hidden", "references", "center", "negatives", "languages"];
+
 /// Maximum width of a layer of a head; two layers of that width take 16 GiB.
 const MAX_WIDTH: usize = 1 << 16;
 
@@ -442,13 +446,13 @@ impl HeadConfig {
         if !is_language_code(name) {
             return Err(Error::config(place, format!("a head's name is {LANGUAGE_CODE}")));
         }
-        self.check_keys(&place)?;
+        let set = self.check_keys(&place)?;
         let has_one_source = self.path.is_some() == self.train.is_empty();
         if !self.kind.is_of_rows() && !has_one_source {
             let reason = "give either `path` (a head to load) or `train` (samples to train on)";
             return Err(Error::config(place, reason));
         }
-        let wrong = self.wrong_source().or_else(|| self.wrong_labels());
+        let wrong = self.wrong_source(&set).or_else(|| self.wrong_labels());
         let wrong = wrong.or_else(|| self.wrong_output(name)).or_else(|| self.wrong_training(name));
         if let Some((key, reason)) = wrong {
             return Err(Error::config(format!("{place}.{key}"), reason));
@@ -456,31 +460,29 @@ impl HeadConfig {
         self.fasttext.check(&format!("{place}.fasttext"), !self.train.is_empty())
     }
 
-    /// Checks that only keys for the kind are set.
-    fn check_keys(&self, place: &str) -> Result<()> {
+    /// Checks that only keys for the kind are set, and returns what is set.
+    fn check_keys(&self, place: &str) -> Result<toml::Table> {
         let wrong = |error: toml::ser::Error| Error::config(place, error.to_string());
-        let written = toml::Table::try_from(self).map_err(wrong)?;
-        let is_set = |key: &&&str| match written.get(**key) {
-            Some(toml::Value::Table(table)) => !table.is_empty(),
-            value => value.is_some(),
-        };
+        let mut set = toml::Table::try_from(self).map_err(wrong)?;
+        set.retain(|_, value| value.as_table().is_none_or(|table| !table.is_empty()));
+        let is_set = |key: &&&str| set.contains_key(**key);
         let is_for_kind = |kinds: &[HeadKind]| kinds.is_empty() || kinds.contains(&self.kind);
         let (own, foreign): (Vec<_>, Vec<_>) =
             KEYS.iter().partition(|(kinds, _)| is_for_kind(kinds));
         let foreign =
             foreign.iter().find_map(|(kinds, keys)| Some((kinds, keys.iter().find(is_set)?)));
-        let Some((kinds, key)) = foreign else { return Ok(()) };
+        let Some((kinds, key)) = foreign else { return Ok(set) };
         let own: Vec<&str> = own.iter().flat_map(|(_, keys)| *keys).copied().collect();
         let reason = format!(
             "is not for heads of the kind {}, which take the keys {}; it is for {}",
-            written["kind"],
+            set["kind"],
             own.join(", "),
             toml::Value::try_from(kinds).map_err(wrong)?.to_string().trim_matches(['[', ']']),
         );
         Err(Error::config(format!("{place}.{key}"), reason))
     }
 
-    fn wrong_source(&self) -> Option<Wrong> {
+    fn wrong_source(&self, set: &toml::Table) -> Option<Wrong> {
         let of_texts = self.kind.is_of_texts();
         if self.kind == HeadKind::Column && self.score.is_none() {
             Some(("score", "is missing; it names the column of the input"))
@@ -493,17 +495,8 @@ impl HeadConfig {
         } else if let Some(wrong) = self.negatives.and_then(|own| own.wrong(of_texts)) {
             Some(wrong)
         } else {
-            let of_samples = [
-                ("label", !self.label.is_empty()),
-                ("weight", self.weight.is_some()),
-                ("hidden", self.hidden.is_some()),
-                ("references", self.references.is_some()),
-                ("center", self.center.is_some()),
-                ("negatives", self.negatives.is_some()),
-                ("languages", self.languages != HeadLanguages::Each),
-            ];
-            let (key, _) = of_samples.into_iter().find(|own| own.1 && self.train.is_empty())?;
-            Some((key, "is for heads that are trained"))
+            let key = OF_SAMPLES.into_iter().find(|key| set.contains_key(*key))?;
+            self.train.is_empty().then_some((key, "is for heads that are trained"))
         }
     }
 

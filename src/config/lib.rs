@@ -22,7 +22,6 @@ mod filters;
 mod heads;
 mod input;
 mod mix;
-mod pii;
 mod selection;
 mod training;
 mod words;
@@ -42,8 +41,8 @@ pub use export::{CardConfig, ExportConfig, Layout};
 pub use fasttext::{FastTextConfig, LABEL_PREFIX, Preprocessing, Segmenter, TextSpec};
 pub use filters::{
     ConsentSource, ContaminationRule, DecontaminationConfig, EmbeddingsConfig, FilterAction,
-    FilterConfig, FilterKind, FilterWhen, IdsConfig, LicenseConfig, ListMode, NearFilter,
-    RepetitionConfig, RobotsConfig, Unknown, UrlsConfig, WordsConfig,
+    FilterConfig, FilterKind, FilterWhen, IdsConfig, ListMode, NearFilter, RepetitionConfig,
+    RobotsConfig, Unknown, UrlsConfig, WordsConfig,
 };
 pub use heads::{
     Activation, Centering, ChunkRule, HeadConfig, HeadKind, HeadLanguages, HeadOutput, Keep,
@@ -51,7 +50,8 @@ pub use heads::{
 };
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LARGEST_DOCUMENT_BYTES, LanguageSource};
 pub use mix::{Copies, Epochs, MixColumns, MixConfig, MixSource, TokenCount, ValueCopies};
-pub use pii::{PiiAudit, PiiConfig};
+pub use polysift_text::pii::{PiiAudit, PiiConfig};
+pub use polysift_text::rules::LicenseConfig;
 pub use selection::{
     FixedThreshold, LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE,
     REFINE_RISK_DIVISOR, REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
@@ -87,7 +87,7 @@ pub const CASCADE: &str = "cascade";
 
 /// All settings of a run. These keys stand above the tables. Each stage freezes its part of the
 /// settings in the run directory.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
     /// Run directory, which holds everything that the run writes.
@@ -118,7 +118,8 @@ pub struct RunConfig {
     #[serde(skip_serializing_if = "is_default")]
     pub card: CardConfig,
     /// Seed of all random choices, below 2^63: splits, samples, first weights, shuffling, dropout.
-    pub seed: Seed,
+    #[default(DEFAULT_SEED)]
+    pub seed: u64,
 }
 
 /// Whether polysift uses its own method or does what the published code does.
@@ -139,11 +140,6 @@ type Wrong = (&'static str, &'static str);
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
-
-/// Seed of a run, see [`RunConfig::seed`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
-#[serde(transparent)]
-pub struct Seed(#[default(DEFAULT_SEED)] pub u64);
 
 /// Description of a valid language code.
 pub const LANGUAGE_CODE: &str = "made of up to 64 ASCII letters, digits, `_` and `-`";
@@ -203,8 +199,7 @@ impl RunConfig {
             let embeddings = filter.embeddings()?;
             let only = self.heads.keys().next();
             let head = embeddings.head.as_ref().or(only).map_or("", String::as_str);
-            let similarity = embeddings.similarity.unwrap_or(1.0);
-            Some(NearFilter { name, filter, embeddings, similarity, head })
+            Some(NearFilter { name, filter, embeddings, head })
         })
     }
 

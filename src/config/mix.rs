@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smart_default::SmartDefault;
 
-use super::amounts::written;
+use super::amounts::{MAX_DECIMALS, units, written};
 use super::{Budget, DEFAULT_SEED, Rate, is_language_code, words};
 use polysift_base::error::{Error, Result};
 
@@ -32,7 +32,7 @@ pub struct MixConfig {
     pub seed: u64,
     /// Maximum number of epochs of a source, or of a language with its own share of a source, at
     /// most 1000. A mixture that needs more is refused.
-    #[default(Epochs { whole: 4, rest: None })]
+    #[default(Epochs { units: 4 * Rate::ONE })]
     pub max_epochs: Epochs,
     /// Approximate size of an output file in bytes before compression; one file is held in memory.
     #[default(Budget(1 << 30))]
@@ -170,19 +170,18 @@ pub enum Copies {
 /// A number of epochs above 0, exact: 2.37 epochs of 1000 tokens are 2370 tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Epochs {
-    whole: u64,
-    rest: Option<Rate>,
+    /// The number in units of 10^-[`MAX_DECIMALS`].
+    units: u64,
 }
 
 impl Epochs {
     /// Returns ceil(epochs · `total`), computed exactly.
     pub fn ceil_of(self, total: u64) -> u128 {
-        let rest = self.rest.map_or(0, |rest| rest.ceil_of(total));
-        u128::from(self.whole) * u128::from(total) + u128::from(rest)
+        (u128::from(self.units) * u128::from(total)).div_ceil(u128::from(Rate::ONE))
     }
 
     fn as_f64(self) -> f64 {
-        self.ceil_of(WHOLE) as f64 / WHOLE as f64
+        self.units as f64 / Rate::ONE as f64
     }
 }
 
@@ -191,12 +190,8 @@ impl FromStr for Epochs {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not a number of epochs, such as 2.37");
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let whole = whole.parse().map_err(|_| wrong())?;
-        let has_rest = decimals.bytes().any(|byte| byte != b'0');
-        let rest = has_rest.then(|| format!("0.{decimals}").parse()).transpose();
-        let epochs = Self { whole, rest: rest.map_err(|_: String| wrong())? };
-        if epochs.whole == 0 && !has_rest { Err(wrong()) } else { Ok(epochs) }
+        let units = units(text, MAX_DECIMALS as usize).filter(|units| *units > 0);
+        units.filter(|_| !text.starts_with('.')).map(|units| Self { units }).ok_or_else(wrong)
     }
 }
 
@@ -260,18 +255,18 @@ impl MixConfig {
             (some, _) if some < self.sources.len() => {
                 ("source", "either all sources have a `share`, or none".to_owned())
             }
-            _ if sum == WHOLE => return Ok(()),
-            _ => ("source.share", format!("adds up to {}, not to 1", sum as f64 / WHOLE as f64)),
+            _ if sum == Rate::ONE => return Ok(()),
+            _ => {
+                ("source.share", format!("adds up to {}, not to 1", sum as f64 / Rate::ONE as f64))
+            }
         };
         Err(Error::config(key, reason))
     }
 }
 
-/// Unit in which shares are added up: every [`Rate`] is a whole number of 10^-12.
-const WHOLE: u64 = 10u64.pow(12);
-
+/// Returns the sum in units of 10^-[`MAX_DECIMALS`].
 fn sum<'r>(rates: impl IntoIterator<Item = &'r Rate>) -> u64 {
-    rates.into_iter().map(|rate| rate.ceil_of(WHOLE)).fold(0, u64::saturating_add)
+    rates.into_iter().map(|rate| rate.units).fold(0, u64::saturating_add)
 }
 
 impl MixSource {
@@ -283,8 +278,8 @@ impl MixSource {
     /// Returns the share of the languages that [`MixSource::languages`] does not name.
     pub fn share_left(&self) -> Option<Rate> {
         // If the shares add up to 1, nothing is left.
-        let left = WHOLE.checked_sub(sum(self.languages.values())).filter(|left| *left > 0)?;
-        format!("{}.{:012}", left / WHOLE, left % WHOLE).parse().ok()
+        let left = Rate::ONE.checked_sub(sum(self.languages.values()));
+        left.filter(|units| *units > 0).map(|units| Rate { units })
     }
 
     fn check(&self) -> Result<()> {
@@ -304,7 +299,7 @@ impl MixSource {
             ("weight", "does not go with `copies`")
         } else if self.min_tokens.unwrap_or(0) >= self.max_tokens.unwrap_or(u64::MAX) {
             ("max_tokens", "has to be above `min_tokens`")
-        } else if sum(self.languages.values()) > WHOLE {
+        } else if sum(self.languages.values()) > Rate::ONE {
             ("languages", "the shares add up to more than 1")
         } else if self.temperature.is_some() && !self.languages.is_empty() {
             ("temperature", "does not go with `languages`")

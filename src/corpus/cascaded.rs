@@ -162,7 +162,7 @@ impl Cascade {
             }
         }
         let audit_every = settings.map_or(1, CascadeConfig::audit_every);
-        let seed = hash_seed(&["audit"], config.seed.0);
+        let seed = hash_seed(&["audit"], config.seed);
         Ok(Self { languages, repaired, audit_every, seed })
     }
 

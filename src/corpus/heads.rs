@@ -58,7 +58,7 @@ impl Heads {
         if languages.is_empty() {
             return Ok(Self { languages, by_name: BTreeMap::new() });
         }
-        Self::find(&config.heads, Some(context.run), languages, config.seed.0)
+        Self::find(&config.heads, Some(context.run), languages, config.seed)
     }
 
     /// Loads the `heads` that serve one of `languages`. Heads without a path were trained in `run`;

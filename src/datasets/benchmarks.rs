@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{AtomicFile, read_text, stamp};
+use polysift_base::io::{read_text, stamp};
 use polysift_base::progress::Stop;
 use polysift_data::input::{
     ColumnKind, ColumnRequest, MatchedFile, TableRow, for_each_listed, is_table, list_files,
@@ -214,11 +214,7 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
         };
         for_each_listed(&list.path, "text", None, stop, &mut ignore)?;
     }
-    let built = builder.build(digests)?;
-    let mut file = AtomicFile::create(&request.out)?;
-    built.write(&mut file).map_err(Error::io(&request.out, "write"))?;
-    file.commit()?;
-    Ok(built.tasks().to_vec())
+    builder.build(digests, &request.out)
 }
 
 /// Joins the values of columns to one text; lists, which are JSON, by their elements.

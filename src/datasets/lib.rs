@@ -19,9 +19,7 @@
 
 mod benchmarks;
 mod card;
-mod corpus;
-mod languages;
-pub mod mkc;
+mod mkc;
 mod repair;
 mod toxicity;
 mod write;
@@ -32,7 +30,6 @@ use polysift_config::{DEFAULT_SEED, Mode};
 
 pub use benchmarks::{BenchmarksRequest, build_benchmarks};
 pub use card::{ClassSizes, DatasetCard, SourceCard, SourceFile};
-pub use languages::LanguageTable;
 pub use mkc::{MkcRequest, MkcVariant, build_mkc};
 pub use repair::repair;
 pub use toxicity::{ToxicityRequest, build_toxicity};

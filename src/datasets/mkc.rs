@@ -5,6 +5,8 @@
 //! without a folder is not used, or is downloaded.
 
 mod conversations;
+mod corpus;
+mod languages;
 mod reader;
 mod rows;
 
@@ -16,22 +18,24 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
-use super::corpus::{CORPUS, LanguageCorpus};
 use super::write::{DatasetSample, THREE_FILES, refuse_inputs, write};
-use super::{DatasetCard, DatasetRules, LanguageTable, SourceCard, repair};
+use super::{DatasetCard, DatasetRules, SourceCard, repair};
+use languages::LanguageTable;
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::{BottomKSample, Ranks, text_key};
-use polysift_config::{InputConfig, Mode};
+use polysift_config::Mode;
 use polysift_data::input::{InputFile, discover};
-use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch};
+use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch, source_names};
 use rows::{load_pairs, load_questions};
 
 /// Default maximum of positives per language; there are as many negatives.
 const DEFAULT_MAX_POSITIVES: usize = 80_000;
 /// The published code's limit before its split; it trains on 80% of the samples.
 const PUBLISHED_MAX_POSITIVES: usize = 100_000;
+/// Name of the source of negatives.
+const CORPUS: &str = "corpus";
 /// Smallest allowed maximum: with fewer positives none would be held out.
 const MIN_POSITIVES: usize = 5;
 
@@ -111,15 +115,22 @@ pub fn build_mkc(
         return Err(Error::config("--max-positives", reason));
     }
     if !request.download && !SOURCES.iter().any(|kind| request.folder(kind).is_dir()) {
-        let names: Vec<&str> = SOURCES.iter().map(|kind| kind.name).collect();
-        return Err(request.without(format!("has none of the folders {}", names.join(", "))));
+        return Err(request.without(format!("has none of the folders {}", source_names())));
     }
-    let mut table = LanguageTable::of_mode(request.rules.mode)?;
-    if let Some(path) = &request.table {
-        table.add_file(path)?;
-    }
+    let table = languages::load(request.rules.mode, request.table.as_deref())?;
     let languages = request.languages(&table)?;
-    let folders = request.folders(&table, &languages, hub, stop, progress)?;
+    let mut folders = BTreeMap::new();
+    let num_sources = if request.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
+    for kind in &SOURCES[..num_sources] {
+        let name = |language: &String| languages::name(&table, language, kind.name);
+        let cells: BTreeSet<&str> = languages.keys().filter_map(name).collect();
+        let directory = request.folder(kind);
+        if directory.is_dir() || !request.download {
+            folders.insert(kind.name, SourceFolder { directory, revision: None });
+        } else if !cells.is_empty() {
+            folders.insert(kind.name, fetch(kind, &cells, hub, stop, progress)?);
+        }
+    }
     progress.begin("mkc", Some(languages.len() as u64), "languages");
     let build = |(language, files): (&String, &Vec<InputFile>)| {
         let card = MkcLanguage { request, table: &table, folders: &folders, language, files, stop };
@@ -146,53 +157,26 @@ impl MkcRequest {
     }
 
     fn without(&self, reason: String) -> Error {
-        let path = self.sources.as_ref().map(|sources| sources.display().to_string());
-        Error::Missing { path: path.unwrap_or_else(|| "--download".to_owned()), reason }
-    }
-
-    /// Returns the folder of each requested source, downloading it if needed.
-    fn folders(
-        &self,
-        table: &LanguageTable,
-        languages: &BTreeMap<String, Vec<InputFile>>,
-        hub: &HubSettings,
-        stop: &Stop,
-        progress: &dyn Progress,
-    ) -> Result<BTreeMap<&'static str, SourceFolder>> {
-        let num_sources = if self.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
-        let mut folders = BTreeMap::new();
-        for kind in &SOURCES[..num_sources] {
-            let name = |language: &String| table.name(language, kind.name);
-            let cells: BTreeSet<&str> = languages.keys().filter_map(name).collect();
-            let directory = self.folder(kind);
-            if directory.is_dir() || !self.download {
-                folders.insert(kind.name, SourceFolder { directory, revision: None });
-            } else if !cells.is_empty() {
-                folders.insert(kind.name, fetch(kind, &cells, hub, stop, progress)?);
-            }
-        }
-        Ok(folders)
+        Error::missing(self.sources.as_deref().unwrap_or(Path::new("--download")), reason)
     }
 
     fn languages(&self, table: &LanguageTable) -> Result<BTreeMap<String, Vec<InputFile>>> {
         let mut by_language: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
-        let mut of_any = Vec::new();
+        let only = self.languages.first().filter(|_| self.languages.len() == 1);
         for file in discover(&self.corpus, Path::new("."))? {
-            match &file.language {
-                Some(language) => by_language.entry(language.clone()).or_default().push(file),
-                None => of_any.push(file),
-            }
-        }
-        if let ([language], false) = (self.languages.as_slice(), of_any.is_empty()) {
-            by_language.entry(language.clone()).or_default().append(&mut of_any);
-        }
-        if !of_any.is_empty() {
-            let reason =
-                "names no language with {lang}; without it --languages must name exactly one";
-            return Err(Error::config("--corpus", reason));
+            let Some(language) = file.language.as_ref().or(only) else {
+                let reason =
+                    "names no language with {lang}; without it --languages must name exactly one";
+                return Err(Error::config("--corpus", reason));
+            };
+            by_language.entry(language.clone()).or_default().push(file);
         }
         let codes: BTreeSet<String> = match self.languages.as_slice() {
-            [] => by_language.keys().filter(|language| table.has(language)).cloned().collect(),
+            [] => by_language
+                .keys()
+                .filter(|language| table.contains_key(*language))
+                .cloned()
+                .collect(),
             named => named.iter().cloned().collect(),
         };
         if codes.is_empty() {
@@ -200,7 +184,7 @@ impl MkcRequest {
             return Err(Error::Missing { path: "--corpus".into(), reason: reason.into() });
         }
         let files_of = |language: String| {
-            if !table.has(&language) {
+            if !table.contains_key(&language) {
                 let reason =
                     format!("`{language}` is not in the table of languages; add it with --table");
                 return Err(Error::config("--languages", reason));
@@ -212,6 +196,9 @@ impl MkcRequest {
         codes.into_iter().map(files_of).collect()
     }
 }
+
+/// Cards of the sources by name.
+type Cards = BTreeMap<String, SourceCard>;
 
 struct MkcLanguage<'a> {
     request: &'a MkcRequest,
@@ -230,24 +217,13 @@ impl MkcLanguage<'_> {
         let mut card = DatasetCard::new(dataset, self.language, mode, seed);
         card.max_positives = Some(self.request.max_positives());
         let mut samples = self.curated(&mut card.sources)?;
-        if variant == MkcVariant::MkcPlus {
-            self.add_collection(&mut samples, &mut card.sources)?;
-        }
+        self.add_collection(&mut samples, &mut card.sources)?;
         if samples.is_empty() {
             let reason = format!("no source has a row of {}", self.language);
             return Err(self.request.without(reason));
         }
         let positives: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
-        let ranks = self.ranks("negatives");
-        let input = InputConfig {
-            text: self.request.text_column.clone(),
-            id: self.request.id_column.clone(),
-            max_rejects: self.request.rules.max_rejects,
-            ..InputConfig::default()
-        };
-        let (files, stop) = (self.files, self.stop);
-        let corpus = LanguageCorpus { files, input: &input, ranks: &ranks, mode, stop };
-        let (negatives, corpus) = corpus.draw(samples.len(), &positives)?;
+        let (negatives, corpus) = self.negatives(samples.len(), &positives)?;
         if negatives.len() < samples.len() {
             let (language, positives, negatives) = (self.language, samples.len(), negatives.len());
             tracing::warn!(language, positives, negatives, "the corpus has too few documents");
@@ -266,17 +242,17 @@ impl MkcLanguage<'_> {
 
     /// Returns the reader of a source, if the source exists and has the language.
     fn source(&self, kind: &'static MkcSource) -> Result<Option<MkcReader<'_>>> {
-        let cell = self.table.name(self.language, kind.name);
+        let cell = languages::name(self.table, self.language, kind.name);
         let (Some(cell), Some(folder)) = (cell, self.folders.get(kind.name)) else {
             return Ok(None);
         };
-        let DatasetRules { mode, max_rejects, .. } = self.request.rules;
-        let reader = MkcReader { kind, folder, cell, mode, max_rejects, stop: self.stop };
+        let rules = self.request.rules;
+        let reader = MkcReader { kind, folder, cell, rules, stop: self.stop };
         Ok(reader.is_there()?.then_some(reader))
     }
 
     /// Returns the positives of all sources but the Aya Collection, up to the maximum.
-    fn curated(&self, cards: &mut BTreeMap<String, SourceCard>) -> Result<Vec<DatasetSample>> {
+    fn curated(&self, cards: &mut Cards) -> Result<Vec<DatasetSample>> {
         let mut samples: Vec<DatasetSample> = Vec::new();
         for kind in &SOURCES[..CURATED] {
             let Some(source) = self.source(kind)? else { continue };
@@ -305,12 +281,8 @@ impl MkcLanguage<'_> {
         Ok(samples)
     }
 
-    /// Fills up with a repaired uniform sample of the Aya Collection.
-    fn add_collection(
-        &self,
-        samples: &mut Vec<DatasetSample>,
-        cards: &mut BTreeMap<String, SourceCard>,
-    ) -> Result<()> {
+    /// Fills up with a repaired uniform sample of the Aya Collection, which MKC has no folder of.
+    fn add_collection(&self, samples: &mut Vec<DatasetSample>, cards: &mut Cards) -> Result<()> {
         let room = self.request.max_positives().saturating_sub(samples.len());
         let Some(source) = self.source(&SOURCES[CURATED])?.filter(|_| room > 0) else {
             return Ok(());
@@ -350,11 +322,7 @@ impl MkcLanguage<'_> {
 }
 
 /// Keeps the first sample of each key that is not in `known`.
-fn drop_repeated(
-    samples: &mut Vec<DatasetSample>,
-    known: &mut HashSet<u128>,
-    cards: &mut BTreeMap<String, SourceCard>,
-) {
+fn drop_repeated(samples: &mut Vec<DatasetSample>, known: &mut HashSet<u128>, cards: &mut Cards) {
     samples.retain(|sample| {
         let new = known.insert(sample.key);
         if !new {
@@ -364,7 +332,7 @@ fn drop_repeated(
     });
 }
 
-fn count_drop(cards: &mut BTreeMap<String, SourceCard>, sample: &DatasetSample, reason: &str) {
+fn count_drop(cards: &mut Cards, sample: &DatasetSample, reason: &str) {
     if let Some(card) = cards.get_mut(&sample.source) {
         card.drop_rows(reason, 1);
     }

@@ -12,12 +12,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The characters of the bytes from 0x80 on in Windows-1252, 1251, 1250, 1253, 1254, 1257, ISO
-/// 8859-2 and Mac Roman, a line each, as Python decodes them. U+FFFD stands for a byte without a
-/// printable character.
+/// The characters of the bytes from 0x80 on in Latin-1, Windows-1252, 1251, 1250, 1253, 1254, 1257,
+/// ISO 8859-2, Mac Roman and code page 437, a line each, as Python decodes them. U+FFFD stands for
+/// a byte without a printable character.
 const CODE_PAGES_TEXT: &str = include_str!("code_pages.txt");
-const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐\
-    └┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
 /// Symbols that ordinary text has next to letters above ASCII.
 const PUNCTUATION: &str = "\u{a0}\u{ad}«»‘’“”…–—·•™®";
 /// Stands for a byte that a decoder replaced: the control character SUB, which text does not hold.
@@ -28,10 +26,8 @@ type CodePage = HashMap<char, u8>;
 
 /// All code pages; the first two, Latin-1 and Windows-1252, are also tried on parts of a line.
 static CODE_PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
-    let latin1 = (0x80..=0xff).map(|byte| (char::from(byte), byte)).collect();
     let page = |line| characters(line).zip(0x80..=0xff).collect();
-    let cp437 = CP437.chars().zip(0x80..=0xff).collect();
-    [latin1].into_iter().chain(CODE_PAGES_TEXT.lines().map(page)).chain([cp437]).collect()
+    CODE_PAGES_TEXT.lines().map(page).collect()
 });
 
 /// Returns the characters of a `line` of the code pages; a byte without one has the control
@@ -185,7 +181,7 @@ fn clean(line: &str) -> String {
                 }
             }
             '\u{80}'..='\u{9f}' => {
-                let windows_1252 = CODE_PAGES_TEXT.lines().next().unwrap_or_default();
+                let windows_1252 = CODE_PAGES_TEXT.lines().nth(1).unwrap_or_default();
                 out.extend(characters(windows_1252).nth(c as usize - 0x80));
             }
             '\0'..='\x08'

@@ -5,16 +5,16 @@
 //! `label`), and any two columns with a text and a label.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::write::{DatasetSample, THREE_FILES, TWO_FILES, place_key, refuse_inputs, write};
+use super::write::{DatasetSample, THREE_FILES, TWO_FILES, refuse_inputs, sample_key, write};
 use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
-use polysift_base::sample::{Ranks, text_key};
+use polysift_base::sample::Ranks;
 use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
 use polysift_data::input::{
     ColumnKind, ColumnRequest, InputFile, TableCounts, label_class, named_tables, read_table,
@@ -118,11 +118,32 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
         })?;
     }
     let chosen = choose(request, &classes)?;
-    let (samples, cards) = read_chosen(request, &files, &classes, &chosen, stop)?;
     let DatasetRules { mode, seed, .. } = request.rules;
     let mut card = DatasetCard::new("toxicity", &request.language, mode, seed);
-    card.sources = cards;
-    let labels = ["toxic", "nontoxic"];
+    // The first of equal texts is the sample.
+    let mut samples: HashMap<u128, DatasetSample> = HashMap::new();
+    for file in &files {
+        let mut source = SourceCard::default();
+        let counts = read(request, file, stop, &mut |outcome| {
+            source.rows += 1;
+            let sample = match outcome {
+                Ok(sample) => sample,
+                Err(reason) => return source.drop_rows(reason, 1),
+            };
+            if !chosen.contains(&sample.key) {
+                let agreed = classes.get(&sample.key).copied().flatten().is_some();
+                source.drop_rows(if agreed { "not drawn" } else { "both labels" }, 1);
+            } else if let Entry::Vacant(place) = samples.entry(sample.key) {
+                place.insert(sample);
+            } else {
+                source.drop_rows("repeated", 1);
+            }
+        })?;
+        source.drop_rows("malformed", counts.rejected);
+        source.files.push(SourceFile { rows: counts.rows, ..SourceFile::of(file)? });
+        card.sources.insert(file.name.clone(), source);
+    }
+    let (samples, labels) = (samples.into_values().collect(), ["toxic", "nontoxic"]);
     let files = if mode == Mode::Default { THREE_FILES } else { TWO_FILES };
     write(&directory, files, labels, samples, &mut card)?;
     Ok(card)
@@ -157,10 +178,7 @@ fn read(
         let text = row.text(format.text).filter(is_taken).ok_or("no text");
         each(class.and_then(|positive| {
             let (text, source) = (text?.to_owned(), file.name.clone());
-            let key = match mode {
-                Mode::Default => text_key(&text),
-                Mode::Published => place_key(&file.name, row.row),
-            };
+            let key = sample_key(mode, &text, &file.name, row.row);
             let id = format!("{}/{}", file.name, row.row);
             let (group, is_translated) = (key, false);
             Ok(DatasetSample { id, text, source, positive, key, group, is_translated })
@@ -194,40 +212,6 @@ fn choose(request: &ToxicityRequest, classes: &Classes) -> Result<HashSet<u128>>
     }
     other.truncate(size);
     Ok(toxic.into_iter().chain(other).map(|(_, key)| key).collect())
-}
-
-/// Returns the chosen samples, the first of equal texts, and a card for every file.
-fn read_chosen(
-    request: &ToxicityRequest,
-    files: &[InputFile],
-    classes: &Classes,
-    chosen: &HashSet<u128>,
-    stop: &Stop,
-) -> Result<(Vec<DatasetSample>, BTreeMap<String, SourceCard>)> {
-    let mut samples: HashMap<u128, DatasetSample> = HashMap::new();
-    let mut cards = BTreeMap::new();
-    for file in files {
-        let mut card = SourceCard::default();
-        let counts = read(request, file, stop, &mut |outcome| {
-            card.rows += 1;
-            let sample = match outcome {
-                Ok(sample) => sample,
-                Err(reason) => return card.drop_rows(reason, 1),
-            };
-            if !chosen.contains(&sample.key) {
-                let agreed = classes.get(&sample.key).copied().flatten().is_some();
-                card.drop_rows(if agreed { "not drawn" } else { "both labels" }, 1);
-            } else if let Entry::Vacant(place) = samples.entry(sample.key) {
-                place.insert(sample);
-            } else {
-                card.drop_rows("repeated", 1);
-            }
-        })?;
-        card.drop_rows("malformed", counts.rejected);
-        card.files.push(SourceFile { rows: counts.rows, ..SourceFile::of(file)? });
-        cards.insert(file.name.clone(), card);
-    }
-    Ok((samples.into_values().collect(), cards))
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use serde::Serialize;
+use serde_json::json;
 
 use super::{ClassSizes, DatasetCard};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, unlink, write_json};
-use polysift_base::sample::{Ranks, key_of};
+use polysift_base::sample::{Ranks, key_of, text_key};
+use polysift_config::Mode;
 use polysift_data::input::{InputFile, Split};
 use polysift_heads::train::{hold_out, tenth};
 
@@ -45,17 +46,12 @@ pub(crate) struct DatasetSample {
     pub is_translated: bool,
 }
 
-pub(super) fn place_key(file: &str, row: u64) -> u128 {
-    key_of("place", &[file, &row.to_string()])
-}
-
-#[derive(Serialize)]
-struct SampleLine<'a> {
-    label: &'a str,
-    text: &'a str,
-    id: &'a str,
-    source: &'a str,
-    split: Split,
+/// Returns the [`DatasetSample::key`] of `text`, which is in `row` of `file`.
+pub(super) fn sample_key(mode: Mode, text: &str, file: &str, row: u64) -> u128 {
+    match mode {
+        Mode::Default => text_key(text),
+        Mode::Published => key_of("place", &[file, &row.to_string()]),
+    }
 }
 
 /// Refuses inputs that [`write`] would replace in `directory`.
@@ -90,10 +86,9 @@ pub(super) fn write(
         for (sample, _) in samples.iter().zip(&splits).filter(|(_, own)| **own == split) {
             let label = if sample.positive { positive } else { negative };
             let DatasetSample { id, text, source, .. } = sample;
-            let mut line = serde_json::to_vec(&SampleLine { label, text, id, source, split })
-                .map_err(|e| Error::write(&path, e))?;
-            line.push(b'\n');
-            file.write_all(&line).map_err(Error::io(&path, "write"))?;
+            let line = json!({"label": label, "text": text, "id": id, "source": source,
+                              "split": split});
+            writeln!(file, "{line}").map_err(Error::io(&path, "write"))?;
             *if sample.positive { &mut sizes.positive } else { &mut sizes.negative } += 1;
         }
         card.samples.insert(name.to_owned(), sizes);

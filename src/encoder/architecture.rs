@@ -6,8 +6,6 @@ use std::sync::Arc;
 /// write this in a `config.json`, and a set of tensor names.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Architecture {
-    /// `model_type` in `config.json`.
-    pub(super) family: String,
     /// Width H of a token's state.
     pub(super) width: usize,
     /// Width F inside the feed-forward block.
@@ -60,9 +58,6 @@ pub(super) struct LayerKind {
     pub(super) window: Option<usize>,
     /// Index into the model's ropes; `None` for no rope.
     pub(super) rope: Option<usize>,
-    /// Whether a pre-norm model has a norm before attention in this layer. The first layer has none
-    /// because the embedding ends with a norm.
-    pub(super) first_norm: bool,
 }
 
 /// Tensor names in which families differ, each after one of `prefixes`; `{i}` is the index of the
@@ -113,7 +108,7 @@ impl Rope {
     /// Computes `[max_tokens, head_size]`: for each position the cosines of its angles, then the
     /// sines. As in transformers, all but powers, cosines and sines is in f32. `libm` computes
     /// these three, so that all machines agree.
-    pub(super) fn angles(self, max_tokens: usize, head_size: usize) -> Vec<f32> {
+    fn angles(self, max_tokens: usize, head_size: usize) -> Vec<f32> {
         let half = head_size / 2;
         let frequency = |i: usize| {
             let exponent = (2 * i) as f32 / head_size as f32;
@@ -135,6 +130,12 @@ impl Architecture {
         self.width / self.num_heads
     }
 
+    /// Computes the angles `[max_tokens, head_size]` of each rope.
+    pub(super) fn angles(&self) -> Vec<Arc<[f32]>> {
+        let angles = |rope: &Rope| rope.angles(self.max_tokens, self.head_size()).into();
+        self.ropes.iter().map(angles).collect()
+    }
+
     pub(super) fn linear_flops(&self) -> u64 {
         let (h, f) = (self.width, self.inner);
         (2 * self.layers.len() * h * (4 * h + self.intermediate() + f)) as u64
@@ -152,6 +153,18 @@ impl Architecture {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn positions_count_what_is_not_skipped_or_are_zeros() {
+        let learned = |first, skips| Positions::Learned { rows: 514, first, skips };
+        for (positions, expected) in [
+            (learned(2, Some(1)), [2, 3, 1, 4, 5]),
+            (learned(0, None), [0, 1, 2, 3, 4]),
+            (Positions::None, [0; 5]),
+        ] {
+            assert!(positions.of(&[0, 5, 1, 6, 2]).eq(expected), "{positions:?}");
+        }
+    }
 
     #[test]
     fn angles_start_with_no_turn_and_end_far_away() {

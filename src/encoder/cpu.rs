@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use self::calibration::{LayerInputs, TEXTS, kinds};
 use self::layer::{PackedLayer, Workspace, normalise};
-use super::architecture::{Architecture, Rope};
+use super::architecture::Architecture;
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::{Blob, EmbeddingWeights, Weights};
@@ -64,7 +64,7 @@ impl CpuEncoder {
                 ..files.info("cpu".into())
             },
             architecture: files.architecture.clone(),
-            pooling: files.output.pooling,
+            pooling: files.recipe.pooling,
             embedding: weights.embedding()?,
             precision,
             layers: Vec::new(),
@@ -84,7 +84,7 @@ impl CpuEncoder {
     /// Records the f32 inputs of each layer's linear maps for the sentences in [`TEXTS`].
     fn calibrate(&self, files: &ModelFiles, weights: &Weights<'_>) -> Result<Vec<LayerInputs>> {
         let tokenizer = files.tokenizer(&EncoderConfig::default())?;
-        let mut batch = PackedBatch::new();
+        let mut batch = PackedBatch::default();
         for chunks in tokenizer.chunks_all(&TEXTS.lines().collect::<Vec<_>>())? {
             if let Some(chunk) = chunks.first().filter(|chunk| !chunk.is_empty()) {
                 batch.push(chunk);
@@ -96,9 +96,8 @@ impl CpuEncoder {
             self.embed_tokens(&batch, i..i + 1, &mut workspace);
             workspace
         };
-        let mut workspaces: Vec<Workspace> =
-            (0..batch.cu_seqlens.len() - 1).map(workspace).collect();
-        let angles = angles(&self.architecture);
+        let mut workspaces: Vec<Workspace> = (0..batch.num_sequences()).map(workspace).collect();
+        let angles = self.architecture.angles();
         let layer = |i| {
             let layer = PackedLayer::load((Precision::F32, None), weights, &angles, i)?;
             workspaces.par_iter_mut().for_each(|workspace| {
@@ -273,15 +272,9 @@ fn pack(
     precision: Precision,
     inputs: &[LayerInputs],
 ) -> Result<Vec<PackedLayer>> {
-    let angles = angles(weights.architecture);
+    let angles = weights.architecture.angles();
     let layer = |i| PackedLayer::load((precision, inputs.get(i)), weights, &angles, i);
     (0..weights.architecture.layers.len()).into_par_iter().map(layer).collect()
-}
-
-/// Computes the angles `[max_tokens, head_size]` of each rope.
-fn angles(config: &Architecture) -> Vec<Arc<[f32]>> {
-    let angles = |rope: &Rope| rope.angles(config.max_tokens, config.head_size()).into();
-    config.ropes.iter().map(angles).collect()
 }
 
 fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {
@@ -365,7 +358,7 @@ mod tests {
             let pooling = Some(Pooling::Cls);
             let config = EncoderConfig { model, max_tokens: 130, pooling, ..Default::default() };
             let files = resolve(&config, &HubSettings::from_env(|_| None))?;
-            let mut batch = PackedBatch::new();
+            let mut batch = PackedBatch::default();
             for length in [1, 2, 17, 130, 1, 40] {
                 batch.push(&(0..length).map(|i| i * 37 % 113 + 3).collect::<Vec<u32>>());
             }

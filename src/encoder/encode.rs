@@ -10,8 +10,6 @@ use polysift_config::{DEFAULT_BATCH_TOKENS, EncoderConfig};
 /// Describes an encoder.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncoderInfo {
-    /// The model's name as the user wrote it.
-    pub model: String,
     /// Width H of a token's state.
     pub hidden_size: usize,
     /// Width D of an embedding.
@@ -32,8 +30,6 @@ pub struct EncoderInfo {
     pub max_sequences: usize,
     /// `cpu`, or the list of GPUs.
     pub device: String,
-    /// See [`ModelFiles::digest`](super::ModelFiles::digest).
-    pub digest: String,
 }
 
 impl EncoderInfo {
@@ -123,7 +119,7 @@ pub fn embed_chunks(
     };
     let encode = |group: &[usize]| {
         stop.check()?;
-        let mut batch = PackedBatch::new();
+        let mut batch = PackedBatch::default();
         for &i in group {
             batch.push(chunks[i]);
         }

@@ -31,8 +31,8 @@ pub(crate) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Arc
     }
     let config = Config::deserialize(&keys).map_err(wrong)?;
     let architecture = config.check_sizes(weight_bytes).and_then(|()| config.architecture());
-    let checked = architecture.and_then(|this| keys::check(&keys, &this.family).map(|()| this));
-    checked.map_err(|reason| Error::model(origin, reason))
+    let check = |this: Architecture| keys::check(&keys, &config.model_type).map(|()| this);
+    architecture.and_then(check).map_err(|reason| Error::model(origin, reason))
 }
 
 /// The keys of a `config.json` on which embeddings of any family depend.
@@ -145,7 +145,7 @@ impl Config {
     fn architecture(&self) -> Result<Architecture, String> {
         let this = match self.model_type.as_str() {
             "xlm-roberta" | "roberta" | "camembert" => self.xlm_roberta()?,
-            "bert" => self.bert()?,
+            "bert" => self.base(), // it ignores its padding id
             "gte" | "new" => self.gte()?,
             _ => self.modern_bert()?,
         };
@@ -162,6 +162,8 @@ impl Config {
             format!("{key} is 0")
         } else if !width.is_multiple_of(num_heads) {
             format!("hidden_size {width} is no multiple of {num_heads} heads")
+        } else if this.names == BERT && this.num_token_types == 0 {
+            "type_vocab_size is 0".into()
         } else if self.head_dim.is_some_and(|size| size != head_size) {
             format!("head_dim is not hidden_size by num_attention_heads, {head_size}")
         } else if is_rotated && !head_size.is_multiple_of(2) {
@@ -197,9 +199,8 @@ impl Config {
     /// Returns what all families share; the rest is as in BERT: positions from 0, and post-norms.
     fn base(&self) -> Architecture {
         let rows = self.max_position_embeddings;
-        let layer = LayerKind { window: None, rope: None, first_norm: true };
+        let layer = LayerKind { window: None, rope: None };
         Architecture {
-            family: self.model_type.clone(),
             width: self.hidden_size,
             inner: self.intermediate_size,
             num_heads: self.num_attention_heads,
@@ -216,15 +217,6 @@ impl Config {
         }
     }
 
-    /// BERT ignores its padding id.
-    fn bert(&self) -> Result<Architecture, String> {
-        let this = self.base();
-        if this.num_token_types == 0 {
-            return Err("type_vocab_size is 0".into());
-        }
-        Ok(this)
-    }
-
     /// XLM-RoBERTa is BERT with positions after the padding id, which has the row of its number.
     fn xlm_roberta(&self) -> Result<Architecture, String> {
         let rows = self.max_position_embeddings;
@@ -232,7 +224,7 @@ impl Config {
         let pad = pad.ok_or("pad_token_id is no token id; positions begin after it")?;
         let positions = Positions::Learned { rows, first: pad + 1, skips: Some(pad) };
         let max_tokens = rows.saturating_sub(pad + 1);
-        Ok(Architecture { max_tokens, positions, ..self.bert()? })
+        Ok(Architecture { max_tokens, positions, ..self.base() })
     }
 
     /// GTE (`new` on the hub) is BERT with rotary positions and a gated feed-forward block.
@@ -240,7 +232,7 @@ impl Config {
         let (name, said) = self.rope_settings()?;
         let theta =
             self.rope_theta.unwrap_or(if self.model_type == "gte" { 160_000.0 } else { 10_000.0 });
-        let layer = LayerKind { window: None, rope: Some(0), first_norm: true };
+        let layer = LayerKind { window: None, rope: Some(0) };
         Ok(Architecture {
             positions: Positions::None,
             num_token_types: self.type_vocab_size.unwrap_or(1),
@@ -270,7 +262,7 @@ impl Config {
                 None => i.is_multiple_of(self.global_attn_every_n_layers.unwrap_or(3).max(1)),
             };
             let (window, rope) = if is_full { (None, 0) } else { (Some(window), 1) };
-            layers.push(LayerKind { window, rope: Some(rope), first_norm: i > 0 });
+            layers.push(LayerKind { window, rope: Some(rope) });
         }
         let with = |(names, _): TensorsOfMap, bias| (names, bias);
         Ok(Architecture {

@@ -17,10 +17,11 @@ use super::output::Output;
 use super::recipe::Recipe;
 use super::sentence_transformers::SentenceTransformers;
 use super::settings::{ResolvedSetting, resolve_encoder};
-use super::weights::{Blob, header, headers};
+use super::weights::{Blob, header};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
 use polysift_base::io::without_byte_order_mark;
+use polysift_base::sample::hash_of;
 use polysift_config::{DEFAULT_MODEL, EncoderConfig};
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
@@ -39,11 +40,6 @@ const BUNDLED_TOKENIZER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/token
 /// Files of a supported model that were found and opened; the weights are not parsed yet.
 #[derive(Debug)]
 pub struct ModelFiles {
-    /// The model's name as the user wrote it.
-    pub model: String,
-    /// BLAKE3 in hex over `config.json`, the weights (shards by file name) and `tokenizer.json`:
-    /// each file's length (u64, little endian), then its bytes.
-    pub digest: String,
     /// How the model turns texts into embeddings.
     pub recipe: Recipe,
     /// The resolved settings of the recipe, each with its source.
@@ -71,14 +67,13 @@ impl ModelFiles {
 
     /// Returns the width of an embedding.
     pub fn embedding_size(&self) -> usize {
-        self.output.embedding_size(self.architecture.width)
+        self.output.embedding_size
     }
 
     /// Describes an encoder that has these files on `device` and returns pooled states.
     pub(super) fn info(&self, device: String) -> EncoderInfo {
         let config = &self.architecture;
         EncoderInfo {
-            model: self.model.clone(),
             hidden_size: config.width,
             embedding_size: config.width,
             linear_flops: config.linear_flops(),
@@ -89,7 +84,6 @@ impl ModelFiles {
             batch_tokens: None,
             max_sequences: usize::MAX,
             device,
-            digest: self.digest.clone(),
         }
     }
 
@@ -106,7 +100,7 @@ impl ModelFiles {
             let reason = "do_lower_case is true, but tokenizer.json does not lower case";
             return Err(Error::model(file, reason));
         }
-        let (largest, vocab_size) = (tokenizer.largest_id(), self.architecture.vocab_size);
+        let (largest, vocab_size) = (tokenizer.largest_id, self.architecture.vocab_size);
         if largest as usize >= vocab_size {
             let reason = format!(
                 "has the token id {largest}, but the model has only {vocab_size} tokens \
@@ -125,18 +119,15 @@ const LETTERS: &str = "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
 /// Finds the files of the model that `config` names, downloads them if needed, and checks them as
 /// far as possible without reading weights.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
-    let (json, weights, tokenizer, said) = read(config, hub)?;
+    let (json, weights, tokenizer, said) = find_and_read(config, hub)?;
     let weight_bytes = weights.iter().map(|blob| blob.bytes().len() as u64).sum();
     let text = python_json(json.bytes());
     let parsed = families::parse(&text, &json.path, weight_bytes);
     // A truncated file of weights is the error to report, not the sizes in the configuration.
-    let architecture = parsed.map_err(|error| headers(&weights).err().unwrap_or(error))?;
-    let mut hasher = blake3::Hasher::new();
-    for blob in [&json].into_iter().chain(&weights).chain([&tokenizer]) {
-        hasher.update(&(blob.bytes().len() as u64).to_le_bytes());
-        hasher.update(blob.bytes());
-    }
-    let digest = hasher.finalize().to_hex().to_string();
+    let broken = || weights.iter().find_map(|blob| header(blob).err());
+    let architecture = parsed.map_err(|error| broken().unwrap_or(error))?;
+    let blobs = [&json].into_iter().chain(&weights).chain([&tokenizer]);
+    let digest = hash_of(blobs.map(Blob::bytes)).to_hex().to_string();
     let classifier = Classifier::parse(&text);
     let classifier = classifier.map_err(|reason| Error::model(&json.path, reason))?;
     let lower_case = said.lower_case.clone();
@@ -149,8 +140,6 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
         return Err(Error::config("encoder.max_tokens", reason));
     }
     Ok(ModelFiles {
-        model: config.model.clone(),
-        digest,
         recipe,
         settings,
         output,
@@ -186,7 +175,7 @@ fn python_json(bytes: &[u8]) -> Cow<'_, [u8]> {
 /// Configuration, weights, tokenizer and sentence-transformers settings of a model.
 type Blobs = (Blob, Vec<Blob>, Blob, SentenceTransformers);
 
-fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
+fn find_and_read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     let name = config.model.as_str();
     if name == DEFAULT_MODEL {
         let unpacked = |file: &str, packed: &[u8]| {
@@ -195,7 +184,7 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
             Ok::<_, Error>(Blob::new(path, bytes))
         };
         return Ok((
-            Blob::new(Path::new(name).join(CONFIG), BUNDLED_CONFIG.to_vec()),
+            Blob::new(Path::new(name).join(CONFIG), BUNDLED_CONFIG),
             vec![unpacked(WEIGHTS, BUNDLED_WEIGHTS)?],
             unpacked(TOKENIZER, BUNDLED_TOKENIZER)?,
             SentenceTransformers::default(),
@@ -207,7 +196,10 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
             let reason = "is for models of a hub; the model is a directory";
             return Err(Error::config("encoder.revision", reason));
         }
-        return ModelSource::Directory(directory).read();
+        let find = |file: &str| -> Result<Option<PathBuf>> {
+            Ok(Some(directory.join(file)).filter(|path| path.is_file()))
+        };
+        return read(&find, &|file| missing_in(directory, file));
     }
     if !is_repository_id(name) || directory.exists() {
         let reason = format!(
@@ -217,93 +209,75 @@ fn read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
         return Err(Error::config("encoder.model", reason));
     }
     let repository = Repository::new(RepoType::Model, name, config.revision.as_deref(), hub)?;
-    let snapshots = RefCell::default();
-    let source = ModelSource::Hub(&repository, &snapshots);
-    let blobs = source.read()?;
+    // The folders of the commits of the files that are found.
+    let snapshots: RefCell<BTreeSet<PathBuf>> = RefCell::default();
+    let find = |file: &str| -> Result<Option<PathBuf>> {
+        let path = repository.get(file)?;
+        let depth = Path::new(file).iter().count();
+        let folder = path.as_ref().and_then(|path| path.ancestors().nth(depth));
+        snapshots.borrow_mut().extend(folder.map(Path::to_owned));
+        Ok(path)
+    };
+    let read_all = || read(&find, &|file| repository.missing(file));
+    let blobs = read_all()?;
     // If the branch has moved since the cache was filled, the cache now knows the new commit.
-    if snapshots.borrow().len() == 1 { Ok(blobs) } else { source.read() }
+    if snapshots.borrow().len() == 1 { Ok(blobs) } else { read_all() }
 }
 
 /// Vocabulary files of tokenizers without a `tokenizer.json`.
 const VOCABULARIES: [&str; 5] =
     ["sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.txt", "vocab.json"];
 
-enum ModelSource<'a> {
-    Directory(&'a Path),
-    /// A repository, and the folders of the commits of the files that were found in it.
-    Hub(&'a Repository<'a>, &'a RefCell<BTreeSet<PathBuf>>),
+/// Returns the error for a directory without a file that is needed.
+fn missing_in(directory: &Path, file: &str) -> Error {
+    let reason = match file {
+        CONFIG if directory.join("0_Transformer").is_dir() => format!(
+            "has no {CONFIG}: its transformer is in a folder of its own (`0_Transformer`), as \
+             sentence-transformers wrote before 2020; save the model again with a newer one"
+        ),
+        TOKENIZER if VOCABULARIES.iter().any(|name| directory.join(name).is_file()) => format!(
+            "has no {TOKENIZER}, only an older vocabulary; make one with transformers: \
+             `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)`"
+        ),
+        CONFIG | TOKENIZER => format!("has no {file}"),
+        WEIGHTS => format!(
+            "has neither {WEIGHTS} nor {WEIGHTS_INDEX}; a .bin checkpoint must be saved \
+             again with `save_pretrained` of transformers first"
+        ),
+        shard => format!("{WEIGHTS_INDEX} names {shard}, which is not there"),
+    };
+    Error::model(directory, reason)
 }
 
-impl ModelSource<'_> {
-    fn find(&self, file: &str) -> Result<Option<PathBuf>> {
-        match self {
-            Self::Directory(directory) => {
-                Ok(Some(directory.join(file)).filter(|path| path.is_file()))
-            }
-            Self::Hub(repository, snapshots) => {
-                let path = repository.get(file)?;
-                let depth = Path::new(file).iter().count();
-                let folder = path.as_ref().and_then(|path| path.ancestors().nth(depth));
-                snapshots.borrow_mut().extend(folder.map(Path::to_owned));
-                Ok(path)
-            }
-        }
+/// Reads the files that `find` returns; `missing` makes the error for one that has to be there.
+fn read(
+    find: &dyn Fn(&str) -> Result<Option<PathBuf>>,
+    missing: &dyn Fn(&str) -> Error,
+) -> Result<Blobs> {
+    let required = |file: &str| find(file)?.ok_or_else(|| missing(file));
+    let config = find(CONFIG)?;
+    if let Some(path) = find(ADAPTER)? {
+        let reason = "is that of an adapter; merge the adapter into its model first";
+        return Err(Error::model(&path, reason));
     }
-
-    fn missing(&self, file: &str) -> Error {
-        match self {
-            Self::Hub(repository, _) => repository.missing(file),
-            Self::Directory(directory) => Error::model(
-                directory,
-                match file {
-                    CONFIG if directory.join("0_Transformer").is_dir() => format!(
-                        "has no {CONFIG}: its transformer is in a folder of its own (`0_Transformer`), as \
-                         sentence-transformers wrote before 2020; save the model again with a newer one"
-                    ),
-                    TOKENIZER if VOCABULARIES.iter().any(|name| directory.join(name).is_file()) => {
-                        format!(
-                            "has no {TOKENIZER}, only an older vocabulary; make one with transformers: \
-                         `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)`"
-                        )
-                    }
-                    CONFIG | TOKENIZER => format!("has no {file}"),
-                    WEIGHTS => format!(
-                        "has neither {WEIGHTS} nor {WEIGHTS_INDEX}; a .bin checkpoint must be saved \
-                         again with `save_pretrained` of transformers first"
-                    ),
-                    shard => format!("{WEIGHTS_INDEX} names {shard}, which is not there"),
-                },
-            ),
-        }
-    }
-
-    fn read(&self) -> Result<Blobs> {
-        let required = |file: &str| self.find(file)?.ok_or_else(|| self.missing(file));
-        let config = self.find(CONFIG)?;
-        if let Some(path) = self.find(ADAPTER)? {
-            let reason = "is that of an adapter; merge the adapter into its model first";
-            return Err(Error::model(&path, reason));
-        }
-        let config = Blob::read(config.ok_or_else(|| self.missing(CONFIG))?)?;
-        let tokenizer = Blob::read(required(TOKENIZER)?)?;
-        let weights = if let Some(path) = self.find(WEIGHTS)? {
-            vec![Blob::map(path)?]
-        } else {
-            let index = self.find(WEIGHTS_INDEX)?.ok_or_else(|| self.missing(WEIGHTS))?;
-            let map = weight_map(&Blob::read(index)?)?;
-            let shards: BTreeSet<&String> = map.values().collect();
-            let shard = |shard: &String| {
-                let others = map.iter().filter(|(_, file)| *file != shard);
-                let mut blob = Blob::map(required(shard)?)?;
-                blob.elsewhere = others.map(|(name, _)| name.clone()).collect();
-                Ok(blob)
-            };
-            shards.into_iter().map(shard).collect::<Result<_>>()?
+    let config = Blob::read(config.ok_or_else(|| missing(CONFIG))?)?;
+    let tokenizer = Blob::read(required(TOKENIZER)?)?;
+    let weights = if let Some(path) = find(WEIGHTS)? {
+        vec![Blob::map(path)?]
+    } else {
+        let index = find(WEIGHTS_INDEX)?.ok_or_else(|| missing(WEIGHTS))?;
+        let map = weight_map(&Blob::read(index)?)?;
+        let shards: BTreeSet<&String> = map.values().collect();
+        let shard = |shard: &String| {
+            let others = map.iter().filter(|(_, file)| *file != shard);
+            let mut blob = Blob::map(required(shard)?)?;
+            blob.elsewhere = others.map(|(name, _)| name.clone()).collect();
+            Ok(blob)
         };
-        let said =
-            SentenceTransformers::read(&|file| self.find(file)?.map(Blob::read).transpose())?;
-        Ok((config, weights, tokenizer, said))
-    }
+        shards.into_iter().map(shard).collect::<Result<_>>()?
+    };
+    let said = SentenceTransformers::read(&|file| find(file)?.map(Blob::read).transpose())?;
+    Ok((config, weights, tokenizer, said))
 }
 
 #[derive(Deserialize)]
@@ -337,8 +311,6 @@ mod tests {
                 "max_position_embeddings":{positions},"local_attention":128,"hidden_activation":"gelu"}}"#
             );
             let files = ModelFiles {
-                model: String::new(),
-                digest: String::new(),
                 architecture: families::parse(
                     config.as_bytes(),
                     Path::new("m/config.json"),
@@ -346,7 +318,7 @@ mod tests {
                 )?,
                 weights: Arc::new([]),
                 classifier: None,
-                tokenizer: Blob::new(PathBuf::new(), Vec::new()),
+                tokenizer: Blob::new(PathBuf::new(), Vec::<u8>::new()),
                 recipe: Recipe::default(),
                 settings: Vec::new(),
                 output: Output::default(),

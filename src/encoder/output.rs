@@ -10,19 +10,16 @@ use super::encode::{Encoder, EncoderInfo};
 use polysift_base::batch::PackedBatch;
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
-use polysift_config::Pooling;
 
 /// Number of rows that go through the linear maps together: whole tiles with AVX2 and AVX-512.
 const BLOCK_ROWS: usize = 126;
 
-/// The steps from a sequence's states to its embedding, in the order of the fields.
+/// The steps from a sequence's pooled state to its embedding, in the order of the fields.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Output {
-    /// Pooling of token states, which the device does.
-    pub(super) pooling: Pooling,
     pub(super) dense: Vec<Dense>,
-    /// Number of leading values that are kept; `None` keeps all.
-    pub(super) dimensions: Option<usize>,
+    /// Number of leading values that are kept: the width of an embedding.
+    pub(super) embedding_size: usize,
     /// Whether embeddings are divided by their L2 norm, unless it is 0.
     pub(super) normalize: bool,
 }
@@ -74,23 +71,13 @@ impl Dense {
 }
 
 impl Output {
-    /// Returns the width after the linear maps for states of width `hidden_size`.
-    pub(super) fn dense_size(&self, hidden_size: usize) -> usize {
-        self.dense.last().map_or(hidden_size, Dense::outputs)
-    }
-
-    /// Returns the width of an embedding for states of width `hidden_size`.
-    pub(super) fn embedding_size(&self, hidden_size: usize) -> usize {
-        self.dimensions.unwrap_or_else(|| self.dense_size(hidden_size))
-    }
-
     /// Returns an encoder that applies the steps after pooling to the output of `pooled`.
     pub(super) fn behind(&self, pooled: Box<dyn Encoder>) -> Box<dyn Encoder> {
-        if self.dense.is_empty() && self.dimensions.is_none() && !self.normalize {
+        let is_whole = self.embedding_size == pooled.info().hidden_size;
+        if self.dense.is_empty() && is_whole && !self.normalize {
             return pooled;
         }
-        let embedding_size = self.embedding_size(pooled.info().hidden_size);
-        let info = EncoderInfo { embedding_size, ..pooled.info().clone() };
+        let info = EncoderInfo { embedding_size: self.embedding_size, ..pooled.info().clone() };
         Box::new(OutputEncoder { info, pooled, output: self.clone() })
     }
 
@@ -100,12 +87,13 @@ impl Output {
         for dense in &self.dense {
             values = dense.apply(&values);
         }
-        if let Some(dimensions) = self.dimensions {
-            let rows = values.chunks_exact(self.dense_size(width));
-            values = rows.flat_map(|row| &row[..dimensions]).copied().collect();
+        let width = self.dense.last().map_or(width, Dense::outputs);
+        if self.embedding_size < width {
+            let rows = values.chunks_exact(width);
+            values = rows.flat_map(|row| &row[..self.embedding_size]).copied().collect();
         }
         if self.normalize {
-            for row in values.chunks_exact_mut(self.embedding_size(width)) {
+            for row in values.chunks_exact_mut(self.embedding_size) {
                 let norm = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
                 if norm != 0.0 {
                     for value in row {
@@ -164,19 +152,19 @@ mod tests {
             Dense::new("a".into(), &[1., 2., 3., 0., 0., 0.], vec![1., 0., 0.], false),
             Dense::new("b".into(), &[2., 0., 0., 0., 2., 0., 0., 0., 1.], vec![0.; 3], true),
         ];
-        let output = Output { dense, dimensions: Some(2), normalize: true, ..Output::default() };
+        let output = Output { dense, embedding_size: 2, normalize: true };
         let embeddings = output.apply(&[0.1, 0.2, -0.5, -0.25], 2);
         let (x, y) = ((2.0 * 1.5f64).tanh(), (2.0 * 0.3f64).tanh());
         let norm = x.hypot(y);
         for (value, expected) in embeddings.iter().zip([x / norm, y / norm, 0.0, -1.0]) {
             assert!((f64::from(*value) - expected).abs() < 1e-6, "{embeddings:?}");
         }
-        assert_eq!((embeddings.len(), output.embedding_size(2)), (4, 2));
+        assert_eq!(embeddings.len(), 4);
     }
 
     #[test]
     fn a_zero_vector_stays_and_what_is_not_finite_stays_so() {
-        let output = Output { normalize: true, ..Output::default() };
+        let output = Output { dense: Vec::new(), embedding_size: 2, normalize: true };
         let embeddings = output.apply(&[0., 0., 1., f32::NAN, f32::INFINITY, 1., 3e38, 3e38], 2);
         assert_eq!(embeddings[..2], [0., 0.]);
         assert!(embeddings[2..6].chunks(2).all(|row| !row.iter().all(|x| x.is_finite())));

@@ -11,7 +11,8 @@ use polysift_config::Pooling;
 /// files. The recipe does not include the device or the precision.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Recipe {
-    /// [`ModelFiles::digest`](super::ModelFiles::digest), or empty if unknown.
+    /// BLAKE3 in hex over `config.json`, the weights (shards by file name) and `tokenizer.json`:
+    /// each file's length (u64, little endian), then its bytes. Empty if unknown.
     #[serde(rename = "digest", default, skip_serializing_if = "String::is_empty")]
     pub model_digest: String,
     /// How token states become one vector.

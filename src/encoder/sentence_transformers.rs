@@ -151,13 +151,8 @@ impl SentenceTransformers {
                     }
                     this.normalize = true;
                 }
-                (_, "Transformer" | "Pooling" | "Dense" | "Normalize") => {
-                    let order =
-                        "Transformer, Pooling, any Dense, Normalize is the order that is run";
-                    return fail(format!("is `{kind}`; {order}"));
-                }
                 _ => {
-                    let run = "Transformer, Pooling, Dense and Normalize are run";
+                    let run = "Transformer, Pooling, Dense and Normalize are run, in this order";
                     return fail(format!("is `{kind}`; {run}"));
                 }
             }

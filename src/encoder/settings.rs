@@ -113,7 +113,7 @@ pub(super) fn resolve_encoder(
     let dense_source =
         if dense.is_empty() { "default".to_owned() } else { dense_sources.join(", ") };
     let dense_widths: Vec<usize> = dense.iter().map(Dense::outputs).collect();
-    let output = Output { pooling, dense, dimensions: (kept < size).then_some(kept), normalize };
+    let output = Output { dense, embedding_size: kept, normalize };
     let recipe = Recipe {
         model_digest: model_digest.to_owned(),
         pooling,

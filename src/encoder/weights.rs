@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use half::{bf16, f16};
 use polysift_kernels::dequantize;
 use safetensors::tensor::TensorView;
@@ -19,20 +20,14 @@ use polysift_base::io;
 pub(super) struct Blob {
     /// Path of the file; the bundled model has a name that is no file.
     pub path: PathBuf,
-    contents: Contents,
+    contents: Bytes,
     /// Names of tensors that the index of a checkpoint places in other files.
     pub(super) elsewhere: HashSet<String>,
 }
 
-#[derive(Debug)]
-enum Contents {
-    Read(Vec<u8>),
-    Mapped(memmap2::Mmap),
-}
-
 impl Blob {
-    pub(super) fn new(path: PathBuf, bytes: Vec<u8>) -> Self {
-        Self { path, contents: Contents::Read(bytes), elsewhere: HashSet::new() }
+    pub(super) fn new(path: PathBuf, contents: impl Into<Bytes>) -> Self {
+        Self { path, contents: contents.into(), elsewhere: HashSet::new() }
     }
 
     pub(super) fn read(path: PathBuf) -> Result<Self> {
@@ -45,14 +40,11 @@ impl Blob {
         // SAFETY: a map is sound as long as nobody changes the file. Model files are written once
         // (the hub's cache renames whole files into place), and we only read.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(&path, "map"))?;
-        Ok(Self { path, contents: Contents::Mapped(map), elsewhere: HashSet::new() })
+        Ok(Self::new(path, Bytes::from_owner(map)))
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.contents {
-            Contents::Read(bytes) => bytes,
-            Contents::Mapped(map) => map,
-        }
+        &self.contents
     }
 }
 
@@ -182,7 +174,7 @@ const OLD_NAMES: [(&str, &str); 2] =
 
 impl<'a> Weights<'a> {
     pub(crate) fn open(blobs: &'a Arc<[Blob]>, architecture: &'a Architecture) -> Result<Self> {
-        let files = headers(blobs)?;
+        let files = blobs.iter().map(header).collect::<Result<_>>()?;
         let mut this = Self { blobs, architecture, files, prefix: String::new() };
         let first = format!("{}.weight", architecture.names.words);
         let prefixes = &architecture.names.prefixes;
@@ -280,7 +272,7 @@ impl<'a> Weights<'a> {
     }
 
     pub(super) fn layer(&self, i: usize) -> Result<Layer<LinearWeights, NormWeights>> {
-        let Architecture { width, inner, layers, names, .. } = self.architecture;
+        let Architecture { width, inner, pre_norm, names, .. } = self.architecture;
         let (h, f) = (*width, *inner);
         let mut intermediate =
             self.linear(names.intermediate, i, self.architecture.intermediate(), h)?;
@@ -288,11 +280,13 @@ impl<'a> Weights<'a> {
             intermediate.weight.rotate_left(f * h);
             intermediate.bias.rotate_left(f);
         }
+        // A pre-norm model's first layer has none, because the embedding ends with a norm.
+        let has_norm = i > 0 || !pre_norm;
         let attention_norm = || self.norm(names.attention_norm, i);
         Ok(Layer {
             query_key_value: self.linear(names.query_key_value, i, 3 * h, h)?,
             attention_output: self.linear(names.attention_output, i, h, h)?,
-            attention_norm: layers[i].first_norm.then(attention_norm).transpose()?,
+            attention_norm: has_norm.then(attention_norm).transpose()?,
             intermediate,
             output: self.linear(names.output, i, h, f)?,
             output_norm: self.norm(names.output_norm, i)?,
@@ -357,10 +351,6 @@ impl<'a> Weights<'a> {
 pub(super) fn header(blob: &Blob) -> Result<SafeTensors<'_>> {
     let wrong = |e| Error::model(&blob.path, format!("is not a whole safetensors file: {e}"));
     SafeTensors::deserialize(blob.bytes()).map_err(wrong)
-}
-
-pub(super) fn headers(blobs: &[Blob]) -> Result<Vec<SafeTensors<'_>>> {
-    blobs.iter().map(header).collect()
 }
 
 fn of_layer(name: &str, i: usize) -> String {

@@ -14,8 +14,6 @@ use polysift_data::input::retyped;
 
 /// Added columns: the source of a row, and the number of its document's copy, from 0.
 const ADDED: [(&str, DataType); 2] = [("source", DataType::Utf8), ("copy", DataType::Int32)];
-/// Prefix of the name of an input column that is called like an added one.
-const INPUT_PREFIX: &str = "input_";
 
 pub(super) struct MixSchema {
     /// Columns of the inputs: their names there, and their names and types in the output.
@@ -57,7 +55,7 @@ impl MixSchema {
                     let is_added = |name: &str| ADDED.iter().any(|(added, _)| *added == name);
                     let mut renamed = name.clone();
                     while is_added(&renamed) || renamed != name && names.contains(&renamed) {
-                        renamed.insert_str(0, INPUT_PREFIX);
+                        renamed.insert_str(0, "input_");
                     }
                     inputs.push((name, Field::new(renamed, data_type, true)));
                 }
@@ -84,7 +82,7 @@ impl MixSchema {
     pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
         let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
             Some(column) => {
-                if *field.data_type() == DataType::Float64 {
+                if *field.data_type() == DataType::Float64 && column.data_type().is_integer() {
                     check_exact(name, column)?;
                 }
                 retyped(column, field.data_type())
@@ -97,9 +95,6 @@ impl MixSchema {
 
 /// Checks that all whole numbers of the column `name` are exact in f64.
 fn check_exact(name: &str, column: &ArrayRef) -> Result<(), ArrowError> {
-    if !column.data_type().is_integer() {
-        return Ok(());
-    }
     let numbers = retyped(column, &DataType::Int64)?;
     let mut numbers = numbers.as_primitive::<Int64Type>().iter().flatten();
     let wrong = numbers.find(|number| number.unsigned_abs() > 1 << f64::MANTISSA_DIGITS);

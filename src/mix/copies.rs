@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use polysift_base::error::{Error, Result};
-use polysift_base::io::{if_there, read, without_byte_order_mark};
+use polysift_base::io::read_json;
 use polysift_config::{Copies, MixSource};
 
 /// Copies by minimum cluster size, from FineWeb-2's data card; larger sizes have the last's copies.
@@ -46,11 +46,18 @@ impl CopyRule {
             }
             (Some(Copies::Column(column)), _) => Self::Number { column: column.clone() },
             (Some(Copies::ClusterSize { by, weights }), _) => {
-                let steps = if weights == "card" {
+                let path = base.join(weights);
+                let steps: BTreeMap<u64, u32> = if weights == "card" {
                     CARD.into_iter().collect()
                 } else {
-                    read_steps(&base.join(weights))?
+                    let format = "a map from cluster sizes to copies, as in {\"1\": 1}";
+                    let missing = || Error::missing(&path, "no such file of weights");
+                    read_json(&path, format)?.ok_or_else(missing)?
                 };
+                if let Some(copies) = steps.values().find(|copies| **copies > MAX_COPIES) {
+                    let reason = format!("asks for {copies} copies; {MAX_COPIES} are allowed");
+                    return Err(Error::corrupt(&path, reason));
+                }
                 Self::Steps { column: by.clone(), steps }
             }
         })
@@ -101,22 +108,6 @@ impl CopyRule {
 pub(super) fn whole_number(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     whole.parse().ok().filter(|_| decimals.bytes().all(|byte| byte == b'0'))
-}
-
-fn read_steps(path: &Path) -> Result<BTreeMap<u64, u32>> {
-    let missing = || Error::missing(path, "no such file of weights");
-    let text = if_there(read(path))?.ok_or_else(missing)?;
-    let steps: BTreeMap<u64, u32> = serde_json::from_slice(without_byte_order_mark(&text))
-        .map_err(|e| {
-            let reason =
-                format!("is not a map from cluster sizes to copies, as in {{\"1\": 1}}: {e}");
-            Error::corrupt(path, reason)
-        })?;
-    if let Some(copies) = steps.values().find(|copies| **copies > MAX_COPIES) {
-        let reason = format!("asks for {copies} copies; {MAX_COPIES} are allowed");
-        return Err(Error::corrupt(path, reason));
-    }
-    Ok(steps)
 }
 
 #[cfg(test)]

@@ -13,13 +13,13 @@ use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
 use polysift_base::io::read;
 use polysift_base::progress::{Progress, Stop};
+use polysift_base::sample::hash_of;
 use polysift_config::{
     DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, LARGEST_DOCUMENT_BYTES, MixConfig, TokenCount,
 };
 use polysift_data::export::{ExportWriter, WriterOptions};
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowReader, TableRow, dense,
-    read_table,
+    ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowReader, dense, read_table,
 };
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
@@ -48,7 +48,6 @@ enum CountMethod {
     Column(String),
 }
 
-#[derive(Debug, Clone)]
 pub(super) struct CountedFile {
     /// Documents with their tokens.
     counts: InputFile,
@@ -107,11 +106,7 @@ impl TokenCounter {
     pub(super) fn key(&self, file: &InputFile, fingerprint: &str, value: Option<&str>) -> String {
         let (format, described) = (format!("{:?}", file.format), self.describe());
         let parts = [fingerprint, &file.name, &format, &described, &self.text, &self.input.id];
-        let mut hasher = blake3::Hasher::new();
-        for part in parts.into_iter().chain(value) {
-            hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
-        }
-        hasher.finalize().to_hex().to_string()
+        hash_of(parts.into_iter().chain(value)).to_hex().to_string()
     }
 
     /// Counts `file` and stores the counts under `key` in `folder`, with the column `value`.
@@ -136,10 +131,25 @@ impl TokenCounter {
             if failure.is_some() {
                 return Ok(());
             }
-            read_bytes += row.text(&self.text).map_or(0, str::len) as u64;
-            if let Some(document) = self.document(file, value, row)? {
-                failure = writer.push(document, progress).err();
-            }
+            let text = row.text(&self.text);
+            read_bytes += text.map_or(0, str::len) as u64;
+            let (tokens, text) = match (&self.count, text) {
+                (CountMethod::Column(column), _) => {
+                    let tokens = row.required_text(column)?;
+                    let number = whole_number(tokens).and_then(|tokens| u32::try_from(tokens).ok());
+                    let wrong = || format!("`{column}` is {tokens}, not a number of tokens");
+                    (number.ok_or_else(wrong)?, "")
+                }
+                // A row without the text that is counted is no document.
+                (_, None) => return Ok(()),
+                (CountMethod::Bytes, Some(text)) => (text.len() as u32, ""),
+                (CountMethod::Tokenizer { .. }, Some(text)) => (0, text),
+            };
+            let id = row.text(&self.input.id).map(ToOwned::to_owned);
+            let id = id.unwrap_or_else(|| format!("{}/{}", file.name, row.row));
+            let value = value.and_then(|value| row.text(value)).map(ToOwned::to_owned);
+            let document = Counted { row: row.row, id, tokens, value, text: text.to_owned() };
+            failure = writer.push(document, progress).err();
             Ok(())
         });
         failure.map_or(Ok(()), Err)?;
@@ -175,31 +185,6 @@ impl TokenCounter {
         let others = tokens.into_iter().chain(value);
         columns.extend(others.map(|name| ColumnRequest::new(name, ColumnKind::Scalar, true)));
         columns
-    }
-
-    /// Returns the document of a row, or `None` for one without the text that is counted.
-    fn document(
-        &self,
-        file: &InputFile,
-        value: Option<&str>,
-        row: TableRow<'_>,
-    ) -> Result<Option<Counted>, String> {
-        let text = row.text(&self.text);
-        let (tokens, text) = match (&self.count, text) {
-            (CountMethod::Column(column), _) => {
-                let tokens = row.required_text(column)?;
-                let number = whole_number(tokens).and_then(|tokens| u32::try_from(tokens).ok());
-                let wrong = || format!("`{column}` is {tokens}, not a number of tokens");
-                (number.ok_or_else(wrong)?, "")
-            }
-            (_, None) => return Ok(None),
-            (CountMethod::Bytes, Some(text)) => (text.len() as u32, ""),
-            (CountMethod::Tokenizer { .. }, Some(text)) => (0, text),
-        };
-        let id = row.text(&self.input.id).map(ToOwned::to_owned);
-        let id = id.unwrap_or_else(|| format!("{}/{}", file.name, row.row));
-        let value = value.and_then(|value| row.text(value)).map(ToOwned::to_owned);
-        Ok(Some(Counted { row: row.row, id, tokens, value, text: text.to_owned() }))
     }
 }
 

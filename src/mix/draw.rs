@@ -118,22 +118,8 @@ struct Pool {
     end: Option<RestEnd>,
 }
 
-impl Pool {
-    /// Returns the copies of `document` at `place`, its file and row.
-    fn copies(&self, document: &Document, (file, row): (usize, u64)) -> u64 {
-        let own = u64::from(document.copies);
-        let rest = self.end.map_or(0, |rest| match (document.hash, file, row).cmp(&rest.last) {
-            std::cmp::Ordering::Less => own,
-            std::cmp::Ordering::Equal => rest.copies,
-            std::cmp::Ordering::Greater => 0,
-        });
-        self.whole.saturating_mul(own).saturating_add(rest)
-    }
-}
-
 /// Numbers of copies of all documents.
 pub(super) struct Draw {
-    pub(super) seed: u64,
     pools: Vec<Pool>,
     pool_of: Vec<usize>,
     pub(super) budgets: Vec<u64>,
@@ -180,33 +166,77 @@ type Groups = BTreeMap<(usize, String), (LanguageCounts, Bins)>;
 
 impl MixCorpus<'_> {
     pub(super) fn draw(&self) -> Result<Draw> {
-        let seed = hash_seed(&[SALT], self.request.config.seed);
-        let groups = self.groups(seed)?;
+        let groups = self.groups()?;
         let (mut pools, mut budgets, mut pool_of_group) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for place in 0..self.request.config.sources.len() {
-            budgets.push(self.add_pools(place, &groups, &mut pools, &mut pool_of_group)?);
+        for (place, source) in self.request.config.sources.iter().enumerate() {
+            let own = groups.range((place, String::new())..(place + 1, String::new()));
+            let own = own.map(|((_, code), (counts, _))| (code.as_str(), counts.epoch_tokens));
+            let languages: Vec<(&str, u64)> = own.collect();
+            let total: u128 = languages.iter().map(|(_, tokens)| u128::from(*tokens)).sum();
+            let total = u64::try_from(total).map_err(|_| too_many())?;
+            let empty = |of: &str| {
+                let path = source.files.first().map_or("", String::as_str);
+                Error::corrupt(path.as_ref(), format!("{of} has no tokens"))
+            };
+            let name = format!("the source `{}`", source.name);
+            if total == 0 {
+                return Err(empty(&name));
+            }
+            let budget = budget(self.request.config, source, total)?;
+            for (languages, budget) in split(source, &languages, budget)? {
+                let mut bins = Bins::default();
+                for &language in &languages {
+                    let group = (place, language.to_owned());
+                    if let Some((_, own)) = groups.get(&group) {
+                        bins.add_all(own);
+                    }
+                    pool_of_group.insert(group, pools.len());
+                }
+                let epoch_tokens = bins.total()?;
+                let of = match languages.as_slice() {
+                    [language] => format!("{name} in {language}"),
+                    _ => name.clone(),
+                };
+                if epoch_tokens == 0 && budget > 0 {
+                    return Err(empty(&of));
+                }
+                let most = self.request.config.max_epochs;
+                if u128::from(budget) > most.ceil_of(epoch_tokens) {
+                    let epochs = budget as f64 / epoch_tokens as f64;
+                    let reason = format!(
+                        "{of} has {epoch_tokens} tokens, and {budget} would be {epochs} epochs; {most} are allowed"
+                    );
+                    return Err(Error::config("max_epochs", reason));
+                }
+                let whole = budget.checked_div(epoch_tokens).unwrap_or(0);
+                let rest = budget.checked_rem(epoch_tokens).unwrap_or(0);
+                pools.push(Pool { whole, rest, bin: bins.reach(rest), end: None });
+            }
+            budgets.push(budget);
         }
         let pool_of_file = |file: &DrawnFile| pool_of_group[&(file.source, file.language.clone())];
         let pool_of: Vec<usize> = self.files.iter().map(pool_of_file).collect();
-        self.fill(seed, &mut pools, &pool_of)?;
+        self.fill(&mut pools, &pool_of)?;
         let counts = groups.into_iter().map(|(group, (counts, _))| (group, counts)).collect();
-        let mut draw = Draw { seed, pools, pool_of, budgets, counts, rows: Vec::new(), bytes: 0 };
+        let mut draw = Draw { pools, pool_of, budgets, counts, rows: Vec::new(), bytes: 0 };
         self.count_drawn(&mut draw)?;
         Ok(draw)
     }
 
-    /// Calls `each` with the documents of the file at `place` that are within the limits.
+    /// Calls `each` with the documents of the file at `place` that are within the limits; returns
+    /// the tokens of all its documents.
     pub(super) fn for_each(
         &self,
-        seed: u64,
         place: usize,
         mut each: impl FnMut(CountedRow<'_>, Document),
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let DrawnFile { file, source, counted, .. } = &self.files[place];
         let MixSource { min_tokens, max_tokens, .. } = &self.request.config.sources[*source];
         let (least, end) = (min_tokens.unwrap_or(0), max_tokens.unwrap_or(u64::MAX));
-        let mut bad: Option<(u64, String, u64)> = None;
+        let seed = hash_seed(&[SALT], self.request.config.seed);
+        let (mut all, mut bad): (u64, Option<(u64, String, u64)>) = (0, None);
         counted.for_each(self.request.stop, |row| {
+            all = all.saturating_add(row.tokens.into());
             if !(least..end).contains(&u64::from(row.tokens)) {
                 return Ok(());
             }
@@ -219,7 +249,7 @@ impl MixCorpus<'_> {
             }
             Ok(())
         })?;
-        bad.map_or(Ok(()), |(row, reason, count)| {
+        bad.map_or(Ok(all), |(row, reason, count)| {
             Err(Error::Row { path: file.path.clone(), row: row + 1, reason, count })
         })
     }
@@ -234,13 +264,13 @@ impl MixCorpus<'_> {
     }
 
     /// Counts an epoch of every source and language.
-    fn groups(&self, seed: u64) -> Result<Groups> {
+    fn groups(&self) -> Result<Groups> {
         let groups = Mutex::new(Groups::new());
         self.of_all_files(|place| {
             let DrawnFile { source, language, .. } = &self.files[place];
             let looks_at_copies = self.rules[*source].column().is_some();
             let (mut counts, mut bins) = <(LanguageCounts, Bins)>::default();
-            self.for_each(seed, place, |row, document| {
+            self.for_each(place, |row, document| {
                 counts.documents += 1;
                 counts.without_copies += u64::from(row.value.is_none() && looks_at_copies);
                 bins.0[document.bin()] += u128::from(document.epoch_tokens());
@@ -259,67 +289,12 @@ impl MixCorpus<'_> {
         Ok(groups)
     }
 
-    /// Adds the pools of the source at `place`; returns its budget.
-    fn add_pools(
-        &self,
-        place: usize,
-        groups: &Groups,
-        pools: &mut Vec<Pool>,
-        pool_of_group: &mut BTreeMap<(usize, String), usize>,
-    ) -> Result<u64> {
-        let source = &self.request.config.sources[place];
-        let own = || groups.range((place, String::new())..(place + 1, String::new()));
-        let languages: Vec<(&str, u64)> =
-            own().map(|((_, code), (counts, _))| (code.as_str(), counts.epoch_tokens)).collect();
-        let total: u128 = languages.iter().map(|(_, tokens)| u128::from(*tokens)).sum();
-        let total = u64::try_from(total).map_err(|_| too_many())?;
-        let empty = |of: &str| {
-            let path = source.files.first().map_or("", String::as_str);
-            Error::corrupt(path.as_ref(), format!("{of} has no tokens"))
-        };
-        let name = format!("the source `{}`", source.name);
-        if total == 0 {
-            return Err(empty(&name));
-        }
-        let budget = budget(self.request.config, source, total)?;
-        for (languages, budget) in split(source, &languages, budget)? {
-            let mut bins = Bins::default();
-            for &language in &languages {
-                let group = (place, language.to_owned());
-                if let Some((_, own)) = groups.get(&group) {
-                    bins.add_all(own);
-                }
-                pool_of_group.insert(group, pools.len());
-            }
-            let epoch_tokens = bins.total()?;
-            let of = match languages.as_slice() {
-                [language] => format!("{name} in {language}"),
-                _ => name.clone(),
-            };
-            if epoch_tokens == 0 && budget > 0 {
-                return Err(empty(&of));
-            }
-            let most = self.request.config.max_epochs;
-            if u128::from(budget) > most.ceil_of(epoch_tokens) {
-                let epochs = budget as f64 / epoch_tokens as f64;
-                let reason = format!(
-                    "{of} has {epoch_tokens} tokens, and {budget} would be {epochs} epochs; {most} are allowed"
-                );
-                return Err(Error::config("max_epochs", reason));
-            }
-            let whole = budget.checked_div(epoch_tokens).unwrap_or(0);
-            let rest = budget.checked_rem(epoch_tokens).unwrap_or(0);
-            pools.push(Pool { whole, rest, bin: bins.reach(rest), end: None });
-        }
-        Ok(budget)
-    }
-
     /// Finds where the rest of each budget ends.
-    fn fill(&self, seed: u64, pools: &mut [Pool], pool_of: &[usize]) -> Result<()> {
+    fn fill(&self, pools: &mut [Pool], pool_of: &[usize]) -> Result<()> {
         let near = self.of_all_files(|place| {
             let (mut own, pool) = (Vec::new(), &pools[pool_of[place]]);
             if pool.rest > 0 {
-                self.for_each(seed, place, |row, document| {
+                self.for_each(place, |row, document| {
                     if document.bin() == pool.bin.0 {
                         own.push(((document.hash, place, row.row), document));
                     }
@@ -338,18 +313,13 @@ impl MixCorpus<'_> {
     fn count_drawn(&self, draw: &mut Draw) -> Result<()> {
         let counted = self.of_all_files(|place| {
             let (mut documents, mut rows, mut tokens) = (0u64, 0u64, 0u64);
-            self.for_each(draw.seed, place, |row, document| {
+            let all = self.for_each(place, |row, document| {
                 let copies = draw.copies(&document, place, row.row);
                 documents += u64::from(copies > 0);
                 rows = rows.saturating_add(copies);
                 tokens = tokens.saturating_add(copies.saturating_mul(document.tokens.into()));
             })?;
             let counted = &self.files[place].counted;
-            let mut all = 0u64;
-            counted.for_each(self.request.stop, |row| {
-                all = all.saturating_add(row.tokens.into());
-                Ok(())
-            })?;
             // Documents may be drawn by their length, so bytes follow tokens, not rows.
             let (part, whole) = if all == 0 { (rows, counted.num_rows) } else { (tokens, all) };
             let bytes = u128::from(counted.data_bytes) * u128::from(part);
@@ -372,8 +342,15 @@ impl MixCorpus<'_> {
 }
 
 impl Draw {
-    pub(super) fn copies(&self, document: &Document, place: usize, row: u64) -> u64 {
-        self.pools[self.pool_of[place]].copies(document, (place, row))
+    /// Returns the copies of `document`, which is in `row` of the file at `file`.
+    pub(super) fn copies(&self, document: &Document, file: usize, row: u64) -> u64 {
+        let (pool, own) = (&self.pools[self.pool_of[file]], u64::from(document.copies));
+        let rest = pool.end.map_or(0, |rest| match (document.hash, file, row).cmp(&rest.last) {
+            std::cmp::Ordering::Less => own,
+            std::cmp::Ordering::Equal => rest.copies,
+            std::cmp::Ordering::Greater => 0,
+        });
+        pool.whole.saturating_mul(own).saturating_add(rest)
     }
 }
 
@@ -424,10 +401,8 @@ fn split<'l>(
             return Err(source.wrong("languages", reason));
         }
         (Some(_), None) => {
-            return Err(source.wrong(
-                "languages",
-                "add up to less than 1, and no other language has tokens to draw",
-            ));
+            let reason = "add up to less than 1, and no other language has tokens to draw";
+            return Err(source.wrong("languages", reason));
         }
         (None, None) if others.is_empty() => {}
         (None, None) => pools.push((others, 0)),
@@ -473,9 +448,11 @@ mod tests {
                 let (whole, rest) =
                     (budget / (1000 * u64::from(tokens)), budget % (1000 * u64::from(tokens)));
                 let end = rest_end(documents(seed, tokens), rest);
-                let pool = Pool { whole, rest, bin: (0, 0), end };
+                let (budgets, rows, counts) = (Vec::new(), Vec::new(), BTreeMap::new());
+                let (pools, pool_of) = (vec![Pool { whole, rest, bin: (0, 0), end }], vec![0]);
+                let draw = Draw { pools, pool_of, budgets, counts, rows, bytes: 0 };
                 let copies = |(order, document): &((u64, usize, u64), Document)| {
-                    pool.copies(document, (order.1, order.2))
+                    draw.copies(document, order.1, order.2)
                 };
                 let copies: Vec<u64> = documents(seed, tokens).iter().map(copies).collect();
                 assert_eq!(copies.iter().sum::<u64>(), 2370);

@@ -26,7 +26,6 @@ mod shuffle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rayon::current_num_threads;
 use rayon::prelude::*;
@@ -44,15 +43,13 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{
     confine, create_folder, list, read_json, remove, remove_while, write_json, write_new,
 };
-use polysift_config::MixConfig;
+use polysift_base::progress::STOP_POLL;
 use polysift_data::input::{InputFile, MIXTURE, UNDETERMINED_LANGUAGE, discover};
 use polysift_runs::run::{RunDir, Worker, difference};
 use shuffle::{JSON, Shuffle};
 
 /// Maximum files of an output. Each has a section in every file of the shuffle.
 const MAX_FILES: u64 = 100_000;
-/// Time to wait for a file that another process creates.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Contents of a mixture, stored as `mix.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -115,7 +112,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let rules = config.sources.iter().map(|source| CopyRule::load(source, base));
     let rules: Vec<CopyRule> = rules.collect::<Result<_>>()?;
     let counter = TokenCounter::load(config, base, request.hub)?;
-    let found = find_files(config, base, out)?;
+    let found = find_files(request)?;
     create_folder(out)?;
     confine(out);
     let state = out.join("_state");
@@ -125,25 +122,32 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let corpus = MixCorpus { request, rules: &rules, files: &files };
     let draw = corpus.draw()?;
     let schema = MixSchema::new(&files, config.columns, &config.text)?;
-    let num_files = num_files(config, &draw)?;
-    let report = |written| report(&corpus, &counter, &draw, &schema, written);
+    let rows: u128 = draw.rows.iter().copied().map(u128::from).sum();
+    // A file has about `output_bytes`, and at least one row.
+    let wanted = draw.bytes.div_ceil(config.output_bytes.0.into()).min(rows).max(1);
+    let num_files = u64::try_from(wanted).ok().filter(|files| *files <= MAX_FILES);
+    let num_files = num_files.ok_or_else(|| {
+        let reason =
+            format!("would make {wanted} files; {MAX_FILES} are allowed, so let them be larger");
+        Error::config("output_bytes", reason)
+    })?;
+    let mut report = report(&corpus, counter.describe(), &draw, &schema);
     if request.dry_run {
-        return Ok(report(Vec::new()));
+        return Ok(report);
     }
     let plan = plan(&corpus, &counter, num_files)?;
     accept(request, &worker, &plan)?;
     let path = out.join(MIXTURE);
     let done: Option<MixReport> = read_json(&path, JSON)?;
     let done = done.filter(|report| report.files.iter().all(|file| file.is_in(out)));
-    let report = if let Some(report) = done {
-        report
+    if let Some(done) = done {
+        report = done;
     } else {
         let (corpus, draw, worker, schema) = (&corpus, &draw, &worker, &schema);
         let shuffle = Shuffle { request, corpus, draw, worker, schema, num_files };
-        let report = report(shuffle.write()?);
+        report.files = shuffle.write()?;
         write_json(&path, &report)?;
-        report
-    };
+    }
     remove(&state.join("shuffle"))?;
     Ok(report)
 }
@@ -151,22 +155,19 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
 /// Finds the files of each source; returns the source's index, the file and its fingerprint.
 /// Sources are ordered by name: the order of the settings changes neither numbers of inputs nor
 /// columns.
-fn find_files(
-    config: &MixConfig,
-    base: &Path,
-    out: &Path,
-) -> Result<Vec<(usize, InputFile, String)>> {
+fn find_files(request: &MixRequest<'_>) -> Result<Vec<(usize, InputFile, String)>> {
     let mut all = Vec::new();
     // The files that the mixture wrote to OUT are no inputs, even if OUT is below an input's
     // folder.
-    let own = written(out)?.into_iter().filter_map(|path| path.canonicalize().ok());
+    let own = written(request.out)?.into_iter().filter_map(|path| path.canonicalize().ok());
     let own: BTreeSet<PathBuf> = own.collect();
     let is_input =
         |file: &InputFile| file.path.canonicalize().map_or(true, |path| !own.contains(&path));
-    let mut sources: Vec<_> = config.sources.iter().enumerate().collect();
+    let mut sources: Vec<_> = request.config.sources.iter().enumerate().collect();
     sources.sort_by_key(|(_, source)| &source.name);
     for (place, source) in sources {
-        let found = discover(&source.files, base)?.into_par_iter().filter(is_input).map(|file| {
+        let found = discover(&source.files, request.base)?.into_par_iter();
+        let found = found.filter(is_input).map(|file| {
             let fingerprint = file.fingerprint()?;
             Ok((place, file, fingerprint))
         });
@@ -202,26 +203,13 @@ fn count(
     });
     request.progress.end();
     counted?;
-    let counted = keys.par_iter().map(|key| Ok((key, CountedFile::open(folder, key)?)));
-    let counted: BTreeMap<&String, CountedFile> = counted.collect::<Result<_>>()?;
-    let files = found.into_iter().zip(&all_keys).map(|((source, file, fingerprint), key)| {
+    let files = found.into_par_iter().zip(&all_keys).map(|((source, file, fingerprint), key)| {
         let language = file.language.clone();
         let language = language.unwrap_or_else(|| UNDETERMINED_LANGUAGE.to_owned());
-        DrawnFile { file, source, language, fingerprint, counted: counted[key].clone() }
+        let counted = CountedFile::open(folder, key)?;
+        Ok(DrawnFile { file, source, language, fingerprint, counted })
     });
-    Ok(files.collect())
-}
-
-/// Returns the number of output files of about [`MixConfig::output_bytes`] each, at most one per
-/// row.
-fn num_files(config: &MixConfig, draw: &Draw) -> Result<u64> {
-    let rows: u128 = draw.rows.iter().copied().map(u128::from).sum();
-    let wanted = draw.bytes.div_ceil(config.output_bytes.0.into()).min(rows).max(1);
-    u64::try_from(wanted).ok().filter(|files| *files <= MAX_FILES).ok_or_else(|| {
-        let reason =
-            format!("would make {wanted} files; {MAX_FILES} are allowed, so let them be larger");
-        Error::config("output_bytes", reason)
-    })
+    files.collect()
 }
 
 /// Returns everything that determines the bytes of a mixture.
@@ -253,8 +241,7 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
 /// Writes `plan`, or checks that the folder was started with it.
 fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()> {
     let path = worker.run().path("plan.json");
-    let mut text = serde_json::to_vec_pretty(plan).map_err(|e| Error::write(&path, Box::new(e)))?;
-    text.push(b'\n');
+    let text = format!("{plan:#}\n");
     let mut redo = request.redo;
     loop {
         // A process that writes outputs has written its plan before.
@@ -267,12 +254,12 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
                 return Err(Error::config("--out", reason));
             }
             None => {
-                if write_new(&path, &text)? {
+                if write_new(&path, text.as_bytes())? {
                     return Ok(());
                 }
                 // Another process was first: its plan counts, once this machine sees it.
                 request.stop.check()?;
-                std::thread::sleep(LOOK_AGAIN);
+                std::thread::sleep(STOP_POLL);
             }
             Some(_) if redo => {
                 // Markers of finished work are removed before it, and the plan last. Another
@@ -310,13 +297,8 @@ fn written(out: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn report(
-    corpus: &MixCorpus<'_>,
-    counter: &TokenCounter,
-    draw: &Draw,
-    schema: &MixSchema,
-    written: Vec<MixedFile>,
-) -> MixReport {
+/// Returns the report without the files.
+fn report(corpus: &MixCorpus<'_>, count: String, draw: &Draw, schema: &MixSchema) -> MixReport {
     let mut sources = Vec::new();
     for (place, source) in corpus.request.config.sources.iter().enumerate() {
         let languages = draw.counts.iter().filter(|((source, _), _)| *source == place);
@@ -339,13 +321,13 @@ fn report(
         });
     }
     MixReport {
-        count: counter.describe(),
+        count,
         seed: corpus.request.config.seed,
         rows: draw.rows.iter().sum(),
         tokens: sources.iter().map(|source| source.tokens).sum(),
         sources,
         columns: schema.fields().map(|field| field.name().clone()).collect(),
         left_out: schema.left_out.clone(),
-        files: written,
+        files: Vec::new(),
     }
 }

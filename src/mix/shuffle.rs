@@ -167,7 +167,7 @@ impl Shuffle<'_> {
         let seeds =
             SALTS.map(|salt| hash_seed(&[salt, &config.sources[*source].name], config.seed));
         let mut drawn = Vec::new();
-        self.corpus.for_each(self.draw.seed, place, |CountedRow { row, id, .. }, document| {
+        self.corpus.for_each(place, |CountedRow { row, id, .. }, document| {
             let copies = self.draw.copies(&document, place, row);
             if copies > 0 {
                 let hashes = seeds.map(|seed| XxHash3_64::oneshot_with_seed(seed, id.as_bytes()));

@@ -81,7 +81,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
         return Err(Error::config("cascade", reason));
     };
     let languages = planned_languages(config, plan).unwrap_or_default();
-    let heads = Heads::find(&config.heads, Some(run), languages, config.seed.0)?;
+    let heads = Heads::find(&config.heads, Some(run), languages, config.seed)?;
     let model = load_model(context, Stage::Cascade)?;
     heads.check_recipe(&model.recipe)?;
     let mut settings = frozen(context, plan, &heads, &model)?;

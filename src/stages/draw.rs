@@ -49,7 +49,7 @@ pub(crate) fn draw_texts(
     shards: &[(u64, &Shard)],
     size: usize,
 ) -> Result<(Vec<(u64, String)>, bool)> {
-    let seed = hash_seed(&[purpose], context.config.seed.0);
+    let seed = hash_seed(&[purpose], context.config.seed);
     let num_rows = size.saturating_add(size / SPARE);
     let sample = BottomKSample::new(num_rows);
     shards.par_iter().try_for_each(|&(place, shard)| {

@@ -238,7 +238,7 @@ impl RunScores<'_> {
         }
         let model = load(&precise_settings(self.context)?, self.context.hub)?;
         let digest = encoder_digest(self.context.run)?;
-        let found = &model.encoder.info().digest;
+        let found = &model.recipe.model_digest;
         if *found != digest {
             let reason = format!("is not the model of this run: {found} instead of {digest}");
             return Err(Error::model(self.context.config.encoder.model.as_ref(), reason));

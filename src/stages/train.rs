@@ -162,10 +162,10 @@ fn train_one(
     let mut set = training_set(context, model, job, on_share)?;
     let language = job.language();
     let of_encoder = model.map(|model| Provenance {
-        model: model.encoder.info().model.clone(),
+        model: config.encoder.model.clone(),
         recipe: Some(model.recipe.clone()),
         recipe_digest: model.recipe.digest(),
-        encoder_digest: model.encoder.info().digest.clone(),
+        encoder_digest: model.recipe.model_digest.clone(),
         ..Provenance::default()
     });
     let provenance =
@@ -175,7 +175,7 @@ fn train_one(
         language: &language,
         config: job.head,
         samples: &Samples::default(), // every use of the request replaces them
-        seed: config.seed.0,
+        seed: config.seed,
         provenance,
     };
     if job.head.negatives.is_none() {

@@ -64,7 +64,6 @@ pub(super) enum Normal<'a> {
     Text(&'a str),
 }
 
-#[derive(Debug)]
 pub(super) struct CharMap {
     /// sentencepiece's double array; empty without a normalizer.
     units: Vec<u32>,

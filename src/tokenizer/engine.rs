@@ -10,54 +10,30 @@
 //! All steps work forwards with bounded look-ahead, so the first ids of a long text are by
 //! construction those of the whole text.
 
-use std::sync::Mutex;
-
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::charmap::CharMap;
-use super::file::UnigramEntries;
-use super::pipeline::{PipelineModel, TokenPipeline};
+use super::pipeline::{Engine, PipelineModel};
 use super::segments::{Flow, SegmentWriter, write};
 use super::stretches::StretchWriter;
-use super::words::{WordScratch, WordWriter};
+use super::words::WordWriter;
 
 use polysift_base::panics::lock;
 
 /// Bytes of plain characters that are passed on at a time.
 const RUN: usize = if cfg!(test) { 4 } else { 512 };
 
-pub(super) struct Engine {
-    pipeline: TokenPipeline,
-    /// Memory of threads that are not at work.
-    idle: Mutex<Vec<WordScratch>>,
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").finish_non_exhaustive()
-    }
-}
-
 impl Engine {
-    /// Creates an engine with the pipeline of `tokenizer`, and the model `unigram` if there is one,
-    /// or says why it cannot.
-    pub(crate) fn new(
-        tokenizer: &tokenizers::Tokenizer,
-        unigram: Option<&UnigramEntries>,
-    ) -> Result<Self, &'static str> {
-        Ok(Self { pipeline: TokenPipeline::of(tokenizer, unigram)?, idle: Mutex::default() })
-    }
-
     /// Passes the ids of `text` to `read`: all of them, or at least the first `limit`.
     pub(super) fn encode<T>(&self, text: &str, limit: usize, read: impl FnOnce(&[u32]) -> T) -> T {
         let idle = || lock(&self.idle);
         let scratch = idle().pop();
         let mut scratch = scratch.unwrap_or_default();
-        let added_tokens = self.pipeline.added_tokens.as_ref();
+        let added_tokens = self.added_tokens.as_ref();
         scratch.limit = limit;
         scratch.forget_word();
         // A break means that there are enough ids.
-        let _ = match &self.pipeline.model {
+        let _ = match &self.model {
             PipelineModel::Unigram(map, model) => {
                 let words = WordWriter { model, scratch: &mut scratch };
                 write(added_tokens, text, &mut NormalizingWriter { map, words })
@@ -74,7 +50,7 @@ impl Engine {
 
     /// Returns true if a text is split before a space or line feed between ASCII characters.
     pub(super) fn splits(&self) -> bool {
-        matches!(self.pipeline.model, PipelineModel::Unigram(..))
+        matches!(self.model, PipelineModel::Unigram(..))
     }
 }
 

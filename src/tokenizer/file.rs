@@ -23,7 +23,7 @@ pub(crate) fn open(json: &[u8]) -> Result<Tokenizer, String> {
 #[serde(deny_unknown_fields)]
 pub(super) struct UnigramEntries {
     #[serde(rename = "type")]
-    _type: UnigramTag,
+    kind: String,
     #[serde(rename = "unk_id")]
     pub(super) unknown: Option<usize>,
     /// Pieces and their scores; ids are indices.
@@ -31,11 +31,6 @@ pub(super) struct UnigramEntries {
     pub(super) vocabulary: Vec<(String, f64)>,
     #[serde(default)]
     pub(super) byte_fallback: bool,
-}
-
-#[derive(Deserialize)]
-enum UnigramTag {
-    Unigram,
 }
 
 #[derive(Deserialize)]
@@ -51,7 +46,7 @@ struct TokenizerFile {
 pub(super) fn read_unigram(json: &[u8]) -> Option<(Tokenizer, UnigramEntries)> {
     let TokenizerFile { model, mut rest } = serde_json::from_slice(json).ok()?;
     let size = model.vocabulary.len();
-    if size == 0 || model.unknown.is_some_and(|id| id >= size) {
+    if model.kind != "Unigram" || size == 0 || model.unknown.is_some_and(|id| id >= size) {
         return None;
     }
     // The crate assigns to an added token the last piece with its text, else the next number.

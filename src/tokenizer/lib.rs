@@ -44,7 +44,7 @@ use std::sync::OnceLock;
 use rayon::prelude::*;
 use tokenizers::{Encoding, Token, Tokenizer as CrateTokenizer};
 
-use self::engine::Engine;
+use self::pipeline::Engine;
 use self::prefix::{cut, splits_at_cuts};
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::caught;
@@ -64,21 +64,20 @@ pub struct Tokenized {
 }
 
 /// A tokenizer with the settings of an encoder.
-#[derive(Debug)]
 pub struct Tokenizer {
     backend: Backend,
     origin: PathBuf,
     /// Special tokens before the content of a chunk; `after` follows the content.
     before: Vec<u32>,
     after: Vec<u32>,
-    largest_id: u32,
+    /// The largest id that the tokenizer can give.
+    pub largest_id: u32,
     content_tokens: usize,
     chunks: Chunks,
     prompt: String,
     max_chars: Option<usize>,
 }
 
-#[derive(Debug)]
 enum Backend {
     /// Our engine; with a prompt, the crate counts its tokens.
     Engine(Box<Engine>, Option<Box<PromptCounter>>),
@@ -87,7 +86,6 @@ enum Backend {
 }
 
 /// Counts the tokens of a prompt with the crate, which reads the tokenizer at first use.
-#[derive(Debug)]
 struct PromptCounter {
     json: Vec<u8>,
     tokenizer: OnceLock<Result<CrateTokenizer, String>>,
@@ -150,11 +148,6 @@ impl Tokenizer {
         };
         tracing::debug!(tokenizer = %origin.display(), engine = tokenizer.engine());
         Ok(tokenizer)
-    }
-
-    /// Returns the largest id that the tokenizer can give.
-    pub fn largest_id(&self) -> u32 {
-        self.largest_id
     }
 
     /// Describes what produces the ids: our engine, or the crate and why. The ids are the same.

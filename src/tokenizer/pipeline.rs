@@ -1,9 +1,11 @@
 //! Converts a `tokenizer.json` to this engine's pipeline, or names an unsupported part. Anything
 //! that is not matched exactly below is refused, and the `tokenizers` crate does the work.
 
+use std::sync::Mutex;
+
 use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::replace::ReplacePattern;
-use tokenizers::normalizers::{NormalizerWrapper, Precompiled, Replace};
+use tokenizers::normalizers::{NormalizerWrapper, Replace};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::pre_tokenizers::split::SplitPattern;
@@ -14,12 +16,14 @@ use super::bpe::Bpe;
 use super::charmap::{CharMap, META};
 use super::file::UnigramEntries;
 use super::unigram::Unigram;
-use super::words::{Spacing, WordModel};
+use super::words::{Spacing, WordModel, WordScratch};
 
-pub(super) struct TokenPipeline {
+pub(super) struct Engine {
     pub(super) model: PipelineModel,
     /// Added tokens that are searched in the original text.
     pub(super) added_tokens: Option<AddedTokens>,
+    /// Memory of threads that are not at work.
+    pub(super) idle: Mutex<Vec<WordScratch>>,
 }
 
 /// Produces the ids of a segment.
@@ -33,9 +37,9 @@ pub(super) enum PipelineModel {
 /// A part of the pipeline, or why it is not supported.
 type Supported<T> = Result<T, &'static str>;
 
-impl TokenPipeline {
+impl Engine {
     /// Converts `tokenizer`, with the model `unigram` if there is one.
-    pub(crate) fn of(tokenizer: &Tokenizer, unigram: Option<&UnigramEntries>) -> Supported<Self> {
+    pub(crate) fn new(tokenizer: &Tokenizer, unigram: Option<&UnigramEntries>) -> Supported<Self> {
         match (unigram, tokenizer.get_model()) {
             (Some(model), _) => Self::of_unigram(tokenizer, model),
             (None, ModelWrapper::BPE(model)) => Self::of_bpe(tokenizer, model),
@@ -59,7 +63,7 @@ impl TokenPipeline {
         let [added_tokens, normalized] = added_tokens(tokenizer, spacing)?;
         let model = WordModel { spacing, unigram, added_tokens: normalized };
         let model = PipelineModel::Unigram(Box::new(map), Box::new(model));
-        Ok(Self { model, added_tokens })
+        Ok(Self { model, added_tokens, idle: Mutex::default() })
     }
 
     /// The normalizer turns spaces into `▁`, after which a split at spaces finds none.
@@ -89,7 +93,8 @@ impl TokenPipeline {
             texts.push((token.content, added));
         }
         let added_tokens = AddedTokens::new(texts)?;
-        Ok(Self { model: PipelineModel::Bpe(Box::new(Bpe::of(model)?)), added_tokens })
+        let model = PipelineModel::Bpe(Box::new(Bpe::of(model)?));
+        Ok(Self { model, added_tokens, idle: Mutex::default() })
     }
 }
 
@@ -101,7 +106,11 @@ fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, boo
         Some(step) => std::slice::from_ref(step),
     };
     let (map, steps) = match steps {
-        [NormalizerWrapper::Precompiled(map), rest @ ..] => (charmap(map)?, rest),
+        [NormalizerWrapper::Precompiled(map), rest @ ..] => {
+            let json = serde_json::to_value(map).unwrap_or_default();
+            let map = json["precompiled_charsmap"].as_str().and_then(CharMap::from_base64);
+            (map.ok_or("its character map cannot be read")?, rest)
+        }
         steps => (CharMap::identity(), steps),
     };
     let (strips_end, steps) = match steps {
@@ -120,12 +129,6 @@ fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, boo
         }
         _ => Err("its normalizer is not XLM-RoBERTa's"),
     }
-}
-
-fn charmap(precompiled: &Precompiled) -> Supported<CharMap> {
-    let json = serde_json::to_value(precompiled).unwrap_or_default();
-    let charsmap = json["precompiled_charsmap"].as_str().and_then(CharMap::from_base64);
-    charsmap.ok_or("its character map cannot be read")
 }
 
 /// Returns true if white space splits words before `▁` is inserted.

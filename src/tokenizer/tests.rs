@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokenizers::Model as _;
 
 use super::Tokenizer;
-use super::engine::Engine;
 use super::file;
+use super::pipeline::Engine;
 use super::unigram::{Lattice, Unigram};
 use polysift_config::{Chunks, EncoderConfig};
 

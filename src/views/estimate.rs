@@ -152,10 +152,10 @@ pub fn estimate(
             training_secs: training_tokens / tokens_per_sec.max(1e-9),
             gpu_hours: tokens / speed_of_gpus(info, sample.mean_length(), 1) / 3600.0,
             embeddings_bytes: values * stored_bytes(config.parts.embeddings),
-            model: info.model.clone(),
+            model: config.encoder.model.clone(),
             tokenizer: model.tokenizer.engine(),
             encoder_settings: model.settings.clone(),
-            encoder_digest: info.digest.clone(),
+            encoder_digest: model.recipe.model_digest.clone(),
         }
     });
     let mut languages = BTreeMap::new();

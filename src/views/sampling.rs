@@ -123,7 +123,7 @@ pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<Langu
             let near = head.zip(heads.as_ref());
             let near =
                 near.map(|head| near_thresholds(context, request, language, head)).transpose()?;
-            let seed = request.seed.unwrap_or(context.config.seed.0);
+            let seed = request.seed.unwrap_or(context.config.seed);
             let seed = |purpose| design::seed_of(seed, &history, purpose, language);
             frames
                 .insert(language, Frame::new(request, near, ["frame", "start", "order"].map(seed)));

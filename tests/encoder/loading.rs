@@ -175,7 +175,7 @@ fn an_id_far_beyond_the_others_takes_no_memory() -> Result<()> {
     vocabulary.insert("far".into(), (u32::MAX - 1).into());
     let (json, settings) = (json.to_string(), EncoderConfig::default());
     let tokenizer = Tokenizer::from_bytes(json.as_bytes(), &path, &settings)?;
-    assert_eq!(tokenizer.largest_id(), u32::MAX - 1);
+    assert_eq!(tokenizer.largest_id, u32::MAX - 1);
     let before = Tokenizer::from_bytes(&std::fs::read(&path)?, &path, &settings)?;
     for text in ["Hello  brave new world", "狐狸跳过懒狗。", ""] {
         assert_eq!(tokenizer.tokenize(text)?, before.tokenize(text)?);
@@ -282,9 +282,8 @@ fn a_name_that_is_no_model_and_a_length_that_is_too_long_are_settings_errors() -
 fn the_digest_sees_every_file() -> Result<()> {
     let directory = copy("head32-bf16")?;
     let digest = || {
-        Ok::<_, anyhow::Error>(
-            resolve(&config(directory.path(), Pooling::Mean), &offline())?.digest,
-        )
+        let files = resolve(&config(directory.path(), Pooling::Mean), &offline())?;
+        Ok::<_, anyhow::Error>(files.recipe.model_digest)
     };
     let mut digests = vec![digest()?];
     for file in ["config.json", "tokenizer.json", "model.safetensors"] {

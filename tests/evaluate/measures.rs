@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use polysift::metrics::{
-    Confusion, WeightedText, average_precision, binary_cross_entropy, calibration,
+    Confusion, DECISION, WeightedText, average_precision, binary_cross_entropy, calibration,
     calibration_error, effective_size, kendall, proportion_interval, roc_auc, roc_auc_interval,
     spearman, spearman_interval, weighted_precision, weighted_recall,
 };
@@ -56,7 +56,8 @@ fn check(name: &str, what: &str, ours: Option<f64>, expected: Option<f64>) -> Re
 fn measures_agree_with_scikit_learn_and_scipy() -> Result<()> {
     for (name, case) in cases()? {
         let Case { logits, probabilities, labels, other, expected, .. } = &case;
-        let confusion = Confusion::new(probabilities, labels);
+        let called = probabilities.iter().map(|&probability| probability > DECISION);
+        let confusion = Confusion::of_calls(called.zip(labels.iter().copied()));
         for (what, ours, expected) in [
             ("ROC-AUC", roc_auc(logits, labels), expected.roc_auc),
             ("PR-AUC", average_precision(logits, labels), expected.average_precision),

@@ -19,10 +19,10 @@ use polysift::input::{
     table_at, table_columns,
 };
 use polysift::parts::{read_embeddings, read_scores, read_verdicts};
-use polysift::pii::{PiiMode, PiiOptions};
+use polysift::pii::{PiiConfig, PiiMode};
 use polysift::progress::Stop;
 use polysift::robots::{Agents, DEFAULT_AGENTS, Matching, Robots};
-use polysift::rules::{WordList, parse_allow_list};
+use polysift::rules::{AllowList, WordList};
 use polysift::run::{RunDir, Stage, Worker};
 use polysift::selection::{
     Corpus, Decision, HeadColumn, ScanRequest, ScoreBatch, ScoredDocument, Threshold,
@@ -118,7 +118,7 @@ pub fn lists(data: &[u8]) -> Result<bool> {
     let Ok(text) = std::str::from_utf8(data) else { return Ok(false) };
     let words = WordList::new(text.lines());
     let found = words.as_ref().is_ok_and(|words| words.share(TEXT).share() <= 1.0);
-    Ok(found | parse_allow_list(text).is_ok())
+    Ok(found | AllowList::parse(text).is_ok())
 }
 
 /// A head in safetensors.
@@ -223,9 +223,9 @@ pub fn robots(data: &[u8]) -> Result<bool> {
 pub fn benchmarks(data: &[u8]) -> Result<bool> {
     with_file("benchmarks.idx", data, |path| {
         let Ok(index) = Index::open(path) else { return false };
-        let hits = index.scan(&String::from_utf8_lossy(data), "eng_Latn");
-        index.tasks_hit(&hits);
-        index.items_hit(&hits);
+        let ngrams = index.scan(&String::from_utf8_lossy(data), "eng_Latn").ngrams();
+        index.tasks_hit(&ngrams);
+        index.items_hit(&ngrams);
         true
     })
 }
@@ -234,7 +234,7 @@ pub fn benchmarks(data: &[u8]) -> Result<bool> {
 pub fn pii(data: &[u8]) -> Result<bool> {
     let text = String::from_utf8_lossy(data);
     for mode in [PiiMode::Default, PiiMode::Apertus, PiiMode::Datatrove] {
-        PiiOptions { mode, ..PiiOptions::default() }.redact(&text);
+        PiiConfig { mode, ..PiiConfig::default() }.redact(&text);
     }
     Ok(true)
 }

@@ -141,7 +141,7 @@ fn models_for_classification_are_encoder_and_head_at_once() -> Result<()> {
             let source = head.card().source.clone().context("no source")?.assumed_encoder;
             assert!(source.ends_with(&format!(", {pooling:?} pooling").to_lowercase()), "{source}");
             let provenance = head.card().provenance.clone().context("no provenance")?;
-            assert_eq!(provenance.encoder_digest, model.encoder.info().digest);
+            assert_eq!(provenance.encoder_digest, model.recipe.model_digest);
             let scored = head.score(&embedded.values, &embedded.chunk_offsets)?;
             assert_near(&scored, &expected, TOLERANCE, &format!("{name} {output}"))?;
         }

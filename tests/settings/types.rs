@@ -165,7 +165,7 @@ impl Types {
         match name.as_str() {
             "String" => both("text"),
             "bool" => ["true or false".to_owned(), "true or false".to_owned()],
-            "u8" | "u16" | "u32" | "u64" | "usize" | "i32" | "Seed" => both("whole number"),
+            "u8" | "u16" | "u32" | "u64" | "usize" | "i32" => both("whole number"),
             "f64" | "Epochs" => both("number"),
             "Rate" => both("rate"),
             "Budget" => both("amount"),
@@ -210,7 +210,7 @@ impl Types {
     pub(super) fn section_in(&self, key: &str, of: &Type) -> Option<(String, &'static str)> {
         let (name, arguments) = parts_of(of);
         let is_section = |name: &str| {
-            self.structs.contains_key(name) && !["Rate", "Budget", "Seed", "Epochs"].contains(&name)
+            self.structs.contains_key(name) && !["Rate", "Budget", "Epochs"].contains(&name)
         };
         let (inner, added) = match name.as_str() {
             "Vec" => (parts_of(arguments[0]).0, "[]"),

@@ -31,7 +31,7 @@ pub use self::epilogue::Epilogue;
 use self::epilogue::EpilogueColumns;
 use self::kernel::{Kernel, Variant};
 pub use self::macro_kernel::GemmScratch;
-use self::macro_kernel::MacroKernel;
+use self::macro_kernel::multiply;
 use self::micro_kernel::{CacheLine, WORDS};
 use crate::{Isa, Matrix, MatrixMut, PackedMatrix};
 
@@ -67,8 +67,7 @@ pub fn gemm(
         scratch.a.pack(isa, kernel, (x, &w.channels), kernel.split(rows.clone(), kernel.mr()));
         for p in 0..w.outputs().div_ceil(kernel.nr) {
             let columns = EpilogueColumns::new(epilogue, (w, p), kernel);
-            let panel = MacroKernel { isa, kernel, b: w, p, units, columns };
-            panel.multiply(&rows, y, scratch);
+            multiply(isa, kernel, (w, p), &columns, &rows, y, scratch);
         }
     }
 }

@@ -5,10 +5,10 @@ use half::bf16;
 use super::device::Device;
 use super::e4m3::Output;
 use super::error::{CudaError, Result, check_len};
-use super::instructions::{MatrixInstructions, randomize};
+use super::instructions::{MatrixInstructions, ends, randomize};
 use super::memory::Buffer;
 use super::module::Function;
-use super::staged::{BatchLayout, Limits, Staged};
+use super::staged::{Limits, Staged};
 use super::stream::{Argument, Grid, Stream};
 
 /// Head sizes that have a kernel.
@@ -64,10 +64,11 @@ pub fn attention(
     check_len(OP, "qkv", qkv.len(), values.and_then(|values| values.checked_mul(3)))?;
     check_len(OP, "context", context.len(), values)?;
     let multiprocessors = device.info().multiprocessors as usize;
-    let blocks = blocks(staged.layout.max_tiles(), heads, multiprocessors)?;
+    let blocks = blocks(staged.layout.max_tiles, heads, multiprocessors)?;
     // The kernel's softmax uses base 2.
     let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
-    let (tiles, counts, heads) = (staged.start(BatchLayout::tiles), staged.counts(), heads as i32);
+    let tiles = staged.start(staged.layout.tiles);
+    let (counts, heads) = (staged.counts(), heads as i32);
     let (context, inverse) = context.arguments(device)?;
     let mut arguments: Vec<&dyn Argument> =
         vec![qkv, context, &inverse, &tiles, counts, &heads, &scale];
@@ -108,14 +109,14 @@ pub fn choose_attention(
     let cu_seqlens = trial_batch(tokens, max_tokens, sequences);
     let num_tokens = cu_seqlens[cu_seqlens.len() - 1] as usize;
     let mut staged = Staged::new(stream, tokens, limits)?;
-    // Attention reads no token ids; an id that is not skipped gives every token a position.
-    let any_id = u32::from(limits.skipped_id == Some(0));
-    staged.put(stream, &vec![any_id; num_tokens], &cu_seqlens)?;
+    // Attention reads no token ids and no positions.
+    staged.put(stream, &vec![0; num_tokens], [], &cu_seqlens)?;
     let values = num_tokens * heads * head_size;
     randomize(stream, qkv, 3 * values)?;
-    MatrixInstructions::agreeing(stream, "attention", context, values, |instructions, context| {
-        let context = Output::Bf16(context);
-        attention(stream, &staged, qkv, &context, (heads, head_size), window, instructions)
+    MatrixInstructions::agreeing("attention", |instructions| {
+        let output = Output::Bf16(&mut *context);
+        attention(stream, &staged, qkv, &output, (heads, head_size), window, instructions)?;
+        ends(stream, context, values)
     })
 }
 

@@ -9,7 +9,7 @@ use super::driver;
 use super::error::{CudaError, Result};
 use super::info::DeviceInfo;
 use super::module::Kernels;
-use super::recordings::{Recording, Recordings};
+use super::recordings::Recordings;
 
 /// Oldest compute capability with bf16 matrix instructions.
 const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
@@ -27,12 +27,6 @@ struct Inner {
     context: Arc<CudaContext>,
     kernels: Kernels,
     recordings: &'static Recordings,
-}
-
-impl std::fmt::Debug for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cuda:{} ({})", self.0.info.ordinal, self.0.info.name)
-    }
 }
 
 impl Device {
@@ -86,12 +80,8 @@ impl Device {
         Ok(free as u64)
     }
 
-    pub(super) fn when_idle(&self, give_back: impl FnOnce() + Send + 'static) {
-        self.0.recordings.when_idle(&self.0.context, give_back);
-    }
-
-    pub(super) fn begin_recording(&self) -> Recording {
-        self.0.recordings.begin()
+    pub(super) fn recordings(&self) -> &Recordings {
+        self.0.recordings
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {

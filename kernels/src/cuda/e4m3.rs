@@ -122,7 +122,6 @@ fn byte(number: f32) -> u8 {
 }
 
 /// Rows that an operation writes.
-#[derive(Debug)]
 pub enum Output<'a> {
     /// Rows in bf16.
     Bf16(&'a mut Buffer<bf16>),

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::device::Device;
-use super::error::{Result, check_len};
+use super::error::Result;
 use super::memory::Buffer;
 use super::stream::Stream;
 
@@ -30,25 +30,10 @@ impl MatrixInstructions {
 
     /// Returns [`Self::Warpgroup`] if its result agrees with [`Self::Warp`]'s; otherwise warns and
     /// returns [`Self::Warp`]. The warpgroup kernels rely on how operands lie in shared memory and
-    /// on the order of accesses to it, which only a GPU shows. `run` queues the operation `what`;
-    /// its result is the first `values` values of `y`.
-    pub fn agreeing(
-        stream: &Stream,
-        what: &str,
-        y: &mut Buffer<bf16>,
-        values: usize,
-        mut run: impl FnMut(Self, &mut Buffer<bf16>) -> Result<()>,
-    ) -> Result<Self> {
-        check_len("comparison", "the result", y.len(), Some(values))?;
-        let mut result = |instructions| -> Result<Vec<bf16>> {
-            run(instructions, y)?;
-            let mut result = vec![bf16::ZERO; values.min(2 * COMPARED)];
-            let (first, last) = result.split_at_mut(values.min(COMPARED));
-            stream.download(y, 0, first)?;
-            stream.download(y, values - last.len(), last)?;
-            Ok(result)
-        };
-        let distance = distance(&result(Self::Warp)?, &result(Self::Warpgroup)?);
+    /// on the order of accesses to it, which only a GPU shows. `run` queues the operation `what`
+    /// and returns the [`ends`] of its result.
+    pub fn agreeing(what: &str, mut run: impl FnMut(Self) -> Result<Vec<bf16>>) -> Result<Self> {
+        let distance = distance(&run(Self::Warp)?, &run(Self::Warpgroup)?);
         tracing::debug!(distance, "{what}: distance of two kernels");
         if distance <= MAX_DISTANCE {
             return Ok(Self::Warpgroup);
@@ -60,6 +45,15 @@ impl MatrixInstructions {
         );
         Ok(Self::Warp)
     }
+}
+
+/// Waits for the work queued so far, and returns values at both ends of the first `n` of `result`.
+pub fn ends(stream: &Stream, result: &Buffer<bf16>, n: usize) -> Result<Vec<bf16>> {
+    let mut ends = vec![bf16::ZERO; n.min(2 * COMPARED)];
+    let (first, last) = ends.split_at_mut(n.min(COMPARED));
+    stream.download(result, 0, first)?;
+    stream.download(result, n - last.len(), last)?;
+    Ok(ends)
 }
 
 /// Fills the first `n` values of `buffer` with values between -1 and 1, random but always the same.

@@ -6,7 +6,7 @@ use super::e4m3::Bound;
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
 use super::module::{Function, NORM_WIDTHS};
-use super::staged::{BatchLayout, Staged};
+use super::staged::Staged;
 use super::stream::{Absent, Argument, Grid, Stream};
 
 /// Maximum width of a row, which the kernels hold in registers.
@@ -79,8 +79,8 @@ pub fn embed_layer_norm(
     check_len(OP, "words", embedding.words.len(), limits.vocab_size.checked_mul(width))?;
     check_len(OP, "positions", embedding.positions.len(), limits.num_positions.checked_mul(width))?;
     let kernels = &stream.device().kernels().embed_layer_norm;
-    let (ids, positions) =
-        (staged.start(BatchLayout::input_ids), staged.start(BatchLayout::position_ids));
+    let layout = &staged.layout;
+    let (ids, positions) = (staged.start(layout.input_ids), staged.start(layout.position_ids));
     let rows_of: [&dyn Argument; 4] = [&ids, &positions, &embedding.words, &embedding.positions];
     // SAFETY: `rows_of` are the first arguments; all rows and indices are inside their buffers.
     unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, copy, rows) }

@@ -11,6 +11,8 @@ use super::stream::Stream;
 pub struct Linear {
     pub(super) weight: LinearWeight,
     pub(super) bias: Buffer<bf16>,
+    x_scale: f32,
+    bounds: Vec<f32>,
 }
 
 pub(super) enum LinearWeight {
@@ -19,14 +21,13 @@ pub(super) enum LinearWeight {
         values: Buffer<u8>,
         /// Factor of each output's sum of products; includes `x_scale`.
         scales: Buffer<f32>,
-        x_scale: f32,
-        bounds: Vec<f32>,
     },
 }
 
 impl Linear {
     /// Copies `weight` `[N, K]` and `bias` `[N]` to the GPU: in e4m3 if `input` bounds the rows
-    /// of x, else in bf16. Sums of products are f32. Results are bf16, or in fp8 after GELU e4m3.
+    /// of x, else in bf16. N and K are multiples of 8 (of 16 in e4m3), at most 2^24. Sums of
+    /// products are f32. Results are bf16, or in fp8 after GELU e4m3.
     pub fn new(
         stream: &Stream,
         weight: &[bf16],
@@ -38,17 +39,23 @@ impl Linear {
             let reason = format!("{} weights for {} outputs", weight.len(), bias.len());
             return Err(CudaError::shape("linear", reason));
         }
-        let own = match input {
-            None => LinearWeight::Bf16(stream.to_device(weight, PURPOSE)?),
+        let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
+        let step = if input.is_some() { 16 } else { 8 };
+        if [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(step) || *n > 1 << 24) {
+            let reason = format!("a map of {inputs} values to {outputs}; multiples of {step} are");
+            return Err(CudaError::unsupported(reason));
+        }
+        let (weight, x_scale, bounds) = match input {
+            None => (LinearWeight::Bf16(stream.to_device(weight, PURPOSE)?), 1.0, Vec::new()),
             Some(input) => {
                 stream.device().kernels().hopper()?;
                 let Weights { values, scales, bounds } = Weights::new(weight, bias, input);
                 let values = stream.to_device(&values, PURPOSE)?;
-                let (scales, x_scale) = (stream.to_device(&scales, PURPOSE)?, input.scale());
-                LinearWeight::Fp8 { values, scales, x_scale, bounds }
+                let scales = stream.to_device(&scales, PURPOSE)?;
+                (LinearWeight::Fp8 { values, scales }, input.scale(), bounds)
             }
         };
-        Ok(Self { weight: own, bias: stream.to_device(bias, PURPOSE)? })
+        Ok(Self { weight, bias: stream.to_device(bias, PURPOSE)?, x_scale, bounds })
     }
 
     /// Returns the width N of the result.
@@ -67,18 +74,12 @@ impl Linear {
 
     /// Returns the scale that x has in e4m3, or 1 for x in bf16.
     pub fn x_scale(&self) -> f32 {
-        match self.weight {
-            LinearWeight::Bf16(_) => 1.0,
-            LinearWeight::Fp8 { x_scale, .. } => x_scale,
-        }
+        self.x_scale
     }
 
     /// Returns upper bounds of the magnitudes of outputs `[N]` and of their GELU; only for fp8.
     pub fn bounds(&self) -> &[f32] {
-        match &self.weight {
-            LinearWeight::Bf16(_) => &[],
-            LinearWeight::Fp8 { bounds, .. } => bounds,
-        }
+        &self.bounds
     }
 
     /// Returns true if the result of a product with this epilogue is e4m3.
@@ -92,7 +93,7 @@ impl Linear {
 }
 
 /// Operation on a product before it is written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub enum MatmulEpilogue<'a> {
     /// Adds the bias.
     Bias,
@@ -103,7 +104,7 @@ pub enum MatmulEpilogue<'a> {
 }
 
 /// The left operand `[T, K]` of a product.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub enum LeftOperand<'a> {
     /// Rows in bf16.
     Bf16(&'a Buffer<bf16>),

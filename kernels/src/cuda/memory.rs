@@ -22,7 +22,6 @@ macro_rules! elements {
 elements!(u8 i32 f32 f64 bf16);
 
 /// One allocation on a GPU. Its [`Buffer`] and the graphs recorded with it hold references to it.
-#[derive(Debug)]
 pub(super) struct Memory {
     pub(super) device: Device,
     pub(super) pointer: sys::CUdeviceptr,
@@ -32,7 +31,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let pointer = self.pointer;
         // Queued work may still use the memory.
-        self.device.when_idle(move || {
+        self.device.recordings().when_idle(self.device.context(), move || {
             // SAFETY: allocated in `Device::alloc`, freed once, and no work uses it any more.
             let _ = unsafe { result::free_sync(pointer) };
         });
@@ -40,7 +39,6 @@ impl Drop for Memory {
 }
 
 /// Buffer of `len` values of type `T` on a GPU.
-#[derive(Debug)]
 pub struct Buffer<T> {
     pub(super) memory: Arc<Memory>,
     len: usize,
@@ -102,7 +100,6 @@ impl Device {
 /// Page-locked host memory of `len` values, which the GPU copies while the host continues.
 ///
 /// Reading or writing the values waits for the last copy from or to them.
-#[derive(Debug)]
 pub struct Pinned<T> {
     device: Device,
     pub(super) pointer: *mut T,
@@ -147,7 +144,7 @@ impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
         let address = self.pointer.expose_provenance();
         // A copy may be under way.
-        self.device.when_idle(move || {
+        self.device.recordings().when_idle(self.device.context(), move || {
             let pointer = std::ptr::with_exposed_provenance_mut(address);
             // SAFETY: allocated in `alloc_pinned`, freed once, and no copy uses it any more.
             let _ = unsafe { result::free_host(pointer) };

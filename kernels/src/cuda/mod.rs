@@ -56,7 +56,7 @@ pub use e4m3::{Bound, Output};
 pub use error::{CudaError, Result};
 pub use glu::glu;
 pub use info::DeviceInfo;
-pub use instructions::{MatrixInstructions, randomize};
+pub use instructions::{MatrixInstructions, ends, randomize};
 pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_norm, embed_layer_norm, layer_norm};
 pub use linear::{LeftOperand, Linear, MatmulEpilogue, Operands};
 pub use matmul::{matmul, rows_to_compare};

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::staged::{BatchLayout, Staged, max_sequences};
+use super::staged::{Staged, max_sequences};
 use super::stream::{Argument, Grid, Stream};
 
 /// Columns per block.
@@ -40,7 +40,7 @@ pub fn pool(
     let device = stream.device();
     let grid = grid(sequences, width, device.info().multiprocessors as usize)?;
     let (width, tokens) = (width as i32, tokens as i32);
-    let (starts, counts) = (staged.start(BatchLayout::cu_seqlens), staged.counts());
+    let (starts, counts) = (staged.start(staged.layout.cu_seqlens), staged.counts());
     let arguments: [&dyn Argument; 6] = [hidden, &starts, counts, &*embeddings, &width, &tokens];
     // SAFETY: the arguments match; `staged` holds at most T / 4 sequences, which are inside T rows.
     unsafe { stream.launch(device.kernels().pool, grid, &arguments) }

@@ -17,16 +17,11 @@ pub(super) struct Recordings(Mutex<RecordingState>);
 struct RecordingState {
     /// Number of running recordings.
     open: usize,
-    dropped: Vec<Dropped>,
+    /// Give back what was dropped.
+    dropped: Vec<Box<dyn FnOnce() + Send>>,
+    /// Context of the GPU, if something was dropped.
+    context: Option<Arc<CudaContext>>,
 }
-
-struct Dropped {
-    context: Arc<CudaContext>,
-    give_back: Box<dyn FnOnce() + Send>,
-}
-
-/// A running recording, which ends when this is dropped.
-pub(super) struct Recording(&'static Recordings);
 
 impl Recordings {
     pub(super) fn on_device(ordinal: usize) -> &'static Self {
@@ -35,11 +30,16 @@ impl Recordings {
         devices.entry(ordinal).or_insert_with(|| Box::leak(Box::default()))
     }
 
-    /// Registers a recording before it begins; the caller drops the result after it has ended.
-    pub(super) fn begin(&'static self) -> Recording {
+    /// Registers a recording before it begins; the caller calls [`Self::end`] after it has ended.
+    pub(super) fn begin(&self) {
         // The lock blocks while `give_back` waits for the GPU.
         self.lock().open += 1;
-        Recording(self)
+    }
+
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        state.open -= 1;
+        state.give_back();
     }
 
     /// Calls `give_back` once the GPU has no work left and nothing is recorded; never, if the wait
@@ -49,9 +49,9 @@ impl Recordings {
         context: &Arc<CudaContext>,
         give_back: impl FnOnce() + Send + 'static,
     ) {
-        let context = Arc::clone(context);
         let mut state = self.lock();
-        state.dropped.push(Dropped { context, give_back: Box::new(give_back) });
+        state.context = Some(Arc::clone(context));
+        state.dropped.push(Box::new(give_back));
         state.give_back();
     }
 
@@ -63,26 +63,19 @@ impl Recordings {
 impl RecordingState {
     /// Gives back what was dropped, unless a recording runs. No recording begins meanwhile.
     fn give_back(&mut self) {
-        if self.open > 0 || self.dropped.is_empty() {
+        if self.open > 0 {
             return;
         }
+        let Some(context) = self.context.take() else { return };
         let dropped = std::mem::take(&mut self.dropped);
-        if let Err(error) = wait_for_device(&dropped[0].context) {
-            let (count, device) = (dropped.len(), dropped[0].context.ordinal());
+        if let Err(error) = wait_for_device(&context) {
+            let (count, device) = (dropped.len(), context.ordinal());
             tracing::debug!(device, count, "memory and kernels are not given back: {error}");
             return;
         }
-        for Dropped { give_back, .. } in dropped {
+        for give_back in dropped {
             give_back();
         }
-    }
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.open -= 1;
-        state.give_back();
     }
 }
 

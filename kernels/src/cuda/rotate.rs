@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::staged::{BatchLayout, Staged};
+use super::staged::Staged;
 use super::stream::{Argument, Grid, Stream};
 
 const THREADS: u32 = 256;
@@ -34,8 +34,8 @@ pub fn rotate(
     }
     let device = stream.device();
     let room = device.info().multiprocessors as usize * BLOCKS_PER_MULTIPROCESSOR;
-    let blocks = staged.layout.max_tiles().saturating_mul(SLICES).clamp(1, room.max(1));
-    let (tiles, counts) = (staged.start(BatchLayout::tiles), staged.counts());
+    let blocks = staged.layout.max_tiles.saturating_mul(SLICES).clamp(1, room.max(1));
+    let (tiles, counts) = (staged.start(staged.layout.tiles), staged.counts());
     let (heads, head_size) = (heads as i32, head_size as i32);
     let arguments: [&dyn Argument; 6] = [&*qkv, angles, &tiles, counts, &heads, &head_size];
     // SAFETY: the arguments match; tiles are inside T rows, no sequence is longer than the angles.

@@ -42,68 +42,51 @@ pub struct Limits {
     pub vocab_size: usize,
     /// Number of positions.
     pub num_positions: usize,
-    /// Position of a sequence's first token; the others count up from there.
-    pub first_position: usize,
-    /// Token id that is not text: its position is its own number and it is not counted, like
-    /// XLM-RoBERTa's padding in transformers.
-    pub skipped_id: Option<usize>,
-    /// Maximum tokens per sequence if positions are not learned; every position is then 0.
+    /// Maximum tokens per sequence; `None` if only the number of positions limits it.
     pub max_tokens: Option<usize>,
 }
 
-/// Offsets of the parts of the block for `tokens` tokens.
+/// Where the parts of the block for `tokens` tokens begin, each up to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchLayout {
     pub(super) tokens: usize,
+    pub(super) input_ids: usize,
+    pub(super) position_ids: usize,
+    pub(super) cu_seqlens: usize,
+    pub(super) tiles: usize,
+    /// Upper bound of the number of tiles: a sequence of `n` tokens has `(n + 127) / 128` tiles, so
+    /// all have at most `T / 128` and one more per sequence.
+    pub(super) max_tiles: usize,
+    len: usize,
 }
 
 impl BatchLayout {
-    pub(super) fn input_ids(self) -> Range<usize> {
-        TILE..TILE + self.tokens
+    fn new(tokens: usize) -> Self {
+        let (input_ids, position_ids) = (TILE, TILE + tokens);
+        let cu_seqlens = position_ids + tokens;
+        let tiles = cu_seqlens + (max_sequences(tokens) + 1).next_multiple_of(TILE);
+        let max_tiles = tokens / TILE_QUERIES + max_sequences(tokens);
+        let len = tiles + TILE * max_tiles;
+        Self { tokens, input_ids, position_ids, cu_seqlens, tiles, max_tiles, len }
     }
 
-    pub(super) fn position_ids(self) -> Range<usize> {
-        let start = self.input_ids().end;
-        start..start + self.tokens
-    }
-
-    pub(super) fn cu_seqlens(self) -> Range<usize> {
-        let start = self.position_ids().end;
-        start..start + (max_sequences(self.tokens) + 1).next_multiple_of(TILE)
-    }
-
-    pub(super) fn tiles(self) -> Range<usize> {
-        let start = self.cu_seqlens().end;
-        start..start + TILE * self.max_tiles()
-    }
-
-    /// Returns an upper bound of the number of tiles: a sequence of `n` tokens has
-    /// `(n + 127) / 128` tiles, so all have at most `T / 128` and one more per sequence.
-    pub(super) fn max_tiles(self) -> usize {
-        self.tokens / TILE_QUERIES + max_sequences(self.tokens)
-    }
-
-    pub(super) fn len(self) -> usize {
-        self.tiles().end
-    }
-
-    /// Writes the block of the batch with the given `input_ids` `[N]` and `cu_seqlens` `[B + 1]`.
+    /// Writes the block of a batch, see [`Staged::put`].
     pub(super) fn fill(
         self,
         block: &mut [i32],
         limits: Limits,
         input_ids: &[u32],
+        positions: impl IntoIterator<Item = usize>,
         cu_seqlens: &[u32],
     ) -> Result<()> {
         let fail = |reason: String| Err(CudaError::shape("batch", reason));
-        let Limits { vocab_size, num_positions, first_position, skipped_id, .. } = limits;
-        if block.len() != self.len() || i32::try_from(self.len().max(vocab_size)).is_err() {
+        let Limits { vocab_size, num_positions, max_tokens } = limits;
+        if block.len() != self.len || i32::try_from(self.len.max(vocab_size)).is_err() {
             return fail(format!("{} integers for {} tokens", block.len(), self.tokens));
         }
-        if first_position >= num_positions || skipped_id.is_some_and(|id| id >= num_positions) {
-            return fail(format!(
-                "{num_positions} positions; {first_position} is the first, {skipped_id:?} is skipped"
-            ));
+        // The padding has the token id 0 and the position 0.
+        if vocab_size == 0 || num_positions == 0 {
+            return fail(format!("{vocab_size} token ids and {num_positions} positions"));
         }
         let (found, most) = (input_ids.len(), self.tokens);
         let (sequences, most_sequences) = (cu_seqlens.len().saturating_sub(1), max_sequences(most));
@@ -121,52 +104,35 @@ impl BatchLayout {
         if let Some(id) = input_ids.iter().find(|&&id| id as usize >= vocab_size) {
             return fail(format!("token id {id}; there are {vocab_size}"));
         }
+        let longest = max_tokens.unwrap_or(usize::MAX);
+        if let Some(span) = spans(cu_seqlens).find(|span| span.len() > longest) {
+            return fail(format!("a sequence of {} tokens; at most {longest}", span.len()));
+        }
 
-        let ids = &mut block[self.input_ids()];
+        let ids = &mut block[self.input_ids..self.position_ids];
         for (to, &id) in ids.iter_mut().zip(input_ids) {
             *to = id as i32;
         }
         ids[input_ids.len()..].fill(0);
-        let positions = &mut block[self.position_ids()];
-        positions.fill(0);
-        for span in spans(cu_seqlens) {
-            number_positions(limits, &input_ids[span.clone()], &mut positions[span])?;
+        let places = &mut block[self.position_ids..self.cu_seqlens];
+        places.fill(0);
+        for (to, position) in places.iter_mut().zip(positions) {
+            if position >= num_positions {
+                return fail(format!("position {position}; there are {num_positions}"));
+            }
+            *to = position as i32;
         }
-        let starts = &mut block[self.cu_seqlens()];
+        let starts = &mut block[self.cu_seqlens..self.tiles];
         for (to, &start) in starts.iter_mut().zip(cu_seqlens) {
             *to = start as i32;
         }
         let tiles = tiles(cu_seqlens);
         block[..TILE].copy_from_slice(&[(cu_seqlens.len() - 1) as i32, tiles.len() as i32, 0, 0]);
-        for (to, tile) in block[self.tiles()].chunks_exact_mut(TILE).zip(&tiles) {
+        for (to, tile) in block[self.tiles..].chunks_exact_mut(TILE).zip(&tiles) {
             to.copy_from_slice(tile);
         }
         Ok(())
     }
-}
-
-/// Writes the positions of one sequence to `positions`, which must be 0.
-fn number_positions(limits: Limits, input_ids: &[u32], positions: &mut [i32]) -> Result<()> {
-    if let Some(most) = limits.max_tokens {
-        let reason = || format!("a sequence of {} tokens; at most {most}", input_ids.len());
-        let fits = input_ids.len() <= most;
-        return fits.then_some(()).ok_or_else(|| CudaError::shape("batch", reason()));
-    }
-    let mut next = limits.first_position;
-    for (&id, to) in input_ids.iter().zip(positions) {
-        match limits.skipped_id {
-            Some(skipped) if skipped == id as usize => *to = skipped as i32,
-            _ => {
-                *to = next as i32;
-                next += 1;
-            }
-        }
-    }
-    if next <= limits.num_positions {
-        return Ok(());
-    }
-    let reason = format!("position {}; there are {}", next - 1, limits.num_positions);
-    Err(CudaError::shape("batch", reason))
 }
 
 fn spans(cu_seqlens: &[u32]) -> impl Iterator<Item = Range<usize>> + '_ {
@@ -202,7 +168,7 @@ pub struct Staged {
 impl Staged {
     /// Allocates memory for batches of up to `tokens` tokens, with an empty batch in it.
     pub fn new(stream: &Stream, tokens: usize, limits: Limits) -> Result<Self> {
-        let layout = BatchLayout { tokens };
+        let layout = BatchLayout::new(tokens);
         if tokens == 0 || !tokens.is_multiple_of(8) {
             return Err(CudaError::shape("batch", format!("{tokens} tokens, no multiple of 8")));
         }
@@ -210,18 +176,25 @@ impl Staged {
         let mut this = Self {
             layout,
             limits,
-            host: device.alloc_pinned(layout.len())?,
-            device: device.alloc(layout.len(), "the numbers of a batch")?,
+            host: device.alloc_pinned(layout.len)?,
+            device: device.alloc(layout.len, "the numbers of a batch")?,
         };
-        this.put(stream, &[], &[0])?;
+        this.put(stream, &[], [], &[0])?;
         Ok(this)
     }
 
-    /// Queues a copy of a batch to the GPU: `input_ids` `[N]`, `cu_seqlens` `[B + 1]` from 0 to N.
-    /// Nothing is copied if it does not fit, a sequence is empty or a number is outside the limits.
-    pub fn put(&mut self, stream: &Stream, input_ids: &[u32], cu_seqlens: &[u32]) -> Result<()> {
+    /// Queues a copy of a batch to the GPU: `input_ids` `[N]` and their `positions` (0 where there
+    /// are fewer), and `cu_seqlens` `[B + 1]` from 0 to N. Nothing is copied if it does not fit, a
+    /// sequence is empty or a number is outside the limits.
+    pub fn put(
+        &mut self,
+        stream: &Stream,
+        input_ids: &[u32],
+        positions: impl IntoIterator<Item = usize>,
+        cu_seqlens: &[u32],
+    ) -> Result<()> {
         let block = self.host.values_mut()?;
-        self.layout.fill(block, self.limits, input_ids, cu_seqlens)?;
+        self.layout.fill(block, self.limits, input_ids, positions, cu_seqlens)?;
         let len = self.host.len;
         stream.copy_in(&mut self.host, &mut self.device, len)
     }
@@ -241,10 +214,9 @@ impl Staged {
         &self.device
     }
 
-    /// Returns where `part` of the block, such as [`BatchLayout::tiles`], begins on the GPU.
-    pub(super) fn start(&self, part: impl Fn(BatchLayout) -> Range<usize>) -> BufferPlace<'_> {
-        let address = self.device.address(part(self.layout).start);
-        BufferPlace { memory: &self.device.memory, address }
+    /// Returns the address of a `part` of the block, such as [`BatchLayout::tiles`], on the GPU.
+    pub(super) fn start(&self, part: usize) -> BufferPlace<'_> {
+        BufferPlace { memory: &self.device.memory, address: self.device.address(part) }
     }
 }
 
@@ -254,13 +226,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits {
-        vocab_size: 100,
-        num_positions: 514,
-        first_position: 2,
-        skipped_id: Some(1),
-        max_tokens: None,
-    };
+    const LIMITS: Limits = Limits { vocab_size: 100, num_positions: 514, max_tokens: None };
 
     fn starts(lengths: &[usize]) -> Vec<u32> {
         let ends = lengths.iter().scan(0, |end, &length| {
@@ -270,10 +236,15 @@ mod tests {
         [0].into_iter().chain(ends).collect()
     }
 
-    fn fill(tokens: usize, input_ids: &[u32], cu_seqlens: &[u32]) -> Result<Vec<i32>> {
-        let layout = BatchLayout { tokens };
-        let mut block = vec![-7; layout.len()];
-        layout.fill(&mut block, LIMITS, input_ids, cu_seqlens)?;
+    fn fill(
+        limits: Limits,
+        input_ids: &[u32],
+        positions: &[usize],
+        cu_seqlens: &[u32],
+    ) -> Result<Vec<i32>> {
+        let layout = BatchLayout::new(528);
+        let mut block = vec![-7; layout.len];
+        layout.fill(&mut block, limits, input_ids, positions.iter().copied(), cu_seqlens)?;
         Ok(block)
     }
 
@@ -296,77 +267,69 @@ mod tests {
     #[test]
     fn the_parts_of_the_block_follow_each_other_on_multiples_of_16_bytes() {
         for tokens in BUCKETS {
-            let layout = BatchLayout { tokens };
-            let parts =
-                [layout.input_ids(), layout.position_ids(), layout.cu_seqlens(), layout.tiles()];
-            let mut end = TILE;
-            for part in parts {
-                assert_eq!((part.start, part.start % 4), (end, 0));
-                end = part.end;
-            }
-            assert_eq!(end, layout.len());
-            assert!(layout.cu_seqlens().len() > max_sequences(tokens));
+            let BatchLayout { input_ids, position_ids, cu_seqlens, tiles, max_tiles, len, .. } =
+                BatchLayout::new(tokens);
+            let parts = [input_ids, position_ids, cu_seqlens, tiles];
+            assert!(parts.iter().all(|part| part % 4 == 0));
+            assert_eq!(parts[..3], [TILE, TILE + tokens, TILE + 2 * tokens]);
+            assert!(tiles - cu_seqlens > max_sequences(tokens));
+            assert_eq!(len - tiles, TILE * max_tiles);
         }
-        assert_eq!(BatchLayout { tokens: 528 }.len(), 4 + 2 * 528 + 136 + 4 * (4 + 132));
+        assert_eq!(BatchLayout::new(528).len, 4 + 2 * 528 + 136 + 4 * (4 + 132));
     }
 
     #[test]
-    fn positions_count_what_is_not_skipped() -> Result<()> {
-        let block = fill(528, &[0, 5, 1, 6, 2, 0, 2], &[0, 5, 7])?;
-        let layout = BatchLayout { tokens: 528 };
+    fn every_part_is_written_to_its_end() -> Result<()> {
+        let positions = [2, 3, 1, 4, 5, 2, 3];
+        let block = fill(LIMITS, &[0, 5, 1, 6, 2, 0, 2], &positions, &[0, 5, 7])?;
+        let BatchLayout { input_ids, position_ids, cu_seqlens, tiles, .. } = BatchLayout::new(528);
         assert_eq!(block[..4], [2, 2, 0, 0]);
-        assert_eq!(block[layout.input_ids()][..9], [0, 5, 1, 6, 2, 0, 2, 0, 0]);
-        assert_eq!(block[layout.position_ids()][..9], [2, 3, 1, 4, 5, 2, 3, 0, 0]);
-        assert!(block[layout.position_ids()][7..].iter().all(|&p| p == 0));
-        assert_eq!(block[layout.cu_seqlens()][..3], [0, 5, 7]);
-        assert_eq!(block[layout.tiles()][..8], [0, 5, 0, 0, 5, 2, 0, 0]);
+        assert_eq!(block[input_ids..][..9], [0, 5, 1, 6, 2, 0, 2, 0, 0]);
+        assert_eq!(block[position_ids..][..9], [2, 3, 1, 4, 5, 2, 3, 0, 0]);
+        assert!(block[position_ids..cu_seqlens][7..].iter().all(|&p| p == 0));
+        assert_eq!(block[cu_seqlens..][..3], [0, 5, 7]);
+        assert_eq!(block[tiles..][..8], [0, 5, 0, 0, 5, 2, 0, 0]);
         Ok(())
     }
 
     #[test]
-    fn positions_may_count_all_tokens_from_zero() -> Result<()> {
-        let layout = BatchLayout { tokens: 528 };
-        let mut block = vec![-7; layout.len()];
-        let limits = Limits { first_position: 0, skipped_id: None, ..LIMITS };
-        layout.fill(&mut block, limits, &[0, 5, 1, 6, 2], &[0, 3, 5])?;
-        assert_eq!(block[layout.position_ids()][..6], [0, 1, 2, 0, 1, 0]);
-        Ok(())
-    }
-
-    #[test]
-    fn positions_that_are_not_learned_are_zeros() -> Result<()> {
-        let layout = BatchLayout { tokens: 528 };
-        let mut block = vec![-7; layout.len()];
-        let limits = Limits { num_positions: 1, first_position: 0, skipped_id: None, ..LIMITS };
-        let limits = Limits { max_tokens: Some(3), ..limits };
-        layout.fill(&mut block, limits, &[0, 5, 1, 6, 2], &[0, 3, 5])?;
-        assert_eq!(block[layout.position_ids()][..6], [0; 6]);
-        let error = layout.fill(&mut block, limits, &[5; 4], &[0, 4]).err();
+    fn positions_that_are_not_given_are_zeros_and_sequences_are_limited_alone() -> Result<()> {
+        let limits = Limits { num_positions: 1, max_tokens: Some(3), ..LIMITS };
+        let block = fill(limits, &[0, 5, 1, 6, 2], &[], &[0, 3, 5])?;
+        assert_eq!(block[BatchLayout::new(528).position_ids..][..6], [0; 6]);
+        let error = fill(limits, &[5; 4], &[], &[0, 4]).err();
         assert!(error.is_some_and(|e| e.to_string().contains("4 tokens; at most 3")));
         Ok(())
     }
 
     #[test]
     fn an_empty_batch_has_no_sequences_and_no_tiles() -> Result<()> {
-        let block = fill(528, &[], &[0])?;
+        let block = fill(LIMITS, &[], &[], &[0])?;
         assert_eq!(block[..4], [0; 4]);
         Ok(())
     }
 
     #[test]
     fn a_batch_that_would_lead_a_kernel_astray_is_refused() {
-        let limit = (0..513).map(|_| 5).collect::<Vec<u32>>();
         for (ids, starts, expected) in [
             (&[5, 100][..], &[0, 2][..], "token id 100; there are 100"),
             (&[5, 5], &[0, 3], "cu_seqlens"),
             (&[5, 5], &[1, 2], "cu_seqlens"),
             (&[5, 5], &[0, 2, 2], "cu_seqlens"),
             (&[5, 5], &[], "cu_seqlens"),
-            (&limit, &[0, 513], "position 514; there are 514"),
             (&[5; 529], &[0, 529], "529 tokens in 1 sequences; at most 528 in 132 fit"),
             (&[5; 133], &(0..134).collect::<Vec<_>>(), "133 tokens in 133 sequences"),
         ] {
-            let message = fill(528, ids, starts).map_err(|e| e.to_string());
+            let message = fill(LIMITS, ids, &[], starts).map_err(|e| e.to_string());
+            assert!(message.as_ref().is_err_and(|m| m.contains(expected)), "{message:?}");
+        }
+        let positions: Vec<usize> = (2..515).collect();
+        for (limits, expected) in [
+            (LIMITS, "position 514; there are 514"),
+            (Limits { num_positions: 0, ..LIMITS }, "100 token ids and 0 positions"),
+            (Limits { vocab_size: 0, ..LIMITS }, "0 token ids and 514 positions"),
+        ] {
+            let message = fill(limits, &[5; 513], &positions, &[0, 513]).map_err(|e| e.to_string());
             assert!(message.as_ref().is_err_and(|m| m.contains(expected)), "{message:?}");
         }
     }
@@ -395,8 +358,7 @@ mod tests {
             }
             let own = *starts.last().unwrap_or(&0) as usize;
             prop_assert!(seen[..own].iter().all(|&n| n == 1) && seen[own..].iter().all(|&n| n == 0));
-            let layout = BatchLayout { tokens };
-            prop_assert!(tiles.len() <= layout.max_tiles());
+            prop_assert!(tiles.len() <= BatchLayout::new(tokens).max_tiles);
         }
     }
 }

@@ -10,7 +10,6 @@ use super::device::Device;
 use super::error::{CudaError, Result, check_len};
 use super::memory::{Buffer, Element, Memory, Pinned};
 use super::module::Function;
-use super::recordings::Recording;
 
 /// A queue of GPU work; entries run in order while the host continues.
 pub struct Stream {
@@ -205,21 +204,17 @@ impl Stream {
     pub fn record(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         self.ready("recording a graph")?;
         let failed = self.device.failed("recording a graph");
-        let recording = self.device.begin_recording();
+        self.device.recordings().begin();
+        let capture = Capture(self);
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         self.queue.begin_capture(mode).map_err(failed)?;
         self.recorded.replace(Some(Vec::new()));
-        let capture = Capture { stream: self, _recording: recording };
         work(self)?;
         let memory = self.recorded.take().unwrap_or_default();
         let graph = self.queue.end_capture(sys::CUgraphInstantiate_flags(0));
         drop(capture);
         let graph = graph.map_err(failed)?;
-        let graph = graph.ok_or_else(|| CudaError::Driver {
-            ordinal: self.device.ordinal(),
-            action: "recording a graph",
-            message: "there is none".into(),
-        })?;
+        let graph = graph.ok_or_else(|| CudaError::shape("graph", "nothing was recorded"))?;
         graph.upload().map_err(failed)?;
         Ok(Graph { work: graph, device: self.device.clone(), _memory: memory })
     }
@@ -278,17 +273,14 @@ impl Stream {
 
 /// A running recording. Dropping it ends the recording, also after a failure or a panic: until
 /// then, the queue runs nothing and nothing can wait for the GPU.
-struct Capture<'a> {
-    stream: &'a Stream,
-    /// Dropped after the queue has ended recording.
-    _recording: Recording,
-}
+struct Capture<'a>(&'a Stream);
 
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        if self.stream.recorded.take().is_some() {
-            let _ = self.stream.queue.end_capture(sys::CUgraphInstantiate_flags(0));
+        if self.0.recorded.take().is_some() {
+            let _ = self.0.queue.end_capture(sys::CUgraphInstantiate_flags(0));
         }
+        self.0.device.recordings().end();
     }
 }
 

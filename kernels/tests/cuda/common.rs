@@ -106,22 +106,16 @@ pub(crate) fn starts(lengths: &[usize]) -> Vec<u32> {
     [0].into_iter().chain(ends).collect()
 }
 
-/// Limits of a small model with RoBERTa's positions.
-pub(crate) const LIMITS: Limits = Limits {
-    vocab_size: 50,
-    num_positions: 30,
-    first_position: 2,
-    skipped_id: Some(1),
-    max_tokens: None,
-};
+/// Limits of a small model with learned positions.
+pub(crate) const LIMITS: Limits = Limits { vocab_size: 50, num_positions: 30, max_tokens: None };
 
-/// Puts a batch with sequences of `lengths` on the GPU; the token ids do not matter.
+/// Puts a batch with sequences of `lengths` on the GPU; token ids and positions do not matter.
 pub(crate) fn staged(stream: &Stream, lengths: &[usize]) -> Result<Staged, CudaError> {
     let tokens: usize = lengths.iter().sum();
     let limits = Limits { vocab_size: 10, num_positions: 10_000, ..LIMITS };
     let room = tokens.max(4 * lengths.len()).max(1).next_multiple_of(16) + 16;
     let mut staged = Staged::new(stream, room, limits)?;
-    staged.put(stream, &vec![5; tokens], &starts(lengths))?;
+    staged.put(stream, &vec![5; tokens], [], &starts(lengths))?;
     Ok(staged)
 }
 

@@ -134,7 +134,7 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         let positions = random.values(LIMITS.num_positions * width, 1.0);
         let embedding = Embedding::new(&stream, &words, &positions, width)?;
         let mut staged = Staged::new(&stream, 48, LIMITS)?;
-        staged.put(&stream, &[0, 49, 7, 2], &[0, 3, 4])?;
+        staged.put(&stream, &[0, 49, 7, 2], [2, 3, 4, 2], &[0, 3, 4])?;
         let (mut plain, mut both) =
             (poisoned(&stream, 48 * width)?, poisoned(&stream, 48 * width)?);
         let mut copy = poisoned(&stream, 48 * width)?;

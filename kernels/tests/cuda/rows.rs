@@ -88,12 +88,12 @@ fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
         let embedding = Embedding::new(&stream, &words, &positions, width)?;
         let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
         let mut staged = Staged::new(&stream, 48, LIMITS)?;
-        let ids = [0, 49, 1, 7, 2, 0, 2];
-        staged.put(&stream, &ids, &[0, 5, 7])?;
+        let (ids, places) = ([0, 49, 1, 7, 2, 0, 2], [2, 3, 1, 4, 5, 2, 3]);
+        staged.put(&stream, &ids, places, &[0, 5, 7])?;
         let mut hidden = poisoned(&stream, 48 * width)?;
         embed_layer_norm(&stream, &staged, &embedding, &norm, &mut hidden, None)?;
-        // A skipped token has its own number as position and is not counted; the tail is zeros.
-        let rows = ids.into_iter().zip([2, 3, 1, 4, 5, 2, 3]).chain([(0, 0); 41]);
+        // The tail is zeros.
+        let rows = ids.into_iter().zip(places).chain([(0, 0); 41]);
         let expected = rows.flat_map(|(id, position): (u32, usize)| {
             let word = wide(&words[id as usize * width..][..width]);
             let position = positions[position * width..][..width].iter();
@@ -146,16 +146,10 @@ fn the_states_are_added_up_in_f32_and_normalised() -> TestResult {
 fn queries_and_keys_are_turned_by_their_place_in_the_sequence() -> TestResult {
     let Some(stream) = stream()? else { return Ok(()) };
     let lengths = [1, 130, 16, 17, 300, 15, 3];
-    let limits = Limits {
-        vocab_size: 10,
-        num_positions: 1,
-        first_position: 0,
-        skipped_id: None,
-        max_tokens: Some(300),
-    };
+    let limits = Limits { vocab_size: 10, num_positions: 1, max_tokens: Some(300) };
     let (tokens, spans) = (lengths.iter().sum::<usize>(), starts(&lengths));
     let mut staged = Staged::new(&stream, 496, limits)?;
-    staged.put(&stream, &vec![5; tokens], &spans)?;
+    staged.put(&stream, &vec![5; tokens], [], &spans)?;
     for (heads, head_size) in [(1, 32), (3, 32), (2, 64), (5, 64)] {
         let (width, half) = (heads * head_size, head_size / 2);
         let angles = Random(9).values(300 * head_size, 1.0);
@@ -192,7 +186,7 @@ fn queries_and_keys_are_turned_by_their_place_in_the_sequence() -> TestResult {
         let short = stream.to_device(&angles[head_size..], "a test")?;
         assert!(rotate(&stream, &staged, &short, &mut qkv, (heads, head_size)).is_err());
     }
-    assert!(staged.put(&stream, &[5; 301], &[0, 301]).is_err());
+    assert!(staged.put(&stream, &[5; 301], [], &[0, 301]).is_err());
     let learned = self::staged(&stream, &[3])?;
     let mut qkv = stream.to_device(&vec![bf16::ONE; learned.tokens() * 96], "a test")?;
     let angles = stream.to_device(&[1.0f32; 320], "a test")?;

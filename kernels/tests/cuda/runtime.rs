@@ -108,7 +108,7 @@ fn a_graph_does_again_what_was_recorded_on_what_is_there_now() -> TestResult {
     graph.launch()?;
     let first = download(&stream, &embeddings)?;
     assert_eq!(first.iter().filter(|x| x.is_finite()).count(), 2 * width);
-    batch.put(&stream, &[5; 7], &starts(&[1, 4, 2]))?;
+    batch.put(&stream, &[5; 7], [], &starts(&[1, 4, 2]))?;
     graph.launch()?;
     let second = download(&stream, &embeddings)?;
     assert_eq!(second.iter().filter(|x| x.is_finite()).count(), 3 * width);

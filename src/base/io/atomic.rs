@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::confined::{check_confined, if_there, is_confined, list, open, unlink};
+use super::confined::{check_confined, confined_depth, if_there, list, open, unlink};
 use crate::error::{Error, Result};
 
 /// Bytes buffered before they are hashed and written to the system.
@@ -89,17 +89,17 @@ impl Write for HashedFile {
 impl AtomicFile {
     /// Starts a file that will be named `path`, and creates its missing parent directories.
     pub fn create(path: &Path) -> Result<Self> {
-        let name = path.file_name().ok_or_else(|| {
-            Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, "no file name"))
-        })?;
+        let wrong = |reason: &str| {
+            Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, reason))
+        };
+        let name = path.file_name().ok_or_else(|| wrong("no file name"))?;
         check_confined(directory(path))?;
         if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-            let reason = "a pipe or device is not replaced by a file";
-            return Err(Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, reason)));
+            return Err(wrong("a pipe or device is not replaced by a file"));
         }
         fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
         let name = name.to_string_lossy();
-        if !is_confined(path) {
+        if confined_depth(path).is_none() {
             // In a run directory, the process that takes over a unit of work does this instead. A
             // temporary file that cannot be removed does no harm.
             let _ = remove_chosen(directory(path), false, &|of| of == name);
@@ -142,20 +142,6 @@ impl AtomicFile {
         self.rename()
     }
 
-    /// Commits the file like [`AtomicFile::commit`], but returns false and changes nothing if the
-    /// path exists. If several processes commit one path, one of them succeeds.
-    fn commit_new(mut self) -> Result<bool> {
-        self.sync()?;
-        match fs::hard_link(&self.temporary, &self.path) {
-            Ok(()) => self.named().map(|_| true),
-            // On a file system without links, the check and the rename are two steps.
-            Err(error) if error.kind() != ErrorKind::AlreadyExists && !self.path.exists() => {
-                self.rename().map(|_| true)
-            }
-            Err(_) => Ok(false),
-        }
-    }
-
     fn rename(&mut self) -> Result<FileStamp> {
         fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
         self.renamed = true;
@@ -171,7 +157,11 @@ impl AtomicFile {
 
     fn named(&self) -> Result<FileStamp> {
         boundary();
-        sync_directory(directory(&self.path)).map_err(Error::io(&self.path, "sync"))?;
+        match File::open(directory(&self.path)).and_then(|directory| directory.sync_all()) {
+            // Some network file systems cannot sync directories; nothing here can change that.
+            Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {}
+            synced => synced.map_err(Error::io(&self.path, "sync"))?,
+        }
         Ok(FileStamp::hashed(&self.writer.get_ref().hasher))
     }
 }
@@ -202,11 +192,20 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<FileStamp> {
     file.commit()
 }
 
-/// Writes `bytes` as the file `path` unless it exists, and returns whether it did.
+/// Writes `bytes` as the file `path` unless it exists, and returns whether it did. If several
+/// processes write one path, one of them succeeds.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes).map_err(Error::io(path, "write"))?;
-    file.commit_new()
+    file.sync()?;
+    match fs::hard_link(&file.temporary, path) {
+        Ok(()) => file.named().map(|_| true),
+        // On a file system without links, the check and the rename are two steps.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => {
+            file.rename().map(|_| true)
+        }
+        Err(_) => Ok(false),
+    }
 }
 
 /// Writes `value` as indented JSON, whole or not at all.
@@ -278,13 +277,8 @@ fn temporary_name(name: &str) -> String {
     format!(".{name}.{}-{counter}{TEMPORARY_SUFFIX}", std::process::id())
 }
 
-/// Returns true if `name` has the form of a temporary name of [`AtomicFile`].
-pub fn is_temporary(name: &str) -> bool {
-    final_name(name).is_some()
-}
-
-/// Returns the final name for a temporary name, or `None` if it is not one.
-fn final_name(temporary: &str) -> Option<&str> {
+/// Returns the final name for a temporary name of [`AtomicFile`], or `None` if it is not one.
+pub fn final_name(temporary: &str) -> Option<&str> {
     let (name, numbers) =
         temporary.strip_prefix('.')?.strip_suffix(TEMPORARY_SUFFIX)?.rsplit_once('.')?;
     let (process, counter) = numbers.split_once('-')?;
@@ -294,16 +288,6 @@ fn final_name(temporary: &str) -> Option<&str> {
 
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-fn sync_directory(dir: &Path) -> io::Result<()> {
-    match File::open(dir).and_then(|dir| dir.sync_all()) {
-        // Some network file systems cannot sync directories; nothing here can change that.
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
-            Ok(())
-        }
-        result => result,
-    }
 }
 
 /// Aborts the process if this is the boundary of `KILL_AT`. Costs one load if that is not set.

@@ -27,9 +27,11 @@ pub fn confine(root: &Path) {
     lock(&CONFINED).insert(root.to_owned());
 }
 
-pub(super) fn is_confined(path: &Path) -> bool {
+/// Returns the depth of `path` below the outermost folder passed to [`confine`], if it is there.
+pub(super) fn confined_depth(path: &Path) -> Option<usize> {
     let confined = lock(&CONFINED);
-    path.ancestors().any(|folder| confined.contains(folder))
+    let roots = path.ancestors().enumerate().filter(|(_, folder)| confined.contains(*folder));
+    roots.map(|(depth, _)| depth).last()
 }
 
 /// Refuses links, pipes and devices among the entries of `folder`, if it exists.
@@ -45,10 +47,7 @@ pub fn check_entries(folder: &Path) -> Result<()> {
 /// is a symbolic link or neither a file nor a directory (reading a pipe would block). Accepts
 /// missing files.
 pub fn check_confined(path: &Path) -> Result<()> {
-    let confined = lock(&CONFINED);
-    let roots = path.ancestors().enumerate().filter(|(_, folder)| confined.contains(*folder));
-    let depth = roots.map(|(depth, _)| depth).last().unwrap_or(0);
-    drop(confined);
+    let depth = confined_depth(path).unwrap_or(0);
     let below: Vec<&Path> = path.ancestors().take(depth).collect();
     below.into_iter().rev().try_for_each(|path| match fs::symlink_metadata(path) {
         Ok(found) => check_kind(path, found.file_type()),

@@ -6,9 +6,8 @@ mod failure;
 mod impostor;
 mod url;
 
-pub use atomic::{AtomicFile, FileStamp, remove_temporaries, stamp, write_atomic, write_new};
-pub use atomic::{NewFile, boundary};
-pub use atomic::{is_temporary, remove_temporaries_of, write_json};
+pub use atomic::{AtomicFile, FileStamp, NewFile, boundary, final_name, remove_temporaries};
+pub use atomic::{remove_temporaries_of, stamp, write_atomic, write_json, write_new};
 pub use confined::{
     check_confined, check_entries, confine, link, list, open, remove, remove_while, rename, unlink,
 };

@@ -64,13 +64,11 @@ pub fn without_secrets(url: &str) -> Result<String> {
 
 /// Returns the URL given for `open` with its secrets, here or in `SIGNED_URLS`, else `open`.
 pub fn with_secrets(open: &str) -> String {
-    let whole = lock(&WHOLE);
-    if let Some(secret) = whole.get(open) {
-        return secret.clone();
-    }
-    let all = std::env::var(SIGNED_URLS).unwrap_or_default();
-    let signed = all.split_whitespace().find(|url| open_part(url) == open);
-    signed.unwrap_or(open).to_owned()
+    lock(&WHOLE).get(open).cloned().unwrap_or_else(|| {
+        let all = std::env::var(SIGNED_URLS).unwrap_or_default();
+        let signed = all.split_whitespace().find(|url| open_part(url) == open);
+        signed.unwrap_or(open).to_owned()
+    })
 }
 
 impl Error {

@@ -44,12 +44,6 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// Counts calls; a document is called positive if its score is above [`DECISION`].
-    pub fn new(scores: &[f32], labels: &[bool]) -> Self {
-        let called = scores.iter().map(|&score| score > DECISION);
-        Self::of_calls(called.zip(labels.iter().copied()))
-    }
-
     /// Counts pairs of (called positive, is positive).
     pub fn of_calls(calls: impl IntoIterator<Item = (bool, bool)>) -> Self {
         let mut counts = Self::default();
@@ -143,7 +137,8 @@ impl Metrics {
     pub fn of_scores(scores: &[f32], labels: &[bool]) -> Option<Self> {
         let defined = scores.iter().zip(labels).filter(|(score, _)| !score.is_nan());
         let (scores, labels): (Vec<f32>, Vec<bool>) = defined.unzip();
-        let confusion = Confusion::new(&scores, &labels);
+        let called = scores.iter().map(|&score| score > DECISION);
+        let confusion = Confusion::of_calls(called.zip(labels.iter().copied()));
         let right = confusion.true_positives + confusion.true_negatives;
         (!scores.is_empty()).then(|| Self {
             num_samples: scores.len(),

@@ -8,7 +8,8 @@ use crate::panics::lock;
 /// Working time of a part of a stage, which runs in one thread or several.
 #[derive(Debug)]
 pub struct Busy {
-    activity: &'static str,
+    /// The word for the activity in the summary ("encoding").
+    pub activity: &'static str,
     state: Mutex<BusyState>,
 }
 
@@ -26,14 +27,9 @@ struct BusyState {
 pub struct AtWork<'a>(&'a Busy);
 
 impl Busy {
-    /// Returns a timer with no time counted; `activity` is the word in the summary ("encoding").
+    /// Returns a timer with no time counted.
     pub fn new(activity: &'static str) -> Self {
         Self { activity, state: Mutex::default() }
-    }
-
-    /// Returns the word for the timed activity.
-    pub fn activity(&self) -> &'static str {
-        self.activity
     }
 
     /// Counts time until the returned guard is dropped. Time that threads share counts once.

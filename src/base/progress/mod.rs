@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 /// Receives counts from a running stage; implementations draw bars or print lines.
 pub trait Progress: Send + Sync {
     /// Begins a stage: `unit` is what `total` counts ("documents", "rows"), `None` when unknown.
-    fn begin(&self, stage: &str, total: Option<u64>, unit: &'static str);
+    fn begin(&self, _stage: &str, _total: Option<u64>, _unit: &'static str) {}
     /// Reports `units` more as done, which held `tokens` tokens (0 where tokens mean nothing).
-    fn advance(&self, units: u64, tokens: u64);
+    fn advance(&self, _units: u64, _tokens: u64) {}
     /// Adds `units` to the total that the stage began with.
     fn extend(&self, _units: u64) {}
     /// Reports `done` of `total` input bytes as read, for stages without a known total of units.
@@ -24,18 +24,14 @@ pub trait Progress: Send + Sync {
     /// Reports that part of the stage worked for `time`; called once, before the stage ends.
     fn busy(&self, _activity: &'static str, _time: Duration) {}
     /// Ends the stage.
-    fn end(&self);
+    fn end(&self) {}
 }
 
 /// Reports nothing.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
-impl Progress for Silent {
-    fn begin(&self, _stage: &str, _total: Option<u64>, _unit: &'static str) {}
-    fn advance(&self, _units: u64, _tokens: u64) {}
-    fn end(&self) {}
-}
+impl Progress for Silent {}
 
 /// Interval at which waiting code checks for a stop.
 pub const STOP_POLL: Duration = Duration::from_millis(100);

@@ -25,8 +25,7 @@ use polysift_base::progress::Stop;
 use polysift_config::{RobotsConfig, Unknown};
 use polysift_data::input::{ColumnKind, ColumnRequest, is_table, list_files, read_table, table_at};
 use polysift_text::robots::{
-    AgentMask, Agents, DocumentUrl, Matching, Robots, Suffixes, line_text, locate,
-    registrable_domain,
+    Agents, DocumentUrl, Robots, Suffixes, line_text, locate, registrable_domain,
 };
 
 const NO_ROBOTS: &str = "no-robots-file";
@@ -91,9 +90,11 @@ impl ConsentFilter {
                 Unknown::Keep => Verdict::default(),
             };
         };
-        let Some(blocked) = source.blocked(&location) else {
+        let robots = authorities(&location).find_map(|authority| source.files.get(&authority));
+        let Some(robots) = robots else {
             return unknown(NO_ROBOTS, Some(host.to_owned()));
         };
+        let blocked = robots.blocked(location.path(source.agents.matching()));
         if blocked == 0 {
             return Verdict::noted(HAS_ROBOTS);
         }
@@ -173,7 +174,7 @@ struct RobotsSource {
     paths: Vec<PathBuf>,
     agents: Agents,
     /// Parsed files by authority, from [`ConsentFilter::prepare`]; equal rules are stored once.
-    files: HashMap<String, Arc<RobotsRules>>,
+    files: HashMap<String, Arc<Robots>>,
 }
 
 struct RobotsText<'a> {
@@ -251,14 +252,14 @@ impl RobotsSource {
     }
 
     /// Reads all files, and parses them in parallel.
-    fn read(&self, stop: &Stop) -> Result<HashMap<String, Arc<RobotsRules>>> {
+    fn read(&self, stop: &Stop) -> Result<HashMap<String, Arc<Robots>>> {
         let mut files: HashMap<String, RobotsFile> = HashMap::new();
-        let mut distinct: HashSet<Arc<RobotsRules>> = HashSet::new();
+        let mut distinct: HashSet<Arc<Robots>> = HashSet::new();
         let mut pending: Vec<(String, String)> = Vec::new();
         let mut parse = |pending: &mut Vec<_>, files: &mut HashMap<String, RobotsFile>| {
-            let parsed: Vec<(String, RobotsRules)> = (pending.par_drain(..))
+            let parsed: Vec<(String, Robots)> = (pending.par_drain(..))
                 .map(|(authority, content): (_, String)| {
-                    (authority, RobotsRules::parse(&content, &self.agents))
+                    (authority, Robots::parse(content.as_bytes(), &self.agents).compacted())
                 })
                 .collect();
             for (authority, rules) in parsed {
@@ -302,17 +303,6 @@ impl RobotsSource {
         }
         let rules = |(authority, file): (_, RobotsFile)| Some((authority, file.rules?));
         Ok(files.into_iter().filter_map(rules).collect())
-    }
-
-    /// Returns the agents that may not fetch `location`; `None` if its host has no file.
-    fn blocked(&self, location: &DocumentUrl<'_>) -> Option<AgentMask> {
-        let rules = authorities(location).find_map(|authority| self.files.get(&authority))?;
-        let path = location.path(self.agents.matching());
-        Some(match &rules.robots {
-            Some(robots) => robots.blocked(path),
-            None if self.agents.matching().always_allows(path) => 0,
-            None => rules.closed,
-        })
     }
 }
 
@@ -394,24 +384,5 @@ struct RobotsFile {
     /// The file with another text of the same time.
     other: Option<PathBuf>,
     /// `None` until the file is parsed.
-    rules: Option<Arc<RobotsRules>>,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct RobotsRules {
-    /// Agents that may fetch nothing.
-    closed: AgentMask,
-    /// The parsed file, unless every agent may fetch everything or nothing.
-    robots: Option<Robots>,
-}
-
-impl RobotsRules {
-    fn parse(content: &str, agents: &Agents) -> Self {
-        let robots = Robots::parse(content.as_bytes(), agents);
-        let (closed, open) = robots.everywhere();
-        let is_all = (closed | open).count_ones() as usize == agents.labels().len();
-        // Protego 0.4 matches a query without a path unchanged, so `/` does not match it.
-        let is_all = is_all && (closed == 0 || agents.matching() != Matching::Protego04);
-        Self { closed, robots: (!is_all).then_some(robots) }
-    }
+    rules: Option<Arc<Robots>>,
 }

@@ -1,12 +1,12 @@
 //! Filter for documents that hold text of benchmarks.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::document::{Filter, FilteredDocument, Finding, Leaks, TaskLeak, Verdict};
 use polysift_base::error::{Error, Result};
-use polysift_config::{DecontaminationConfig, FilterAction};
-use polysift_text::decontamination::{Hit, Hits, Index, ItemCoverage, Rule, cut};
+use polysift_config::{ContaminationRule, DecontaminationConfig, FilterAction};
+use polysift_text::decontamination::{Hits, Index, cut};
 
 /// Reason of this filter's findings.
 pub(crate) const CONTAMINATED: &str = "contaminated";
@@ -15,27 +15,42 @@ const MAX_NGRAMS: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct DecontaminationFilter {
-    path: PathBuf,
+    config: DecontaminationConfig,
     index: Index,
-    rule: Rule,
     cuts: bool,
 }
 
 impl DecontaminationFilter {
     pub(super) fn open(config: &DecontaminationConfig, action: FilterAction) -> Result<Self> {
-        let path = PathBuf::from(&config.index);
+        let path = Path::new(&config.index);
         if !path.is_file() {
             let reason = "there is no such index; `polysift dataset benchmarks` makes one";
-            return Err(Error::missing(&path, reason));
+            return Err(Error::missing(path, reason));
         }
-        let (index, rule) = (Index::open(&path)?, config.rule());
-        Ok(Self { path, index, rule, cuts: action == FilterAction::Cut })
+        let (config, index) = (config.clone(), Index::open(path)?);
+        Ok(Self { config, index, cuts: action == FilterAction::Cut })
+    }
+
+    /// Applies the rule of the settings to a document with these hits, of these distinct n-grams.
+    fn is_contaminated(&self, hits: &Hits, ngrams: &[u32]) -> bool {
+        let DecontaminationConfig { min_hits, min_coverage, min_item, .. } = self.config;
+        match self.config.rule {
+            ContaminationRule::Any => true,
+            ContaminationRule::Coverage => {
+                let coverage = ngrams.len() as f64 / hits.distinct_ngrams as f64;
+                ngrams.len() >= min_hits.unwrap_or(3) && coverage >= min_coverage.unwrap_or(0.001)
+            }
+            ContaminationRule::Item => {
+                let min_item = min_item.unwrap_or(0.5);
+                self.index.items_hit(ngrams).iter().any(|(_, share)| *share >= min_item)
+            }
+        }
     }
 }
 
 impl Filter for DecontaminationFilter {
     fn files(&self) -> Vec<&Path> {
-        vec![&self.path]
+        vec![Path::new(&self.config.index)]
     }
 
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
@@ -45,11 +60,11 @@ impl Filter for DecontaminationFilter {
             return Verdict::default();
         }
         let ngrams = hits.ngrams();
-        if !self.rule.is_contaminated(&self.index, &hits) {
+        if !self.is_contaminated(&hits, &ngrams) {
             return Verdict { ngrams, ..Verdict::default() };
         }
         let task = |task: usize| self.index.tasks()[task].task.clone();
-        let details = self.index.tasks_hit(&hits).into_iter().map(task).collect();
+        let details = self.index.tasks_hit(&ngrams).into_iter().map(task).collect();
         let pieces = self.cuts.then(|| cut(text, &hits)).flatten();
         let finding = Finding { details, pieces, ..Finding::of(CONTAMINATED) };
         Verdict { finding: Some(finding), note: None, ngrams }
@@ -57,8 +72,8 @@ impl Filter for DecontaminationFilter {
 
     fn leaks(&self, found: &BTreeMap<u32, u64>) -> Option<Leaks> {
         let index = &self.index;
-        let hits = found.keys().map(|&ngram| Hit { ngram, range: 0..0 }).collect();
-        let items = index.items_hit(&Hits { hits, distinct_ngrams: found.len() });
+        let hit: Vec<u32> = found.keys().copied().collect();
+        let items = index.items_hit(&hit);
         let mut tasks: Vec<TaskLeak> = (index.tasks().iter())
             .map(|counts| TaskLeak {
                 task: counts.task.clone(),
@@ -70,14 +85,11 @@ impl Filter for DecontaminationFilter {
                 leaked_percent: 0.0,
             })
             .collect();
-        for item in &items {
-            tasks[index.item(item.item).task].items_hit += 1;
+        for (item, _) in &items {
+            tasks[index.item(*item).task].items_hit += 1;
         }
-        for &ngram in found.keys() {
-            let of_tasks = index.postings(ngram).map(|posting| index.item(posting.item).task);
-            for task in of_tasks.collect::<BTreeSet<usize>>() {
-                tasks[task].leaked_ngrams += 1;
-            }
+        for task in hit.into_iter().flat_map(|ngram| index.tasks_hit(&[ngram])) {
+            tasks[task].leaked_ngrams += 1;
         }
         for task in &mut tasks {
             let all = task.ngrams.max(1) as f64;
@@ -87,14 +99,14 @@ impl Filter for DecontaminationFilter {
         ngrams.sort_by_key(|(ngram, documents)| (std::cmp::Reverse(**documents), **ngram));
         let text =
             |(ngram, documents): (&u32, &u64)| (index.ngram_text(*ngram).to_owned(), *documents);
-        let item = |item: &ItemCoverage| {
-            let found = index.item(item.item);
-            (index.tasks()[found.task].task.clone(), found.id.to_owned(), item.share)
+        let item = |(item, share): (u32, f64)| {
+            let found = index.item(item);
+            (index.tasks()[found.task].task.clone(), found.id.to_owned(), share)
         };
         Some(Leaks {
             tasks,
             ngrams: ngrams.into_iter().take(MAX_NGRAMS).map(text).collect(),
-            items: items.iter().map(item).collect(),
+            items: items.into_iter().map(item).collect(),
         })
     }
 }

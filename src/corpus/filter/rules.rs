@@ -14,8 +14,8 @@ use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, LicenseConfig, RepetitionConfig, WordsConfig};
 use polysift_data::input::{ColumnKind, ColumnRequest, MatchedFile, for_each_listed, list_files};
 use polysift_text::rules::{
-    LicenseRule, Licensed, MAX_LISTED_SHARE, MAX_REPETITION_RATE, Refusal, Repetition, WordList,
-    base64_ranges, parse_allow_list, published_allow_list,
+    AllowList, LicenseRule, Licensed, MAX_LISTED_SHARE, MAX_REPETITION_RATE, Refusal, Repetition,
+    WordList, base64_ranges,
 };
 
 const WORD: &str = "word";
@@ -31,17 +31,17 @@ pub(super) struct LicenseFilter {
 impl LicenseFilter {
     pub(super) fn open(name: &str, config: &LicenseConfig, action: FilterAction) -> Result<Self> {
         let allow = config.allow.as_ref().map(PathBuf::from);
-        let entries = match &allow {
-            None => published_allow_list().map_err(|e| Error::config("permissive.toml", e))?,
+        let sources = match &allow {
+            None => AllowList::published().map_err(|e| Error::config("permissive.toml", e))?,
             Some(path) => {
                 let missing = || Error::missing(path, "no such list");
                 let bytes = if_there(read(path))?.ok_or_else(missing)?;
                 let text = String::from_utf8(bytes)
                     .map_err(|_| Error::corrupt(path, "the list is not UTF-8"))?;
-                parse_allow_list(&text).map_err(|e| Error::config(path.display().to_string(), e))?
+                AllowList::parse(&text).map_err(|e| Error::config(path.display().to_string(), e))?
             }
         };
-        let rule = LicenseRule::new(entries, &config.options())
+        let rule = LicenseRule::new(sources, config)
             .map_err(|e| Error::config(format!("filters.{name}"), e))?;
         Ok(Self { allow, rule, flags: action == FilterAction::Flag })
     }
@@ -59,12 +59,9 @@ impl Filter for LicenseFilter {
                 let details = details.into_iter().flatten().collect();
                 Verdict::of(Finding { details, ..Finding::of("licensed") })
             }
-            Err(refusal) if !self.flags => {
-                let details = match &refusal {
-                    Refusal::Restrictive(term) => vec![term.clone()],
-                    Refusal::NoEvidence | Refusal::UnreadableUrl => Vec::new(),
-                };
-                Verdict::of(Finding { details, ..Finding::of(refusal.reason()) })
+            Err(Refusal { reason, term }) if !self.flags => {
+                let details = term.into_iter().collect();
+                Verdict::of(Finding { details, ..Finding::of(reason) })
             }
             Ok(_) | Err(_) => Verdict::default(),
         }
@@ -133,10 +130,11 @@ impl Filter for WordFilter {
                 let (Some(list), Some(text)) = (&list, document.text) else {
                     return Verdict::default();
                 };
-                if list.share(text).share() <= self.max_share {
+                let share = list.share(text);
+                if share.share() <= self.max_share {
                     return Verdict::default();
                 }
-                let details = list.find(text).map(str::to_owned).into_iter().collect();
+                let details = share.first.map(str::to_owned).into_iter().collect();
                 Verdict::of(Finding { details, ..Finding::of("words") })
             })
         })
@@ -146,27 +144,24 @@ impl Filter for WordFilter {
 /// Finds documents with too large a share of repeated sentences; with action `cut`, with any.
 #[derive(Debug)]
 pub(super) struct RepetitionFilter {
-    max_rate: f64,
-    base64: bool,
+    config: RepetitionConfig,
     cuts: bool,
 }
 
 impl RepetitionFilter {
     pub(super) fn open(config: &RepetitionConfig, action: FilterAction) -> Self {
-        let RepetitionConfig { max_rate, base64 } = *config;
-        let max_rate = max_rate.unwrap_or(MAX_REPETITION_RATE);
-        Self { max_rate, base64, cuts: action == FilterAction::Cut }
+        Self { config: config.clone(), cuts: action == FilterAction::Cut }
     }
 }
 
 impl Filter for RepetitionFilter {
     fn verdict(&self, document: &FilteredDocument<'_>) -> Verdict {
         let Some(text) = document.text else { return Verdict::default() };
-        if self.base64 && !base64_ranges(text).is_empty() {
+        if self.config.base64 && !base64_ranges(text).is_empty() {
             return Verdict::of(Finding::of("base64"));
         }
         let repetition = Repetition::of(text);
-        if repetition.is_over(self.max_rate) {
+        if repetition.is_over(self.config.max_rate.unwrap_or(MAX_REPETITION_RATE)) {
             return Verdict::of(Finding::of("repetition"));
         }
         if !self.cuts || repetition.repeated == 0 {

@@ -35,7 +35,15 @@ pub(super) fn load(
         messages.iter().enumerate().map(|(at, message)| (message.id.as_str(), at)).collect();
     let parent_of = |message: &Message| by_id.get(message.parent.as_deref()?).copied();
     let parents: Vec<Option<usize>> = messages.iter().map(parent_of).collect();
-    refuse_cycles(&messages, &parents)?;
+    let own = on_cycles(&parents).into_iter().map(|at| &messages[at]);
+    if let Some(first) = own.clone().min_by_key(|message| (&message.path, message.row)) {
+        return Err(Error::Row {
+            path: first.path.clone(),
+            row: first.row,
+            reason: format!("the message {} is its own ancestor", shown(&first.id)),
+            count: own.filter(|message| message.path == first.path).count() as u64,
+        });
+    }
     let answered: HashSet<usize> = parents.iter().flatten().copied().collect();
     let mut leaves: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for at in (0..messages.len()).filter(|at| !answered.contains(at)) {
@@ -102,19 +110,6 @@ fn on_cycles(parents: &[Option<usize>]) -> Vec<usize> {
         }
     }
     (0..parents.len()).filter(|&at| !is_taken[at]).collect()
-}
-
-/// Refuses trees with a cycle, and names the first message in one.
-fn refuse_cycles(messages: &[Message], parents: &[Option<usize>]) -> Result<()> {
-    let own: Vec<&Message> = on_cycles(parents).into_iter().map(|at| &messages[at]).collect();
-    let first = own.iter().min_by_key(|message| (&message.path, message.row));
-    let Some(first) = first else { return Ok(()) };
-    Err(Error::Row {
-        path: first.path.clone(),
-        row: first.row,
-        reason: format!("the message {} is its own ancestor", shown(&first.id)),
-        count: own.iter().filter(|message| message.path == first.path).count() as u64,
-    })
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::write::{DatasetSample, place_key};
-use crate::{SourceCard, SourceFile};
+use crate::write::{DatasetSample, sample_key};
+use crate::{DatasetRules, SourceCard, SourceFile};
 use polysift_base::error::Result;
 use polysift_base::hub::HubSettings;
 use polysift_base::progress::{Progress, Stop};
-use polysift_base::sample::{key_of, text_key};
+use polysift_base::sample::key_of;
 use polysift_config::Mode;
 use polysift_data::input::{
     ColumnKind, ColumnRequest, InputFile, TableRow, is_table, lacking, read_table, table_columns,
@@ -53,6 +53,10 @@ const fn source(
     MkcSource { name, repository, split, column, by_name }
 }
 
+pub(super) fn source_names() -> String {
+    SOURCES.each_ref().map(|source| source.name).join(", ")
+}
+
 /// Number of sources before the Aya Collection, which only fills up.
 pub(super) const CURATED: usize = 4;
 
@@ -83,7 +87,7 @@ pub(super) fn fetch(
     let repository = Repository::new(RepoType::Dataset, kind.repository, Some(&commit), hub)?;
     let mut names = BTreeSet::new();
     for cell in cells {
-        let of_language = kind.fetched(cell, &listed);
+        let of_language = kind.fetched(cell, &listed)?;
         if let (true, Some(part)) = (offline, lacking(&of_language, &|_| true)) {
             return Err(repository.missing(&part));
         }
@@ -107,50 +111,49 @@ pub(super) struct MkcReader<'a> {
     pub folder: &'a SourceFolder,
     /// Name of the language in the source.
     pub cell: &'a str,
-    pub mode: Mode,
-    pub max_rejects: u64,
+    pub rules: DatasetRules,
     pub stop: &'a Stop,
 }
 
 impl MkcSource {
-    /// Returns the tables to read for a language, and whether their names tell the language.
-    fn of_language<'n>(
+    /// Returns which of `tables` to read for a language, and whether their names, which `name`
+    /// returns, tell the language. If names should and do not, those that `has_column` are read.
+    fn of_language<T>(
         &self,
         cell: &str,
-        names: impl Iterator<Item = &'n str>,
-    ) -> (Vec<&'n str>, bool) {
-        let parts = |name: &'n str| table_stem(name).split('/');
-        let is_sample = |name: &&'n str| parts(name).all(|part| part != DEMOGRAPHICS);
-        let is_named = |name: &&'n str| parts(name).any(|part| self.is_cell(cell, part));
-        let mut names: Vec<&str> = names.filter(is_sample).collect();
-        let tells = self.by_name && names.iter().any(is_named);
+        mut tables: Vec<T>,
+        name: impl Fn(&T) -> &str,
+        has_column: impl Fn(&T) -> Result<bool>,
+    ) -> Result<(Vec<T>, bool)> {
+        let has_part =
+            |table: &T, is_it: &dyn Fn(&str) -> bool| table_stem(name(table)).split('/').any(is_it);
+        let is_named = |table: &T| has_part(table, &|part| self.is_cell(cell, part));
+        let is_of_split = |table: &T| has_part(table, &|part| is_split(part, self.split));
+        tables.retain(|table| !has_part(table, &|part| part == DEMOGRAPHICS));
+        let tells = self.by_name && tables.iter().any(is_named);
         if tells {
-            names.retain(is_named);
+            tables.retain(is_named);
+        } else if self.by_name {
+            for table in std::mem::take(&mut tables) {
+                if has_column(&table)? {
+                    tables.push(table);
+                }
+            }
         }
-        (names, tells)
-    }
-
-    /// Keeps only the files of the split, if names tell which these are.
-    fn keep_split(&self, names: &mut Vec<&str>) {
-        let of_split =
-            |name: &&str| table_stem(name).split('/').any(|part| is_split(part, self.split));
-        if names.iter().any(of_split) {
-            names.retain(of_split);
+        if tables.iter().any(is_of_split) {
+            tables.retain(is_of_split);
         }
+        Ok((tables, tells))
     }
 
     /// Returns which `listed` files of the repository are read for a language, sorted.
-    fn fetched<'n>(&self, cell: &str, listed: &'n [String]) -> Vec<&'n str> {
+    fn fetched<'n>(&self, cell: &str, listed: &'n [String]) -> Result<Vec<&'n str>> {
         let is_hidden = |part: &str| part.is_empty() || part.starts_with(['.', '_']);
         let is_found = |name: &&str| is_table(name) && !name.split('/').any(is_hidden);
-        let tables = listed.iter().map(String::as_str).filter(is_found);
-        let (mut names, tells) = self.of_language(cell, tables);
-        if self.by_name && !tells {
-            return Vec::new();
-        }
-        self.keep_split(&mut names);
+        let tables: Vec<&str> = listed.iter().map(String::as_str).filter(is_found).collect();
+        let (mut names, _) = self.of_language(cell, tables, |name| *name, |_| Ok(false))?;
         names.sort_unstable();
-        names
+        Ok(names)
     }
 
     /// Returns true if a component of a path names the language: `DE_DE`, `de-de`, `mmlu_DE-DE`,
@@ -183,32 +186,22 @@ impl MkcReader<'_> {
 
     /// Returns a positive sample; samples with the same `group` stay together.
     pub(super) fn sample(&self, id: String, text: String, group: u128) -> DatasetSample {
-        let (key, group) = match self.mode {
-            Mode::Default => (text_key(&text), group),
-            Mode::Published => (place_key(&id, 0), place_key(&id, 0)),
-        };
+        let key = sample_key(self.rules.mode, &text, &id, 0);
+        let group = if self.rules.mode == Mode::Published { key } else { group };
         let (source, is_translated) = (self.kind.name.to_owned(), false);
         DatasetSample { id, text, source, positive: true, key, group, is_translated }
     }
 
     /// Returns the files of the language, and whether a column tells which rows belong to it.
     fn select(&self) -> Result<(Vec<InputFile>, bool)> {
-        let kind = self.kind;
-        let mut files = table_files(&self.folder.directory)?;
-        let (mut names, tells) =
-            kind.of_language(self.cell, files.iter().map(|file| file.name.as_str()));
-        if kind.by_name && !tells {
-            // Other languages may be in their own folders.
-            names.clear();
-            for file in files.iter().filter(|_| self.folder.revision.is_none()) {
-                if table_columns(file)?.iter().any(|column| column == kind.column) {
-                    names.push(&file.name);
-                }
-            }
-        }
-        kind.keep_split(&mut names);
-        let names: BTreeSet<String> = names.into_iter().map(ToOwned::to_owned).collect();
-        files.retain(|file| names.contains(&file.name));
+        let files = table_files(&self.folder.directory)?;
+        // Other languages may be in their own folders.
+        let has_column = |file: &InputFile| -> Result<bool> {
+            Ok(self.folder.revision.is_none()
+                && table_columns(file)?.iter().any(|column| column == self.kind.column))
+        };
+        let (files, tells) =
+            self.kind.of_language(self.cell, files, |file| &file.name, has_column)?;
         Ok((files, !tells))
     }
 
@@ -247,7 +240,8 @@ impl MkcReader<'_> {
                     card.rows += 1;
                     Ok(())
                 };
-                let counts = read_table(file, &columns, Some(self.max_rejects), self.stop, read)?;
+                let counts =
+                    read_table(file, &columns, Some(self.rules.max_rejects), self.stop, read)?;
                 before += if by_column { of_language } else { counts.rows };
                 found.rows = counts.rows;
                 card.drop_rows("malformed", counts.rejected);
@@ -286,9 +280,9 @@ impl RowPlace<'_> {
     /// Returns the positive sample of a row of a source with the same rows in the same order in all
     /// languages; it stays together with its translations.
     pub(super) fn translated_sample(&self, text: String) -> DatasetSample {
-        let MkcReader { kind, mode, .. } = self.source;
+        let MkcReader { kind, rules, .. } = self.source;
         let group = key_of("translation", &[kind.name, &self.number.to_string()]);
-        DatasetSample { is_translated: *mode == Mode::Default, ..self.sample(text, group) }
+        DatasetSample { is_translated: rules.mode == Mode::Default, ..self.sample(text, group) }
     }
 }
 
@@ -332,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_of_the_language_and_the_split_are_chosen() {
+    fn only_files_of_the_language_and_the_split_are_chosen() -> Result<()> {
         let listed = [
             ".gitattributes",
             "README.md",
@@ -346,9 +340,10 @@ mod tests {
         ]
         .map(str::to_owned);
         let german = ["german/train-00000-of-00002.parquet", "german/train-00001-of-00002.parquet"];
-        assert_eq!(KIND.fetched("german", &listed), german);
-        assert!(KIND.fetched("danish", &listed).is_empty());
+        assert_eq!(KIND.fetched("german", &listed)?, german);
+        assert!(KIND.fetched("danish", &listed)?.is_empty());
         let by_column = MkcSource { by_name: false, ..KIND };
-        assert_eq!(by_column.fetched("da", &listed).len(), 3);
+        assert_eq!(by_column.fetched("da", &listed)?.len(), 3);
+        Ok(())
     }
 }

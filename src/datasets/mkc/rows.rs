@@ -35,7 +35,7 @@ pub(super) fn load_pairs(
             return Ok(());
         };
         let text = format!("{inputs} {}", targets.strip_suffix(DOTS).unwrap_or(targets));
-        if source.mode == Mode::Default && text.trim().is_empty() {
+        if source.rules.mode == Mode::Default && text.trim().is_empty() {
             card.drop_rows("blank", 1);
         } else if drop_unknown && text.contains(UNKNOWN) {
             card.drop_rows(UNKNOWN, 1);
@@ -57,7 +57,7 @@ pub(super) fn load_questions(
     sink: &mut dyn FnMut(DatasetSample),
 ) -> Result<()> {
     let is_mmmlu = source.kind.name == "mmmlu";
-    let before = i64::from(!is_mmmlu && source.mode == Mode::Published);
+    let before = i64::from(!is_mmmlu && source.rules.mode == Mode::Published);
     source.read(card, &question_columns, &mut |card, place: RowPlace<'_>, row| {
         let (mut question, mut answer) = question_and_answer(row, before)?;
         if is_mmmlu {
@@ -65,7 +65,7 @@ pub(super) fn load_questions(
             answer = answer.trim().to_owned();
         }
         let text = format!("{question} {answer}");
-        if source.mode == Mode::Default && question.trim().is_empty() {
+        if source.rules.mode == Mode::Default && question.trim().is_empty() {
             card.drop_rows("blank", 1);
         } else if is_mmmlu {
             sink(place.translated_sample(text));

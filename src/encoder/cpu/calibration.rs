@@ -32,21 +32,18 @@ pub(super) type LayerInputs = [InputSums; 4];
 /// Sums of a linear map's input rows, by kind.
 #[derive(Default)]
 pub(super) struct InputSums {
-    /// `[NUM_KINDS, inputs]`, or empty before the first row.
-    sums: Vec<f64>,
-    /// The sums of squares, likewise.
-    squares: Vec<f64>,
+    /// `[NUM_KINDS, inputs]` sums and sums of squares, or empty before the first row.
+    sums: Vec<[f64; 2]>,
     rows: [u32; NUM_KINDS],
 }
 
 impl InputSums {
     pub(super) fn add(&mut self, x: Matrix<'_>) {
-        self.resize(NUM_KINDS * x.columns());
+        self.sums.resize(NUM_KINDS * x.columns(), [0.0; 2]);
         for (row, kind) in (0..x.rows()).map(|i| (x.row(i), x.kind(i))) {
             self.rows[kind] += 1;
-            let of_kind = kind * row.len()..(kind + 1) * row.len();
-            let sums = self.sums[of_kind.clone()].iter_mut().zip(&mut self.squares[of_kind]);
-            for ((sum, squares), value) in sums.zip(row) {
+            let sums = &mut self.sums[kind * row.len()..][..row.len()];
+            for ([sum, squares], value) in sums.iter_mut().zip(row) {
                 *sum += f64::from(*value);
                 *squares += f64::from(*value).powi(2);
             }
@@ -55,23 +52,17 @@ impl InputSums {
 
     /// Adds the sums of `other`, which belongs to the same map.
     pub(super) fn merge(&mut self, other: &Self) {
-        self.resize(other.sums.len());
+        self.sums.resize(other.sums.len(), [0.0; 2]);
         let rows = self.rows.iter_mut().zip(other.rows);
         rows.for_each(|(rows, others)| *rows += others);
-        let (sums, squares) = (self.sums.iter_mut(), self.squares.iter_mut());
-        let sums = sums.zip(&other.sums).chain(squares.zip(&other.squares));
+        let sums = self.sums.as_flattened_mut().iter_mut().zip(other.sums.as_flattened());
         sums.for_each(|(sum, others)| *sum += others);
-    }
-
-    fn resize(&mut self, length: usize) {
-        self.sums.resize(length, 0.0);
-        self.squares.resize(length, 0.0);
     }
 
     /// Returns the means `[NUM_KINDS, k]`: 0 for an absent kind, all 0 if one is not finite.
     pub(super) fn means(&self, k: usize) -> Vec<f32> {
         let mut means = vec![0.0; NUM_KINDS * k];
-        for (i, (mean, sum)) in means.iter_mut().zip(&self.sums).enumerate() {
+        for (i, (mean, [sum, _])) in means.iter_mut().zip(&self.sums).enumerate() {
             *mean = (sum / f64::from(self.rows[i / k].max(1))) as f32;
         }
         if means.iter().all(|mean| mean.is_finite()) { means } else { vec![0.0; means.len()] }
@@ -81,7 +72,7 @@ impl InputSums {
     /// is not finite.
     pub(super) fn deviations(&self, k: usize) -> Vec<f32> {
         let mut variances = vec![0.0; k];
-        for (i, (sum, squares)) in self.sums.iter().zip(&self.squares).enumerate() {
+        for (i, [sum, squares]) in self.sums.iter().enumerate() {
             let rows = f64::from(self.rows[i / k].max(1));
             variances[i % k] += (squares - sum * sum / rows).max(0.0);
         }

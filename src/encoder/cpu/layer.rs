@@ -82,10 +82,10 @@ pub(super) struct Workspace {
     pub(super) normed: Vec<f32>,
     /// `[., H]` for some tokens: residual sums, the input of layer norm.
     sums: Vec<f32>,
-    /// `[., F]` or `[., 2F]` for some tokens.
-    intermediate: Vec<f32>,
-    /// `[., F]` for some tokens: result of a gated `intermediate`.
-    gated: Vec<f32>,
+    /// `[., 2F]` for some tokens: what a gate reads, if there is one.
+    ungated: Vec<f32>,
+    /// `[., F]` for some tokens: what the output map reads.
+    inner: Vec<f32>,
     products: Products,
     attention: AttentionScratch,
 }
@@ -212,8 +212,8 @@ impl PackedLayer {
     fn feed(&self, workspace: &mut Workspace, values: Range<usize>) {
         let Layer { attention_output, attention_norm, intermediate, output, output_norm, .. } =
             &self.parts;
-        let Workspace { kinds, hidden, context, normed, sums, gated, products, .. } = workspace;
-        let inner = &mut workspace.intermediate;
+        let Workspace { kinds, hidden, context, normed, sums, ungated, inner, products, .. } =
+            workspace;
         let width = output_norm.gamma.len();
         let kinds = &kinds[values.start / width..values.end / width];
         let (hidden, context) = (&mut hidden[values.clone()], &context[values]);
@@ -236,10 +236,11 @@ impl PackedLayer {
         let inner = match self.gated {
             None => intermediate.apply((states, kinds), Epilogue::BiasGelu, inner, products),
             Some(width) => {
-                let inner = intermediate.apply((states, kinds), Epilogue::Bias, inner, products);
-                gated.resize(inner.len() / 2, 0.0);
-                geglu(Isa::detect(), inner, width, gated);
-                gated
+                let ungated =
+                    intermediate.apply((states, kinds), Epilogue::Bias, ungated, products);
+                inner.resize(ungated.len() / 2, 0.0);
+                geglu(Isa::detect(), ungated, width, inner);
+                inner
             }
         };
         let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));

@@ -4,8 +4,8 @@ use half::bf16;
 use polysift_kernels::cuda::{
     Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatrixInstructions, Norm, Operands,
     Output, PooledTokens, Result, Staged, Stream, add_norm, attention, choose_attention,
-    embed_layer_norm, glu, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences, pool,
-    randomize, rotate, rows_to_compare,
+    embed_layer_norm, ends, glu, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences,
+    pool, randomize, rotate, rows_to_compare,
 };
 
 use super::super::architecture::{Architecture, FeedForward, LayerKind};
@@ -26,10 +26,10 @@ pub(super) struct Arena {
     context: Rows,
     /// `[T, H]`: what a block adds to the states; except in pre-norm models, plus `hidden`.
     update: Buffer<bf16>,
-    /// `[T, F]`; before a gate `[T, 2F]` in bf16.
-    intermediate: Rows,
-    /// `[T, F]`: the result of the gate on `intermediate`.
-    gated: Option<Rows>,
+    /// `[T, 2F]`: what a gate reads, if there is one.
+    ungated: Option<Buffer<bf16>>,
+    /// `[T, F]`: what the last product of a layer reads.
+    inner: Rows,
     /// `[T / 4, H]`: the result.
     pub(super) embeddings: Buffer<f32>,
 }
@@ -57,14 +57,6 @@ impl Rows {
     }
 }
 
-/// Operands of a product that continues with a residual sum and a norm.
-struct SumOperands<'a> {
-    x: LeftOperand<'a>,
-    hidden: &'a mut Buffer<bf16>,
-    copy: Option<&'a mut Buffer<u8>>,
-    update: &'a mut Buffer<bf16>,
-}
-
 impl Arena {
     pub(super) fn new(device: &Device, shape: &ModelShape, tokens: usize) -> Result<Self> {
         const PURPOSE: &str = "the states of a batch";
@@ -84,58 +76,32 @@ impl Arena {
             query_key_value: states(3 * width)?,
             context: rows(width)?,
             update: states(width)?,
-            intermediate: if is_gated { Rows::Bf16(states(2 * inner)?) } else { rows(inner)? },
-            gated: is_gated.then(|| rows(inner)).transpose()?,
+            ungated: is_gated.then(|| states(2 * inner)).transpose()?,
+            inner: rows(inner)?,
             embeddings: device.alloc(max_sequences(tokens) * width, "embeddings")?,
         })
     }
 
     /// Returns the operands of a product of `layer` with `rows` rows.
     fn operands(&mut self, which: Product, layer: &DeviceLayer, rows: usize) -> Operands<'_> {
-        let Self {
-            hidden, hidden_fp8, query_key_value, context, update, gated, intermediate, ..
-        } = self;
+        let Self { hidden, hidden_fp8, query_key_value, context, update, ungated, inner, .. } =
+            self;
         // In pre-norm models, `add_norm` computes the sums.
         let is_pre_norm = self.states.is_some();
         let sum = if is_pre_norm { MatmulEpilogue::Bias } else { MatmulEpilogue::Residual(hidden) };
-        let activation = if gated.is_some() { MatmulEpilogue::Bias } else { MatmulEpilogue::Gelu };
         let normalised = hidden_fp8.as_ref().map_or(LeftOperand::Bf16(hidden), LeftOperand::Fp8);
         let (x, epilogue, y) = match which {
             Product::QueryKeyValue => {
                 (normalised, MatmulEpilogue::Bias, Output::Bf16(query_key_value))
             }
             Product::AttentionOutput => (context.as_operand(), sum, Output::Bf16(update)),
-            Product::Intermediate => {
-                (normalised, activation, intermediate.as_output(&layer.output))
-            }
-            Product::Output => {
-                (gated.as_ref().unwrap_or(intermediate).as_operand(), sum, Output::Bf16(update))
-            }
+            Product::Intermediate => match ungated {
+                Some(ungated) => (normalised, MatmulEpilogue::Bias, Output::Bf16(ungated)),
+                None => (normalised, MatmulEpilogue::Gelu, inner.as_output(&layer.output)),
+            },
+            Product::Output => (inner.as_operand(), sum, Output::Bf16(update)),
         };
         Operands { rows, x, epilogue, y }
-    }
-
-    /// Returns the input of a product if it is bf16.
-    fn input(&mut self, which: Product) -> Option<&mut Buffer<bf16>> {
-        let rows = match which {
-            Product::QueryKeyValue | Product::Intermediate => return Some(&mut self.hidden),
-            Product::AttentionOutput => &mut self.context,
-            Product::Output => self.gated.as_mut().unwrap_or(&mut self.intermediate),
-        };
-        match rows {
-            Rows::Bf16(rows) => Some(rows),
-            Rows::Fp8(_) => None,
-        }
-    }
-
-    /// Returns the operands of a product whose result is added to `hidden`.
-    fn sum_operands(&mut self, which: Product) -> SumOperands<'_> {
-        let Self { hidden, hidden_fp8, context, update, gated, intermediate, .. } = self;
-        let x = match which {
-            Product::AttentionOutput => &*context,
-            _ => gated.as_ref().unwrap_or(intermediate),
-        };
-        SumOperands { x: x.as_operand(), hidden, copy: hidden_fp8.as_mut(), update }
     }
 }
 
@@ -189,86 +155,110 @@ impl ModelInstructions {
         arena: &mut Arena,
         tokens: usize,
     ) -> Result<Self> {
-        let mut products = [MatrixInstructions::fastest(stream.device()); 4];
+        let fastest = MatrixInstructions::fastest(stream.device());
         let architecture = &model.shape.architecture;
         let is_fused = !architecture.pre_norm && has_matmul_norm(stream, architecture.width);
-        if !model.shape.is_fp8 && products[0] == MatrixInstructions::Warpgroup {
+        let mut this = Self { products: [fastest; 4], attention: Vec::new(), is_fused };
+        if !model.shape.is_fp8 && fastest == MatrixInstructions::Warpgroup {
             for which in Product::ALL {
-                let layer = &model.layers[0];
-                let rows = rows_to_compare(stream, tokens, which.weights(layer).outputs());
-                products[which as usize] = match which.norm(layer).filter(|_| is_fused) {
-                    Some(norm) => compare_fused(which, norm, rows, stream, layer, arena)?,
-                    None => compare(which, rows, stream, layer, arena)?,
-                };
+                let by = this.compare(stream, which, &model.layers[0], arena, tokens)?;
+                this.products[which as usize] = by;
             }
         }
         let heads = (architecture.num_heads, architecture.head_size());
         let limits = (model.shape.limits(), architecture.max_tokens.min(tokens));
         // `update` is as large as the context, and always bf16.
         let Arena { query_key_value: qkv, update, .. } = arena;
-        let mut attention = Vec::with_capacity(architecture.layers.len());
         for LayerKind { window, .. } in &*architecture.layers {
             let same =
-                architecture.layers.iter().zip(&attention).find(|(k, _)| k.window == *window);
+                architecture.layers.iter().zip(&this.attention).find(|(k, _)| k.window == *window);
             let chosen = match same {
                 Some((_, &chosen)) => chosen,
                 None => choose_attention(stream, qkv, update, heads, *window, limits)?,
             };
-            attention.push(chosen);
+            this.attention.push(chosen);
         }
-        Ok(Self { products, attention, is_fused })
+        Ok(this)
     }
-}
 
-/// Compares the kernels for a product with the weights of `layer`. Overwrites `arena`.
-fn compare(
-    which: Product,
-    rows: usize,
-    stream: &Stream,
-    layer: &DeviceLayer,
-    arena: &mut Arena,
-) -> Result<MatrixInstructions> {
-    let linear = which.weights(layer);
-    // The residual is `hidden`, whatever the input is.
-    let width = layer.query_key_value.inputs();
-    randomize(stream, &mut arena.hidden, rows * width)?;
-    if let Some(input) = arena.input(which) {
-        randomize(stream, input, rows * linear.inputs())?;
+    /// Compares the kernels for a product with the weights of `layer`, on up to `tokens` rows; with
+    /// the norm that follows, if a kernel includes it. Overwrites `arena`.
+    fn compare(
+        &mut self,
+        stream: &Stream,
+        which: Product,
+        layer: &DeviceLayer,
+        arena: &mut Arena,
+        tokens: usize,
+    ) -> Result<MatrixInstructions> {
+        let linear = which.weights(layer);
+        let rows = rows_to_compare(stream, tokens, linear.outputs());
+        let values = rows * linear.outputs();
+        MatrixInstructions::agreeing(&format!("{which:?}"), |by| {
+            self.products[which as usize] = by;
+            // The input or the residual; the result of a norm replaces it.
+            randomize(stream, &mut arena.hidden, rows * layer.query_key_value.inputs())?;
+            let input = match which {
+                Product::QueryKeyValue | Product::Intermediate => None,
+                Product::AttentionOutput => Some(&mut arena.context),
+                Product::Output => Some(&mut arena.inner),
+            };
+            if let Some(Rows::Bf16(input)) = input {
+                randomize(stream, input, rows * linear.inputs())?;
+            }
+            if self.is_fused && which.norm(layer).is_some() {
+                self.normed_product(stream, which, layer, arena, (rows, false))?;
+                return ends(stream, &arena.hidden, values);
+            }
+            let operands = self.product(stream, which, layer, arena, rows)?;
+            let Output::Bf16(y) = operands.y else { return Ok(Vec::new()) };
+            ends(stream, y, values)
+        })
     }
-    let Operands { x, epilogue, y, .. } = arena.operands(which, layer, rows);
-    let Output::Bf16(y) = y else { return Ok(MatrixInstructions::Warpgroup) };
-    let values = rows * linear.outputs();
-    MatrixInstructions::agreeing(stream, &format!("{which:?}"), y, values, |instructions, y| {
-        let operands = Operands { rows, x, epilogue, y: Output::Bf16(y) };
-        matmul(stream, linear, &operands, instructions)
-    })
-}
 
-/// As [`compare`], for a product that includes its residual sum and norm.
-fn compare_fused(
-    which: Product,
-    norm: &Norm,
-    rows: usize,
-    stream: &Stream,
-    layer: &DeviceLayer,
-    arena: &mut Arena,
-) -> Result<MatrixInstructions> {
-    let linear = which.weights(layer);
-    if let Some(input) = arena.input(which) {
-        randomize(stream, input, rows * linear.inputs())?;
+    /// Queues a product with `rows` rows and returns its operands.
+    fn product<'a>(
+        &self,
+        stream: &Stream,
+        which: Product,
+        layer: &DeviceLayer,
+        arena: &'a mut Arena,
+        rows: usize,
+    ) -> Result<Operands<'a>> {
+        let operands = arena.operands(which, layer, rows);
+        matmul(stream, which.weights(layer), &operands, self.products[which as usize])?;
+        Ok(operands)
     }
-    let SumOperands { x, hidden, update, .. } = arena.sum_operands(which);
-    let values = rows * linear.outputs();
-    MatrixInstructions::agreeing(stream, &format!("{which:?}"), hidden, values, |by, hidden| {
-        // The residual, which the result replaces.
-        randomize(stream, hidden, values)?;
-        if by == MatrixInstructions::Warpgroup {
-            return matmul_norm(stream, x, linear, norm, hidden, None, rows);
+
+    /// Queues a product with `rows` rows, its sum with the states, and the norm that follows, if
+    /// one does. The states so far are the embedding in `hidden` if `is_first`.
+    fn normed_product(
+        &self,
+        stream: &Stream,
+        which: Product,
+        layer: &DeviceLayer,
+        arena: &mut Arena,
+        (rows, is_first): (usize, bool),
+    ) -> Result<()> {
+        let norm = which.norm(layer);
+        if let Some(norm) = norm
+            && self.is_fused
+            && self.products[which as usize] == MatrixInstructions::Warpgroup
+        {
+            let Arena { hidden, hidden_fp8, context, inner, .. } = arena;
+            let x = if which == Product::AttentionOutput { context } else { inner };
+            let (x, copy) = (x.as_operand(), hidden_fp8.as_mut());
+            return matmul_norm(stream, x, which.weights(layer), norm, hidden, copy, rows);
         }
-        let (epilogue, y) = (MatmulEpilogue::Residual(hidden), Output::Bf16(&mut *update));
-        matmul(stream, linear, &Operands { rows, x, epilogue, y }, by)?;
-        layer_norm(stream, update, norm, hidden, None, rows)
-    })
+        self.product(stream, which, layer, arena, rows)?;
+        let Some(norm) = norm else { return Ok(()) };
+        let Arena { hidden, hidden_fp8, states, update, .. } = arena;
+        let copy = hidden_fp8.as_mut();
+        match states {
+            None => layer_norm(stream, update, norm, hidden, copy, rows),
+            Some(states) => add_norm(stream, update, (states, is_first), norm, hidden, copy, rows),
+        }
+    }
 }
 
 /// Queues the forward pass of the batch in `staged`, which writes `arena.embeddings`.
@@ -284,48 +274,24 @@ pub(super) fn forward(
     let (rows, heads) = (staged.tokens(), (num_heads, architecture.head_size()));
     let Arena { hidden, hidden_fp8, .. } = &mut *arena;
     embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, hidden_fp8.as_mut())?;
-    let product = |which: Product, layer: &DeviceLayer, arena: &mut Arena| {
-        let operands = arena.operands(which, layer, rows);
-        matmul(stream, which.weights(layer), &operands, instructions.products[which as usize])
-    };
-    // A product, its sum with the states, and the norm that follows, if one does.
-    let normed_product = |which: Product, layer: &DeviceLayer, arena: &mut Arena, is_first| {
-        let norm = which.norm(layer);
-        let by = instructions.products[which as usize];
-        if let Some(norm) = norm
-            && instructions.is_fused
-            && by == MatrixInstructions::Warpgroup
-        {
-            let SumOperands { x, hidden, copy, .. } = arena.sum_operands(which);
-            return matmul_norm(stream, x, which.weights(layer), norm, hidden, copy, rows);
-        }
-        product(which, layer, arena)?;
-        let Some(norm) = norm else { return Ok(()) };
-        let Arena { hidden, hidden_fp8, states, update, .. } = arena;
-        let copy = hidden_fp8.as_mut();
-        match states {
-            None => layer_norm(stream, update, norm, hidden, copy, rows),
-            // The states so far are the embedding in `hidden` if `is_first`.
-            Some(states) => add_norm(stream, update, (states, is_first), norm, hidden, copy, rows),
-        }
-    };
     let kinds = architecture.layers.iter().zip(&instructions.attention);
     for (i, (layer, (kind, &attention_by))) in model.layers.iter().zip(kinds).enumerate() {
-        product(Product::QueryKeyValue, layer, arena)?;
+        instructions.product(stream, Product::QueryKeyValue, layer, arena, rows)?;
         let Arena { query_key_value, context, .. } = &mut *arena;
         if let Some(rope) = kind.rope {
             rotate(stream, staged, &model.angles[rope], query_key_value, heads)?;
         }
         let context = context.as_output(&layer.attention_output);
         attention(stream, staged, query_key_value, &context, heads, kind.window, attention_by)?;
-        normed_product(Product::AttentionOutput, layer, arena, i == 0)?;
+        let which = Product::AttentionOutput;
+        instructions.normed_product(stream, which, layer, arena, (rows, i == 0))?;
 
-        product(Product::Intermediate, layer, arena)?;
-        let Arena { intermediate, gated, .. } = &mut *arena;
-        if let (Some(gated), Rows::Bf16(intermediate)) = (gated, intermediate) {
-            glu(stream, intermediate, &gated.as_output(&layer.output), (rows, inner))?;
+        instructions.product(stream, Product::Intermediate, layer, arena, rows)?;
+        let Arena { ungated, inner: gated, .. } = &mut *arena;
+        if let Some(ungated) = ungated {
+            glu(stream, ungated, &gated.as_output(&layer.output), (rows, inner))?;
         }
-        normed_product(Product::Output, layer, arena, false)?;
+        instructions.normed_product(stream, Product::Output, layer, arena, (rows, false))?;
     }
     let tokens = match pooling {
         Pooling::Mean => PooledTokens::All,

@@ -25,14 +25,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
-use polysift_kernels::cuda::{
-    BUCKETS, CudaError, Device, HEAD_SIZES, MAX_WIDTH, bucket_for, max_sequences,
-};
+use polysift_kernels::cuda::{BUCKETS, CudaError, Device, HEAD_SIZES, bucket_for, max_sequences};
 
 use self::model::ModelShape;
 use self::queue::{BatchJob, Queue};
 use self::worker::DeviceWorker;
-use super::architecture::Architecture;
 use super::encode::{Encoder, EncoderInfo};
 use super::files::ModelFiles;
 use super::weights::Blob;
@@ -75,7 +72,14 @@ impl CudaEncoder {
         if devices.is_empty() {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 }.into());
         }
-        check_shape(&architecture, is_fp8)?;
+        // The norms and the linear maps check their widths.
+        let head = architecture.head_size();
+        if !HEAD_SIZES.contains(&head) {
+            return Err(unsupported(format!("heads of {head} values; {HEAD_SIZES:?} are")));
+        }
+        if architecture.layers.is_empty() {
+            return Err(unsupported("0 layers".into()));
+        }
         let most = BUCKETS[BUCKETS.len() - 1];
         let batch_tokens = settings.batch_tokens.unwrap_or(DEFAULT_BATCH_TOKENS).min(most);
         let chunk = files.recipe.max_tokens;
@@ -99,7 +103,7 @@ impl CudaEncoder {
             longest_wait: LONGEST_WAIT,
             is_hung: AtomicBool::new(false),
         };
-        let shape = ModelShape { architecture, pooling: files.output.pooling, is_fp8 };
+        let shape = ModelShape { architecture, pooling: files.recipe.pooling, is_fp8 };
         this.start(devices, &files.weights, &shape)?;
         Ok(this)
     }
@@ -202,26 +206,6 @@ impl Encoder for CudaEncoder {
     }
 }
 
-/// Returns an error unless there are kernels for the model.
-fn check_shape(architecture: &Architecture, is_fp8: bool) -> Result<()> {
-    let &Architecture { width, inner, .. } = architecture;
-    let head = architecture.head_size();
-    let odd = [width, inner].into_iter().find(|n| is_fp8 && !n.is_multiple_of(16));
-    Err(unsupported(if !HEAD_SIZES.contains(&head) {
-        format!("heads of {head} values; {HEAD_SIZES:?} are")
-    } else if width > MAX_WIDTH || !width.is_multiple_of(8) {
-        format!("hidden_size {width}; multiples of 8 up to {MAX_WIDTH} are")
-    } else if !inner.is_multiple_of(8) {
-        format!("intermediate_size {inner}; multiples of 8 are")
-    } else if let Some(odd) = odd {
-        format!("a width of {odd} in fp8; multiples of 16 are")
-    } else if architecture.layers.is_empty() {
-        "0 layers".into()
-    } else {
-        return Ok(());
-    }))
-}
-
 fn unsupported(reason: String) -> Error {
     CudaError::Unsupported { reason }.into()
 }
@@ -259,7 +243,7 @@ mod tests {
             longest_wait: Duration::from_millis(10),
             is_hung: AtomicBool::new(false),
         };
-        let mut batch = PackedBatch::new();
+        let mut batch = PackedBatch::default();
         batch.push(&[1, 2, 3]);
         let hung = encoder.encode(&batch, &mut [0.0; 2], &Stop::default());
         let message = hung.err().map(|error| (error.exit_code(), error.to_string()));

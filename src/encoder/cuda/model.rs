@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use half::bf16;
+use half::vec::HalfFloatVecExt;
 use polysift_kernels::cuda::{Bound, Buffer, Embedding, Limits, Linear, Norm, Stream};
 
-use super::super::architecture::{Architecture, FeedForward, Positions, Rope};
+use super::super::architecture::{Architecture, FeedForward, Positions};
 use super::super::weights::{Blob, EmbeddingWeights, Layer, LinearWeights, NormWeights, Weights};
 use polysift_base::error::Result;
 use polysift_config::Pooling;
@@ -22,12 +23,8 @@ pub(super) struct ModelShape {
 impl ModelShape {
     pub(super) fn limits(&self) -> Limits {
         let Architecture { vocab_size, positions, max_tokens, .. } = self.architecture;
-        let (first_position, skipped_id, max_tokens) = match positions {
-            Positions::Learned { first, skips, .. } => (first, skips, None),
-            Positions::None => (0, None, Some(max_tokens)),
-        };
-        let num_positions = positions.rows();
-        Limits { vocab_size, num_positions, first_position, skipped_id, max_tokens }
+        let max_tokens = (positions == Positions::None).then_some(max_tokens);
+        Limits { vocab_size, num_positions: positions.rows(), max_tokens }
     }
 }
 
@@ -53,6 +50,7 @@ impl DeviceModel {
         let EmbeddingWeights { words: table, positions, norm: mut before, final_norm } =
             weights.embedding()?;
         let norm = new_norm(&before)?;
+        let rounded = Vec::<bf16>::from_f32_slice;
         let mut words = Vec::with_capacity(architecture.vocab_size * architecture.width);
         let mut row = vec![0.0; architecture.width];
         for i in 0..architecture.vocab_size {
@@ -90,12 +88,10 @@ impl DeviceModel {
                 after = layer.attention_norm.replace(inside);
             }
         }
-        let angles = |rope: &Rope| {
-            let angles = rope.angles(architecture.max_tokens, architecture.head_size());
-            stream.to_device(&angles, "the angles")
-        };
+        let angles = architecture.angles();
+        let angles = angles.iter().map(|of_rope| stream.to_device(of_rope, "the angles"));
         Ok(Self {
-            angles: architecture.ropes.iter().map(angles).collect::<Result<_, _>>()?,
+            angles: angles.collect::<Result<_, _>>()?,
             embedding: Embedding::new(stream, &words, &positions, architecture.width)?,
             norm,
             layers,
@@ -124,8 +120,4 @@ fn inner_bound(intermediate: &Linear, feed_forward: FeedForward) -> Bound<'stati
             activated.iter().zip(gate).map(|(a, b)| a * b).fold(0.0, f32::max)
         }
     })
-}
-
-fn rounded(values: &[f32]) -> Vec<bf16> {
-    values.iter().map(|&value| bf16::from_f32(value)).collect()
 }

@@ -12,9 +12,6 @@ use polysift_kernels::cuda::CudaError;
 use polysift_base::batch::PackedBatch;
 use polysift_base::panics::{lock, unpoisoned};
 
-/// Number of GPU failures after which a batch is an error.
-const MAX_FAILURES: usize = 2;
-
 /// Embeddings `[B, D]`, or the error.
 type BatchResult = Result<Vec<f32>, CudaError>;
 
@@ -23,14 +20,15 @@ pub(super) struct BatchJob {
     pub(super) batch: PackedBatch,
     /// Number of rows that the batch is computed with.
     pub(super) bucket: usize,
-    failures: usize,
+    /// Whether a GPU failed with the batch.
+    has_failed: bool,
     reply: Sender<BatchResult>,
 }
 
 impl BatchJob {
     pub(super) fn new(batch: PackedBatch, bucket: usize) -> (Self, Receiver<BatchResult>) {
         let (reply, result) = bounded(1);
-        (Self { batch, bucket, failures: 0, reply }, result)
+        (Self { batch, bucket, has_failed: false, reply }, result)
     }
 
     pub(super) fn answer(self, result: BatchResult) {
@@ -49,7 +47,7 @@ struct QueueState {
     /// Number of working GPUs.
     devices: usize,
     closed: bool,
-    /// Error of the GPU that failed last.
+    /// Error of the GPU that failed last, if all have failed.
     failure: Option<CudaError>,
 }
 
@@ -62,16 +60,11 @@ impl Queue {
     /// Queues a job, or answers it with an error if no GPU is left.
     pub(super) fn put(&self, job: BatchJob) {
         let mut state = lock(&self.state);
-        match &state.failure {
-            Some(failure) if state.devices == 0 => {
-                let failure = failure.clone();
-                drop(state);
-                job.answer(Err(failure));
-            }
-            _ => {
-                state.jobs.push_back(job);
-                self.changed.notify_one();
-            }
+        if let Some(failure) = &state.failure {
+            job.answer(Err(failure.clone()));
+        } else {
+            state.jobs.push_back(job);
+            self.changed.notify_one();
         }
     }
 
@@ -99,16 +92,16 @@ impl Queue {
         let mut lost = Vec::new();
         let mut state = lock(&self.state);
         state.devices -= 1;
-        state.failure = Some(failure.clone());
         for mut job in jobs.into_iter().rev() {
-            job.failures += 1;
-            if job.failures < MAX_FAILURES {
-                state.jobs.push_front(job);
-            } else {
+            if job.has_failed {
                 lost.push(job);
+            } else {
+                job.has_failed = true;
+                state.jobs.push_front(job);
             }
         }
         if state.devices == 0 {
+            state.failure = Some(failure.clone());
             lost.extend(state.jobs.drain(..));
         }
         drop(state);
@@ -128,7 +121,7 @@ mod tests {
     }
 
     fn job(tokens: u32) -> (BatchJob, Receiver<BatchResult>) {
-        let mut batch = PackedBatch::new();
+        let mut batch = PackedBatch::default();
         batch.push(&vec![5; tokens as usize]);
         BatchJob::new(batch, 528)
     }

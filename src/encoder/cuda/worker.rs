@@ -94,7 +94,9 @@ impl Work for DeviceWorker {
         let BatchJob { batch, bucket, .. } = &*running.insert(job);
         let place = BUCKETS.partition_point(|rows| rows < bucket);
         let state = &mut buckets[place];
-        state.staged.put(stream, &batch.input_ids, &batch.cu_seqlens)?;
+        let kind = model.shape.architecture.positions;
+        let positions = (0..batch.num_sequences()).flat_map(|i| kind.of(batch.sequence(i)));
+        state.staged.put(stream, &batch.input_ids, positions, &batch.cu_seqlens)?;
         if let Some(graph) = &state.graph {
             graph.launch()?;
         } else {

@@ -99,8 +99,9 @@ impl HeadFile {
     /// Reads the head of a sequence classification model, given as a directory or a hub id.
     fn of_model(path: &Path, activation: Option<Activation>, hub: &HubSettings) -> Result<Self> {
         let model = path.display().to_string();
-        let files =
-            encoder::resolve(&EncoderConfig { model, max_tokens: 1, ..Default::default() }, hub)?;
+        let config =
+            EncoderConfig { model: model.clone(), max_tokens: 1, ..EncoderConfig::default() };
+        let files = encoder::resolve(&config, hub)?;
         let fail = |reason: String| Error::model(path, reason);
         let classifier = files.classifier.as_ref().ok_or_else(|| {
             fail("`architectures` in its config.json names no `*ForSequenceClassification`".into())
@@ -109,14 +110,15 @@ impl HeadFile {
         let known = KnownLayers { is_own: false, activation, norm_eps };
         let (scorer, _) = weights::parse_safetensors(&files.tensors()?, known).map_err(fail)?;
         let outputs = scorer.layer_sizes().last().copied().unwrap_or_default();
-        let (encoder_digest, model) = (files.digest.clone(), files.model.clone());
-        let provenance = Some(Provenance { encoder_digest, model, ..Default::default() });
+        let digest = files.recipe.model_digest.clone();
+        let pooling = format!("{:?} pooling", classifier.pooling).to_lowercase();
+        let encoder = format!("{model}, {pooling}");
+        let provenance =
+            Some(Provenance { encoder_digest: digest.clone(), model, ..Default::default() });
         let labels = classifier.labels(outputs);
         let card = ModelCard { labels, provenance, ..ModelCard::default() };
         let output = classifier.output(outputs);
-        let pooling = format!("{:?} pooling", classifier.pooling).to_lowercase();
-        let encoder = format!("{}, {pooling}", files.model);
-        Ok(Self { head: Head { card, scorer, digest: files.digest }, output, encoder })
+        Ok(Self { head: Head { card, scorer, digest }, output, encoder })
     }
 
     /// Returns the preset that fits the outputs; several without names mean toxicity.

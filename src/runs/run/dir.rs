@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{
-    check_entries, confine, create_folder, if_there, is_temporary, is_url, list, open, read_json,
+    check_entries, confine, create_folder, final_name, if_there, is_url, list, open, read_json,
     write_new,
 };
 use polysift_base::panics::lock;
@@ -240,7 +240,7 @@ impl RunDir {
         for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {
             let folder = root.map_or_else(|| folder.into(), |root| root.join(folder));
             let mut names = self.tree(&folder.to_string_lossy())?;
-            names.retain(|path| !is_temporary(path.rsplit('/').next().unwrap_or_default()));
+            names.retain(|path| path.rsplit('/').next().and_then(final_name).is_none());
             files.extend(names.into_iter().map(|name| self.relative(&folder.join(name))));
         }
         files.sort();

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -15,10 +14,7 @@ use super::exclusive::Held;
 use super::worker::Worker;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{remove_while, write_new};
-use polysift_base::progress::Stop;
-
-/// Pause before looking again for a file that another machine wrote.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+use polysift_base::progress::{STOP_POLL, Stop};
 
 impl RunDir {
     fn frozen_file(&self, stage: Stage) -> PathBuf {
@@ -43,7 +39,7 @@ impl RunDir {
                 if !write_new(&self.frozen_file(stage), text.as_bytes())? {
                     // Another process was first; its settings count once this machine sees them.
                     stop.check()?;
-                    std::thread::sleep(LOOK_AGAIN);
+                    std::thread::sleep(STOP_POLL);
                 }
                 continue;
             };

@@ -13,6 +13,7 @@ use super::frozen::difference;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, write_atomic, write_new};
 use polysift_base::progress::Stop;
+use polysift_base::sample::hash_of;
 use polysift_data::input::{FileFacts, InputFile};
 
 /// Maximum bytes of a part of a shard's name: file systems allow 255, and derived names are longer.
@@ -92,14 +93,7 @@ impl Plan {
     /// Returns the digest of names, rows, languages and fingerprints; paths and settings do not
     /// count.
     pub fn digest(&self) -> String {
-        let mut hasher = blake3::Hasher::new();
-        for shard in &self.shards {
-            for part in shard.identity() {
-                hasher.update(&(part.len() as u64).to_le_bytes());
-                hasher.update(part.as_bytes());
-            }
-        }
-        hasher.finalize().to_hex().to_string()
+        hash_of(self.shards.iter().flat_map(Shard::identity)).to_hex().to_string()
     }
 
     /// Returns the size of all shards in bytes.

@@ -37,7 +37,7 @@ use serde_json::Value;
 use super::dir::RunDir;
 use super::identity::{Identity, Liveness};
 use polysift_base::error::Result;
-use polysift_base::io::{if_there, is_temporary, read, unlink, write_json};
+use polysift_base::io::{final_name, if_there, read, unlink, write_json};
 
 /// Interval between two checks of other processes.
 pub(super) const POLL: Duration = Duration::from_millis(200);
@@ -134,7 +134,7 @@ impl Worker {
     /// Returns the ids of other processes with a file in `folder`.
     pub(super) fn ids_in(&self, folder: &str) -> Result<Vec<String>> {
         let mut ids = self.run.tree(folder)?;
-        ids.retain(|id| *id != self.id && !is_temporary(id));
+        ids.retain(|id| *id != self.id && final_name(id).is_none());
         Ok(ids)
     }
 

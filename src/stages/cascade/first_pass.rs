@@ -55,7 +55,7 @@ impl<'a> TrainedPass<'a> {
         names: &BTreeSet<&str>,
     ) -> Result<Vec<PartFile>> {
         let Context { config, run, stop, .. } = full.context;
-        let seed = config.seed.0;
+        let seed = config.seed;
         let targets: Vec<Vec<f32>> =
             names.iter().map(|name| pilot.targets(full, name, language)).collect();
         // Documents that one of the heads cannot score are left out.

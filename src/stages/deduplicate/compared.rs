@@ -218,7 +218,7 @@ impl<'a> ComparedDocuments<'a> {
         is_wanted: impl Fn(usize) -> bool + Sync,
     ) -> Result<(Vec<f32>, usize)> {
         let purpose = ["deduplicate", &round.to_string(), self.language];
-        let seed = hash_seed(&purpose, self.context.config.seed.0);
+        let seed = hash_seed(&purpose, self.context.config.seed);
         let sample = BottomKSample::new(size);
         let wanted = (0..self.documents.len()).into_par_iter().filter(|at| is_wanted(*at));
         wanted.for_each(|document| {
@@ -325,7 +325,7 @@ impl<'a> ComparedDocuments<'a> {
 
     fn find_in_clusters(&self, clustered: &Clustered) -> Result<Vec<NearDuplicate>> {
         let Clustered { width, clusters, ranked, ranks, ranges } = clustered;
-        let least = EQUAL.min(self.near.similarity as f32);
+        let least = EQUAL.min(self.near.embeddings.similarity.unwrap_or(1.0) as f32);
         let mut found = Vec::new();
         if *width == 0 {
             return Ok(found); // no document has an embedding

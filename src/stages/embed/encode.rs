@@ -179,7 +179,7 @@ impl<'a> Encoding<'a> {
         }
         window.left_over = window.chunks.len();
         for group in groups {
-            let mut batch = PackedBatch::new();
+            let mut batch = PackedBatch::default();
             for &i in &group {
                 batch.push(&chunks[i].1);
             }

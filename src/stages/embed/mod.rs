@@ -121,7 +121,7 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
     };
     let Pipeline { failures, reading, tokenizing, encoding, writing, .. } = pipeline;
     for busy in [reading, tokenizing, encoding, writing] {
-        context.progress.busy(busy.activity(), busy.time());
+        context.progress.busy(busy.activity, busy.time());
     }
     context.progress.end();
     outcome?;

@@ -12,7 +12,7 @@ use polysift_base::io::is_url;
 use polysift_config::{PiiAudit, PiiConfig};
 use polysift_data::parts::PiiRow;
 use polysift_runs::run::Shard;
-use polysift_text::pii::{PiiKind, PiiOptions, PiiSpan, Redacted};
+use polysift_text::pii::{PiiKind, PiiSpan, Redacted};
 
 /// Amount of PII of one kind in the documents of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -39,8 +39,7 @@ pub(super) fn add(counts: &mut PiiCounts, other: PiiCounts) {
 }
 
 pub(super) struct ShardRedactor {
-    options: PiiOptions,
-    audit: PiiAudit,
+    config: PiiConfig,
     pub(super) counts: PiiCounts,
     pub(super) found: Vec<PiiRow>,
 }
@@ -72,12 +71,8 @@ impl ShardRedactor {
         if exceptions.iter().any(is_match) {
             return Ok(None);
         }
-        Ok(Some(Self {
-            options: config.options(),
-            audit: config.audit,
-            counts: PiiCounts::new(),
-            found: Vec::new(),
-        }))
+        let counts = PiiCounts::new();
+        Ok(Some(Self { config: config.clone(), counts, found: Vec::new() }))
     }
 
     /// Returns `texts` with PII replaced (`None` if there is none), and its count in each text.
@@ -88,7 +83,7 @@ impl ShardRedactor {
     ) -> (Option<ArrayRef>, Vec<i32>) {
         let redacted: Vec<Option<Redacted>> = (0..texts.len())
             .into_par_iter()
-            .map(|at| if texts.is_valid(at) { self.options.redact(texts.value(at)) } else { None })
+            .map(|at| if texts.is_valid(at) { self.config.redact(texts.value(at)) } else { None })
             .collect();
         for (at, (row, redacted)) in rows.iter().zip(&redacted).enumerate() {
             if let Some(redacted) = redacted {
@@ -119,10 +114,10 @@ impl ShardRedactor {
             }
             add(&mut self.counts, [(row.language.clone(), kinds)].into());
         }
-        if self.audit == PiiAudit::None {
+        if self.config.audit == PiiAudit::None {
             return;
         }
-        let has_values = self.audit == PiiAudit::Values;
+        let has_values = self.config.audit == PiiAudit::Values;
         self.found.extend(spans.iter().map(|span| PiiRow {
             row: row.row,
             start: span.range.start as u64,

@@ -185,7 +185,7 @@ impl<'a> RunScores<'a> {
     /// Returns ordinals of a sample of the documents with text, where thresholds need the encoder.
     fn sample(&self) -> Result<HashSet<u64>> {
         let thresholds = self.encoded_thresholds()?;
-        let seed = self.context.config.seed.0;
+        let seed = self.context.config.seed;
         // The documents near thresholds soon tell more about the differences than the sample does.
         let divisor = if self.risk().is_some() { REFINE_RISK_DIVISOR } else { 1 };
         // Number of documents of each language, and the ones with the smallest hashes.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::ops::Range;
+use std::path::Path;
 
 use smart_default::SmartDefault;
 use twox_hash::XxHash3_64;
@@ -13,6 +14,7 @@ use super::prefilter::{self, place};
 use super::settings::{IndexSettings, ItemPart};
 use super::tokens::{Tokens, for_each_token};
 use polysift_base::error::{Error, Result};
+use polysift_base::io::AtomicFile;
 
 /// Training split, which has its n-grams subtracted from the other splits of a task.
 const TRAIN: &str = "train";
@@ -48,7 +50,7 @@ pub struct IndexBuilder {
     occurrences: Vec<Occurrence>,
     /// Bits of an n-gram's hash that count: all, except in tests that need collisions.
     #[default(u64::MAX)]
-    hash_mask: u64,
+    pub(super) hash_mask: u64,
 }
 
 #[derive(Debug)]
@@ -80,14 +82,6 @@ struct Occurrence {
     token: u32,
 }
 
-/// An index that can be written.
-#[derive(Debug, Default)]
-pub struct BuiltIndex {
-    header: Header,
-    /// The bytes of each section, in the order of the file.
-    sections: [Vec<u8>; SECTIONS],
-}
-
 impl IndexBuilder {
     /// Returns a builder without items.
     ///
@@ -96,12 +90,6 @@ impl IndexBuilder {
     pub fn new(settings: IndexSettings) -> Result<Self> {
         settings.check()?;
         Ok(Self { settings, ..Self::default() })
-    }
-
-    /// Returns a builder that compares hashes only in the bits of `hash_mask`.
-    #[cfg(test)]
-    pub(super) fn with_hash_mask(settings: IndexSettings, hash_mask: u64) -> Result<Self> {
-        Ok(Self { hash_mask, ..Self::new(settings)? })
     }
 
     /// Adds an item; one with the task, language, split, id and text of another counts once.
@@ -135,13 +123,12 @@ impl IndexBuilder {
                     .ok_or("has the id of another item with another text");
             }
         }
-        let is_covered = self.index(&text);
+        let is_covered = self.index(text);
         if matches!(source, Source::Item(_)) {
             let counts = &mut self.tasks[task as usize];
             counts.items += 1;
             counts.not_covered += u64::from(!is_covered);
         }
-        self.texts.push(text);
         Ok(())
     }
 
@@ -149,8 +136,7 @@ impl IndexBuilder {
     pub fn ignore(&mut self, text: &str, language: &str) {
         let item = BenchmarkItem { question: text, language, ..BenchmarkItem::default() };
         let text = self.tokenize(Source::Ignored, &item);
-        self.index(&text);
-        self.texts.push(text);
+        self.index(text);
     }
 
     fn tokenize(&mut self, source: Source, item: &BenchmarkItem<'_>) -> TokenizedText {
@@ -170,8 +156,8 @@ impl IndexBuilder {
         }
     }
 
-    /// Records the n-grams of a text and returns whether there are any to record.
-    fn index(&mut self, text: &TokenizedText) -> bool {
+    /// Records a text and its n-grams, and returns whether there are any to record.
+    fn index(&mut self, text: TokenizedText) -> bool {
         let hashes: Vec<u64> = text
             .tokens
             .clone()
@@ -180,13 +166,20 @@ impl IndexBuilder {
             .collect();
         let before = self.occurrences.len();
         for (token, hash) in ngram_hashes(&hashes, text.ngram, self.hash_mask).enumerate() {
-            let part = ItemPart::of(token as u32, text.ngram, text.question_tokens as u32);
+            let part = if token >= text.question_tokens {
+                ItemPart::Answer
+            } else if token + text.ngram as usize <= text.question_tokens {
+                ItemPart::Question
+            } else {
+                ItemPart::Straddle
+            };
             // N-grams to subtract are recorded from any part.
             if !matches!(text.source, Source::Item(_)) || self.settings.parts.contains(&part) {
                 let number = self.texts.len() as u32;
                 self.occurrences.push(Occurrence { hash, text: number, token: token as u32 });
             }
         }
+        self.texts.push(text);
         self.occurrences.len() > before
     }
 
@@ -196,19 +189,25 @@ impl IndexBuilder {
         self.tokens.bytes(start..start + text.ngram as usize)
     }
 
-    /// Builds the index; `inputs` are the names of its sources, by BLAKE3 digest.
+    /// Writes the index to the file `out`, and returns the counts of each task. `inputs` are the
+    /// names of its sources, by BLAKE3 digest.
     ///
     /// # Errors
-    /// Returns [`Error::Config`] if no n-gram is left, or if there are more than a file can hold.
-    pub fn build(mut self, inputs: BTreeMap<String, String>) -> Result<BuiltIndex> {
+    /// Returns [`Error::Config`] if no n-gram is left, or if there are more than a file can hold,
+    /// and [`Error::Io`].
+    pub fn build(
+        mut self,
+        inputs: BTreeMap<String, String>,
+        out: &Path,
+    ) -> Result<Vec<TaskCounts>> {
         let mut occurrences = std::mem::take(&mut self.occurrences);
         occurrences.sort_unstable_by(|a, b| {
             let by_text = || self.ngram(a).cmp(self.ngram(b));
             let by_place = || (a.text, a.token).cmp(&(b.text, b.token));
             a.hash.cmp(&b.hash).then_with(by_text).then_with(by_place)
         });
-        let (mut index, numbers) = self.items(inputs)?;
-        let [filter, hash_bytes, bucket_ends, posting_ends, postings, ..] = &mut index.sections;
+        let (mut header, mut sections, numbers) = self.items(inputs)?;
+        let [filter, hash_bytes, bucket_ends, posting_ends, postings, ..] = &mut sections;
         let mut hashes = Vec::new();
         let same =
             |a: &Occurrence, b: &Occurrence| a.hash == b.hash && self.ngram(a) == self.ngram(b);
@@ -219,44 +218,51 @@ impl IndexBuilder {
                 |task| sources.contains(&Source::Ignored) || sources.contains(&Source::Train(task));
             for source in &sources {
                 let Source::Item(task) = *source else { continue };
-                let counts = &mut index.header.tasks[task as usize];
+                let counts = &mut header.tasks[task as usize];
                 if is_subtracted(task) {
                     counts.subtracted += 1;
                 } else {
                     counts.ngrams += 1;
                 }
             }
-            let before = index.header.postings;
+            let before = header.postings;
             for place in places {
                 if matches!(source(place), Source::Item(task) if !is_subtracted(task)) {
                     postings.extend(numbers[place.text as usize].to_le_bytes());
                     postings.extend(place.token.to_le_bytes());
-                    index.header.postings += 1;
+                    header.postings += 1;
                 }
             }
-            if index.header.postings > before {
+            if header.postings > before {
                 hashes.push(places[0].hash);
-                posting_ends.extend((index.header.postings as u32).to_le_bytes());
+                posting_ends.extend((header.postings as u32).to_le_bytes());
             }
         }
         if hashes.is_empty() {
             return Err(Error::config("items", "have no n-grams to look for"));
         }
         let words = prefilter::build(&hashes);
-        index.header.filter_words = words.len() as u64;
-        index.header.ngrams = hashes.len() as u64;
+        header.filter_words = words.len() as u64;
+        header.ngrams = hashes.len() as u64;
         filter.extend(words.into_iter().flat_map(u64::to_le_bytes));
-        let buckets = num_buckets(index.header.ngrams) as usize;
+        let buckets = num_buckets(header.ngrams) as usize;
         for bucket in 0..buckets {
             let end = hashes.partition_point(|hash| place(*hash, buckets) <= bucket);
             bucket_ends.extend((end as u32).to_le_bytes());
         }
         hash_bytes.extend(hashes.into_iter().flat_map(u64::to_le_bytes));
-        Ok(index)
+        let mut file = AtomicFile::create(out)?;
+        write(&header, &sections, &mut file).map_err(Error::io(out, "write"))?;
+        file.commit()?;
+        Ok(header.tasks)
     }
 
-    /// Returns an index with the items and no n-grams, and the item number of each text.
-    fn items(&mut self, inputs: BTreeMap<String, String>) -> Result<(BuiltIndex, Vec<u32>)> {
+    /// Returns the header and the sections of a file with the items and no n-grams, and the item
+    /// number of each text.
+    fn items(
+        &mut self,
+        inputs: BTreeMap<String, String>,
+    ) -> Result<(Header, [Vec<u8>; SECTIONS], Vec<u32>)> {
         let mut numbers = Vec::with_capacity(self.texts.len());
         let mut sections: [Vec<u8>; SECTIONS] = Default::default();
         let [.., items, token_ends, text, ids] = &mut sections;
@@ -295,27 +301,20 @@ impl IndexBuilder {
             id_bytes: ids.len() as u64,
             ..Header::default()
         };
-        Ok((BuiltIndex { header, sections }, numbers))
+        Ok((header, sections, numbers))
     }
 }
 
-impl BuiltIndex {
-    /// Returns the counts of each task.
-    pub fn tasks(&self) -> &[TaskCounts] {
-        &self.header.tasks
+/// Writes the file that [`Index::open`](super::Index::open) reads.
+fn write(header: &Header, sections: &[Vec<u8>], file: &mut AtomicFile) -> io::Result<()> {
+    let mut header = serde_json::to_vec(header)?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let length = u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes();
+    let before = [&MAGIC[..], &VERSION.to_le_bytes(), &length, &header].concat();
+    let mut hasher = blake3::Hasher::new();
+    for part in [&before].into_iter().chain(sections) {
+        hasher.update(part);
+        file.write_all(part)?;
     }
-
-    /// Writes the file that [`Index::open`](super::Index::open) reads.
-    pub fn write(&self, mut file: impl Write) -> io::Result<()> {
-        let mut header = serde_json::to_vec(&self.header)?;
-        header.resize(header.len().next_multiple_of(8), b' ');
-        let length = u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes();
-        let before = [&MAGIC[..], &VERSION.to_le_bytes(), &length, &header].concat();
-        let mut hasher = blake3::Hasher::new();
-        for part in [&before].into_iter().chain(&self.sections) {
-            hasher.update(part);
-            file.write_all(part)?;
-        }
-        file.write_all(hasher.finalize().as_bytes())
-    }
+    file.write_all(hasher.finalize().as_bytes())
 }

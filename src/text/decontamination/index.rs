@@ -18,7 +18,7 @@
 //! digest          BLAKE3 of all that is before it, 32 bytes
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -88,6 +88,8 @@ pub struct IndexedItem<'a> {
     pub task: usize,
     /// Its id; empty if there is none.
     pub id: &'a str,
+    /// Number of its first token among those of all items.
+    first_token: u32,
     /// Number of tokens of question and answer.
     pub tokens: u32,
     /// Number of tokens per n-gram.
@@ -102,7 +104,7 @@ pub struct Index {
     /// Place of each [`Section`] in the file.
     sections: [Range<usize>; SECTIONS],
     /// Distinct numbers of tokens per n-gram: of words, of characters, or both.
-    pub(super) lengths: Vec<u32>,
+    pub(super) lengths: BTreeSet<u32>,
     /// Bits of an n-gram's hash that count: all, except in tests that need collisions.
     pub(super) hash_mask: u64,
 }
@@ -174,12 +176,7 @@ impl Index {
                 hint: "make the index again from its items".to_owned(),
             });
         }
-        let mut index = Self::from_map(map).map_err(|reason| Error::corrupt(path, reason))?;
-        index.check().map_err(|reason| Error::corrupt(path, reason))?;
-        index.lengths = (0..index.num_items()).map(|item| index.item(item).ngram).collect();
-        index.lengths.sort_unstable();
-        index.lengths.dedup();
-        Ok(index)
+        Self::from_map(map).map_err(|reason| Error::corrupt(path, reason))
     }
 
     fn from_map(map: Mmap) -> Result<Self, String> {
@@ -194,7 +191,11 @@ impl Index {
         let sections = header
             .sections(header_end, content.len())
             .ok_or("does not have the length that its header says")?;
-        Ok(Self { map, header, sections, lengths: Vec::new(), hash_mask: u64::MAX })
+        let lengths = BTreeSet::new();
+        let mut index = Self { map, header, sections, lengths, hash_mask: u64::MAX };
+        index.check()?;
+        index.lengths = (0..index.num_items()).map(|item| index.item(item).ngram).collect();
+        Ok(index)
     }
 
     /// Checks that all references within the file are valid.
@@ -272,12 +273,14 @@ impl Index {
     /// Returns item number `item`, below [`Index::num_items`].
     pub fn item(&self, item: u32) -> IndexedItem<'_> {
         let [task, ngram, _, token_end, id_end] = self.item_numbers(item);
-        let [token_start, id_start] = self.item_starts(item);
+        let before = item.checked_sub(1).map(|before| self.item_numbers(before));
+        let [.., first_token, id_start] = before.unwrap_or_default();
         let id = &self.section(Section::Ids)[id_start as usize..id_end as usize];
         IndexedItem {
             task: task as usize,
             id: str::from_utf8(id).unwrap_or_default(), // checked on opening
-            tokens: token_end - token_start,
+            first_token,
+            tokens: token_end - first_token,
             ngram,
         }
     }
@@ -297,9 +300,9 @@ impl Index {
 
     pub(super) fn ngram_bytes(&self, ngram: u32) -> &[u8] {
         let Some(Posting { item, token }) = self.postings(ngram).next() else { return &[] };
-        let ends = self.section(Section::TokenEnds);
-        let first = (self.item_starts(item)[0] + token) as usize;
-        let last = first + self.item(item).ngram as usize - 1;
+        let (item, ends) = (self.item(item), self.section(Section::TokenEnds));
+        let first = (item.first_token + token) as usize;
+        let last = first + item.ngram as usize - 1;
         let start = first.checked_sub(1).map_or(0, |before| u32_at(ends, before));
         &self.section(Section::Text)[start as usize..u32_at(ends, last) as usize - 1]
     }
@@ -331,12 +334,6 @@ impl Index {
         std::array::from_fn(|index| u32_at(items, item as usize * ITEM_NUMBERS + index))
     }
 
-    /// Returns the starts of an item's tokens and of its id.
-    fn item_starts(&self, item: u32) -> [u32; 2] {
-        let before = item.checked_sub(1).map(|before| self.item_numbers(before));
-        before.map_or([0, 0], |[.., token_end, id_end]| [token_end, id_end])
-    }
-
     fn numbers(&self, section: Section) -> impl Iterator<Item = u32> {
         self.section(section).as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
     }
@@ -365,9 +362,10 @@ mod tests {
             let item = BenchmarkItem { task, question, id, ..BenchmarkItem::default() };
             builder.add(&item)?;
         }
-        let mut file = Vec::new();
-        builder.build(BTreeMap::new())?.write(&mut file)?;
-        Ok(file)
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("benchmarks.idx");
+        builder.build(BTreeMap::new(), &path)?;
+        Ok(std::fs::read(path)?)
     }
 
     fn open(bytes: &[u8]) -> Result<Index, Box<dyn std::error::Error>> {
@@ -378,9 +376,9 @@ mod tests {
 
     /// Uses every method of an index.
     fn use_all(index: &Index) {
-        let hits = index.scan("A b c d e f g", "");
-        index.items_hit(&hits);
-        index.tasks_hit(&hits);
+        let ngrams = index.scan("A b c d e f g", "").ngrams();
+        index.items_hit(&ngrams);
+        index.tasks_hit(&ngrams);
         for item in 0..index.num_items() {
             index.item(item);
         }

@@ -31,15 +31,6 @@ pub struct Hits {
     pub distinct_ngrams: usize,
 }
 
-/// Share of an item that a document contains.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ItemCoverage {
-    /// Number of the item in the index.
-    pub item: u32,
-    /// Share of the item's tokens that are in an n-gram that was hit.
-    pub share: f64,
-}
-
 impl Hits {
     /// Returns true if there are no hits.
     pub fn is_empty(&self) -> bool {
@@ -183,16 +174,15 @@ impl Index {
         hits
     }
 
-    /// Returns the tasks that were hit, ascending, as numbers in [`Index::tasks`].
-    pub fn tasks_hit(&self, hits: &Hits) -> Vec<usize> {
-        let ngrams = hits.ngrams();
+    /// Returns the tasks with one of these `ngrams`, ascending, as numbers in [`Index::tasks`].
+    pub fn tasks_hit(&self, ngrams: &[u32]) -> Vec<usize> {
         let postings = ngrams.iter().flat_map(|ngram| self.postings(*ngram));
         distinct(postings.map(|posting| self.item(posting.item).task).collect())
     }
 
-    /// Returns the items that were hit, ascending, with the share of each.
-    pub fn items_hit(&self, hits: &Hits) -> Vec<ItemCoverage> {
-        let ngrams = hits.ngrams();
+    /// Returns the numbers of the items with one of these distinct `ngrams`, ascending, each with
+    /// the share of the item's tokens that are in one of them.
+    pub fn items_hit(&self, ngrams: &[u32]) -> Vec<(u32, f64)> {
         let mut postings: Vec<_> = ngrams.iter().flat_map(|ngram| self.postings(*ngram)).collect();
         postings.sort_unstable();
         let of_items = postings.chunk_by(|a, b| a.item == b.item);
@@ -205,8 +195,7 @@ impl Index {
                     covered += next - posting.token.max(end);
                     end = next;
                 }
-                let share = f64::from(covered) / f64::from(item.tokens);
-                ItemCoverage { item: postings[0].item, share }
+                (postings[0].item, f64::from(covered) / f64::from(item.tokens))
             })
             .collect()
     }
@@ -225,15 +214,16 @@ mod tests {
 
     /// Returns an index that compares hashes only in the bits of `hash_mask`.
     fn index(settings: &IndexSettings, items: &[String], hash_mask: u64) -> Result<Index, Error> {
-        let mut builder = IndexBuilder::with_hash_mask(settings.clone(), hash_mask)?;
+        let mut builder = IndexBuilder::new(settings.clone())?;
+        builder.hash_mask = hash_mask;
         for text in items {
             let item = BenchmarkItem { task: "task", question: text, ..BenchmarkItem::default() };
             _ = builder.add(&item);
         }
-        let built = builder.build(BTreeMap::new())?;
-        let file = tempfile::NamedTempFile::new().map_err(Error::io("".as_ref(), "create"))?;
-        built.write(file.as_file()).map_err(Error::io(file.path(), "write"))?;
-        let mut index = Index::open(file.path())?;
+        let folder = tempfile::tempdir().map_err(Error::io("".as_ref(), "create"))?;
+        let path = folder.path().join("benchmarks.idx");
+        builder.build(BTreeMap::new(), &path)?;
+        let mut index = Index::open(&path)?;
         index.hash_mask = hash_mask;
         Ok(index)
     }
@@ -355,7 +345,7 @@ mod tests {
             let built = index(&settings, &["a b 0 é".to_owned()], u64::MAX);
             if let Ok(index) = built {
                 let hits = index.scan(&text, "");
-                super::super::rule::cut(&text, &hits);
+                super::super::cut::cut(&text, &hits);
                 for span in hits.spans() {
                     prop_assert!(text.get(span).is_some());
                 }

@@ -53,20 +53,6 @@ pub enum ItemPart {
     Answer,
 }
 
-impl ItemPart {
-    /// Returns the part that `ngram` tokens from number `token` on are in, after a question of
-    /// `question` tokens.
-    pub(super) fn of(token: u32, ngram: u32, question: u32) -> Self {
-        if token >= question {
-            Self::Answer
-        } else if token + ngram <= question {
-            Self::Question
-        } else {
-            Self::Straddle
-        }
-    }
-}
-
 /// Settings of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields)]

@@ -114,11 +114,6 @@ struct WordMaker<F> {
 }
 
 impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
-    fn end(&mut self) {
-        self.open.end();
-        self.has_point = false;
-    }
-
     fn add(&mut self, part: WordPart, form: &[u8], place: Range<usize>) {
         let zeros = self.numbers == Numbers::Zero;
         let is_open = !self.open.is_empty();
@@ -128,7 +123,8 @@ impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
                 if in_number && !self.has_point && matches!(form, b"." | b",") {
                     self.has_point = true;
                 } else {
-                    self.end();
+                    self.open.end();
+                    self.has_point = false;
                 }
             }
             WordPart::Dropped | WordPart::Several | WordPart::Mark => {
@@ -142,7 +138,7 @@ impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
                     && part != WordPart::Single
                     && self.last != WordPart::Single;
                 if !joins {
-                    self.end();
+                    self.open.end();
                 }
                 if !zeros || part != WordPart::Digit {
                     self.open.push(form, place);

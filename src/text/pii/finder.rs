@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::address::first_address;
 use super::iban::ibans;
 use super::ip::ips;
-use super::options::{PiiOptions, Placeholders};
+use super::options::{PiiConfig, Placeholders};
 use super::span::{PiiKind, PiiSpan};
 
 /// Returns the personal data in `text` as ascending, disjoint, non-empty spans.
@@ -16,20 +16,18 @@ use super::span::{PiiKind, PiiSpan};
 /// before an IP address. The text between two replaced spans is then searched again, since it
 /// will stand between two markers: the rest of a dropped candidate may be an address, as in
 /// `<iban-pii>.x@y.ch`. So a second pass finds nothing.
-pub(super) fn find(text: &str, options: &PiiOptions) -> Vec<PiiSpan> {
+pub(super) fn find(text: &str, options: &PiiConfig) -> Vec<PiiSpan> {
     let mut spans = Vec::new();
     let mut gaps: Vec<_> = std::iter::once(0..text.len()).collect();
     while let Some(gap) = gaps.pop() {
         let mut start = gap.start;
         let mut kept = Vec::new();
-        for (kind, range) in disjoint(candidates(&text[gap.clone()], options)) {
-            let range = gap.start + range.start..gap.start + range.end;
-            let span = PiiSpan::new(text, kind, range.clone());
+        for span in disjoint(candidates(text, &gap, options)) {
             if span.is_placeholder && options.placeholders == Placeholders::Keep {
                 kept.push(span);
             } else {
-                gaps.push(start..range.start);
-                start = range.end;
+                gaps.push(start..span.range.start);
+                start = span.range.end;
                 spans.push(span);
             }
         }
@@ -43,14 +41,17 @@ pub(super) fn find(text: &str, options: &PiiOptions) -> Vec<PiiSpan> {
     spans
 }
 
-fn candidates(text: &str, options: &PiiOptions) -> Vec<(PiiKind, Range<usize>)> {
+/// Returns what is found in a part of `text` as if nothing were around it.
+fn candidates(text: &str, part: &Range<usize>, options: &PiiConfig) -> Vec<PiiSpan> {
     let mut candidates = Vec::new();
+    let (text_of_part, start) = (&text[part.clone()], part.start);
     for &kind in &options.kinds {
-        let of_kind = |range| (kind, range);
+        let new =
+            |range: Range<usize>| PiiSpan::new(text, kind, start + range.start..start + range.end);
         match kind {
-            PiiKind::Email => candidates.extend(emails(text).map(of_kind)),
-            PiiKind::Ip => candidates.extend(ips(text, options.ip).map(of_kind)),
-            PiiKind::Iban => candidates.extend(ibans(text).map(of_kind)),
+            PiiKind::Email => candidates.extend(emails(text_of_part).map(new)),
+            PiiKind::Ip => candidates.extend(ips(text_of_part, options.ip).map(new)),
+            PiiKind::Iban => candidates.extend(ibans(text_of_part).map(new)),
         }
     }
     candidates
@@ -58,31 +59,22 @@ fn candidates(text: &str, options: &PiiOptions) -> Vec<(PiiKind, Range<usize>)> 
 
 /// Finds every e-mail address; the end of each counts as a new start of the text.
 fn emails(text: &str) -> impl Iterator<Item = Range<usize>> {
-    let mut from = 0;
-    std::iter::from_fn(move || {
-        let found = first_address(&text[from..])?;
-        let range = from + found.start..from + found.end;
-        from = range.end;
-        Some(range)
-    })
+    let first = move |from: usize| {
+        first_address(&text[from..]).map(|found| from + found.start..from + found.end)
+    };
+    std::iter::successors(first(0), move |before| first(before.end))
 }
 
 /// Resolves overlaps among `candidates`; the result ascends.
-fn disjoint(
-    mut candidates: Vec<(PiiKind, Range<usize>)>,
-) -> impl Iterator<Item = (PiiKind, Range<usize>)> {
+fn disjoint(mut candidates: Vec<PiiSpan>) -> impl Iterator<Item = PiiSpan> {
     const PRECEDENCE: [PiiKind; 3] = [PiiKind::Email, PiiKind::Iban, PiiKind::Ip];
-    candidates.sort_unstable_by_key(|(kind, range)| {
+    candidates.sort_unstable_by_key(|PiiSpan { kind, range, .. }| {
         let precedence = PRECEDENCE.iter().position(|other| other == kind);
         (Reverse(range.len()), precedence, range.start)
     });
-    let mut kept = BTreeMap::<usize, (PiiKind, Range<usize>)>::new();
+    let mut kept = BTreeMap::new();
     for candidate in candidates {
-        let Range { start, end } = candidate.1;
-        let before = kept.range(..end).next_back();
-        if before.is_none_or(|(_, (_, range))| range.end <= start) {
-            kept.insert(start, candidate);
-        }
+        candidate.add_to(&mut kept);
     }
     kept.into_values()
 }

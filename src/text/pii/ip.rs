@@ -13,39 +13,32 @@ const MAX_IPV4_BYTES: usize = 15;
 /// Maximum bytes of an IPv6 address, with an IPv4 address at its end.
 const MAX_IPV6_BYTES: usize = 45;
 
-/// Ranges that are not global in `ipaddress` of Python 3.13.1, without ranges inside another one
-/// and without IPv4-mapped addresses, which are treated as IPv4.
-static SPECIAL: LazyLock<Vec<Network>> = LazyLock::new(|| {
-    networks(
+/// Ranges that are not global in `ipaddress` of Python 3.13.1 and, marked with `+`, global ranges
+/// within them; without IPv4-mapped addresses, which are treated as IPv4.
+static NETWORKS: LazyLock<Vec<Network>> = LazyLock::new(|| {
+    let written =
         "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
          192.0.2.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
          ::/127 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 fc00::/7
-         fe80::/10",
-    )
+         fe80::/10 +192.0.0.9/32 +192.0.0.10/32 +2001:1::1/128 +2001:1::2/128 +2001:3::/32
+         +2001:4:112::/48 +2001:20::/28 +2001:30::/28";
+    written.split_whitespace().filter_map(network).collect()
 });
 
-/// Global ranges within [`SPECIAL`].
-static GLOBAL: LazyLock<Vec<Network>> = LazyLock::new(|| {
-    networks(
-        "192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:3::/32 2001:4:112::/48
-         2001:20::/28 2001:30::/28",
-    )
-});
-
-/// First address of a range, and the number of its bits that all addresses of the range share.
-type Network = (u128, u32);
+/// First address of a range, the number of its bits that all addresses of the range share, and
+/// whether they are global.
+type Network = (u128, u32, bool);
 
 /// Number of bits before an IPv4 address in the IPv6 address that it is mapped to.
 const MAPPED_BITS: u32 = 96;
 
-/// Parses ranges that are written as first address and number of shared bits: `192.0.2.0/24`.
-fn networks(list: &str) -> Vec<Network> {
-    let network = |written: &str| {
-        let (first, bits) = written.split_once('/')?;
-        let (first, bits) = (first.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?);
-        Some((bits_of(first), if first.is_ipv4() { MAPPED_BITS + bits } else { bits }))
-    };
-    list.split_whitespace().filter_map(network).collect()
+/// Parses a range that is written as first address and number of shared bits: `192.0.2.0/24`.
+fn network(written: &str) -> Option<Network> {
+    let range = written.trim_start_matches('+');
+    let (first, bits) = range.split_once('/')?;
+    let (first, bits) = (first.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?);
+    let bits = if first.is_ipv4() { MAPPED_BITS + bits } else { bits };
+    Some((bits_of(first), bits, range != written))
 }
 
 /// Returns the bits of an IPv6 address, or of an IPv4 address as IPv6 maps it.
@@ -58,8 +51,9 @@ fn bits_of(ip: IpAddr) -> u128 {
 
 /// Returns true if Python's `ipaddress` calls `ip` global (multicast is); `ip` must be canonical.
 pub(super) fn is_global(ip: IpAddr) -> bool {
-    let is_in = |(first, bits): &Network| (bits_of(ip) ^ first).leading_zeros() >= *bits;
-    !SPECIAL.iter().any(is_in) || GLOBAL.iter().any(is_in)
+    let is_in = |(first, bits, _): &&Network| (bits_of(ip) ^ first).leading_zeros() >= *bits;
+    let innermost = NETWORKS.iter().filter(is_in).max_by_key(|(_, bits, _)| *bits);
+    innermost.is_none_or(|(.., is_global)| *is_global)
 }
 
 /// Returns true if `ip` is in `scope`. Public addresses are global, not multicast and, for IPv6, in
@@ -175,6 +169,7 @@ mod tests {
 
     #[test]
     fn every_range_is_parsed() {
-        assert_eq!((SPECIAL.len(), GLOBAL.len()), (22, 8));
+        let global = NETWORKS.iter().filter(|(.., is_global)| *is_global).count();
+        assert_eq!((NETWORKS.len() - global, global), (22, 8));
     }
 }

@@ -16,6 +16,6 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-pub use options::{IpScope, Markers, PiiMode, PiiOptions, Placeholders};
+pub use options::{IpScope, Markers, PiiAudit, PiiConfig, PiiMode, Placeholders};
 pub use redactor::Redacted;
 pub use span::{PiiKind, PiiSpan};

@@ -6,39 +6,44 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, Match};
-use regex::Regex;
 
 use super::email::first_email;
 use super::ip::{is_global, octet};
-use super::options::IpScope;
+use super::options::{IpScope, PiiConfig, PiiMode};
 use super::span::{PiiKind, PiiSpan};
-use crate::characters::is_match;
 
 /// Apertus' only IBAN form: `A` is a capital, `0` a digit, `X` either; one more `X` may follow.
 const APERTUS_IBAN: &[u8] = b"AA00 0000 0000 0000 0000 X";
 
-/// Letters and numbers, which with `_` form Python's `\w`. Unlike [`char::is_alphanumeric`], this
-/// leaves out vowel signs.
-static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"[\p{L}\p{N}]").ok());
-
-/// Returns Apertus' replacements: the remaining occurrences of each match, in order of discovery.
-pub(super) fn apertus_spans(text: &str, kinds: &[PiiKind]) -> Vec<PiiSpan> {
+/// Returns the replacements of Apertus, the remaining occurrences of each match in order of
+/// discovery, or of datatrove, the matches.
+pub(super) fn find(text: &str, config: &PiiConfig) -> Vec<PiiSpan> {
+    let is_apertus = config.mode == PiiMode::Apertus;
     let mut spans = BTreeMap::new();
-    for kind in PiiKind::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
+    for kind in PiiKind::ALL.into_iter().filter(|kind| config.kinds.contains(kind)) {
         let matches = match kind {
             PiiKind::Email => emails(text), // the first kind: nothing is replaced yet
             PiiKind::Ip => leftmost_between(text, spans.values(), ipv4_bytes),
-            PiiKind::Iban => leftmost_between(text, spans.values(), apertus_iban_bytes),
+            PiiKind::Iban if is_apertus => leftmost_between(text, spans.values(), iban_bytes),
+            PiiKind::Iban => Vec::new(),
         };
-        let mut seen = HashSet::new();
-        let values = matches.into_iter().map(|range| &text[range]);
-        let values: Vec<&str> = values.filter(|value| seen.insert(*value)).collect();
-        // A search for each would take quadratic time, one for all too much memory.
-        values.chunks(4096).for_each(|values| replace_all(text, kind, values, &mut spans));
+        if is_apertus {
+            let mut seen = HashSet::new();
+            let values = matches.into_iter().map(|range| &text[range]);
+            let values: Vec<&str> = values.filter(|value| seen.insert(*value)).collect();
+            // A search for each would take quadratic time, one for all too much memory.
+            values.chunks(4096).for_each(|values| replace_all(text, kind, values, &mut spans));
+            continue;
+        }
+        let is_in_scope = |range: &Range<usize>| {
+            let ip = text[range.clone()].parse::<Ipv4Addr>(); // no leading zeros, as in Python
+            ip.is_ok_and(|ip| config.ip == IpScope::All || is_global(ip.into()))
+        };
+        for range in matches.into_iter().filter(|r| kind != PiiKind::Ip || is_in_scope(r)) {
+            PiiSpan::new(text, kind, range).add_to(&mut spans);
+        }
     }
     spans.into_values().collect()
 }
@@ -49,36 +54,14 @@ fn replace_all(text: &str, kind: PiiKind, values: &[&str], spans: &mut BTreeMap<
     let Ok(finder) = AhoCorasick::new(values) else { return }; // fails from 2^31 states on only
     let mut hits: Vec<Match> = finder.find_overlapping_iter(text).collect();
     hits.sort_unstable_by_key(|hit| (hit.pattern(), hit.start()));
-    for range in hits.into_iter().map(|hit| hit.range()) {
-        let before = spans.range(..range.end).next_back();
-        if before.is_none_or(|(_, span)| span.range.end <= range.start) {
-            spans.insert(range.start, PiiSpan::new(text, kind, range));
-        }
+    for hit in hits {
+        PiiSpan::new(text, kind, hit.range()).add_to(spans);
     }
-}
-
-pub(super) fn datatrove_spans(text: &str, kinds: &[PiiKind], scope: IpScope) -> Vec<PiiSpan> {
-    let new = |kind| move |range| PiiSpan::new(text, kind, range);
-    let mut spans = Vec::new();
-    if kinds.contains(&PiiKind::Email) {
-        spans.extend(emails(text).into_iter().map(new(PiiKind::Email)));
-    }
-    if kinds.contains(&PiiKind::Ip) {
-        let mut ips = leftmost_between(text, &spans, ipv4_bytes);
-        ips.retain(|range| {
-            let ip = text[range.clone()].parse::<Ipv4Addr>(); // no leading zeros, as in Python
-            ip.is_ok_and(|ip| scope == IpScope::All || is_global(ip.into()))
-        });
-        spans.extend(ips.into_iter().map(new(PiiKind::Ip)));
-    }
-    spans.sort_unstable_by_key(|span| span.range.start);
-    spans
 }
 
 fn emails(text: &str) -> Vec<Range<usize>> {
-    let is_word = |c: char| is_match(LETTER_OR_NUMBER.as_ref(), c);
-    let next = |range: &Range<usize>| first_email(text, range.end, is_word);
-    std::iter::successors(first_email(text, 0, is_word), next).collect()
+    let next = |range: &Range<usize>| first_email(text, range.end);
+    std::iter::successors(first_email(text, 0), next).collect()
 }
 
 /// Finds the leftmost disjoint matches between `spans`; `matched_bytes` measures a match.
@@ -111,7 +94,7 @@ fn ipv4_bytes(bytes: &[u8]) -> Option<usize> {
     Some(end)
 }
 
-fn apertus_iban_bytes(bytes: &[u8]) -> Option<usize> {
+fn iban_bytes(bytes: &[u8]) -> Option<usize> {
     let fits = |(form, byte): (&u8, &u8)| match form {
         b'A' => byte.is_ascii_uppercase(),
         b'0' => byte.is_ascii_digit(),

@@ -1,6 +1,6 @@
 //! Replaces personal data in texts.
 
-use super::options::{PiiMode, PiiOptions, Placeholders};
+use super::options::{PiiConfig, PiiMode, Placeholders};
 use super::span::{PLACEHOLDER_EMAILS, PLACEHOLDER_IPS, PiiKind, PiiSpan};
 use super::{finder, published};
 
@@ -13,13 +13,12 @@ pub struct Redacted {
     pub spans: Vec<PiiSpan>,
 }
 
-impl PiiOptions {
+impl PiiConfig {
     /// Returns `text` with personal data replaced, or `None` if there is none.
     pub fn redact(&self, text: &str) -> Option<Redacted> {
         let spans = match self.mode {
             PiiMode::Default => finder::find(text, self),
-            PiiMode::Apertus => published::apertus_spans(text, &self.kinds),
-            PiiMode::Datatrove => published::datatrove_spans(text, &self.kinds, self.ip),
+            PiiMode::Apertus | PiiMode::Datatrove => published::find(text, self),
         };
         if spans.is_empty() {
             return None;

@@ -1,5 +1,6 @@
 //! Kinds and spans of personal data.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -64,5 +65,13 @@ impl PiiSpan {
         };
         let is_placeholder = placeholders.contains(&&text[range.clone()]);
         Self { kind, range, is_placeholder }
+    }
+
+    /// Adds the span to disjoint `spans`, keyed by their start, unless it overlaps one of them.
+    pub(super) fn add_to(self, spans: &mut BTreeMap<usize, Self>) {
+        let before = spans.range(..self.range.end).next_back();
+        if before.is_none_or(|(_, before)| before.range.end <= self.range.start) {
+            spans.insert(self.range.start, self);
+        }
     }
 }

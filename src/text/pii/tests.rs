@@ -16,16 +16,16 @@ fn golden<T: DeserializeOwned>(name: &str) -> Result<T, Box<dyn Error>> {
 }
 
 /// Returns a redacted text, or the text itself if nothing is found.
-fn redacted(options: &PiiOptions, text: &str) -> String {
+fn redacted(options: &PiiConfig, text: &str) -> String {
     options.redact(text).map_or_else(|| text.to_owned(), |redacted| redacted.text)
 }
 
 fn by_default(text: &str) -> String {
-    redacted(&PiiOptions::default(), text)
+    redacted(&PiiConfig::default(), text)
 }
 
 fn published(mode: PiiMode, text: &str) -> String {
-    redacted(&PiiOptions { mode, ..PiiOptions::default() }, text)
+    redacted(&PiiConfig { mode, ..PiiConfig::default() }, text)
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn golden_scopes_of_addresses() -> TestResult {
         ),
     ];
     let is_found = |ip, address| {
-        let options = PiiOptions { ip, ..PiiOptions::default() };
+        let options = PiiConfig { ip, ..PiiConfig::default() };
         options.redact(address).is_some()
     };
     for (scope, known) in known {
@@ -201,7 +201,7 @@ fn the_longest_of_what_overlaps_is_replaced_and_what_is_left_is_looked_at_again(
 #[test]
 fn placeholders_are_told_apart_and_may_stay() -> TestResult {
     let text = "email@example.com, x@y.ch, 22.214.171.124";
-    let found = |placeholders| PiiOptions { placeholders, ..PiiOptions::default() }.redact(text);
+    let found = |placeholders| PiiConfig { placeholders, ..PiiConfig::default() }.redact(text);
     let replaced = found(Placeholders::Replace).ok_or("nothing found")?;
     assert_eq!(replaced.text, "<email-pii>, <email-pii>, <ip-pii>");
     let is_placeholder: Vec<_> = replaced.spans.iter().map(|span| span.is_placeholder).collect();
@@ -220,10 +220,10 @@ fn only_what_is_asked_for_is_found() {
         (PiiKind::Ip, "a@b.co <ip-pii> DE89370400440532013000"),
         (PiiKind::Iban, "a@b.co 8.8.8.8 <iban-pii>"),
     ] {
-        let options = PiiOptions { kinds: vec![kind], ..PiiOptions::default() };
+        let options = PiiConfig { kinds: vec![kind], ..PiiConfig::default() };
         assert_eq!(redacted(&options, text), expected);
     }
-    assert_eq!(PiiOptions::default().redact("Nothing to see: 3.14, @home."), None);
+    assert_eq!(PiiConfig::default().redact("Nothing to see: 3.14, @home."), None);
 }
 
 fn fragments() -> impl Strategy<Value = String> {
@@ -242,7 +242,7 @@ fn assert_sound(text: &str) -> Result<(), TestCaseError> {
         (IpScope::All, Placeholders::Replace),
         (IpScope::Public, Placeholders::Keep),
     ] {
-        let redactor = PiiOptions { ip, placeholders, ..PiiOptions::default() };
+        let redactor = PiiConfig { ip, placeholders, ..PiiConfig::default() };
         let Some(Redacted { text: once, spans }) = redactor.redact(text) else { continue };
         prop_assert!(
             spans.iter().all(|span| text.get(span.range.clone()).is_some_and(|s| !s.is_empty()))

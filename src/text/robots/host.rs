@@ -18,8 +18,8 @@ pub struct DocumentUrl<'a> {
     pub authority: Authority<'a>,
     /// Path and query after parsing, without the fragment.
     parsed: Cow<'a, str>,
-    /// Text after the authority, as written; `/` if there is none.
-    written: Cow<'a, str>,
+    /// The URL as written.
+    url: &'a str,
 }
 
 /// Scheme, host and port of a URL.
@@ -39,9 +39,11 @@ impl DocumentUrl<'_> {
     /// Protego 0.4 uses the text as written, with dot segments and fragments. If a query follows
     /// the authority directly, a `/` is put before it, but not for Protego.
     pub fn path(&self, matching: Matching) -> &str {
-        match matching {
-            Matching::Rfc9309 => &self.parsed,
-            Matching::Protego04 => &self.written,
+        let behind = self.url.split_once("://").filter(|_| matching == Matching::Protego04);
+        let Some((_, rest)) = behind else { return &self.parsed };
+        match &rest[rest.find(['/', '?', '#']).unwrap_or(rest.len())..] {
+            "" => "/",
+            written => written,
         }
     }
 
@@ -70,13 +72,13 @@ fn locate_plain(url: &str) -> Option<DocumentUrl<'_>> {
         rest if rest.starts_with("s://") => ("https", &rest[4..]),
         rest => ("http", rest.strip_prefix("://")?),
     };
-    let (host, written) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let written = if written.is_empty() { "/" } else { written };
-    let parsed = written.split('#').next().unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let path = if path.is_empty() { "/" } else { path };
+    let parsed = path.split('#').next().unwrap_or_default();
     (is_plain_host(host) && is_plain_path(parsed)).then_some(DocumentUrl {
         authority: Authority { scheme, host: host.into(), port: None },
         parsed: parsed.into(),
-        written: written.into(),
+        url,
     })
 }
 
@@ -108,18 +110,10 @@ fn locate_any(url: &str) -> Result<DocumentUrl<'_>, String> {
         return Err("the host has no name".to_owned());
     }
     let path = &parsed[Position::BeforePath..Position::AfterQuery];
-    let behind = url
-        .split_once("://")
-        .map(|(_, rest)| &rest[rest.find(['/', '?', '#']).unwrap_or(rest.len())..]);
-    let written = match behind {
-        Some("") => Cow::Borrowed("/"),
-        Some(written) => Cow::Borrowed(written),
-        None => path.to_owned().into(),
-    };
     Ok(DocumentUrl {
         authority: Authority { scheme, host: host.to_owned().into(), port: parsed.port() },
         parsed: path.to_owned().into(),
-        written,
+        url,
     })
 }
 
@@ -234,7 +228,8 @@ mod tests {
         fn nothing_panics(url: String, rest: String, host: String) {
             let _ = locate(&url);
             if let Ok(location) = locate(&format!("http://{rest}")) {
-                prop_assert!(location.parsed.starts_with('/') && location.written.starts_with(['/', '?', '#']));
+                prop_assert!(location.path(Matching::Rfc9309).starts_with('/'));
+                prop_assert!(location.path(Matching::Protego04).starts_with(['/', '?', '#']));
                 registrable_domain(&location.authority.host, Suffixes::Icann);
             }
             registrable_domain(&host, Suffixes::Icann);

@@ -8,13 +8,12 @@ use super::{Matching, is_space};
 const MAX_BYTES: usize = 500 << 10;
 
 /// Known fields by lower-case name, with the usual misspellings.
-const FIELDS: [(Field, &[&str]); 6] = [
+const FIELDS: [(Field, &[&str]); 5] = [
     (Field::UserAgent, &["user-agent", "useragent", "user agent"]),
     (Field::Allow, &["allow"]),
     (Field::Disallow, &["disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"]),
     (Field::Other, &["sitemap", "sitemaps", "site-map", "host"]),
-    (Field::Other, &["crawl-delay", "crawl delay", "request-rate", "request rate"]),
-    (Field::VisitTime, &["visit-time"]),
+    (Field::Other, &["crawl-delay", "crawl delay", "request-rate", "request rate", "visit-time"]),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +21,6 @@ pub(super) enum Field {
     UserAgent,
     Allow,
     Disallow,
-    VisitTime,
     Other,
     /// No name before the colon.
     Empty,
@@ -113,7 +111,7 @@ impl Matching {
             None => line.match_indices(' ').take(2).find_map(|(space, _)| {
                 let (name, value) = line.split_at(space);
                 let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
-                let field = Field::known(name).filter(|field| *field != Field::VisitTime);
+                let field = Field::known(name).filter(|_| name != "visit-time");
                 field.filter(|_| is_lower).map(|field| (field, value))
             })?,
         };
@@ -158,12 +156,12 @@ mod tests {
 
     #[test]
     fn a_colon_may_be_missing() {
-        use Field::{Disallow, Other, UserAgent, VisitTime};
+        use Field::{Disallow, Other, UserAgent};
         let fields = |matching| {
             let text = "User-agent *\nuser agent  *\nDISALLOW\t/\nvisit-time x\ndisallow a:b";
             lines(text, matching).map(|line| line.field).collect::<Vec<_>>()
         };
-        assert_eq!(fields(Matching::Rfc9309), [UserAgent, Disallow, VisitTime, Other]);
+        assert_eq!(fields(Matching::Rfc9309), [UserAgent, Disallow, Other, Other]);
         assert_eq!(fields(Matching::Protego04), [UserAgent, Other]);
     }
 }

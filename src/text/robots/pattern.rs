@@ -2,6 +2,8 @@
 
 use std::borrow::{Borrow, Cow};
 
+use percent_encoding::percent_encode_byte;
+
 use super::Matching;
 
 /// Separator of the literals of a pattern; no spelling contains it.
@@ -169,7 +171,7 @@ fn respelled(
             if is_unescaped(byte) {
                 bytes.push(byte);
             } else {
-                bytes.extend(escaped(byte));
+                bytes.extend(percent_encode_byte(byte).as_bytes());
             }
         } else {
             bytes.push(*first);
@@ -181,7 +183,7 @@ fn respelled(
         if is_verbatim(byte) {
             spelling.push(char::from(byte));
         } else {
-            spelling.extend(escaped(byte).map(char::from));
+            spelling.push_str(percent_encode_byte(byte));
         }
     }
     spelling.into()
@@ -192,11 +194,6 @@ fn respelled(
 fn quoted<'a>(text: &'a str, escaped: &[u8], verbatim: &[u8]) -> Cow<'a, str> {
     let is_verbatim = |byte: u8| is_unreserved(byte) || verbatim.contains(&byte);
     respelled(text, |byte| !escaped.contains(&byte), is_verbatim)
-}
-
-fn escaped(byte: u8) -> [u8; 3] {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    [b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
 }
 
 /// Respells the path of a URL without authority, and keeps the non-empty parts behind it. Python's

@@ -16,6 +16,8 @@ pub struct Robots {
     /// Literals of all patterns, concatenated.
     literals: Box<str>,
     everyone: AgentMask,
+    /// Agents that may fetch nothing, where there are no rules.
+    closed: AgentMask,
 }
 
 /// A rule without the literals of its pattern.
@@ -23,7 +25,6 @@ pub struct Robots {
 struct PathRule {
     /// End of its literals in `Robots::literals`.
     end: u32,
-    priority: u32,
     line: u32,
     agents: AgentMask,
     is_anchored: bool,
@@ -37,17 +38,30 @@ impl Robots {
         let text = matching.text(content);
         let lines: Vec<Line> = lines(&text, matching).collect();
         let mut rules = rules(&lines, agents);
-        rules.sort_by_key(|(_, rule)| (Reverse(rule.priority), !rule.is_allow));
+        rules.sort_by_key(|(pattern, rule)| (Reverse(pattern.priority), !rule.is_allow));
         let everyone = (0..agents.labels().len()).fold(0, |mask, agent| mask | bit(agent));
         let mut literals = String::new();
         let mut stored = Vec::with_capacity(rules.len());
-        for (literals_of_rule, rule) in rules {
+        for (pattern, rule) in rules {
             // Only the rules of the shortest patterns lie behind the first 4 GiB of literals.
-            let Ok(end) = u32::try_from(literals.len() + literals_of_rule.len()) else { break };
-            literals.push_str(&literals_of_rule);
+            let Ok(end) = u32::try_from(literals.len() + pattern.literals.len()) else { break };
+            literals.push_str(&pattern.literals);
             stored.push(PathRule { end, ..rule });
         }
-        Self { matching, rules: stored.into(), literals: literals.into(), everyone }
+        Self { matching, rules: stored.into(), literals: literals.into(), everyone, closed: 0 }
+    }
+
+    /// Leaves out the rules if each agent may fetch either everything or nothing; then
+    /// [`Robots::deciding_line`] finds no line.
+    #[must_use]
+    pub fn compacted(self) -> Self {
+        let (closed, open) = self.everywhere();
+        // Protego 0.4 matches a query without a path unchanged, so `/` does not match it.
+        let is_certain = closed == 0 || self.matching != Matching::Protego04;
+        if !is_certain || (closed | open) != self.everyone {
+            return self;
+        }
+        Self { rules: Box::default(), literals: Box::default(), closed, ..self }
     }
 
     /// Returns the rules in deciding order, with their literals.
@@ -61,8 +75,11 @@ impl Robots {
 
     /// Returns the agents that may not fetch `path`, which comes from [`super::DocumentUrl::path`].
     pub fn blocked(&self, path: &str) -> AgentMask {
-        if self.rules.is_empty() || self.matching.always_allows(path) {
+        if self.matching.always_allows(path) {
             return 0;
+        }
+        if self.rules.is_empty() {
+            return self.closed;
         }
         let path = self.matching.spelling(path);
         let (mut undecided, mut blocked) = (self.everyone, 0);
@@ -95,7 +112,7 @@ impl Robots {
 
     /// Returns the agents that certainly may fetch no path beginning with `/`, and those that
     /// certainly may fetch every path, except paths that [`Matching::always_allows`].
-    pub fn everywhere(&self) -> (AgentMask, AgentMask) {
+    fn everywhere(&self) -> (AgentMask, AgentMask) {
         let (mut closed, mut allowing, mut disallowing) = (0, 0, 0);
         for (literals, rule) in self.rules() {
             if rule.is_allow {
@@ -117,8 +134,8 @@ pub fn line_text(content: &[u8], matching: Matching, number: usize) -> Option<St
     lines(&text, matching).find(|line| line.number == number).map(|line| line.text.to_owned())
 }
 
-/// Returns the rules that concern an agent of the list, in file order, with their literals.
-fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
+/// Returns the rules that concern an agent of the list, in file order, with their patterns.
+fn rules(lines: &[Line], agents: &Agents) -> Vec<(Pattern, PathRule)> {
     let matching = agents.matching();
     let of_agents = lines.iter().filter(|line| line.field == Field::UserAgent);
     let names: Vec<String> = of_agents.flat_map(|line| matching.group_names(line.value)).collect();
@@ -150,12 +167,12 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(String, PathRule)> {
         if !is_rule || group == 0 || line.value.is_empty() {
             continue;
         }
-        let patterns = matching.patterns(line.value, is_allow);
-        rules.extend(patterns.into_iter().map(|Pattern { literals, is_anchored, priority }| {
-            let [priority, line] =
-                [priority, line.number].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-            (literals, PathRule { end: 0, priority, line, agents: group, is_anchored, is_allow })
-        }));
+        let number = u32::try_from(line.number).unwrap_or(u32::MAX);
+        for pattern in matching.patterns(line.value, is_allow) {
+            let is_anchored = pattern.is_anchored;
+            let rule = PathRule { end: 0, line: number, agents: group, is_anchored, is_allow };
+            rules.push((pattern, rule));
+        }
     }
     rules
 }
@@ -218,6 +235,7 @@ mod tests {
                 let robots = Robots::parse(text.as_bytes(), &agents);
                 let blocked = robots.blocked(&path);
                 let (closed, open) = robots.everywhere();
+                prop_assert_eq!(robots.clone().compacted().blocked(&path), blocked);
                 prop_assert_eq!(blocked & open, 0);
                 prop_assert!(matching.always_allows(&path) || blocked & closed == closed);
                 for agent in 0..3 {

@@ -11,113 +11,114 @@ use crate::robots::{DocumentUrl, locate};
 const PUBLISHED: &str = include_str!("permissive.toml");
 
 /// A source of usable documents, given by one of `host`, `url` and `suffix`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct AllowEntry {
+struct AllowEntry {
     /// A host with its subdomains: `python.org`.
-    pub host: Option<String>,
+    host: Option<String>,
     /// A host with its subdomains, and a path with all below it: `open.umn.edu/opentextbooks`.
-    pub url: Option<String>,
+    url: Option<String>,
     /// Consecutive labels in the public suffix of a host: `gov` matches `irs.gov` and `www.gov.uk`,
     /// but not `irs.gov.example.com`.
-    pub suffix: Option<String>,
+    suffix: Option<String>,
+    license: Option<String>,
+    tier: Option<String>,
+}
+
+impl AllowEntry {
+    /// Returns host and path in the form that parsed URLs have, the path without a trailing `/`,
+    /// and the evidence. The path of a whole host is empty, and a suffix has none.
+    fn source(self) -> Result<(String, Option<String>, Licensed), String> {
+        let (kind, written) = match (&self.host, &self.url, &self.suffix) {
+            (Some(host), None, None) => ("host", host),
+            (None, Some(url), None) => ("url", url),
+            (None, None, Some(suffix)) => ("suffix", suffix),
+            _ => return Err("needs one of `host`, `url` and `suffix`".to_owned()),
+        };
+        let is_suffix = kind == "suffix";
+        let name = written.strip_prefix('.').filter(|_| is_suffix).unwrap_or(written);
+        let (host, path) = host_and_path(name)?;
+        let path = match kind {
+            "host" if path != "/" => {
+                return Err(format!("`{written}` is no host; with a path it is a `url`"));
+            }
+            "suffix" if path != "/" => return Err(format!("`{written}` is no suffix of hosts")),
+            "suffix" => None,
+            _ => Some(path.trim_end_matches('/').to_owned()),
+        };
+        let evidence = format!("{kind}:{written}");
+        Ok((host, path, Licensed { license: self.license, tier: self.tier, evidence }))
+    }
+}
+
+/// Evidence that a document may be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Licensed {
     /// SPDX name of the licence, if known.
     pub license: Option<String>,
     /// Confidence in the licence, such as MixtureVitae's tiers `1`, `2a`, `2b` and `3`.
     pub tier: Option<String>,
+    /// One of `host:python.org`, `url:open.umn.edu/opentextbooks`, `suffix:gov`,
+    /// `keyword:head:cc-by` or `keyword:tail:cc-by`.
+    pub evidence: String,
 }
 
-/// Parses the `[[allow]]` entries of a list in TOML.
-///
-/// # Errors
-/// Returns a message if this is not such a list; it names the entry by its number, from 1.
-pub fn parse_allow_list(text: &str) -> Result<Vec<AllowEntry>, String> {
-    let mut table: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
-    let entries = match table.remove("allow") {
-        Some(toml::Value::Array(entries)) if table.is_empty() => entries,
-        _ => return Err("is no list of tables `[[allow]]` and nothing else".to_owned()),
-    };
-    let entry = |(at, entry): (usize, toml::Value)| {
-        let entry = entry.try_into::<AllowEntry>().map_err(|e| e.message().to_owned());
-        entry.and_then(|entry| entry.key().map(|_| entry)).map_err(|e| numbered(at, &e))
-    };
-    entries.into_iter().enumerate().map(entry).collect()
-}
-
-/// Returns the list of MixtureVitae's sources, which a test parses.
-pub fn published_allow_list() -> Result<Vec<AllowEntry>, String> {
-    parse_allow_list(PUBLISHED)
-}
-
-impl AllowEntry {
-    /// Returns the kind of source, and the source as written.
-    fn source(&self) -> Result<(&'static str, &str), String> {
-        match (&self.host, &self.url, &self.suffix) {
-            (Some(host), None, None) => Ok(("host", host)),
-            (None, Some(url), None) => Ok(("url", url)),
-            (None, None, Some(suffix)) => Ok(("suffix", suffix)),
-            _ => Err("needs one of `host`, `url` and `suffix`".to_owned()),
-        }
-    }
-
-    /// Returns host and path in the form that parsed URLs have, the path without a trailing `/`.
-    /// The path of a whole host is empty, and a suffix has none.
-    fn key(&self) -> Result<(String, Option<String>), String> {
-        let (kind, written) = self.source()?;
-        let is_suffix = kind == "suffix";
-        let name = written.strip_prefix('.').filter(|_| is_suffix).unwrap_or(written);
-        let (host, path) = host_and_path(name)?;
-        match kind {
-            "host" if path != "/" => {
-                Err(format!("`{written}` is no host; with a path it is a `url`"))
-            }
-            "suffix" if path != "/" => Err(format!("`{written}` is no suffix of hosts")),
-            "suffix" => Ok((host, None)),
-            _ => Ok((host, Some(path.trim_end_matches('/').to_owned()))),
-        }
-    }
-}
-
-/// Entries, keyed by the value they compare.
+/// Sources of usable documents, keyed by the value they compare.
 #[derive(Debug, Default)]
-pub(super) struct AllowList {
-    pub(super) entries: Vec<AllowEntry>,
-    /// Paths of each host with their entries, the longest first.
+pub struct AllowList {
+    /// What documents of each source have as evidence.
+    pub(super) sources: Vec<Licensed>,
+    /// Paths of each host with their sources, the longest first.
     hosts: HashMap<String, Vec<(String, usize)>>,
     suffixes: HashMap<String, usize>,
 }
 
 impl AllowList {
-    /// Sorts the entries, or names an invalid one by its number.
-    pub(super) fn new(entries: Vec<AllowEntry>) -> Result<Self, String> {
+    /// Parses the `[[allow]]` entries of a list in TOML.
+    ///
+    /// # Errors
+    /// Returns a message if this is not such a list; it names the entry by its number, from 1.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut table: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
+        let entries = match table.remove("allow") {
+            Some(toml::Value::Array(entries)) if table.is_empty() => entries,
+            _ => return Err("is no list of tables `[[allow]]` and nothing else".to_owned()),
+        };
         let mut list = Self::default();
-        for (at, entry) in entries.iter().enumerate() {
+        for (at, entry) in entries.into_iter().enumerate() {
+            let entry = entry.try_into::<AllowEntry>().map_err(|e| e.message().to_owned());
+            let (host, path, source) = entry
+                .and_then(AllowEntry::source)
+                .map_err(|e| format!("entry {} of the allow list: {e}", at + 1))?;
             // Of equal entries the first counts.
-            match entry.key().map_err(|e| numbered(at, &e))? {
-                (host, Some(path)) => list.hosts.entry(host).or_default().push((path, at)),
-                (suffix, None) => _ = list.suffixes.entry(suffix).or_insert(at),
+            match path {
+                Some(path) => list.hosts.entry(host).or_default().push((path, at)),
+                None => _ = list.suffixes.entry(host).or_insert(at),
             }
+            list.sources.push(source);
         }
         for paths in list.hosts.values_mut() {
-            paths.sort_by_key(|(path, at)| (std::cmp::Reverse(path.len()), *at));
+            paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
         }
-        list.entries = entries;
         Ok(list)
     }
 
-    /// Returns the entry that a document is from, and the evidence. The longest host wins, then its
+    /// Returns the list of MixtureVitae's sources, which a test parses.
+    pub fn published() -> Result<Self, String> {
+        Self::parse(PUBLISHED)
+    }
+
+    /// Returns the evidence of the source that a document is from. The longest host wins, then its
     /// longest path; suffixes come last.
-    pub(super) fn find(&self, location: &DocumentUrl<'_>) -> Option<(&AllowEntry, String)> {
+    pub(super) fn find(&self, location: &DocumentUrl<'_>) -> Option<&Licensed> {
         let host = &*location.authority.host;
         let path = location.spelling();
         let of_host = |name: &str| {
             let mut paths = self.hosts.get(name)?.iter();
-            paths.find(|(start, _)| is_below(&path, start)).map(|(_, entry)| *entry)
+            paths.find(|(start, _)| is_below(&path, start)).map(|(_, source)| *source)
         };
         let at = ends(host).find_map(of_host).or_else(|| self.of_suffix(host))?;
-        let entry = &self.entries[at];
-        let (kind, written) = entry.source().ok()?;
-        Some((entry, format!("{kind}:{written}")))
+        self.sources.get(at)
     }
 
     fn of_suffix(&self, host: &str) -> Option<usize> {
@@ -154,8 +155,4 @@ fn host_and_path(written: &str) -> Result<(String, String), String> {
         return Err(format!("`{written}` has a port; a host counts with every port"));
     }
     Ok((location.authority.host.to_string(), location.spelling().into_owned()))
-}
-
-fn numbered(at: usize, message: &str) -> String {
-    format!("entry {} of the allow list: {message}", at + 1)
 }

@@ -47,7 +47,6 @@ const CLASSES: [u8; 256] = {
 const IN_ALPHABET: u8 = UPPER | LOWER | DIGIT | STANDARD | URL_SAFE;
 
 /// A run of base64 characters of one alphabet.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Run {
     /// Byte range with padding and inner line ends.
     range: Range<usize>,
@@ -55,10 +54,6 @@ struct Run {
     len: usize,
     padding: usize,
     classes: u8,
-    /// Number of parts between characters that are neither letters nor digits.
-    parts: usize,
-    /// Number of parts that could be words or numbers: in one case, perhaps with a capital.
-    words: usize,
 }
 
 /// Returns the byte ranges of base64 in a text: runs of at least [`MIN_BASE64_CHARACTERS`] in one
@@ -85,7 +80,7 @@ pub fn base64_ranges(text: &str) -> Vec<Range<usize>> {
         }
         let run = Run::wrapped(bytes, at);
         at = run.range.end;
-        if !is_url && run.is_data() && !run.is_path_behind_host(bytes) {
+        if !is_url && run.is_data(bytes) && !run.is_path_behind_host(bytes) {
             found.push(run.range);
         }
     }
@@ -118,8 +113,6 @@ impl Run {
                 len: run.len + line.len,
                 padding: line.padding,
                 classes,
-                parts: run.parts + line.parts,
-                words: run.words + line.words,
             };
             if is_last {
                 break;
@@ -130,54 +123,48 @@ impl Run {
 
     /// Returns the run that starts at `start`, up to the end of the line.
     fn line(bytes: &[u8], start: usize) -> Self {
-        let mut run = Self::default();
-        let (mut at, mut part) = (start, start);
+        let (mut at, mut classes) = (start, 0);
         while let Some(&byte) = bytes.get(at) {
             let class = CLASSES[usize::from(byte)];
-            let classes = run.classes | class;
-            if class & IN_ALPHABET == 0 || is_mixed(classes) {
+            if class & IN_ALPHABET == 0 || is_mixed(classes | class) {
                 break;
             }
-            if class & (STANDARD | URL_SAFE) != 0 {
-                run.end_part(&bytes[part..at]);
-                part = at + 1;
-            }
-            run.classes = classes;
+            classes |= class;
             at += 1;
         }
-        run.end_part(&bytes[part..at]);
-        run.len = at - start;
-        run.padding = bytes[at..].iter().take(2).take_while(|byte| **byte == b'=').count();
-        run.range = start..at + run.padding;
-        run
+        let padding = bytes[at..].iter().take(2).take_while(|byte| **byte == b'=').count();
+        Self { range: start..at + padding, len: at - start, padding, classes }
     }
 
-    fn end_part(&mut self, part: &[u8]) {
-        let (Some(first), true) = (part.first(), part.len() < MIN_BASE64_CHARACTERS) else {
-            return;
-        };
-        let all =
-            |class: u8, part: &[u8]| part.iter().all(|b| CLASSES[usize::from(*b)] & class != 0);
-        let is_capital = CLASSES[usize::from(*first)] & UPPER != 0;
-        let is_word =
-            all(UPPER, part) || all(DIGIT, part) || all(LOWER, &part[usize::from(is_capital)..]);
-        self.parts += 1;
-        self.words += usize::from(is_word);
+    /// Returns true if the parts between characters that are neither letters nor digits are short,
+    /// and half of them could be words or numbers: in one case, perhaps with a capital.
+    fn is_name(&self, bytes: &[u8]) -> bool {
+        let (mut parts, mut words) = (0, 0);
+        for part in bytes[self.range.clone()].split(|byte| !byte.is_ascii_alphanumeric()) {
+            let [first, others @ ..] = part else { continue };
+            if part.len() < MIN_BASE64_CHARACTERS {
+                let is_word = part.iter().all(u8::is_ascii_uppercase)
+                    || part.iter().all(u8::is_ascii_digit)
+                    || first.is_ascii_alphabetic() && others.iter().all(u8::is_ascii_lowercase);
+                parts += 1;
+                words += usize::from(is_word);
+            }
+        }
+        self.len < parts * MAX_MEAN_PART && words * 2 >= parts
     }
 
     /// Returns true if the run is long enough, decodable, and neither a number nor a name.
-    fn is_data(&self) -> bool {
+    fn is_data(&self, bytes: &[u8]) -> bool {
         // Data without letters from G on is a number.
         let needed = UPPER | LOWER | DIGIT | NO_HEX;
         let is_decodable = match self.padding {
             0 => self.len % 4 != 1,
             padding => (self.len + padding).is_multiple_of(4),
         };
-        let is_name = self.len < self.parts * MAX_MEAN_PART && self.words * 2 >= self.parts;
         self.len >= MIN_BASE64_CHARACTERS
             && self.classes & needed == needed
             && is_decodable
-            && !is_name
+            && !self.is_name(bytes)
     }
 
     /// Returns true if the run continues a host without a scheme: letters and `/` after a dot.

@@ -1,12 +1,11 @@
 //! Judges whether there is evidence that a document may be used.
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::AhoCorasickKind;
 use serde::{Deserialize, Serialize};
-use smart_default::SmartDefault;
 
-use super::allow::{AllowEntry, AllowList};
+use super::allow::{AllowList, Licensed};
 use super::folding::fold;
-use super::terms::{LICENSE_MARKS, Terms, default_keywords, default_restrictive_terms, folded};
+use super::terms::{KEYWORDS, LICENSE_MARKS, RESTRICTIVE, Terms};
 use crate::robots::locate;
 
 /// Characters searched for keywords at each end of a text (MixtureVitae's code).
@@ -23,141 +22,133 @@ pub enum RestrictiveOn {
     Keywords,
 }
 
-/// Settings for licence evidence in a text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
-#[serde(deny_unknown_fields, default)]
-pub struct LicenseOptions {
-    /// Keywords that are evidence if one is wholly within a window at either end of the text. They
-    /// are compared without case, also within words.
-    #[default(default_keywords())]
-    pub keywords: Vec<String>,
-    /// Size of these windows in characters.
-    #[default(DEFAULT_WINDOW)]
-    pub window: usize,
-    /// Terms that refuse a document wherever they occur. Letters at their ends must end words.
-    #[default(default_restrictive_terms())]
-    pub restrictive: Vec<String>,
-    /// Documents that these terms refuse.
-    pub restrictive_on: RestrictiveOn,
-}
-
-impl LicenseOptions {
-    /// Returns true if texts are read: there are keywords or restrictive terms.
-    pub fn needs_text(&self) -> bool {
-        !self.keywords.is_empty() || !self.restrictive.is_empty()
+impl RestrictiveOn {
+    /// Returns true for the default, which settings files leave out.
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
     }
 }
 
-/// Evidence that a document may be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Licensed {
-    /// SPDX name of the entry's licence.
-    pub license: Option<String>,
-    /// Tier of the entry.
-    pub tier: Option<String>,
-    /// One of `host:python.org`, `url:open.umn.edu/opentextbooks`, `suffix:gov`,
-    /// `keyword:head:cc-by` or `keyword:tail:cc-by`.
-    pub evidence: String,
+/// Keys of a table `[filters.NAME]` of the kind `license`, which finds documents
+/// without evidence of a licence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LicenseConfig {
+    /// Column of the input with the URL of a document. Default: `url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// TOML file of allowed hosts, URLs and suffixes. Default: the sources of MixtureVitae.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow: Option<String>,
+    /// Marks that are evidence if they stand within `window` characters of either end of the text;
+    /// case does not count. Default: `cc-by`, `cc-0`, `creative common`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keywords: Option<Vec<String>>,
+    /// Number of characters at each end of a text that are searched for keywords. Default: 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+    /// Terms that refuse a document wherever they stand in it. Default: terms such as `all rights
+    /// reserved` in many languages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restrictive: Option<Vec<String>>,
+    /// Which documents the restrictive terms refuse.
+    #[serde(skip_serializing_if = "RestrictiveOn::is_all")]
+    pub restrictive_on: RestrictiveOn,
+}
+
+impl LicenseConfig {
+    /// Returns true if texts are read: there are keywords or restrictive terms.
+    pub fn needs_text(&self) -> bool {
+        let terms = [&self.keywords, &self.restrictive];
+        terms.into_iter().any(|terms| terms.as_ref().is_none_or(|terms| !terms.is_empty()))
+    }
 }
 
 /// Reason why a document may not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// There is no evidence that it may.
-    NoEvidence,
-    /// There is evidence, but the text contains this term.
-    Restrictive(String),
-    /// It has no keyword and no URL that can be looked up.
-    UnreadableUrl,
-}
-
-impl Refusal {
-    /// Returns the word for the reason.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NoEvidence => "no-evidence",
-            Self::Restrictive(_) => "restrictive-term",
-            Self::UnreadableUrl => "unreadable-url",
-        }
-    }
+pub struct Refusal {
+    /// `no-evidence` that it may; `restrictive-term` in the text, although there is evidence; or
+    /// `unreadable-url`, where there is no keyword and no URL that can be looked up.
+    pub reason: &'static str,
+    /// The term, if the reason is a term.
+    pub term: Option<String>,
 }
 
 /// Separates documents that may be used from others.
 #[derive(Debug)]
 pub struct LicenseRule {
-    options: LicenseOptions,
+    config: LicenseConfig,
     allow: AllowList,
-    keyword_finder: AhoCorasick,
+    keywords: Terms,
     /// Marks of licences that forbid commercial use or changes; they refuse any document.
     marks: Terms,
     restrictive: Terms,
 }
 
 impl LicenseRule {
-    /// Builds the rule; invalid entries, terms or windows, or none at all, give an error message.
-    pub fn new(allow: Vec<AllowEntry>, options: &LicenseOptions) -> Result<Self, String> {
-        let allow = AllowList::new(allow)?;
-        let LicenseOptions { keywords, window, restrictive, .. } = options;
-        if allow.entries.is_empty() && keywords.is_empty() {
+    /// Builds the rule; invalid terms or windows, or neither source nor keyword, give a message.
+    pub fn new(allow: AllowList, config: &LicenseConfig) -> Result<Self, String> {
+        let owned = |terms: &[&str]| terms.iter().map(|term| (*term).to_owned()).collect();
+        let keywords: Vec<String> = config.keywords.clone().unwrap_or_else(|| owned(&KEYWORDS));
+        let restrictive = config.restrictive.clone().unwrap_or_else(|| owned(RESTRICTIVE));
+        let window = config.window.unwrap_or(DEFAULT_WINDOW);
+        if allow.sources.is_empty() && keywords.is_empty() {
             return Err(
                 "there is neither a source nor a keyword: no document could pass".to_owned()
             );
         }
         let shortest = keywords.iter().map(|keyword| keyword.trim().chars().count()).min();
-        if shortest.is_some_and(|shortest| *window < shortest) {
+        if shortest.is_some_and(|shortest| window < shortest) {
             return Err(format!("`window` is {window}, which no keyword fits in"));
         }
-        let folded = folded(keywords).ok_or("`keywords` has one without characters")?;
+        let dfa = Some(AhoCorasickKind::DFA);
         Ok(Self {
-            options: options.clone(),
+            config: config.clone(),
             allow,
-            keyword_finder: AhoCorasick::new(folded).map_err(|e| e.to_string())?,
-            marks: Terms::new(LICENSE_MARKS.map(str::to_owned).to_vec())?,
-            restrictive: Terms::new(restrictive.clone())
-                .map_err(|e| format!("`restrictive`: {e}"))?,
+            keywords: Terms::new(keywords, None).map_err(|e| format!("`keywords`: {e}"))?,
+            marks: Terms::new(owned(&LICENSE_MARKS), dfa)?,
+            restrictive: Terms::new(restrictive, dfa).map_err(|e| format!("`restrictive`: {e}"))?,
         })
     }
 
     /// Says why a document may be used, or why not; reads `text` only if
-    /// [`LicenseOptions::needs_text`].
+    /// [`LicenseConfig::needs_text`].
     pub fn judge(&self, url: Option<&str>, text: Option<&str>) -> Result<Licensed, Refusal> {
         let location = url.and_then(|url| locate(url).ok());
         let source = location.as_ref().and_then(|location| self.allow.find(location));
-        let text = text.filter(|_| self.options.needs_text());
+        let text = text.filter(|_| self.config.needs_text());
         let is_keyword = source.is_none();
-        let licensed = match source {
-            Some((entry, evidence)) => {
-                Licensed { license: entry.license.clone(), tier: entry.tier.clone(), evidence }
-            }
-            None => match text.and_then(|text| self.keyword_in(text)) {
-                Some(evidence) => Licensed { license: None, tier: None, evidence },
-                None if location.is_none() && !self.allow.entries.is_empty() => {
-                    return Err(Refusal::UnreadableUrl);
-                }
-                None => return Err(Refusal::NoEvidence),
-            },
+        let by_keyword = || {
+            let evidence = text.and_then(|text| self.keyword_in(text))?;
+            Some(Licensed { license: None, tier: None, evidence })
+        };
+        let Some(licensed) = source.cloned().or_else(by_keyword) else {
+            let has_url = location.is_some() || self.allow.sources.is_empty();
+            let reason = if has_url { "no-evidence" } else { "unreadable-url" };
+            return Err(Refusal { reason, term: None });
         };
         let Some(text) = text else { return Ok(licensed) };
         let folded = fold(text);
-        let is_restricted = is_keyword || self.options.restrictive_on == RestrictiveOn::All;
+        let is_restricted = is_keyword || self.config.restrictive_on.is_all();
         let restrictive = || self.restrictive.find(&folded).filter(|_| is_restricted);
         match self.marks.find(&folded).or_else(restrictive) {
-            Some(term) => Err(Refusal::Restrictive(term.to_owned())),
+            Some(term) => Err(Refusal { reason: "restrictive-term", term: Some(term.to_owned()) }),
             None => Ok(licensed),
         }
     }
 
     fn keyword_in(&self, text: &str) -> Option<String> {
-        let LicenseOptions { keywords, window, .. } = &self.options;
-        if keywords.is_empty() {
+        let Terms { written, finder } = &self.keywords;
+        if written.is_empty() {
             return None;
         }
-        let end = text.char_indices().nth(*window).map_or(text.len(), |(at, _)| at);
+        let window = self.config.window.unwrap_or(DEFAULT_WINDOW);
+        let end = text.char_indices().nth(window).map_or(text.len(), |(at, _)| at);
         let start = text.char_indices().rev().nth(window - 1).map_or(0, |(at, _)| at);
         let windows = [("head", &text[..end]), ("tail", &text[start..])];
         windows.into_iter().find_map(|(place, window)| {
-            let found = self.keyword_finder.find(&fold(window))?;
-            Some(format!("keyword:{place}:{}", keywords[found.pattern()]))
+            let found = finder.find(&fold(window))?;
+            Some(format!("keyword:{place}:{}", written[found.pattern()]))
         })
     }
 }

@@ -1,16 +1,16 @@
 //! Judges one document by its URL and text, without a model: licences, words, repetition, base64.
 //!
 //! ```
-//! use polysift_text::rules::{LicenseOptions, LicenseRule, Refusal, Repetition, WordList};
-//! use polysift_text::rules::published_allow_list;
+//! use polysift_text::rules::{AllowList, LicenseConfig, LicenseRule, Repetition, WordList};
 //!
-//! let rule = LicenseRule::new(published_allow_list()?, &LicenseOptions::default())?;
+//! let rule = LicenseRule::new(AllowList::published()?, &LicenseConfig::default())?;
 //! let licensed = rule.judge(Some("https://docs.python.org/3/"), Some("The tutorial."));
 //! assert_eq!(licensed.map(|found| found.evidence).as_deref(), Ok("host:python.org"));
 //! let refused = rule.judge(Some("https://example.com/"), Some("All rights reserved"));
-//! assert_eq!(refused, Err(Refusal::NoEvidence));
+//! assert_eq!(refused.map_err(|refusal| refusal.reason), Err("no-evidence"));
 //!
-//! let share = WordList::new(["darn", "sweet pea"])?.share("Darn! It is a sweet  pea.");
+//! let list = WordList::new(["darn", "sweet pea"])?;
+//! let share = list.share("Darn! It is a sweet  pea.");
 //! assert_eq!((share.hits, share.words), (3, 6));
 //! assert_eq!(Repetition::of("Only one sentence, which is not repeated.").repeated, 0);
 //! # Ok::<(), String>(())
@@ -34,9 +34,8 @@ mod tests;
 mod units;
 mod words;
 
-pub use allow::{AllowEntry, parse_allow_list, published_allow_list};
+pub use allow::{AllowList, Licensed};
 pub use base64::{MIN_BASE64_CHARACTERS, base64_ranges};
-pub use license::{DEFAULT_WINDOW, LicenseOptions, LicenseRule, Licensed, Refusal, RestrictiveOn};
+pub use license::{DEFAULT_WINDOW, LicenseConfig, LicenseRule, Refusal, RestrictiveOn};
 pub use repetition::{MAX_REPETITION_RATE, MIN_SENTENCE_CHARACTERS, Repetition};
-pub use terms::{default_keywords, default_restrictive_terms};
 pub use words::{MAX_LISTED_SHARE, WordList, WordShare};

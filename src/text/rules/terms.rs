@@ -6,17 +6,8 @@ use super::characters::character;
 use super::folding::fold;
 use crate::characters::WordClass;
 
-/// Returns keywords of licences that allow everything (MixtureVitae's code).
-pub fn default_keywords() -> Vec<String> {
-    ["cc-by", "cc-0", "creative common"].map(str::to_owned).to_vec()
-}
-
-/// Returns terms that forbid some use: reserved rights, copyright, and the names of `NonCommercial`
-/// and `NoDerivatives` in the languages of Creative Commons' licences.
-pub fn default_restrictive_terms() -> Vec<String> {
-    let all = RESERVED.iter().chain(NON_COMMERCIAL).chain(NO_DERIVATIVES);
-    all.map(|term| (*term).to_owned()).collect()
-}
+/// Keywords of licences that allow everything (MixtureVitae's code).
+pub(super) const KEYWORDS: [&str; 3] = ["cc-by", "cc-0", "creative common"];
 
 /// Names of licences that forbid commercial use or changes, as in texts and addresses of licences.
 #[rustfmt::skip]
@@ -25,17 +16,15 @@ pub(super) const LICENSE_MARKS: [&str; 13] = [
     "commons by nc", "commons by nd", "noderivatives", "noderivs",
 ];
 
-/// Terms for reserved rights (MixtureVitae's code).
+/// Terms that forbid some use: reserved rights, copyright, and the names of `NonCommercial` and
+/// `NoDerivatives` in the languages of Creative Commons' licences.
 #[rustfmt::skip]
-const RESERVED: &[&str] = &[
+pub(super) const RESTRICTIVE: &[&str] = &[
+    // Reserved rights (MixtureVitae's code).
     "all rights reserved", "copyright 19", "copyright 20", "copyright ©", "copyright (c)",
     "copyright by", "©",
-];
-
-/// Terms that forbid commercial use. Names that are also common phrases include the hyphen that
-/// precedes them in a licence's name.
-#[rustfmt::skip]
-const NON_COMMERCIAL: &[&str] = &[
+    // No commercial use. Names that are also common phrases include the hyphen that precedes them
+    // in a licence's name.
     "non-commercial", "non commercial", "nicht kommerziell", "nicht-kommerziell",
     "nichtkommerziell", "keine kommerzielle nutzung", "pas d'utilisation commerciale",
     "utilisation non commerciale", "no comercial", "nocomercial", "uso no comercial",
@@ -54,10 +43,7 @@ const NON_COMMERCIAL: &[&str] = &[
     "phi thương mại", "phithươngmại", "ไม่ใช้เพื่อการค้า", "非商业性", "非商業性", "表示-非営利",
     "表示 - 非営利", "저작자표시-비영리", "저작자표시 - 비영리", "არაკომერციული", "ez-komertziala",
     "ezkomertziala",
-];
-
-#[rustfmt::skip]
-const NO_DERIVATIVES: &[&str] = &[
+    // No changes.
     "no derivatives", "no derivative works", "no derivs", "keine bearbeitung",
     "keine bearbeitungen", "keinebearbeitungen", "-pas de modification", "- pas de modification",
     "sin derivadas", "sinderivadas", "sin obra derivada", "sinobraderivada", "sin obras derivadas",
@@ -78,20 +64,22 @@ const NO_DERIVATIVES: &[&str] = &[
 /// Terms to search for in a folded text.
 #[derive(Debug)]
 pub(super) struct Terms {
-    written: Vec<String>,
-    finder: AhoCorasick,
+    pub(super) written: Vec<String>,
+    pub(super) finder: AhoCorasick,
 }
 
 impl Terms {
     /// Fails with a message for a term without characters, or for too many terms.
-    pub(super) fn new(terms: Vec<String>) -> Result<Self, String> {
-        let folded = folded(&terms).ok_or("a term has no characters")?;
-        let kind = Some(AhoCorasickKind::DFA);
-        let finder = AhoCorasick::builder().kind(kind).build(&folded).map_err(|e| e.to_string())?;
-        Ok(Self { written: terms, finder })
+    pub(super) fn new(written: Vec<String>, kind: Option<AhoCorasickKind>) -> Result<Self, String> {
+        let folded: Vec<String> = written.iter().map(|term| fold(term).trim().to_owned()).collect();
+        if folded.iter().any(String::is_empty) {
+            return Err("a term has no characters".to_owned());
+        }
+        let finder = AhoCorasick::builder().kind(kind).build(folded).map_err(|e| e.to_string())?;
+        Ok(Self { written, finder })
     }
 
-    /// Returns the term, as written, that ends first in a folded text.
+    /// Returns the term, as written, that ends first in a folded text, and is no part of a word.
     pub(super) fn find(&self, folded: &str) -> Option<&str> {
         if self.written.is_empty() {
             return None;
@@ -112,12 +100,6 @@ fn is_whole(hit: &Match, folded: &str) -> bool {
     let starts_within = || last_letter(&folded[..hit.start()]).is_some_and(goes_on);
     !(term.starts_with(is_spaced_letter) && starts_within()
         || last_letter(term).is_some_and(is_spaced_letter) && behind.starts_with(goes_on))
-}
-
-/// Returns the folded form of each term; `None` if one has no characters.
-pub(super) fn folded(terms: &[String]) -> Option<Vec<String>> {
-    let folded = terms.iter().map(|term| fold(term).trim().to_owned());
-    folded.map(|term| (!term.is_empty()).then_some(term)).collect()
 }
 
 /// Returns the last character that is not a mark, of the last eight characters.

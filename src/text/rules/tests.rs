@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::sentences::sentences;
+use super::terms::RESTRICTIVE;
 use super::*;
 
 type TestResult = Result<(), Box<dyn Error>>;
@@ -51,26 +52,21 @@ struct Base64Case {
     data: Vec<String>,
 }
 
-fn entry(key: &str, value: &str) -> AllowEntry {
-    let value = Some(value.to_owned());
-    let none = AllowEntry::default();
-    match key {
-        "host" => AllowEntry { host: value, ..none },
-        "url" => AllowEntry { url: value, ..none },
-        _ => AllowEntry { suffix: value, ..none },
-    }
+/// Returns an entry of an allow list in TOML.
+fn entry(key: &str, value: &str) -> String {
+    format!("[[allow]]\n{key} = {}\n", toml::Value::from(value))
 }
 
-fn rule(options: &LicenseOptions) -> Result<LicenseRule, String> {
-    LicenseRule::new(published_allow_list()?, options)
+fn rule(options: &LicenseConfig) -> Result<LicenseRule, String> {
+    LicenseRule::new(AllowList::published()?, options)
 }
 
 /// Returns the evidence, or the word for a refusal.
 fn outcome(rule: &LicenseRule, url: Option<&str>, text: &str) -> String {
     match rule.judge(url, Some(text)) {
         Ok(licensed) => licensed.evidence,
-        Err(Refusal::Restrictive(term)) => format!("restrictive-term {term}"),
-        Err(refusal) => refusal.reason().to_owned(),
+        Err(Refusal { reason, term: Some(term) }) => format!("{reason} {term}"),
+        Err(Refusal { reason, term: None }) => reason.to_owned(),
     }
 }
 
@@ -83,7 +79,7 @@ fn with_word(word: &str, at: usize) -> String {
 
 #[test]
 fn keywords_stand_wholly_in_a_window() -> TestResult {
-    let rule = rule(&LicenseOptions::default())?;
+    let rule = rule(&LicenseConfig::default())?;
     for (at, expected) in [
         (0, "keyword:head:cc-by"),
         (95, "keyword:head:cc-by"),
@@ -105,7 +101,7 @@ fn keywords_stand_wholly_in_a_window() -> TestResult {
 
 #[test]
 fn sources_are_hosts_paths_and_public_suffixes() -> TestResult {
-    let rule = rule(&LicenseOptions::default())?;
+    let rule = rule(&LicenseConfig::default())?;
     for (url, expected) in [
         ("https://python.org/", "host:python.org"),
         ("HTTPS://DOCS.PYTHON.ORG./3/?a#b", "host:python.org"),
@@ -153,14 +149,15 @@ fn golden_public_suffixes() -> TestResult {
             continue;
         };
         for part in [&suffix, last] {
-            let options = LicenseOptions { keywords: vec![], ..LicenseOptions::default() };
-            let rule = LicenseRule::new(vec![entry("suffix", part)], &options)?;
+            let options = LicenseConfig { keywords: Some(vec![]), ..LicenseConfig::default() };
+            let rule = LicenseRule::new(AllowList::parse(&entry("suffix", part))?, &options)?;
             let found = outcome(&rule, Some(&format!("http://{host}/")), "");
             assert_eq!(found, format!("suffix:{part}"), "{host}");
         }
         let labels = host.strip_suffix(&suffix).unwrap_or_default().trim_end_matches('.');
         for label in labels.split('.').filter(|label| !label.is_empty()) {
-            let rule = LicenseRule::new(vec![entry("suffix", label)], &LicenseOptions::default())?;
+            let list = AllowList::parse(&entry("suffix", label))?;
+            let rule = LicenseRule::new(list, &LicenseConfig::default())?;
             let found = outcome(&rule, Some(&format!("http://{host}/")), "");
             let is_part = suffix.split('.').any(|part| part == label);
             assert_eq!(found == format!("suffix:{label}"), is_part, "{host} {label}");
@@ -171,9 +168,9 @@ fn golden_public_suffixes() -> TestResult {
 
 #[test]
 fn restrictive_terms_refuse_what_there_is_evidence_for() -> TestResult {
-    let default = LicenseOptions::default();
+    let default = LicenseConfig::default();
     let on_keywords =
-        LicenseOptions { restrictive_on: RestrictiveOn::Keywords, ..LicenseOptions::default() };
+        LicenseConfig { restrictive_on: RestrictiveOn::Keywords, ..LicenseConfig::default() };
     let (all, keywords) = (rule(&default)?, rule(&on_keywords)?);
     let gov = Some("https://www.irs.gov/");
     for (text, with_all, with_keywords) in [
@@ -212,7 +209,7 @@ fn restrictive_terms_refuse_what_there_is_evidence_for() -> TestResult {
         };
         assert_eq!(outcome(&keywords, Some("http://a.example"), &text), expected, "{text}");
     }
-    for term in default_restrictive_terms() {
+    for term in RESTRICTIVE {
         let expected = format!("restrictive-term {term}");
         let found = outcome(&all, gov, &format!("x ({}) y", term.to_uppercase()));
         // Other terms may end before it or lie within it.
@@ -223,58 +220,61 @@ fn restrictive_terms_refuse_what_there_is_evidence_for() -> TestResult {
 
 #[test]
 fn texts_are_read_for_keywords_and_terms() -> TestResult {
-    let none =
-        || LicenseOptions { keywords: vec![], restrictive: vec![], ..LicenseOptions::default() };
+    let none = || LicenseConfig {
+        keywords: Some(vec![]),
+        restrictive: Some(vec![]),
+        ..LicenseConfig::default()
+    };
     let urls_only = rule(&none())?;
     assert!(!none().needs_text());
     assert_eq!(outcome(&urls_only, Some("https://python.org"), "by-nc"), "host:python.org");
-    let keywords = LicenseOptions { keywords: vec!["x".to_owned()], ..none() };
+    let keywords = LicenseConfig { keywords: Some(vec!["x".to_owned()]), ..none() };
     assert!(keywords.needs_text());
     let keywords = rule(&keywords)?;
     assert_eq!(outcome(&keywords, Some("https://python.org"), "by-nc"), "restrictive-term by-nc");
-    assert!(LicenseOptions { restrictive: vec!["x".to_owned()], ..none() }.needs_text());
-    let only_keywords = LicenseRule::new(vec![], &LicenseOptions::default())?;
+    assert!(LicenseConfig { restrictive: Some(vec!["x".to_owned()]), ..none() }.needs_text());
+    let only_keywords = LicenseRule::new(AllowList::default(), &LicenseConfig::default())?;
     assert_eq!(outcome(&only_keywords, None, "Some text."), "no-evidence");
     Ok(())
 }
 
 #[test]
 fn a_rule_that_cannot_work_says_why() {
-    let error = |entries: Vec<AllowEntry>, options: &LicenseOptions| {
-        LicenseRule::new(entries, options).err().unwrap_or_default()
+    let error = |entries: &str, options: &LicenseConfig| {
+        let list = AllowList::parse(entries);
+        list.and_then(|list| LicenseRule::new(list, options)).err().unwrap_or_default()
     };
-    let default = LicenseOptions::default();
-    let both = AllowEntry { url: Some("a.com/x".to_owned()), ..entry("host", "a.com") };
     for (wrong, reason) in [
-        (both, "needs one of `host`, `url` and `suffix`"),
-        (AllowEntry::default(), "needs one of `host`, `url` and `suffix`"),
+        (entry("host", "a.com") + "url = 'a.com/x'\n", "needs one of `host`, `url` and `suffix`"),
+        ("[[allow]]\n".to_owned(), "needs one of `host`, `url` and `suffix`"),
         (entry("host", ""), "`` is no host and no URL"),
         (entry("host", "*.a.com"), "`*.a.com` is no host and no URL"),
         (entry("host", "a.com/x"), "`a.com/x` is no host; with a path it is a `url`"),
         (entry("url", "a b"), "`a b` is no host and no URL"),
         (entry("suffix", "gov/x"), "`gov/x` is no suffix of hosts"),
     ] {
-        let found = error(vec![entry("host", "b.com"), wrong], &default);
+        let found = error(&(entry("host", "b.com") + &wrong), &LicenseConfig::default());
         assert_eq!(found, format!("entry 2 of the allow list: {reason}"));
     }
-    let with = |keywords: &[&str], window| LicenseOptions {
-        keywords: keywords.iter().map(|word| (*word).to_owned()).collect(),
-        window,
-        ..LicenseOptions::default()
+    let with = |keywords: &[&str], window| LicenseConfig {
+        keywords: Some(keywords.iter().map(|word| (*word).to_owned()).collect()),
+        window: Some(window),
+        ..LicenseConfig::default()
     };
-    let one = || vec![entry("host", "b.com")];
-    assert!(error(vec![], &with(&[], 100)).contains("no document could pass"));
-    assert!(error(one(), &with(&["x"], 0)).contains("`window` is 0"));
-    assert!(error(one(), &with(&["long", " cc-by "], 3)).contains("`window` is 3"));
-    assert_eq!(error(one(), &with(&["long", "cc-by"], 4)), "");
-    assert!(error(one(), &with(&[" "], 100)).contains("`keywords`"));
-    let blank = LicenseOptions { restrictive: vec![String::new()], ..LicenseOptions::default() };
-    assert!(error(one(), &blank).contains("`restrictive`"));
+    let one = &entry("host", "b.com");
+    assert!(error("allow = []", &with(&[], 100)).contains("no document could pass"));
+    assert!(error(one, &with(&["x"], 0)).contains("`window` is 0"));
+    assert!(error(one, &with(&["long", " cc-by "], 3)).contains("`window` is 3"));
+    assert_eq!(error(one, &with(&["long", "cc-by"], 4)), "");
+    assert!(error(one, &with(&[" "], 100)).contains("`keywords`"));
+    let restrictive = Some(vec![String::new()]);
+    let blank = LicenseConfig { restrictive, ..LicenseConfig::default() };
+    assert!(error(one, &blank).contains("`restrictive`"));
 }
 
 #[test]
 fn lists_of_sources_are_read() -> TestResult {
-    let published = published_allow_list()?;
+    let published = AllowList::published()?.sources;
     assert_eq!(published.len(), 84);
     let tiers = |tier: &str| published.iter().filter(|e| e.tier.as_deref() == Some(tier)).count();
     assert_eq!((tiers("3"), tiers("1")), (35, 49));
@@ -287,19 +287,20 @@ fn lists_of_sources_are_read() -> TestResult {
         ("[[allow]]\nhost = 1", "entry 1 of"),
         ("[[allow]\n", "TOML parse error"),
     ] {
-        let error = parse_allow_list(list).err().unwrap_or_default();
+        let error = AllowList::parse(list).err().unwrap_or_default();
         assert!(error.contains(reason), "{list}: {error}");
     }
-    let options: LicenseOptions = toml::from_str("window = 9\nrestrictive_on = 'keywords'")?;
-    assert_eq!((options.window, options.restrictive_on), (9, RestrictiveOn::Keywords));
-    assert!(toml::from_str::<LicenseOptions>("windows = 9").is_err());
+    let options: LicenseConfig = toml::from_str("window = 9\nrestrictive_on = 'keywords'")?;
+    assert_eq!((options.window, options.restrictive_on), (Some(9), RestrictiveOn::Keywords));
+    assert!(toml::from_str::<LicenseConfig>("windows = 9").is_err());
     Ok(())
 }
 
 #[test]
 fn golden_words() -> TestResult {
     for case in golden::<Vec<WordCase>>("words.json")? {
-        let share = WordList::new(case.entries.iter().map(String::as_str))?.share(&case.text);
+        let list = WordList::new(case.entries.iter().map(String::as_str))?;
+        let share = list.share(&case.text);
         assert_eq!((share.hits, share.words), case.share, "{} {:?}", case.set, case.entries);
     }
     Ok(())
@@ -324,14 +325,13 @@ fn entries_stand_between_the_borders_of_words() -> TestResult {
         ("คนควย", 3, 5, Some("ควย")),
         ("ass\u{301} a\u{301}ss", 0, 2, None),
     ] {
-        let expected = WordShare { hits, words };
-        assert_eq!(list.share(text), expected, "{text}");
-        assert_eq!(list.find(text), first, "{text}");
+        assert_eq!(list.share(text), WordShare { hits, words, first }, "{text}");
     }
     for empty in ["", "\n \n", "\u{200b}\n"] {
         assert!(WordList::new(empty.lines()).is_err(), "{empty:?}");
     }
-    let shares = [WordShare { hits: 1, words: 4 }, WordShare::default()].map(WordShare::share);
+    let one = WordShare { hits: 1, words: 4, first: None };
+    let shares = [one, WordShare::default()].map(WordShare::share);
     assert!((shares[0] - 0.25).abs() < 1e-12 && shares[1].abs() < 1e-12);
     Ok(())
 }
@@ -450,7 +450,7 @@ fn all_rules(rule: &LicenseRule, list: &WordList, text: &str) -> Result<(), Test
     let _ = rule.judge(Some(text), Some(text));
     let share = list.share(text);
     prop_assert!(share.hits <= share.words);
-    prop_assert_eq!(share.hits > 0, list.find(text).is_some());
+    prop_assert_eq!(share.hits > 0, share.first.is_some());
     let found = Repetition::of(text);
     prop_assert!(found.repeated < found.sentences.max(1));
     let mut at = 0;
@@ -466,7 +466,7 @@ fn all_rules(rule: &LicenseRule, list: &WordList, text: &str) -> Result<(), Test
 fn all_rules_with_lists() -> Result<(LicenseRule, WordList), String> {
     let list =
         WordList::new(["a", "aa", "a a", ".", "/", "变", "\u{301}", "Å", "ing", "quick brown"])?;
-    Ok((rule(&LicenseOptions::default())?, list))
+    Ok((rule(&LicenseConfig::default())?, list))
 }
 
 #[test]
@@ -534,7 +534,7 @@ proptest! {
     fn nothing_panics(text in awkward(), entries in awkward(), any: String) {
         let (rule, list) = all_rules_with_lists().map_err(TestCaseError::fail)?;
         all_rules(&rule, &WordList::new(entries.lines()).unwrap_or(list), &text)?;
-        let _ = parse_allow_list(&format!("[[allow]]\nhost = \"{any}\""));
-        let _ = LicenseRule::new(vec![entry("url", &any)], &LicenseOptions::default());
+        let _ = AllowList::parse(&format!("[[allow]]\nhost = \"{any}\""));
+        let _ = AllowList::parse(&entry("url", &any));
     }
 }

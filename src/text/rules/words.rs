@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, Match};
+use aho_corasick::Match;
 
 use super::folding::fold;
+use super::terms::Terms;
 use super::units::Units;
 
 /// Maximum share of listed words in a document worth keeping (MixtureVitae's code).
@@ -16,22 +17,20 @@ pub const MAX_LISTED_SHARE: f64 = 0.2;
 /// Hiragana, Thai, …) every character has borders. Texts and entries are compared in NFKC without
 /// case, with runs of white space as one space.
 #[derive(Debug)]
-pub struct WordList {
-    /// Entries as written.
-    entries: Vec<String>,
-    finder: AhoCorasick,
-}
+pub struct WordList(Terms);
 
 /// Share of a text that a list covers, in words, or in characters for scripts without spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WordShare {
+pub struct WordShare<'a> {
     /// Number of words that are part of an entry; words of overlapping entries count once.
     pub hits: usize,
     /// Number of all words.
     pub words: usize,
+    /// The entry, as written, that ends first in the text; the longest of several.
+    pub first: Option<&'a str>,
 }
 
-impl WordShare {
+impl WordShare<'_> {
     /// Returns the hits divided by the words; 0 if there are none.
     pub fn share(self) -> f64 {
         self.hits as f64 / self.words.max(1) as f64
@@ -44,26 +43,30 @@ impl WordList {
     /// # Errors
     /// Returns a message for a list without words, or one that is too large.
     pub fn new<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
-        let entries =
-            entries.into_iter().map(|entry| (entry.to_owned(), fold(entry).trim().to_owned()));
-        let (entries, folded): (Vec<String>, Vec<String>) =
-            entries.filter(|(_, folded)| !folded.is_empty()).unzip();
+        let has_word = |entry: &&str| !fold(entry).trim().is_empty();
+        let entries: Vec<String> =
+            entries.into_iter().filter(has_word).map(str::to_owned).collect();
         if entries.is_empty() {
             return Err("there is no word in the list".to_owned());
         }
-        let finder = AhoCorasick::new(folded);
-        Ok(Self { entries, finder: finder.map_err(|e| e.to_string())? })
+        Terms::new(entries, None).map(Self)
     }
 
     /// Computes the share of `text` that the list covers.
-    pub fn share(&self, text: &str) -> WordShare {
+    pub fn share(&self, text: &str) -> WordShare<'_> {
+        let Self(Terms { written, finder }) = self;
         let folded = fold(text);
         let mut units = Units::of(&folded);
+        let mut first: Option<Match> = None;
         // Ends ascend, so overlapping ranges are last.
         let mut found: Vec<Range<usize>> = Vec::new();
-        for hit in self.finder.find_overlapping_iter(&folded) {
+        for hit in finder.find_overlapping_iter(&folded) {
             if !is_whole(&hit, &folded, &units) {
                 continue;
+            }
+            let place = |hit: &Match| (hit.end(), hit.start(), hit.pattern());
+            if first.is_none_or(|first| place(&hit) < place(&first)) {
+                first = Some(hit);
             }
             units.add(hit.range());
             let mut start = hit.start();
@@ -73,19 +76,8 @@ impl WordList {
             found.push(start..hit.end());
         }
         let hits = found.into_iter().map(|range| units.count(range)).sum();
-        WordShare { hits, words: units.count(0..folded.len()) }
-    }
-
-    /// Returns the entry, as written, that ends first in `text`; the longest of several.
-    pub fn find(&self, text: &str) -> Option<&str> {
-        let folded = fold(text);
-        let units = Units::of(&folded);
-        let mut hits = self.finder.find_overlapping_iter(&folded);
-        let first = hits.find(|hit| is_whole(hit, &folded, &units))?;
-        let others = hits.take_while(|hit| hit.end() == first.end());
-        let whole = others.filter(|hit| is_whole(hit, &folded, &units));
-        let longest = whole.chain([first]).min_by_key(|hit| (hit.start(), hit.pattern()))?;
-        Some(&self.entries[longest.pattern()])
+        let first = first.map(|hit| written[hit.pattern()].as_str());
+        WordShare { hits, words: units.count(0..folded.len()), first }
     }
 }
 

@@ -76,7 +76,7 @@ pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
     if let Some(run) = run {
         languages.extend(selections(run)?.into_keys());
     }
-    Heads::find(&config.heads, run, languages, config.seed.0)
+    Heads::find(&config.heads, run, languages, config.seed)
 }
 
 impl<'a> Annotator<'a> {

@@ -76,7 +76,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let drawn = drawn_texts(&samples, setup.columns.weight.is_some())?;
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
     let cuts = cuts(setup, &samples)?;
-    let heads = Heads::find(setup.heads, setup.run, languages, setup.config.seed.0)?;
+    let heads = Heads::find(setup.heads, setup.run, languages, setup.config.seed)?;
     let &Setup { config, run, chunks_of_heads, hub, stop, progress, .. } = setup;
     let scorer = TextScorer::open(&heads, config, run, chunks_of_heads, (hub, stop))?;
     let data = setup.files.iter().map(|file| {
@@ -87,14 +87,11 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
         data: data.collect::<Result<_>>()?,
         texts: samples.len(),
         skipped,
-        encoder: scorer.model.as_ref().map(|model| {
-            let info = model.encoder.info();
-            EncoderUsed {
-                model: info.model.clone(),
-                digest: info.digest.clone(),
-                device: info.device.clone(),
-                precision: model.placement.precision.to_string(),
-            }
+        encoder: scorer.model.as_ref().map(|model| EncoderUsed {
+            model: config.encoder.model.clone(),
+            digest: model.recipe.model_digest.clone(),
+            device: model.encoder.info().device.clone(),
+            precision: model.placement.precision.to_string(),
         }),
         ..Report::default()
     };

@@ -9,6 +9,8 @@
 //! order of the list); C.-E. Särndal, B. Swensson, J. Wretman: Model Assisted Survey Sampling,
 //! 1992, section 3.6.2 (sizes that would need a probability above 1).
 
+use polysift_base::sample::hash_of;
+
 /// The probability 1.
 pub(super) const ONE: u64 = 1 << 52;
 /// Smaller sizes count as 0, so that a division by their sum stays finite.
@@ -16,11 +18,9 @@ const LEAST_SIZE: f64 = 1e-290;
 
 /// Returns the seed of `purpose` in `language`; `history` separates rounds with one seed.
 pub(super) fn seed_of(seed: u64, history: &[u8], purpose: &str, language: &str) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    for part in [&seed.to_le_bytes(), history, purpose.as_bytes(), language.as_bytes()] {
-        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
-    }
-    u64::from_le_bytes(hasher.finalize().as_bytes().as_chunks::<8>().0[0])
+    let seed = &seed.to_le_bytes()[..];
+    let hash = hash_of([seed, history, purpose.as_bytes(), language.as_bytes()]);
+    u64::from_le_bytes(hash.as_bytes().as_chunks::<8>().0[0])
 }
 
 /// Returns inclusion probabilities, in units of 1 / [`ONE`]: proportional to `sizes` (none below

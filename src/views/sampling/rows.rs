@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use polysift_base::error::{Error, Result};
-use polysift_base::sample::ordinal_rank;
+use polysift_base::sample::{hash_of, ordinal_rank};
 use polysift_config::{InputConfig, LanguageSource};
 use polysift_corpus::embedded::place_of;
 use polysift_corpus::rows::RunRows;
@@ -46,11 +46,7 @@ impl EarlierRounds {
 
     /// Returns a digest of the ids; empty without ids.
     pub(super) fn history(&self) -> Vec<u8> {
-        let mut hasher = blake3::Hasher::new();
-        for id in &self.ids {
-            hasher.update(&(id.len() as u64).to_le_bytes()).update(id.as_bytes());
-        }
-        if self.ids.is_empty() { Vec::new() } else { hasher.finalize().as_bytes().to_vec() }
+        if self.ids.is_empty() { Vec::new() } else { hash_of(&self.ids).as_bytes().to_vec() }
     }
 }
 

@@ -23,65 +23,56 @@ pub struct GemmScratch {
     sums: Vec<MicroTile>,
 }
 
-/// Multiplication with micro-panel `p` of `b`.
-pub(super) struct MacroKernel<'a> {
-    pub(super) isa: Isa,
-    pub(super) kernel: Kernel,
-    pub(super) b: &'a PackedMatrix,
-    pub(super) p: usize,
-    pub(super) units: usize,
-    pub(super) columns: EpilogueColumns<'a>,
-}
-
-impl MacroKernel<'_> {
-    /// Computes the panel's columns of `rows` of `c`; `scratch` holds the packed rows of A.
-    pub(super) fn multiply(
-        &self,
-        rows: &Range<usize>,
-        c: &mut MatrixMut<'_>,
-        scratch: &mut GemmScratch,
-    ) {
-        let Kernel { variant, kc, .. } = self.kernel;
-        let mr = self.kernel.mr();
-        let GemmScratch { a, unpacked, sums } = scratch;
-        let (row_lines, tiles) = (self.units.div_ceil(WORDS), rows.len().div_ceil(mr));
-        sums.resize_with(sums.len().max(tiles), || MicroTile::ZERO);
-        // Even without units of k, one block runs: it writes sums of 0.
-        for first in (0..self.units.max(1)).step_by(kc) {
-            let k = first..self.units.min(first + kc);
-            let (kept, b) = unpack(self.isa, self.kernel, (self.b, self.p), k.clone(), unpacked);
-            let groups = k.len().div_ceil(WORDS);
-            let (first, last) = (k.start == 0, k.end == self.units);
-            let fetches = kept.len().div_ceil((groups * tiles).max(1));
-            for (t, tile_rows) in self.kernel.split(rows.clone(), mr).enumerate() {
-                let start = tile_rows.start - rows.start;
-                let height = self.kernel.height(tile_rows.len());
-                let from = start * row_lines + k.start / WORDS * height;
-                let a_panel = &a.lines[from..][..groups * height];
-                // Sums that are complete after one block share one tile, which stays in the cache.
-                let sums = &mut sums[if first && last { 0 } else { t }];
-                assert!(b.len() == variant.panel_lines(k.len()) && height <= mr);
-                let chain = if variant.is_integer() { kc } else { CHAIN / variant.k_per_unit() };
-                let args = MicroKernelArgs {
-                    a: a_panel.as_ptr().cast(),
-                    b: b.as_ptr(),
-                    c: (&raw mut *sums).cast(),
-                    overwrite: first,
-                    units: k.len(),
-                    chain,
-                    target: c.target(tile_rows.start, self.columns.first, self.columns.width),
-                    next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups),
-                    fetches,
-                };
-                // SAFETY: `a` and `b` are as long as the arguments say (checked above), `sums` has
-                // room for the tallest tile of the widest panel, the CPU has the kernel's features
-                // because `kernel` was made from an `Isa` that has them, and `gemm` has prepared
-                // it.
-                unsafe { self.kernel.micro_kernel(height)(&args) };
-                if last {
-                    let quantised = a.rows.get(start..).unwrap_or_default();
-                    epilogue::apply(self.isa, &self.columns, sums, quantised, c, tile_rows);
-                }
+/// Multiplies the packed rows of A in `scratch` with micro-panel `p` of `b`: computes the panel's
+/// `columns` of `rows` of `c`.
+pub(super) fn multiply(
+    isa: Isa,
+    kernel: Kernel,
+    (b, p): (&PackedMatrix, usize),
+    columns: &EpilogueColumns<'_>,
+    rows: &Range<usize>,
+    c: &mut MatrixMut<'_>,
+    scratch: &mut GemmScratch,
+) {
+    let Kernel { variant, kc, .. } = kernel;
+    let (mr, units) = (kernel.mr(), kernel.units(b.k()));
+    let GemmScratch { a, unpacked, sums } = scratch;
+    let (row_lines, tiles) = (units.div_ceil(WORDS), rows.len().div_ceil(mr));
+    sums.resize_with(sums.len().max(tiles), || MicroTile::ZERO);
+    // Even without units of k, one block runs: it writes sums of 0.
+    for first in (0..units.max(1)).step_by(kc) {
+        let k = first..units.min(first + kc);
+        let (kept, b) = unpack(isa, kernel, (b, p), k.clone(), unpacked);
+        let groups = k.len().div_ceil(WORDS);
+        let (first, last) = (k.start == 0, k.end == units);
+        let fetches = kept.len().div_ceil((groups * tiles).max(1));
+        for (t, tile_rows) in kernel.split(rows.clone(), mr).enumerate() {
+            let start = tile_rows.start - rows.start;
+            let height = kernel.height(tile_rows.len());
+            let from = start * row_lines + k.start / WORDS * height;
+            let a_panel = &a.lines[from..][..groups * height];
+            // Sums that are complete after one block share one tile, which stays in the cache.
+            let sums = &mut sums[if first && last { 0 } else { t }];
+            assert!(b.len() == variant.panel_lines(k.len()) && height <= mr);
+            let chain = if variant.is_integer() { kc } else { CHAIN / variant.k_per_unit() };
+            let args = MicroKernelArgs {
+                a: a_panel.as_ptr().cast(),
+                b: b.as_ptr(),
+                c: (&raw mut *sums).cast(),
+                overwrite: first,
+                units: k.len(),
+                chain,
+                target: c.target(tile_rows.start, columns.first, columns.width),
+                next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups),
+                fetches,
+            };
+            // SAFETY: `a` and `b` are as long as the arguments say (checked above), `sums` has room
+            // for the tallest tile of the widest panel, the CPU has the kernel's features because
+            // `kernel` was made from an `Isa` that has them, and `gemm` has prepared it.
+            unsafe { kernel.micro_kernel(height)(&args) };
+            if last {
+                let quantised = a.rows.get(start..).unwrap_or_default();
+                epilogue::apply(isa, columns, sums, quantised, c, tile_rows);
             }
         }
     }

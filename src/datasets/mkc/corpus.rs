@@ -4,39 +4,42 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 
-use super::write::{DatasetSample, place_key};
-use super::{SourceCard, SourceFile};
+use super::{CORPUS, MkcLanguage};
+use crate::write::{DatasetSample, sample_key};
+use crate::{DatasetRules, SourceCard, SourceFile};
 use polysift_base::error::{Error, Result};
-use polysift_base::progress::Stop;
-use polysift_base::sample::{BottomKSample, Ranks, key_of, text_key};
+use polysift_base::sample::{BottomKSample, Ranks, key_of};
 use polysift_config::{InputConfig, Mode};
 use polysift_data::input::{DocumentReader, InputFile};
 
-/// Name of the source of negatives.
-pub(super) const CORPUS: &str = "corpus";
 const PUBLISHED_FILES: usize = 3;
 const BATCH_ROWS: usize = 256;
 
-pub(super) struct LanguageCorpus<'a> {
-    pub files: &'a [InputFile],
-    pub input: &'a InputConfig,
-    pub ranks: &'a Ranks,
-    pub mode: Mode,
-    pub stop: &'a Stop,
-}
-
-impl LanguageCorpus<'_> {
+impl MkcLanguage<'_> {
     /// Draws `count` documents, or all if there are fewer; each distinct text has the same
     /// probability, and texts with a key in `positives` are left out. Memory is bounded by `count`
     /// documents. Published mode draws from three files and does not merge duplicate texts.
-    pub(super) fn draw(
+    pub(super) fn negatives(
         &self,
         count: usize,
         positives: &HashSet<u128>,
     ) -> Result<(Vec<DatasetSample>, SourceCard)> {
-        let files = self.chosen_files()?;
+        let ranks = self.ranks("negatives");
+        let mut files: Vec<&InputFile> = self.files.iter().collect();
+        if self.request.rules.mode == Mode::Published {
+            if files.len() < PUBLISHED_FILES {
+                let number = files.len();
+                let reason = format!(
+                    "the mode `published` draws from {PUBLISHED_FILES} files; there are {number}"
+                );
+                return Err(Error::config("--corpus", reason));
+            }
+            files.sort_by_key(|file| ranks.of(key_of("file", &[&file.name])));
+            files.truncate(PUBLISHED_FILES);
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
         let sampler = BottomKSample::new(count);
-        let read = |file: &&InputFile| self.read(file, positives, &sampler);
+        let read = |file: &&InputFile| self.read(file, &ranks, positives, &sampler);
         let cards: Vec<Result<SourceCard>> = files.par_iter().map(read).collect();
         let mut card = SourceCard::default();
         for of_file in cards {
@@ -53,38 +56,24 @@ impl LanguageCorpus<'_> {
         Ok((samples, card))
     }
 
-    /// Returns all files, or the three of published mode, sorted by name.
-    fn chosen_files(&self) -> Result<Vec<&InputFile>> {
-        let mut files: Vec<&InputFile> = self.files.iter().collect();
-        if self.mode == Mode::Published {
-            if files.len() < PUBLISHED_FILES {
-                let number = files.len();
-                let reason = format!(
-                    "the mode `published` draws from {PUBLISHED_FILES} files; there are {number}"
-                );
-                return Err(Error::config("--corpus", reason));
-            }
-            files.sort_by_key(|file| self.ranks.of(key_of("file", &[&file.name])));
-            files.truncate(PUBLISHED_FILES);
-        }
-        files.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(files)
-    }
-
     /// Offers the documents of a file to `sampler`; returns the file and its rows without a sample.
     fn read(
         &self,
         file: &InputFile,
+        ranks: &Ranks,
         positives: &HashSet<u128>,
         sampler: &BottomKSample<DatasetSample>,
     ) -> Result<SourceCard> {
-        let mut reader = DocumentReader::open(file, self.input)?;
+        let DatasetRules { mode, max_rejects, .. } = self.request.rules;
+        let (text, id) = (self.request.text_column.clone(), self.request.id_column.clone());
+        let input = InputConfig { text, id, max_rejects, ..InputConfig::default() };
+        let mut reader = DocumentReader::open(file, &input)?;
         let mut card = SourceCard::default();
         while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
             self.stop.check()?;
             for i in 0..batch.len() {
                 card.rows += 1;
-                let text = match self.mode {
+                let text = match mode {
                     Mode::Default => batch.text(i),
                     // Published mode also takes blank texts.
                     Mode::Published => batch.stored_text(i),
@@ -93,10 +82,7 @@ impl LanguageCorpus<'_> {
                     card.drop_rows("blank", 1);
                     continue;
                 };
-                let key = match self.mode {
-                    Mode::Default => text_key(text),
-                    Mode::Published => place_key(&file.name, batch.rows()[i]),
-                };
+                let key = sample_key(mode, text, &file.name, batch.rows()[i]);
                 if positives.contains(&key) {
                     card.drop_rows("equal to a positive", 1);
                     continue;
@@ -110,7 +96,7 @@ impl LanguageCorpus<'_> {
                     group: key,
                     is_translated: false,
                 };
-                sampler.offer(self.ranks.of(key), sample);
+                sampler.offer(ranks.of(key), sample);
             }
         }
         card.drop_rows("malformed", reader.rejects().len() as u64);

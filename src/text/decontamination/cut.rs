@@ -1,8 +1,7 @@
-//! Decides whether a document is contaminated, and what remains of one that is cut.
+//! Decides what remains of a contaminated document that is cut.
 
 use std::ops::Range;
 
-use super::index::Index;
 use super::scan::Hits;
 
 /// Characters cut together with a hit on each side (GPT-3).
@@ -11,44 +10,6 @@ const MARGIN: usize = 200;
 const SHORTEST_PIECE: usize = 200;
 /// Maximum hits of a document that is cut; one with more is removed.
 const MOST_COLLISIONS: usize = 10;
-
-/// Condition under which a document is contaminated.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Rule {
-    /// It contains an n-gram of the index.
-    #[default]
-    Any,
-    /// At least `min_hits` of its distinct n-grams, and a share `min_coverage`, are in the index.
-    Coverage {
-        /// Minimum number of distinct n-grams; MixtureVitae has 3.
-        min_hits: usize,
-        /// Minimum share; MixtureVitae has 0.001.
-        min_coverage: f64,
-    },
-    /// It contains a share `min_item` of one item, or more.
-    Item {
-        /// Minimum share of the item's tokens that are in an n-gram that was hit.
-        min_item: f64,
-    },
-}
-
-impl Rule {
-    /// Returns true if a document with these hits of `index` is contaminated.
-    pub fn is_contaminated(&self, index: &Index, hits: &Hits) -> bool {
-        match *self {
-            _ if hits.is_empty() => false,
-            Self::Any => true,
-            Self::Coverage { min_hits, min_coverage } => {
-                let distinct = hits.ngrams().len();
-                let coverage = distinct as f64 / hits.distinct_ngrams as f64;
-                distinct >= min_hits && coverage >= min_coverage
-            }
-            Self::Item { min_item } => {
-                index.items_hit(hits).iter().any(|item| item.share >= min_item)
-            }
-        }
-    }
-}
 
 /// Returns the pieces of `text`, in bytes, without the hits and 200 characters on each side of
 /// them; a piece has at least 200 characters. `None` means that the document is removed: it has
