@@ -215,6 +215,24 @@ fn clusters_are_rehydrated_and_lengths_are_limited() -> TestResult {
     Ok(())
 }
 
+#[test]
+fn a_mixture_of_mixtures_keeps_the_sources_of_all() -> TestResult {
+    let work = Workspace::new()?;
+    work.write_lines("m0.jsonl", (0..9).map(|i| json!({"id": format!("d{i}"), "text": "x"})))?;
+    for (input, out) in [("m0.jsonl", "m1"), ("m1/*.parquet", "m2"), ("m2/*.parquet", "m3")] {
+        let source = format!("[[source]]\nname = '{out}'\nfiles = ['{input}']\nepochs = 1\n");
+        work.write("mix.toml", format!("count = 'bytes'\n{source}"))?;
+        command(&work, out).assert().success();
+    }
+    let batch = read_parquet(&work.path("m3/part-00000.parquet"))?;
+    for (column, name) in [("source", "m3"), ("input_input_source", "m2"), ("input_source", "m1")] {
+        let column = batch.column_by_name(column).ok_or(column)?;
+        let names = column.as_string_opt::<i32>().ok_or("no texts")?;
+        assert!((0..9).all(|row| names.value(row) == name), "{column:?}");
+    }
+    Ok(())
+}
+
 /// A corpus in two languages and in two formats, with settings that draw some of it.
 /// Few long texts hold nearly all bytes.
 #[test]

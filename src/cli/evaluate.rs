@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -56,8 +57,8 @@ pub(crate) struct EvaluateArgs {
     #[arg(long, value_name = "COLUMN", requires = "data", help_heading = "Texts")]
     source_column: Option<String>,
     /// Column with the language
-    #[arg(long, value_name = "COLUMN", conflicts_with = "language")]
-    #[arg(requires = "data", help_heading = "Texts")]
+    #[arg(long, value_name = "COLUMN", conflicts_with = "language", requires = "data")]
+    #[arg(value_parser = NonEmptyStringValueParser::new(), help_heading = "Texts")]
     language_column: Option<String>,
     #[command(flatten)]
     columns: ColumnArgs,

@@ -151,8 +151,14 @@ impl Display {
         let is_plain = args.verbose == 0 && args.log_format == LogFormat::Text;
         let has_bar = !args.quiet && is_plain && std::io::stderr().is_terminal();
         let lines = (!args.quiet && !has_bar).then_some(args.log_format);
-        let (state, taken, note) = Default::default();
-        Self { quiet: args.quiet, has_bar, lines, state, taken, note }
+        Self {
+            quiet: args.quiet,
+            has_bar,
+            lines,
+            state: Mutex::default(),
+            taken: Mutex::default(),
+            note: Mutex::default(),
+        }
     }
 
     pub(crate) fn keep_in(&self, note: ProgressNote) {

@@ -60,7 +60,7 @@ impl Trace {
 
 impl Drop for Trace {
     /// Ends the file, with an event without a trailing comma, so that strict readers accept it. The
-    /// subscriber and its layer are never dropped.
+    /// copy in the subscriber, which lives as long as the process, is never dropped.
     fn drop(&mut self) {
         let name =
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "polysift"}});

@@ -215,6 +215,23 @@ pub struct DecontaminationConfig {
     pub min_item: Option<f64>,
 }
 
+impl DecontaminationConfig {
+    /// Returns the minimum n-grams of the rule `coverage` (default from MixtureVitae's code).
+    pub fn min_hits(&self) -> usize {
+        self.min_hits.unwrap_or(3)
+    }
+
+    /// Returns the minimum share of the rule `coverage` (default from MixtureVitae's code).
+    pub fn min_coverage(&self) -> f64 {
+        self.min_coverage.unwrap_or(0.001)
+    }
+
+    /// Returns the minimum share of an item of the rule `item`.
+    pub fn min_item(&self) -> f64 {
+        self.min_item.unwrap_or(0.5)
+    }
+}
+
 /// Keys of a table `[filters.NAME]` of the kind `words`, which finds documents with too
 /// many of some words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]

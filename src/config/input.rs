@@ -110,7 +110,13 @@ impl LanguageSource {
                 return Err(Error::config("input.language.threshold", reason));
             }
             Self::Model { labels, .. } => labels.values().collect(),
-            Self::Path | Self::Column { .. } => return Ok(()),
+            Self::Column { column, script_column } => {
+                if column.is_empty() || script_column.as_deref() == Some("") {
+                    return Err(Error::config("input.language", "has a column without a name"));
+                }
+                return Ok(());
+            }
+            Self::Path => return Ok(()),
         };
         if let Some(code) = codes.into_iter().find(|code| !is_language_code(code)) {
             let reason = format!("`{code}` is not {LANGUAGE_CODE}");

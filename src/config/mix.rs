@@ -189,7 +189,7 @@ impl FromStr for Epochs {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not a number of epochs, such as 2.37");
+        let wrong = || format!("`{text}` is not a number of epochs below 18 million, such as 2.37");
         let units = units(text, MAX_DECIMALS as usize).filter(|units| *units > 0);
         units.filter(|_| !text.starts_with('.')).map(|units| Self { units }).ok_or_else(wrong)
     }

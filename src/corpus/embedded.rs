@@ -59,20 +59,29 @@ impl Embedded {
         self.shards_with(&[language])
     }
 
-    /// Like [`Embedded::shards_of`], for shards with documents of any of `languages`.
+    /// Like [`Embedded::shards_of`], for shards with documents of any of the sorted `languages`.
     pub fn shards_with(&self, languages: &[&str]) -> Vec<(u64, &Shard, usize)> {
         let shards = (0u64..).zip(&self.plan.shards).zip(&self.summaries);
+        // Many languages are looked up by a shard's few, or the other way round.
+        let has_one = |counts: &BTreeMap<String, u64>| {
+            if counts.len() < languages.len() {
+                counts.keys().any(|code| languages.binary_search(&code.as_str()).is_ok())
+            } else {
+                languages.iter().any(|code| counts.contains_key(*code))
+            }
+        };
         shards
-            .filter(|(_, summary)| languages.iter().any(|code| summary.counts.contains_key(*code)))
+            .filter(|(_, summary)| has_one(&summary.counts))
             .map(|((place, shard), summary)| (place, shard, summary.num_files))
             .collect()
     }
 
-    /// Groups the languages that have documents, in order, so that one pass can read a group: up to
-    /// `most` documents of each language stay in memory, and about four million of a group.
-    pub fn language_groups(&self, most: u64) -> Vec<Vec<&str>> {
+    /// Groups those of `languages` that have documents, in order, so that one pass can read a group:
+    /// up to `most` documents of each language stay in memory, and about four million of a group.
+    pub fn language_groups(&self, languages: &BTreeSet<String>, most: u64) -> Vec<Vec<&str>> {
         let mut documents: BTreeMap<&str, u64> = BTreeMap::new();
-        for (language, count) in self.summaries.iter().flat_map(|summary| &summary.counts) {
+        let counts = self.summaries.iter().flat_map(|summary| &summary.counts);
+        for (language, count) in counts.filter(|(language, _)| languages.contains(*language)) {
             *documents.entry(language).or_default() += count;
         }
         let (mut groups, mut weight): (Vec<Vec<&str>>, u64) = (Vec::new(), 0);

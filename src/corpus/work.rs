@@ -194,8 +194,10 @@ impl<'a> Failures<'a> {
     /// Records the failure of `key` if its data is the cause; returns any other error, and every
     /// error of training.
     pub fn record(&mut self, key: &str, error: Error) -> Result<()> {
+        if self.stage == Stage::Train {
+            return Err(error);
+        }
         match error {
-            fatal if self.stage == Stage::Train => Err(fatal),
             Error::Decode { .. }
             | Error::Schema { .. }
             | Error::Row { .. }

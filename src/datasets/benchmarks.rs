@@ -41,7 +41,7 @@ pub struct BenchmarksRequest {
     /// Language of items without a language of their own, such as eng_Latn
     #[arg(long, value_name = "CODE")]
     pub language: Option<String>,
-    /// Files of common texts whose n-grams are ignored: one text per line (lines with # are comments),
+    /// Files of common texts whose n-grams are ignored: one text per line (`# ...` is a comment),
     /// or a column `text`
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub ignore: Vec<String>,

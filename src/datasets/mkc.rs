@@ -172,11 +172,7 @@ impl MkcRequest {
             by_language.entry(language.clone()).or_default().push(file);
         }
         let codes: BTreeSet<String> = match self.languages.as_slice() {
-            [] => by_language
-                .keys()
-                .filter(|language| table.contains_key(*language))
-                .cloned()
-                .collect(),
+            [] => by_language.keys().filter(|code| table.contains_key(*code)).cloned().collect(),
             named => named.iter().cloned().collect(),
         };
         if codes.is_empty() {

@@ -107,7 +107,13 @@ pub fn embed_chunks(
     stop: &Stop,
     on_batch: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f32>> {
-    let &EncoderInfo { embedding_size: width, in_flight, max_sequences, .. } = encoder.info();
+    let &EncoderInfo {
+        embedding_size: width,
+        in_flight,
+        max_sequences,
+        batch_tokens: of_device,
+        ..
+    } = encoder.info();
     let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.len()).collect();
     let groups = plan_batches(&lengths, batch_tokens, max_sequences);
     let mut embeddings = vec![0.0; chunks.len() * width];
@@ -126,7 +132,9 @@ pub fn embed_chunks(
         let mut rows = vec![0.0; group.len() * width];
         encoder.encode(&batch, &mut rows, stop).map(|()| rows)
     };
-    let in_flight = in_flight.min(groups.len());
+    // A CPU computes in the caller's pool, whose threads must not wait for threads outside it.
+    let is_in_pool = of_device.is_none() && rayon::current_thread_index().is_some();
+    let in_flight = if is_in_pool { 1 } else { in_flight.min(groups.len()) };
     if in_flight > 1 {
         encode_concurrently(&groups, in_flight, encode, take)?;
     } else {

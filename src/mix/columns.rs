@@ -24,8 +24,7 @@ pub(super) struct MixSchema {
 impl MixSchema {
     /// Chooses the columns of `files` to write. Whole numbers of different sizes count as one type,
     /// as do texts and dictionaries of texts; whole numbers beside fractions become fractions.
-    /// Fails if a column has two incompatible types and is `text` or all are requested, or if an
-    /// input column cannot have its new name.
+    /// Fails if a column has two incompatible types and is `text` or all are requested.
     pub(crate) fn new(files: &[DrawnFile], columns: MixColumns, text: &str) -> Result<Self> {
         let mut found: Vec<(String, Option<DataType>, usize)> = Vec::new();
         // A file without rows says nothing about columns.
@@ -47,22 +46,27 @@ impl MixSchema {
                 }
             }
         }
-        let names: Vec<String> = found.iter().map(|(name, ..)| name.clone()).collect();
-        let (mut inputs, mut left_out) = (Vec::new(), Vec::new());
+        let (mut kept, mut left_out) = (Vec::new(), Vec::new());
         for (name, data_type, count) in found {
             match data_type {
                 Some(data_type) if count == num_files || columns == MixColumns::Union => {
-                    let is_added = |name: &str| ADDED.iter().any(|(added, _)| *added == name);
-                    let mut renamed = name.clone();
-                    while is_added(&renamed) || renamed != name && names.contains(&renamed) {
-                        renamed.insert_str(0, "input_");
-                    }
-                    inputs.push((name, Field::new(renamed, data_type, true)));
+                    kept.push((name, data_type));
                 }
                 _ => left_out.push(name),
             }
         }
-        Ok(Self { inputs, left_out })
+        let is_taken = |new: &str, name: &str| {
+            ADDED.iter().any(|(added, _)| *added == new)
+                || new != name && kept.iter().any(|(other, _)| other == new)
+        };
+        let field = |(name, data_type): &(String, DataType)| {
+            let mut new = name.clone();
+            while is_taken(&new, name) {
+                new.insert_str(0, "input_");
+            }
+            (name.clone(), Field::new(new, data_type.clone(), true))
+        };
+        Ok(Self { inputs: kept.iter().map(field).collect(), left_out })
     }
 
     pub(crate) fn output(&self) -> SchemaRef {
@@ -93,7 +97,7 @@ impl MixSchema {
     }
 }
 
-/// Checks that all whole numbers of the column `name` are exact in f64.
+/// Checks that all numbers of the column `name` of whole numbers are exact in f64.
 fn check_exact(name: &str, column: &ArrayRef) -> Result<(), ArrowError> {
     let numbers = retyped(column, &DataType::Int64)?;
     let mut numbers = numbers.as_primitive::<Int64Type>().iter().flatten();

@@ -131,7 +131,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
             format!("would make {wanted} files; {MAX_FILES} are allowed, so let them be larger");
         Error::config("output_bytes", reason)
     })?;
-    let mut report = report(&corpus, counter.describe(), &draw, &schema);
+    let report = report(&corpus, counter.describe(), &draw, &schema);
     if request.dry_run {
         return Ok(report);
     }
@@ -139,15 +139,16 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     accept(request, &worker, &plan)?;
     let path = out.join(MIXTURE);
     let done: Option<MixReport> = read_json(&path, JSON)?;
-    let done = done.filter(|report| report.files.iter().all(|file| file.is_in(out)));
-    if let Some(done) = done {
-        report = done;
+    let done = done.filter(|done| done.files.iter().all(|file| file.is_in(out)));
+    let report = if let Some(done) = done {
+        done
     } else {
         let (corpus, draw, worker, schema) = (&corpus, &draw, &worker, &schema);
         let shuffle = Shuffle { request, corpus, draw, worker, schema, num_files };
-        report.files = shuffle.write()?;
+        let report = MixReport { files: shuffle.write()?, ..report };
         write_json(&path, &report)?;
-    }
+        report
+    };
     remove(&state.join("shuffle"))?;
     Ok(report)
 }

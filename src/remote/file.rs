@@ -65,8 +65,10 @@ impl RemoteFile {
             let reason = format!("{length} bytes at {offset} are not in {}", self.length);
             return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, reason));
         }
-        let in_tail = self.in_tail(offset, length).filter(|bytes| bytes.len() == length);
-        in_tail.map_or_else(|| self.failure.keep(lock(&self.windows).bytes(offset, length)), Ok)
+        match self.in_tail(offset, length).filter(|bytes| bytes.len() == length) {
+            Some(bytes) => Ok(bytes),
+            None => self.failure.keep(lock(&self.windows).bytes(offset, length)),
+        }
     }
 
     /// Returns a reader that starts at `offset`.

@@ -19,7 +19,7 @@ pub(super) struct View<'a> {
     pub(super) corpus: &'a dyn Corpus,
     pub(super) done: &'a [ThresholdReport],
     pub(super) threshold: &'a Threshold,
-    /// One of this many shards is scanned.
+    /// Shards 0, `every`, 2 `every`... are scanned: all for 1. An incomplete last group has none.
     pub(super) every: usize,
 }
 
@@ -132,7 +132,7 @@ impl Gathered {
 }
 
 impl View<'_> {
-    /// Visits the candidates of all rows. `ties` restricts them to candidates with one of these
+    /// Visits the candidates of the rows of the scanned shards. `ties` restricts them to candidates with one of these
     /// logits (others may be among them); only these have ids then. Candidates come in the order of
     /// shards and rows, and each `A` counts consecutive shards, which are merged in order.
     pub(super) fn pass<A: Merge + Send>(

@@ -18,6 +18,7 @@ use super::file::UnigramEntries;
 use super::unigram::Unigram;
 use super::words::{Spacing, WordModel, WordScratch};
 
+/// A pipeline, and the memory of the threads that use it; `engine` encodes with it.
 pub(super) struct Engine {
     pub(super) model: PipelineModel,
     /// Added tokens that are searched in the original text.

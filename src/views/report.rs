@@ -107,7 +107,7 @@ pub fn report(
 ) -> Result<WrittenReport> {
     let run = StoredRun::open(context)?;
     let limits = ReportLimits::new(&run, request.sample, request.examples);
-    let groups = run.embedded.language_groups(COUNTED_DOCUMENTS);
+    let groups = run.embedded.language_groups(&run.embedded.languages(), COUNTED_DOCUMENTS);
     let shards = groups.iter().flat_map(|group| run.embedded.shards_with(group));
     let rows: u64 = shards.map(|(place, ..)| run.embedded.summaries[place as usize].rows).sum();
     context.progress.begin("report", Some(2 * rows), "documents");

@@ -13,8 +13,8 @@
 //! reciprocal the weight of two-phase sampling (C.-E. Särndal, B. Swensson, J. Wretman: Model
 //! Assisted Survey Sampling, 1992, chapter 9).
 //!
-//! The run is only read. Memory: about 250 bytes per document of a frame, for the languages of a
-//! group at a time, and the drawn texts.
+//! The run is only read. Memory: about 100 bytes per document of the frames of a group of languages
+//! (about four million documents), 250 per document of one of them, and the drawn texts.
 
 mod design;
 mod near;
@@ -108,18 +108,20 @@ pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<Langu
     check_removed(context, &embedded)?;
     let languages = languages(request, &embedded)?;
     let path_of = |language: &str| PathBuf::from(request.out.replace(LANG, language));
-    if let Some(path) =
-        languages.iter().map(|language| path_of(language)).find(|path| path.exists())
-    {
-        return Err(exists(&path));
+    for language in &languages {
+        let path = path_of(language);
+        if path.exists() {
+            return Err(exists(&path));
+        }
     }
     let earlier = EarlierRounds::read(&exclude.unwrap_or_default(), &context.config.input)?;
     let rows = RunRows::open(context, scores, embedded.languages())?;
     let (mut samples, mut files) = (Vec::new(), BTreeMap::<PathBuf, Vec<u8>>::new());
     let history = earlier.history();
-    for group in embedded.language_groups(request.frame.max(request.count) as u64) {
+    let most = request.frame.max(request.count) as u64;
+    for group in embedded.language_groups(&languages, most) {
         let mut frames = BTreeMap::new();
-        for language in group.into_iter().filter(|language| languages.contains(*language)) {
+        for language in group {
             let near = head.zip(heads.as_ref());
             let near =
                 near.map(|head| near_thresholds(context, request, language, head)).transpose()?;
@@ -282,8 +284,8 @@ fn read_frames(
     embedded.shards_with(&languages).into_par_iter().try_for_each(|(place, shard, _)| {
         stored.shard(place, shard)?.for_each(|row| {
             let document = row.info;
-            let is_drawn = document.num_bytes > 0 && !row.is_removed;
-            let frame = frames.get(document.language).filter(|_| is_drawn);
+            let is_eligible = document.num_bytes > 0 && !row.is_removed;
+            let frame = frames.get(document.language).filter(|_| is_eligible);
             let Some(frame) = frame else { return Ok(()) };
             if earlier.ids.contains(document.id) {
                 frame.excluded.fetch_add(1, Ordering::Relaxed);

@@ -102,7 +102,9 @@ impl AtomicFile {
         if confined_depth(path).is_none() {
             // In a run directory, the process that takes over a unit of work does this instead. A
             // temporary file that cannot be removed does no harm.
-            let _ = remove_chosen(directory(path), false, &|of| of == name);
+            let _ = remove_chosen(directory(path), Sweep { below: false, is_sure: true }, &|of| {
+                of == name
+            });
         }
         boundary();
         let (file, temporary) = loop {
@@ -231,25 +233,34 @@ pub fn remove_temporaries_of(path: &Path) -> Result<()> {
         name.strip_prefix(&*prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     };
-    remove_chosen(directory(path), false, &is_of)?;
-    remove_chosen(path, true, &|_| true).map(drop)
+    remove_chosen(directory(path), Sweep { below: false, is_sure: false }, &is_of)?;
+    remove_temporaries(path, true).map(drop)
 }
 
 /// Removes the temporary files that killed processes left in `dir`, or also `below` it, and returns
 /// their number; a missing `dir` has none. Removes only names made by [`AtomicFile`].
 pub fn remove_temporaries(dir: &Path, below: bool) -> Result<u64> {
-    remove_chosen(dir, below, &|_| true)
+    remove_chosen(dir, Sweep { below, is_sure: false }, &|_| true)
 }
 
-/// Removes temporary files in `dir`, or also `below`, that `goes` chooses by their final names.
-fn remove_chosen(dir: &Path, below: bool, goes: &dyn Fn(&str) -> bool) -> Result<u64> {
+/// How [`remove_chosen`] looks for files.
+#[derive(Clone, Copy)]
+struct Sweep {
+    /// Also in the folders below.
+    below: bool,
+    /// Files that cannot be locked, for any reason, stay; else only those that a process holds.
+    is_sure: bool,
+}
+
+/// Removes temporary files in `dir` that `goes` chooses by their final names.
+fn remove_chosen(dir: &Path, sweep: Sweep, goes: &dyn Fn(&str) -> bool) -> Result<u64> {
     let mut num_removed = 0;
     for entry in list(dir)? {
         let (path, name) = (entry.path(), entry.file_name());
         // Links are not followed, because their targets do not belong to the run.
         let kind = if_there(entry.file_type().map_err(Error::io(&path, "inspect")))?;
-        if below && kind.is_some_and(|kind| kind.is_dir()) {
-            num_removed += match remove_chosen(&path, below, goes) {
+        if sweep.below && kind.is_some_and(|kind| kind.is_dir()) {
+            num_removed += match remove_chosen(&path, sweep, goes) {
                 // Nothing was written to a folder that cannot be read, such as `lost+found`.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => 0,
                 removed => removed?,
@@ -259,9 +270,14 @@ fn remove_chosen(dir: &Path, below: bool, goes: &dyn Fn(&str) -> bool) -> Result
         {
             // A process that lives holds the lock of the file that it writes; no other takes the
             // name while this one does. NFS locks files only for those that may write.
-            let file = OpenOptions::new().write(true).open(&path);
+            let file = OpenOptions::new().write(true).open(&path).or_else(|_| File::open(&path));
             let lock = file.as_ref().map(File::try_lock);
-            if !matches!(lock, Ok(Err(TryLockError::WouldBlock))) {
+            let is_free = if sweep.is_sure {
+                matches!(lock, Ok(Ok(())))
+            } else {
+                !matches!(lock, Ok(Err(TryLockError::WouldBlock)))
+            };
+            if is_free {
                 unlink(&path)?; // no error if it was renamed meanwhile
                 num_removed += 1;
             }

@@ -88,7 +88,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
 /// Reads the JSON file `path`, which messages call `format`; returns `None` if it does not exist.
 pub fn read_json<T: DeserializeOwned>(path: &Path, format: &'static str) -> Result<Option<T>> {
     let Some(bytes) = if_there(read(path))? else { return Ok(None) };
-    serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::decode(path, format, e))
+    let json = without_byte_order_mark(&bytes);
+    serde_json::from_slice(json).map(Some).map_err(|e| Error::decode(path, format, e))
 }
 
 /// Reads the text file `path`, which people write: settings, a template, a table. Returns

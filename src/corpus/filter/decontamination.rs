@@ -33,16 +33,16 @@ impl DecontaminationFilter {
 
     /// Applies the rule of the settings to a document with these hits, of these distinct n-grams.
     fn is_contaminated(&self, hits: &Hits, ngrams: &[u32]) -> bool {
-        let DecontaminationConfig { min_hits, min_coverage, min_item, .. } = self.config;
-        match self.config.rule {
+        let config = &self.config;
+        match config.rule {
             ContaminationRule::Any => true,
             ContaminationRule::Coverage => {
                 let coverage = ngrams.len() as f64 / hits.distinct_ngrams as f64;
-                ngrams.len() >= min_hits.unwrap_or(3) && coverage >= min_coverage.unwrap_or(0.001)
+                ngrams.len() >= config.min_hits() && coverage >= config.min_coverage()
             }
             ContaminationRule::Item => {
-                let min_item = min_item.unwrap_or(0.5);
-                self.index.items_hit(ngrams).iter().any(|(_, share)| *share >= min_item)
+                let mut items = self.index.items_hit(ngrams).into_iter();
+                items.any(|(_, share)| share >= config.min_item())
             }
         }
     }

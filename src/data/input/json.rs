@@ -62,7 +62,7 @@ impl<'l> Json<'l> {
         entries.iter().map(|(key, _)| key.as_ref())
     }
 
-    /// Returns the number or boolean that this is, if `T` holds it.
+    /// Returns the value of `T`, a type of numbers or `bool`, that this is; `None` for others.
     pub(super) fn parsed<T: FromStr>(&self) -> Option<T> {
         self.raw.parse().ok()
     }

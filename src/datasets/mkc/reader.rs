@@ -116,8 +116,9 @@ pub(super) struct MkcReader<'a> {
 }
 
 impl MkcSource {
-    /// Returns which of `tables` to read for a language, and whether their names, which `name`
-    /// returns, tell the language. If names should and do not, those that `has_column` are read.
+    /// Returns the `tables` to read for a language, and whether their names tell it; `name` returns
+    /// the name of a table. For a source whose names should tell and do not, the tables with
+    /// `has_column` are read.
     fn of_language<T>(
         &self,
         cell: &str,

@@ -14,7 +14,7 @@ use crate::weights::{Layer, LinearWeights, NormWeights, Weights};
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
 
-/// Bytes of feed-forward states computed at a time: they stay near the second-level cache.
+/// About the bytes of feed-forward states computed at a time: they stay near the second-level cache.
 const FEED_BYTES: usize = 2 << 20;
 /// The number of tokens at a time is a multiple of this, the rows of AVX-512's micro-tile.
 const FEED_STEP: usize = 14;

@@ -22,7 +22,7 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
 use polysift_kernels::cuda::{BUCKETS, CudaError, Device, HEAD_SIZES, bucket_for, max_sequences};
@@ -51,6 +51,8 @@ const LONGEST_WAIT: Duration = Duration::from_mins(5);
 /// Part of a wait after which a stop request is looked for. A process that was stopped for longer
 /// (SIGSTOP, suspended jobs) loses one part of its wait, and not all of it.
 const SLICE: Duration = Duration::from_secs(1);
+/// Pause between two looks whether a GPU's thread has ended.
+const POLL: Duration = Duration::from_millis(1);
 
 /// Encoder on one or more NVIDIA GPUs; see the module.
 pub struct CudaEncoder {
@@ -152,9 +154,16 @@ impl Drop for CudaEncoder {
         if self.is_hung.load(Ordering::Relaxed) {
             return;
         }
+        // A stop may have been asked for before a hang was noticed.
+        let until = Instant::now() + self.longest_wait;
         for thread in self.threads.drain(..) {
-            // The panic of a thread was already reported.
-            let _ = thread.join();
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(POLL);
+            }
+            if thread.is_finished() {
+                // The panic of a thread was already reported.
+                let _ = thread.join();
+            }
         }
     }
 }
@@ -249,6 +258,12 @@ mod tests {
         let message = hung.err().map(|error| (error.exit_code(), error.to_string()));
         let found = message.ok_or(Error::Stopped)?;
         assert!(found.0 == 71 && found.1.contains("cuda:3 (H): no result in 0 s"), "{found:?}");
+        // A stop comes before the hang is noticed.
+        encoder.is_hung.store(false, Ordering::Relaxed);
+        let stop = Stop::default();
+        stop.ask(15);
+        let stopped = encoder.encode(&batch, &mut [0.0; 2], &stop);
+        assert!(matches!(stopped, Err(Error::Stopped)));
         drop(encoder); // would wait for the thread for ever
         Ok(())
     }

@@ -29,8 +29,8 @@ pub(super) struct ModelSettings {
     /// Number of characters of the shortest and the longest n-gram within a word; 0 for none.
     pub(super) shortest_subword: usize,
     pub(super) longest_subword: usize,
-    /// All settings in the order of the file, with those that only training and other models use:
-    /// 12 numbers and the sampling threshold.
+    /// What [`Self::write`] writes: all settings in the order of the file, also those that only
+    /// training and other models use; the fields above are parsed from it and do not change.
     all: ([i32; 12], f64),
 }
 
@@ -39,13 +39,30 @@ impl ModelSettings {
     pub(super) fn supervised(config: &FastTextConfig, word_ngrams: usize) -> Self {
         let buckets = if word_ngrams > 1 { config.buckets } else { 0 };
         let number = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
-        let [n, dim, epochs, least, places] =
-            [word_ngrams, config.dim, config.epochs, config.min_count, buckets].map(number);
         let loss = ModelLoss::Softmax;
-        let numbers = [dim, 5, epochs, least, 5, n, loss as i32, SUPERVISED, places, 0, 0, 100];
-        let (shortest_subword, longest_subword, all) = (0, 0, (numbers, 1e-4));
-        let dim = config.dim;
-        Self { dim, word_ngrams, loss, buckets, shortest_subword, longest_subword, all }
+        let numbers = [
+            number(config.dim),
+            5, // window
+            number(config.epochs),
+            number(config.min_count),
+            5, // negatives
+            number(word_ngrams),
+            loss as i32,
+            SUPERVISED,
+            number(buckets),
+            0,   // characters of the shortest n-gram within a word
+            0,   // and of the longest
+            100, // tokens between updates of the learning rate
+        ];
+        Self {
+            dim: config.dim,
+            word_ngrams,
+            loss,
+            buckets,
+            shortest_subword: 0,
+            longest_subword: 0,
+            all: (numbers, 1e-4),
+        }
     }
 
     /// Reads the settings of a file of this `version` (C++ `Args::load`).

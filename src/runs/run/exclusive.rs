@@ -39,8 +39,10 @@ impl Worker {
             std::thread::sleep(POLL);
             worker.register()?;
         }
+        // This thread writes the worker's file again and again.
         let (file, own, note) = (worker.file(&worker.id), worker.identity.clone(), worker.note());
-        let ((sender, stopped), stop) = (channel(), stop.clone());
+        let (sender, stopped) = channel();
+        let stop = stop.clone();
         let thread = std::thread::spawn(move || keep_alive(&file, own, &note, &stopped, &stop));
         worker.heartbeat = Some((sender, thread));
         Ok(worker)
@@ -109,7 +111,10 @@ impl Worker {
             }
             remove_while(&self.run().path(SHARED), held)?;
             remove_temporaries(self.run().root(), true)?;
-            outputs.map_or(Ok(0), |folder| remove_temporaries(folder, false)).map(drop)
+            if let Some(folder) = outputs {
+                remove_temporaries(folder, false)?;
+            }
+            Ok(())
         });
         match outcome {
             Err(Error::Busy { .. }) => Ok(()), // another process joined meanwhile

@@ -325,6 +325,7 @@ impl<'a> ComparedDocuments<'a> {
 
     fn find_in_clusters(&self, clustered: &Clustered) -> Result<Vec<NearDuplicate>> {
         let Clustered { width, clusters, ranked, ranks, ranges } = clustered;
+        // The settings are refused without a similarity.
         let least = EQUAL.min(self.near.embeddings.similarity.unwrap_or(1.0) as f32);
         let mut found = Vec::new();
         if *width == 0 {

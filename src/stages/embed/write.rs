@@ -48,6 +48,7 @@ impl Pipeline<'_> {
                     part.take().map_or(Ok(()), |part| self.save(part))?;
                 }
                 Step::ShardEnd { shard } if incomplete == Some(shard) => {}
+                // A stop, or another stream has failed, which reports the error.
                 Step::Failed { error: Error::Stopped, .. } => {}
                 Step::PartEnd(end) => {
                     let begin = || self.begin(end.shard, end.index);

@@ -40,6 +40,7 @@ struct Subset {
 struct StoredExport {
     /// Subsets by top-level folder; the name is empty for files outside of folders.
     subsets: BTreeMap<String, Subset>,
+    /// All subsets together; `is_deep` is relative to the folder of the export.
     all: Subset,
     /// The first file with rows, if it is on this machine.
     first: Option<PathBuf>,
@@ -278,7 +279,11 @@ fn columns(config: &RunConfig) -> Vec<Value> {
     let vectors = spec.embeddings.map(|_| column(EMBEDDINGS, "list of lists of floats", meaning));
     let meaning = "how often personal data was replaced in the text";
     let replaced = spec.counts_pii.then(|| column(PII_COUNT, "int", meaning));
-    let all = vectors.into_iter().chain(new_columns(config)).chain(replaced);
+    let new = new_columns(config).into_iter().map(|new| {
+        let kind = if new.is_text { "string" } else { "double" };
+        (new.name, kind, new.meaning)
+    });
+    let all = vectors.into_iter().chain(new).chain(replaced);
     all.map(|(name, kind, meaning)| json!({"name": name, "type": kind, "meaning": meaning}))
         .collect()
 }

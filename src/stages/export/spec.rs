@@ -74,33 +74,42 @@ pub(super) fn retention_heads(config: &RunConfig) -> BTreeSet<String> {
     languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect()
 }
 
-/// Lists the new columns with numbers and with texts: name, type and meaning of each.
-pub(super) fn new_columns(config: &RunConfig) -> Vec<(String, &'static str, String)> {
+/// A column of numbers or texts that the export adds.
+pub(super) struct NewColumn {
+    pub(super) name: String,
+    pub(super) is_text: bool,
+    pub(super) meaning: String,
+}
+
+/// Lists the new columns of numbers and of texts.
+pub(super) fn new_columns(config: &RunConfig) -> Vec<NewColumn> {
     let mut columns = Vec::new();
-    let mut add = |name: &str, kind, meaning| columns.push((name.to_owned(), kind, meaning));
+    let mut add = |name: &str, is_text, meaning| {
+        columns.push(NewColumn { name: name.to_owned(), is_text, meaning });
+    };
     for (name, head) in &config.heads {
-        add(&head.column(name), "double", format!("score of the head `{name}`"));
+        add(&head.column(name), false, format!("score of the head `{name}`"));
     }
     for name in retention_heads(config) {
         let Some(head) = config.heads.get(&name) else { continue };
         let meaning = format!("smallest rate of `{name}` at which the document is kept");
-        add(&head.retention_column(&name), "double", meaning);
+        add(&head.retention_column(&name), false, meaning);
     }
     if let Some(name) = config.input.language.new_column() {
-        add(name, "string", "language that a classifier identified, or `und`".to_owned());
+        add(name, true, "language that a classifier identified, or `und`".to_owned());
     }
     for (name, _) in config.filters.iter().filter(|(_, f)| f.action == FilterAction::Flag) {
         let meaning = format!("why the filter `{name}` found the document; null if it did not");
-        add(name, "string", meaning);
+        add(name, true, meaning);
     }
     columns
 }
 
 pub(super) fn spec(config: &RunConfig) -> ExportSpec {
     let (export, columns) = (&config.export, new_columns(config));
-    let named = |wanted: &str| {
-        let columns = columns.iter().filter(|(_, kind, _)| *kind == wanted);
-        columns.map(|(name, ..)| name.clone()).collect()
+    let named = |is_text: bool| {
+        let columns = columns.iter().filter(|column| column.is_text == is_text);
+        columns.map(|column| column.name.clone()).collect()
     };
     let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);
     let own_name = config.input.embeddings.as_deref().and_then(|it| it.rsplit('.').next());
@@ -111,8 +120,8 @@ pub(super) fn spec(config: &RunConfig) -> ExportSpec {
         text: config.input.text.clone(),
         id: config.input.id.clone(),
         replace_embeddings: own_name == Some(EMBEDDINGS),
-        new_columns: named("double"),
-        text_columns: named("string"),
+        new_columns: named(false),
+        text_columns: named(true),
         replaces_texts: config.pii.is_some() || cuts,
         counts_pii: config.pii.is_some(),
     }

@@ -264,15 +264,18 @@ impl<'a> RoundDocuments<'a> {
         let done = scores.scored_again(0..*round, shard)?;
         let mut documents = DocumentBuilder::default();
         let mut stored = vec![Vec::new(); scores.rows.heads.len()];
+        let heads = scores.rows.heads.iter();
+        let is_of_rows: Vec<bool> =
+            heads.map(|name| scores.heads.of_rows(name).is_some()).collect();
         scores.for_each_row(place, shard, |row| {
             let near = near.get(row.info.language).filter(|_| !done.contains_key(&row.info.row));
             // A threshold could treat it differently for a logit within the margin.
             let is_near = near.is_some_and(|near| !near.is_alike(row, near.reach));
             if is_near || sample.contains(&row.scored.ordinal) {
                 documents.push(&row.info);
-                let by_head = row.scored.scores.iter().zip(&scores.rows.heads);
-                for (stored, (score, name)) in stored.iter_mut().zip(by_head) {
-                    stored.extend(scores.heads.of_rows(name).map(|_| *score));
+                let by_head = row.scored.scores.iter().zip(&is_of_rows);
+                for (stored, (score, is_of_rows)) in stored.iter_mut().zip(by_head) {
+                    stored.extend(is_of_rows.then_some(*score));
                 }
             }
         })?;

@@ -49,10 +49,11 @@ pub struct Pair {
 /// Name of a head, what it keeps, and its logits on some documents; NaN where there is none.
 pub(super) type HeadLogits<'a> = (&'a str, Keep, Vec<f32>);
 
-/// Compares the heads of a run on their stored scores, from the refine stage if it has any. Memory
-/// holds at most `sample` documents per language of a group: the ones with the smallest hashes of their ids
-/// among those with any score, without those that filters remove before the thresholds or a cascade
-/// drops. The order of files and the number of threads do not matter.
+/// Compares the heads of a run on their stored scores, from the refine stage if it has any. Of
+/// each language at most `sample` documents are compared: those with the smallest hashes of their
+/// ids, of all that have a score and that neither a filter removes before the thresholds nor a
+/// cascade drops. Memory holds about four million documents (a group of languages), each with its
+/// logits. The order of files and the number of threads do not matter.
 pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
     let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let embedded = Embedded::scored(context.run, &heads)?;
@@ -63,7 +64,7 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
     if heads.is_empty() {
         return Ok(agreement);
     }
-    let groups = embedded.language_groups(sample as u64);
+    let groups = embedded.language_groups(&embedded.languages(), sample as u64);
     let languages = groups.iter().map(Vec::len).sum::<usize>() as u64;
     context.progress.begin("evaluate", Some(languages), "languages");
     let outcome = groups.iter().try_for_each(|group| -> Result<()> {

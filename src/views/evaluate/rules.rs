@@ -114,9 +114,10 @@ impl Ranked<'_> {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_unstable_by_key(|&row| self.keys[row]);
         let number = rate.ceil_of(order.len() as u64) as usize;
-        let (kept, others) = order.split_at(if removes { order.len() - number } else { number });
-        let (name, boundary) =
-            if removes { ("removal", others.first()) } else { ("retention", kept.last()) };
+        let (name, at) =
+            if removes { ("removal", order.len() - number) } else { ("retention", number) };
+        let (kept, others) = order.split_at(at);
+        let boundary = if removes { others.first() } else { kept.last() };
         let mut positive = vec![self.positive(false); self.scores.len()];
         for &row in kept {
             positive[row] = self.positive(true);

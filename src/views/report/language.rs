@@ -34,6 +34,7 @@ pub(super) struct SurveyedLanguage<'a> {
     /// By head, the sample in its order: keys, with places in the sample.
     orders: Vec<Vec<(RankKey, usize)>>,
     pub(super) wanted: Wanted,
+    /// What the second pass counts; empty before it.
     pub(super) details: Mutex<LanguageDetails>,
 }
 

@@ -61,6 +61,7 @@ pub(super) struct AnnotationRow<'a> {
     /// Id and text, under the names of their columns.
     #[serde(flatten)]
     document: Map<String, Value>,
+    /// Null, for the annotator to fill in.
     label: (),
     language: String,
     file: &'a Path,
@@ -69,6 +70,7 @@ pub(super) struct AnnotationRow<'a> {
     scores: BTreeMap<&'a str, Option<f32>>,
     /// Number of drawn documents with this text.
     pub(super) copies: u64,
+    /// 1 / `weight`.
     inclusion_probability: f64,
     /// Number of documents that all drawn ones with this text represent in estimates of totals.
     pub(super) weight: f64,

@@ -112,7 +112,8 @@ impl PackedMatrix {
                 let count = UNITS.min(units - first);
                 for (i, words) in columns.0.iter_mut().enumerate() {
                     let column = p * PANEL_LINES * WORDS + i;
-                    weights.fetch_after(column);
+                    let rows = self.precision.panel() / (PANEL_LINES * WORDS);
+                    (rows * column..rows * (column + 1)).for_each(|row| weights.fetch_after(row));
                     let words = &mut words[..count];
                     words.fill(0);
                     match precision {

@@ -121,7 +121,6 @@ impl<'a> StateDict<'a> {
         };
         let left = stored.num_bytes().and_then(|bytes| self.left.checked_sub(bytes));
         self.left = left.ok_or_else(|| {
-            let shape = &stored.shape;
             format!(
                 "tensor `{name}`: the shape {shape:?} claims more than the file holds, even if \
                  tensors share its values {MAX_FILE_SIZES} times"
