@@ -132,7 +132,8 @@ pub fn embed_chunks(
         let mut rows = vec![0.0; group.len() * width];
         encoder.encode(&batch, &mut rows, stop).map(|()| rows)
     };
-    // A CPU computes in the caller's pool, whose threads must not wait for threads outside it.
+    // A CPU computes in the pool of the calling thread. If several threads of a pool waited here for
+    // threads outside the pool, no thread would be left to compute.
     let is_in_pool = of_device.is_none() && rayon::current_thread_index().is_some();
     let in_flight = if is_in_pool { 1 } else { in_flight.min(groups.len()) };
     if in_flight > 1 {

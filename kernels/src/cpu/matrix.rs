@@ -75,13 +75,13 @@ impl<'a> Matrix<'a> {
         &self.data[i * self.stride..][..self.columns]
     }
 
-    /// Prefetches the row [`ROWS_AHEAD`] rows after row `i`, if rows lie apart: hardware fetches only
-    /// what follows what is read.
+    /// Prefetches the row [`ROWS_AHEAD`] rows after row `i`, if rows lie apart. The CPU itself
+    /// prefetches only the cache lines that follow those that were read.
     pub(crate) fn fetch_after(&self, i: usize) {
         #[cfg(target_arch = "x86_64")]
         if self.columns < self.stride {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             for value in self.get(i + ROWS_AHEAD).unwrap_or_default().iter().step_by(16) {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
                 // SAFETY: a hint; it reads nothing.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *value).cast()) };
             }

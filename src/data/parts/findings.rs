@@ -1,5 +1,5 @@
-//! What was found in the documents of a shard: by which filter and why (documents that no filter
-//! found have no row), and the PII in their texts, with its position and kind.
+//! Two files of a shard: the findings of its filters (a document that no filter found has no row),
+//! and the PII in its texts, with position and kind.
 
 use std::ops::Range;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn parsed(pieces: &str) -> Option<Vec<Range<usize>>> {
 pub struct FoundRow {
     /// Name of the filter.
     pub filter: String,
-    /// What happens to the document: only what has pieces is cut.
+    /// The action on the document. It is [`FilterAction::Cut`] only if there are `pieces`.
     pub action: FilterAction,
     /// Reason of the finding: a word that depends on the kind of filter.
     pub reason: String,

@@ -29,8 +29,8 @@ pub(super) struct ModelSettings {
     /// Number of characters of the shortest and the longest n-gram within a word; 0 for none.
     pub(super) shortest_subword: usize,
     pub(super) longest_subword: usize,
-    /// What [`Self::write`] writes: all settings in the order of the file, also those that only
-    /// training and other models use; the fields above are parsed from it and do not change.
+    /// All settings in the order of the file, which [`Self::write`] writes: also those that only
+    /// training and other models use. The fields above are parsed from them and do not change.
     all: ([i32; 12], f64),
 }
 

@@ -37,7 +37,7 @@ impl Holder {
 pub(super) struct Lease {
     /// Path of the lease without its number.
     base: PathBuf,
-    /// Number of leases before it, whose holders may have left unfinished work.
+    /// Number of earlier leases of the unit of work; their holders may have left it unfinished.
     pub(super) number: u32,
     holder: String,
 }

@@ -116,7 +116,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// Makes batches of the chunks until there are no more, or `is_over`; returns `None` if a
-    /// receiver is gone, whose thread reports the error.
+    /// receiver is gone. The thread that had the receiver reports the error.
     fn plan(
         &self,
         from_tokenize: &Receiver<Step>,

@@ -79,7 +79,7 @@ impl Terms {
         Ok(Self { written, finder })
     }
 
-    /// Returns the term, as written, that ends first in a folded text, and is no part of a word.
+    /// Returns the term, as written, that ends first in a folded text and is not part of a word.
     pub(super) fn find(&self, folded: &str) -> Option<&str> {
         if self.written.is_empty() {
             return None;
