@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Int32Type};
+use arrow::datatypes::{DataType, Float64Type, Int32Type};
 use assert_cmd::Command;
 use parquet::arrow::ArrowWriter;
 use polysift::config::MixConfig;
@@ -597,6 +597,22 @@ fn columns_are_those_in_common_or_all() -> TestResult {
     work.write("mix.toml", settings)?;
     let inexact = contains("a.jsonl").and(contains("`n` holds 9007199254740993"));
     command(&work, "inexact").assert().code(65).stderr(inexact);
+
+    // Values that a whole file lacks inside a column take no type away either.
+    let meta = |id: &str, meta: &Value| json!({"id": id, "text": "x", "meta": meta});
+    let unknown = meta("a", &json!({"tags": [], "score": null}));
+    let known = meta("b", &json!({"tags": ["t", "u"], "score": 0.5}));
+    work.write_lines("a.jsonl", [unknown].into_iter())?;
+    work.write_lines("b.jsonl", [known].into_iter())?;
+    command(&work, "inside").assert().success().stdout(contains("in one type").not());
+    let batch = read_parquet(&work.path("inside/part-00000.parquet"))?;
+    let column = batch.column_by_name("meta").ok_or("no column")?.as_struct();
+    let tags = column.column_by_name("tags").ok_or("no tags")?.as_list::<i32>();
+    assert_eq!(tags.values().as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["t", "u"]);
+    assert_eq!((tags.len(), tags.null_count()), (2, 0));
+    let score = column.column_by_name("score").ok_or("no score")?;
+    let scores: Vec<f64> = score.as_primitive::<Float64Type>().iter().flatten().collect();
+    assert_eq!(scores, [0.5]);
     Ok(())
 }
 

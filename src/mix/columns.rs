@@ -152,7 +152,7 @@ fn is_same(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// Returns the type that holds values of both types.
+/// Returns the type that holds values of both types. Nothing is known of values that are all null.
 fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     let is_small = |data_type: &DataType| data_type.is_integer() && *data_type != DataType::UInt64;
     let is_number = |data_type: &DataType| is_small(data_type) || data_type.is_floating();
@@ -161,8 +161,26 @@ fn common(a: &DataType, b: &DataType) -> Option<DataType> {
         (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
         _ if is_small(a) && is_small(b) => Some(DataType::Int64),
         _ if is_number(a) && is_number(b) => Some(DataType::Float64),
+        (DataType::List(a), DataType::List(b)) => common_field(a, b).map(DataType::List),
+        (DataType::Struct(a), DataType::Struct(b)) if a.len() == b.len() => {
+            let field = |(a, b): (&FieldRef, &FieldRef)| {
+                common_field(a, b).filter(|_| a.name() == b.name())
+            };
+            a.iter().zip(b).map(field).collect::<Option<_>>().map(DataType::Struct)
+        }
         _ => None,
     }
+}
+
+/// Returns the field with the name of `a` that holds values of both fields. Whole numbers beside
+/// fractions have none, because only columns are checked for numbers that are not exact.
+fn common_field(a: &FieldRef, b: &FieldRef) -> Option<FieldRef> {
+    let data_type = common(a.data_type(), b.data_type())?;
+    if data_type == DataType::Float64 && (a.data_type().is_integer() || b.data_type().is_integer())
+    {
+        return None;
+    }
+    Some(Arc::new(Field::new(a.name(), data_type, a.is_nullable() || b.is_nullable())))
 }
 
 #[cfg(test)]
@@ -185,5 +203,12 @@ mod tests {
         };
         assert_eq!(common(&of(["a", "b"]), &of(["a", "b"])), Some(of(["a", "b"])));
         assert_eq!(common(&of(["a", "b"]), &of(["b", "a"])), None);
+        let list = |item: &DataType| DataType::new_list(item.clone(), true);
+        let inside =
+            |item: &DataType| DataType::Struct(vec![Field::new("scores", list(item), true)].into());
+        assert_eq!(common(&inside(&Null), &inside(&Float64)), Some(inside(&Float64)));
+        assert_eq!(common(&inside(&Int8), &inside(&UInt32)), Some(inside(&Int64)));
+        assert_eq!(common(&inside(&Int8), &inside(&Float64)), None);
+        assert_eq!(common(&inside(&Null), &inside(&list(&Int64))), Some(inside(&list(&Int64))));
     }
 }

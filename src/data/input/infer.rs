@@ -153,24 +153,28 @@ impl JsonShape {
         }
     }
 
-    pub(super) fn data_type(&self) -> DataType {
+    /// Returns the type of the column; values of which none is known have the type `unknown`.
+    pub(super) fn data_type(&self, unknown: &DataType) -> DataType {
         match self {
-            Self::Unknown | Self::Json => DataType::Utf8,
+            Self::Unknown => unknown.clone(),
             Self::Scalar(seen) => seen.data_type(),
-            Self::List(item) => DataType::List(item_field(item)),
-            Self::Struct(fields) if fields.0.is_empty() => DataType::Utf8,
-            Self::Struct(fields) => DataType::Struct(fields.fields(&DataType::Utf8)),
+            Self::List(item) => DataType::new_list(item.data_type(unknown), true),
+            Self::Struct(fields) if !fields.0.is_empty() => {
+                DataType::Struct(fields.fields(unknown))
+            }
+            Self::Struct(_) | Self::Json => DataType::Utf8,
         }
     }
 
-    /// Converts the values of one column, all observed, to an array of [`JsonShape::data_type`].
+    /// Converts the values of one column, all observed, to an array of [`JsonShape::data_type`],
+    /// with texts for unknown values.
     pub(super) fn array(&self, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
         let values: Vec<_> =
             values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();
         match self {
             Self::List(item) => list_array(item, &values),
             Self::Struct(fields) if !fields.0.is_empty() => {
-                let objects = converted(&values, &self.data_type(), |json| {
+                let objects = converted(&values, &self.data_type(&DataType::Utf8), |json| {
                     matches!(json.value, JsonValue::Object(_)).then_some(())
                 })?;
                 let nulls = objects.iter().map(Option::is_some).collect::<NullBuffer>();
@@ -216,12 +220,10 @@ impl JsonColumns {
         }
     }
 
-    /// Returns the columns; one without values has the type `unknown`.
+    /// Returns the columns; what has no values, also inside, has the type `unknown`.
     pub fn fields(&self, unknown: &DataType) -> Fields {
-        let field = |(name, shape): &(String, JsonShape)| match shape {
-            JsonShape::Unknown => Field::new(name, unknown.clone(), true),
-            shape => Field::new(name, shape.data_type(), true),
-        };
+        let field =
+            |(name, shape): &(String, JsonShape)| Field::new(name, shape.data_type(unknown), true);
         self.0.iter().map(field).collect()
     }
 
@@ -236,10 +238,6 @@ impl JsonColumns {
         };
         self.0.iter().map(column).collect()
     }
-}
-
-fn item_field(item: &JsonShape) -> Arc<Field> {
-    Arc::new(Field::new_list_field(item.data_type(), true))
 }
 
 /// Applies `convert` to all values other than null.
@@ -281,7 +279,7 @@ fn scalar_array(
 }
 
 fn list_array(item: &JsonShape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
-    let field = item_field(item);
+    let field = Arc::new(Field::new_list_field(item.data_type(&DataType::Utf8), true));
     let rows = converted(values, field.data_type(), |json| match &json.value {
         JsonValue::Array(items) => Some(items),
         _ => None,

@@ -17,7 +17,7 @@ fn column(values: &[&str]) -> Result<ArrayRef, Box<dyn std::error::Error>> {
         shape.observe(json);
     }
     let array = shape.array(&parsed.iter().map(Some).collect::<Vec<_>>())?;
-    assert_eq!(*array.data_type(), shape.data_type());
+    assert_eq!(*array.data_type(), shape.data_type(&DataType::Utf8));
     Ok(array)
 }
 

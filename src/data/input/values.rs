@@ -85,7 +85,7 @@ pub(super) fn lists(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
 }
 
 /// Returns a column as one of the type `to`, which holds its values: texts, bytes, numbers as Int64
-/// or Float64, lists and structs with other names inside, and nulls as any type.
+/// or Float64, lists and structs of such values or with other names inside, and nulls as any type.
 pub fn retyped(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     Ok(match (column.data_type(), to) {
         (from, to) if from == to => Arc::clone(column),
@@ -107,7 +107,7 @@ fn integers(column: &ArrayRef) -> Result<Int64Array, ArrowError> {
     ))
 }
 
-/// Returns `data` with the type `to`, which differs in the names of fields alone.
+/// Returns `data` with the type `to`, which differs in names and in the types of values inside.
 fn renamed(data: ArrayData, to: &DataType) -> Result<ArrayData, ArrowError> {
     let fields: Vec<&DataType> = match to {
         DataType::List(field)
@@ -117,8 +117,9 @@ fn renamed(data: ArrayData, to: &DataType) -> Result<ArrayData, ArrowError> {
         DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
         _ => Vec::new(),
     };
-    let children = data.child_data().iter().cloned().zip(fields);
-    let children = children.map(|(child, to)| renamed(child, to)).collect::<Result<_, _>>()?;
+    let children = data.child_data().iter().map(|child| make_array(child.clone())).zip(fields);
+    let children = children.map(|(child, to)| Ok(retyped(&child, to)?.into_data()));
+    let children = children.collect::<Result<_, ArrowError>>()?;
     data.into_builder().data_type(to.clone()).child_data(children).build()
 }
 
